@@ -1,0 +1,1 @@
+//! Micro benchmarks and whole-process comparisons with peers.

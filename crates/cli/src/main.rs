@@ -1,0 +1,3 @@
+//! The maglor command line.
+
+fn main() {}

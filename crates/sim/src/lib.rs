@@ -1,0 +1,1 @@
+//! Queueing models and a discrete-event simulator that drives the proxy's own policies.

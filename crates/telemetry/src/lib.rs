@@ -1,0 +1,1 @@
+//! Metric registry, logs and trace context.

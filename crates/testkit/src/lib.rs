@@ -1,0 +1,1 @@
+//! Development only: programmable upstreams, certificates, raw HTTP clients.

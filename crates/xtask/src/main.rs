@@ -1,0 +1,3 @@
+//! Development tasks: test, demo, compare, conformance.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The data plane: sidecar and standalone reverse proxy.

@@ -1,0 +1,69 @@
+//! The whole configuration of one proxy.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Cluster, Listener};
+
+/// A validated configuration: every name resolves, every number is in range.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Worker threads; each has its own listeners (`SO_REUSEPORT`), connections and pools.
+    pub workers: usize,
+    /// The admin server; `None` = no admin port.
+    pub admin: Option<Admin>,
+    /// Level of the proxy's own log at start; the admin port changes it at run time.
+    pub log_level: LogLevel,
+    /// Where requests are logged; `None` = no access log.
+    pub access_log: Option<AccessLog>,
+    /// How long open connections may finish after SIGTERM or removal of their listener.
+    pub drain_timeout: Duration,
+    /// In the order of the file.
+    pub listeners: Vec<Arc<Listener>>,
+    /// In the order of the file; routes and TCP filters refer to them by name.
+    pub clusters: Vec<Arc<Cluster>>,
+}
+
+/// The admin server: `/metrics /ready /live /config /clusters /drain /logging`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Admin {
+    /// Listening address; port 0 lets the kernel choose.
+    pub address: SocketAddr,
+}
+
+/// Verbosity of the proxy's own log.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// Only what needs an operator now.
+    Error,
+    /// Also what may need one soon.
+    Warn,
+    /// Also starts, stops, reloads.
+    #[default]
+    Info,
+    /// Also each connection's fate.
+    Debug,
+    /// Also each request's steps.
+    Trace,
+}
+
+/// Where and how requests are logged.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AccessLog {
+    /// A file, or `/dev/stdout`.
+    pub path: PathBuf,
+    /// Layout of one line.
+    pub format: AccessLogFormat,
+}
+
+/// Layout of an access log line.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AccessLogFormat {
+    /// One JSON object a line.
+    #[default]
+    Json,
+    /// Space-separated, quoted where needed.
+    Text,
+}

@@ -1,0 +1,102 @@
+//! Clusters: where requests go and how an endpoint is chosen.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance as balance;
+
+use crate::UpstreamTls;
+
+/// A set of endpoints that answer the same requests.
+///
+/// # Defaults
+/// `policy: lor(choices=2)`, `protocol: http1`, `connect_timeout: 5s`, `idle_timeout: 60s`,
+/// `panic_threshold: 50`, `max_idle_connections: 1024` a worker and endpoint.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Unique; label `cluster` in metrics.
+    pub name: Arc<str>,
+    /// How an endpoint is chosen.
+    pub policy: balance::Spec,
+    /// Panic threshold, priorities, localities, slow start.
+    pub view: balance::ViewParams,
+    /// May be empty: requests are then answered with 503.
+    pub endpoints: Vec<Endpoint>,
+    /// HTTP version towards the endpoints.
+    pub protocol: UpstreamProtocol,
+    /// TLS towards the endpoints.
+    pub tls: Option<UpstreamTls>,
+    /// PROXY protocol header sent on each new connection.
+    pub proxy_protocol: Option<ProxyProtocolOut>,
+    /// TCP (and TLS) handshake together.
+    pub connect_timeout: Duration,
+    /// A pooled connection without request is closed after this.
+    pub idle_timeout: Duration,
+    /// A connection is closed after so many requests; `None` = no limit.
+    pub max_requests_per_connection: Option<NonZeroU32>,
+    /// HTTP/1.1 connections kept idle, for each worker and endpoint.
+    pub max_idle_connections: usize,
+    /// HTTP/2: streams at once on a connection before another is opened.
+    pub max_concurrent_streams: u32,
+    /// Bounds of the time after which a DNS name is resolved again (the record's TTL in between).
+    pub dns_refresh: DnsRefresh,
+}
+
+/// Bounds of the re-resolution interval.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DnsRefresh {
+    /// A smaller TTL is raised to this. Default 1 s.
+    pub min: Duration,
+    /// A larger TTL is lowered to this. Default 5 min.
+    pub max: Duration,
+}
+
+/// One server, or a name that stands for several.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: EndpointAddress,
+    /// Relative share of requests.
+    pub weight: NonZeroU32,
+    /// 0 is used first; higher ones when lower ones are not healthy enough.
+    pub priority: u8,
+    /// Region, zone or node name; the unit of locality weights.
+    pub locality: Option<Arc<str>>,
+}
+
+/// Where an endpoint listens.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum EndpointAddress {
+    /// A DNS name: each of its addresses is an endpoint.
+    Dns {
+        /// Name, lower case.
+        host: Arc<str>,
+        /// Port of all its addresses.
+        port: u16,
+    },
+    /// An address.
+    Socket(SocketAddr),
+}
+
+/// HTTP version towards a cluster.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum UpstreamProtocol {
+    /// By ALPN under TLS, otherwise HTTP/1.1.
+    Auto,
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2, in plain text with prior knowledge.
+    Http2,
+}
+
+/// Version of the PROXY protocol header that is sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ProxyProtocolOut {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}

@@ -1,0 +1,146 @@
+//! Listeners and their filter chains: what happens to a downstream connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::{DownstreamTls, RouteTable};
+
+/// A listening socket and the chains that its connections may take.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Unique in the configuration; label `listener` in metrics.
+    pub name: Arc<str>,
+    /// Address to bind; port 0 lets the kernel choose.
+    pub address: SocketAddr,
+    /// PROXY protocol (v1 and v2) on accepted connections.
+    pub proxy_protocol: ProxyProtocolIn,
+    /// Tried in order of specificity (see [`FilterChainMatch`]), at least one.
+    pub filter_chains: Vec<FilterChain>,
+    /// Connections open at once over all workers; above it new ones wait in the backlog.
+    pub max_connections: usize,
+    /// How long TLS detection, PROXY header and TLS handshake may take together.
+    pub handshake_timeout: Duration,
+}
+
+/// Whether a listener reads the PROXY protocol.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ProxyProtocolIn {
+    /// Bytes are taken as they are.
+    #[default]
+    Off,
+    /// A header is read where there is one.
+    Accept,
+    /// A connection without header is closed.
+    Require,
+}
+
+/// A match and what is done with the connections that it takes.
+#[derive(Clone, Debug)]
+pub struct FilterChain {
+    /// Unique in the listener.
+    pub name: Arc<str>,
+    /// Which connections; the default takes all.
+    pub matches: FilterChainMatch,
+    /// TLS termination; `None` = plain (or passed through).
+    pub tls: Option<DownstreamTls>,
+    /// What speaks on the connection.
+    pub filter: Filter,
+}
+
+/// Which connections a chain takes. The most specific chain wins, in the order: server name
+/// (exact, then longest suffix wildcard, then any), application protocol, source prefix length.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct FilterChainMatch {
+    /// SNI names, lower case: exact `a.example.com` or suffix wildcard `*.example.com`. Empty = any.
+    pub server_names: Vec<String>,
+    /// ALPN protocols the client offers. Empty = any.
+    pub application_protocols: Vec<String>,
+    /// Client addresses (after PROXY protocol). Empty = any.
+    pub source: Vec<IpNet>,
+}
+
+/// The last filter of a chain.
+#[derive(Clone, Debug)]
+pub enum Filter {
+    /// HTTP/1.1 and HTTP/2 with routes.
+    Http(Box<HttpFilter>),
+    /// Bytes to a cluster.
+    Tcp(TcpFilter),
+}
+
+/// HTTP versions that a chain speaks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum HttpProtocol {
+    /// By ALPN under TLS; in plain text by the HTTP/2 preface (prior knowledge).
+    #[default]
+    Auto,
+    /// HTTP/1.1 (and 1.0) only.
+    Http1,
+    /// HTTP/2 only.
+    Http2,
+}
+
+/// How the forwarding headers of a request are treated.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ForwardedMode {
+    /// What the client sent is replaced by what the proxy saw: the safe choice at an edge.
+    Replace,
+    /// The proxy appends to what the client sent.
+    #[default]
+    Append,
+    /// Passed on untouched.
+    Off,
+}
+
+/// HTTP on a chain.
+///
+/// # Defaults
+/// `protocol: auto`, `forwarded: append`, `idle_timeout: 1h`, `header_timeout: 10s`,
+/// `max_header_bytes: 64 KiB`, `max_headers: 128`, `max_concurrent_streams: 128`.
+#[derive(Clone, Debug)]
+pub struct HttpFilter {
+    /// Versions spoken.
+    pub protocol: HttpProtocol,
+    /// Virtual hosts and routes.
+    pub routes: Arc<RouteTable>,
+    /// `X-Forwarded-For/-Proto/-Host`.
+    pub x_forwarded: ForwardedMode,
+    /// RFC 7239 `Forwarded`.
+    pub forwarded: ForwardedMode,
+    /// Give a request an `x-request-id` where it has none.
+    pub request_id: bool,
+    /// Trust the `x-request-id` that the client sent.
+    pub preserve_request_id: bool,
+    /// Protocols that `Upgrade` (or extended CONNECT) may switch to, lower case; empty = none.
+    pub upgrades: Vec<String>,
+    /// Whether routes may match CONNECT requests; otherwise they are answered with 405.
+    pub allow_connect: bool,
+    /// A keep-alive connection without request is closed after this.
+    pub idle_timeout: Duration,
+    /// From the first byte of a request to the end of its head.
+    pub header_timeout: Duration,
+    /// A stream (request and response) on which no byte moves is reset after this.
+    pub stream_idle_timeout: Duration,
+    /// A connection is closed gracefully when it is this old; `None` = never.
+    pub max_connection_age: Option<Duration>,
+    /// Size of a request head, HTTP/1 and HTTP/2 alike; larger ones get 431.
+    pub max_header_bytes: usize,
+    /// Number of request headers; more get 431.
+    pub max_headers: usize,
+    /// HTTP/2 streams at once on a connection.
+    pub max_concurrent_streams: u32,
+    /// Value of the `server` header on responses made by the proxy itself.
+    pub server_name: Arc<str>,
+}
+
+/// TCP on a chain.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TcpFilter {
+    /// Where bytes go.
+    pub cluster: Arc<str>,
+    /// A connection on which no byte moves either way is closed after this.
+    pub idle_timeout: Duration,
+}

@@ -1,0 +1,193 @@
+//! A connection's byte stream, plain or under TLS.
+//!
+//! One enum instead of a boxed trait: the plain case is a direct call, and the plain socket can be
+//! taken out again for `splice(2)`.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A byte stream to a peer.
+#[derive(Debug)]
+pub enum Io {
+    /// Plain TCP.
+    Tcp(TcpStream),
+    /// We are the TLS client.
+    TlsClient(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    /// We are the TLS server.
+    TlsServer(Box<tokio_rustls::server::TlsStream<Rewind>>),
+}
+
+impl Io {
+    /// The socket below.
+    pub fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Tcp(tcp) => tcp,
+            Self::TlsClient(tls) => tls.get_ref().0,
+            Self::TlsServer(tls) => &tls.get_ref().0.tcp,
+        }
+    }
+
+    /// Address of the other side of the socket.
+    ///
+    /// # Errors
+    /// When the socket is no longer connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp().peer_addr()
+    }
+
+    /// Whether bytes are encrypted on the wire.
+    pub fn is_tls(&self) -> bool {
+        !matches!(self, Self::Tcp(_))
+    }
+
+    /// The protocol that both sides agreed on by ALPN.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::TlsClient(tls) => tls.get_ref().1.alpn_protocol(),
+            Self::TlsServer(tls) => tls.get_ref().1.alpn_protocol(),
+        }
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Self::TlsClient(tls) => Pin::new(tls).poll_read(cx, buf),
+            Self::TlsServer(tls) => Pin::new(tls).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Self::TlsClient(tls) => Pin::new(tls).poll_write(cx, buf),
+            Self::TlsServer(tls) => Pin::new(tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Self::TlsClient(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            Self::TlsServer(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::TlsClient(tls) => Pin::new(tls).poll_flush(cx),
+            Self::TlsServer(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::TlsClient(tls) => Pin::new(tls).poll_shutdown(cx),
+            Self::TlsServer(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}
+
+/// A socket whose first bytes were already read and are read again.
+#[derive(Debug)]
+pub struct Rewind {
+    tcp: TcpStream,
+    prefix: Bytes,
+}
+
+impl Rewind {
+    /// Reads `prefix` first, then the socket.
+    pub fn new(tcp: TcpStream, prefix: Bytes) -> Self {
+        Self { tcp, prefix }
+    }
+}
+
+impl AsyncRead for Rewind {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.prefix.is_empty() {
+            return Pin::new(&mut self.tcp).poll_read(cx, buf);
+        }
+        let n = self.prefix.len().min(buf.remaining());
+        buf.put_slice(&self.prefix[..n]);
+        self.prefix.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Rewind {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
+
+/// Writes all of `buf`, advancing it; returns when it is empty.
+pub(crate) fn poll_write_all(
+    io: &mut Io,
+    cx: &mut Context<'_>,
+    buf: &mut impl Buf,
+) -> Poll<io::Result<()>> {
+    while buf.has_remaining() {
+        let n = ready!(Pin::new(&mut *io).poll_write(cx, buf.chunk()))?;
+        if n == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        buf.advance(n);
+    }
+    Poll::Ready(Ok(()))
+}

@@ -1,1 +1,55 @@
-//! Decisions of the data plane: policies, endpoint statistics, admission. Pure: no I/O, no clock, no global randomness.
+//! Decisions of the data plane: which endpoint gets a request. Pure: no I/O, no clock, no global
+//! randomness, so that the simulator drives exactly the code that runs in the proxy.
+//!
+//! Three ideas:
+//!
+//! * A [`View`] is an immutable answer to "which endpoints may be picked now, and how much should
+//!   each get": membership, health, priority level, locality weights, panic, slow start. It is
+//!   rebuilt off the hot path when one of them changes.
+//! * A [`Policy`] picks one endpoint of a view. It is built from a [`Spec`] (`lor(choices=2)`), with
+//!   its tables, for one view; [`Balancer`] keeps the two together.
+//! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to
+//!   the end of the response body. It is shared and outlives views.
+//!
+//! Time and chance are arguments: [`Time`] and [`Rng`].
+//!
+//! ```
+//! use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Spec, Time, ViewParams};
+//!
+//! let spec: Spec = "lor(choices=2)".parse()?;
+//! let endpoints = vec![Endpoint::new("10.0.0.1:8080"), Endpoint::new("10.0.0.2:8080")];
+//! let now = Time::ZERO;
+//! let balancer = Balancer::build(&spec, endpoints, &ViewParams::default(), now)?;
+//!
+//! let mut rng = Rng::seed(1);
+//! if let Some(index) = balancer.pick(&PickCtx::new(now), &mut rng) {
+//!     let endpoint = balancer.view().endpoint(index).expect("picked from this view");
+//!     let outstanding = endpoint.stats.begin(now);
+//!     // … send the request, stream the response …
+//!     outstanding.finish(now);
+//! }
+//! # Ok::<(), maglor_balance::SpecError>(())
+//! ```
+
+mod balancer;
+mod endpoint;
+mod ewma;
+mod hash;
+mod policy;
+mod prime;
+mod rng;
+mod spec;
+mod time;
+mod view;
+
+pub use balancer::Balancer;
+pub use endpoint::{Endpoint, EndpointStats, Outstanding};
+pub use hash::{combine, hash_bytes};
+pub use policy::maglev::MaglevParams;
+pub use policy::peak_ewma::PeakEwmaParams;
+pub use policy::ring_hash::RingHashParams;
+pub use policy::{Choices, Excluded, Index, PickCtx, Policy};
+pub use rng::Rng;
+pub use spec::{Spec, SpecError};
+pub use time::Time;
+pub use view::{Locality, LocalityWeights, SlowStart, View, ViewParams};

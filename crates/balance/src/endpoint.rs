@@ -1,0 +1,307 @@
+//! An endpoint and its live statistics.
+//!
+//! [`Endpoint`] is configuration: who it is, how much it should get. [`EndpointStats`] is
+//! observation: what it has outstanding, how fast it answers, whether it may be used. The second
+//! is shared (`Arc`) and outlives every [`View`](crate::View), so counts survive a change of the set.
+//!
+//! Invariant: `outstanding` is exactly the number of live [`Outstanding`] guards.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::ewma::PeakEwma;
+use crate::{Locality, Time};
+
+/// Time constant of the latency average unless a policy sets another (Linkerd's value).
+pub(crate) const DEFAULT_DECAY: Duration = Duration::from_secs(10);
+
+/// One address that requests can be sent to.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Stable identity, hashed by Maglev and ring-hash, e.g. `10.0.0.1:8080`.
+    pub key: Arc<str>,
+    /// Share relative to the other endpoints of the same priority and locality.
+    pub weight: NonZeroU32,
+    /// 0 is the highest; a level is used when those above cannot take all traffic.
+    pub priority: u8,
+    /// Where it runs, for locality weights.
+    pub locality: Option<Locality>,
+    /// When it joined (or recovered): slow start ramps from here. `Time::ZERO` by default.
+    pub added_at: Time,
+    /// Its live statistics.
+    pub stats: Arc<EndpointStats>,
+}
+
+impl Endpoint {
+    /// An endpoint of weight 1, priority 0, without locality, with statistics of its own.
+    #[must_use]
+    pub fn new(key: impl Into<Arc<str>>) -> Self {
+        Self {
+            key: key.into(),
+            weight: NonZeroU32::MIN,
+            priority: 0,
+            locality: None,
+            added_at: Time::ZERO,
+            stats: Arc::new(EndpointStats::new()),
+        }
+    }
+
+    /// Sets the weight.
+    #[must_use]
+    pub fn weight(mut self, weight: NonZeroU32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Sets the priority; 0 is the highest.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the locality.
+    #[must_use]
+    pub fn locality(mut self, locality: Locality) -> Self {
+        self.locality = Some(locality);
+        self
+    }
+
+    /// Sets the time from which slow start ramps.
+    #[must_use]
+    pub fn added_at(mut self, added_at: Time) -> Self {
+        self.added_at = added_at;
+        self
+    }
+
+    /// Shares existing statistics, so that counts survive a change of the set.
+    #[must_use]
+    pub fn stats(mut self, stats: Arc<EndpointStats>) -> Self {
+        self.stats = stats;
+        self
+    }
+}
+
+const UNHEALTHY: u8 = 1;
+const EJECTED: u8 = 2;
+const DRAINING: u8 = 4;
+
+/// What this process knows about an endpoint right now.
+///
+/// One cache line, so that workers which count different endpoints do not disturb each other. All
+/// accesses are `Relaxed`: each atomic is complete in itself, none publishes other memory, and a
+/// pick that reads a slightly old count is what the queueing model assumes anyway.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct EndpointStats {
+    outstanding: AtomicU32,
+    flags: AtomicU8,
+    latency: PeakEwma,
+    decay_nanos: AtomicU64,
+}
+
+impl EndpointStats {
+    /// Nothing outstanding, no latency known, healthy.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            outstanding: AtomicU32::new(0),
+            flags: AtomicU8::new(0),
+            latency: PeakEwma::new(),
+            decay_nanos: AtomicU64::new(DEFAULT_DECAY.as_nanos() as u64),
+        }
+    }
+
+    /// Counts a request that was just given to this endpoint, until the guard is dropped.
+    ///
+    /// Hold the guard to the end of the response body, queueing and connecting included.
+    #[must_use = "the request counts as outstanding only while the guard lives"]
+    pub fn begin(self: &Arc<Self>, now: Time) -> Outstanding {
+        // Relaxed: a counter; the guard's own `Arc` keeps the memory alive.
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        Outstanding {
+            stats: Arc::clone(self),
+            began: now,
+        }
+    }
+
+    /// Requests between pick and end of response body, as this process sees it.
+    #[must_use]
+    #[inline]
+    pub fn outstanding(&self) -> u32 {
+        // Relaxed: see the type.
+        self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// The latency average as of `now`; `None` before the first sample.
+    #[must_use]
+    pub fn latency(&self, now: Time) -> Option<Duration> {
+        let nanos = self.latency_nanos(now)?;
+        Some(Duration::from_nanos(nanos as u64))
+    }
+
+    /// [`latency`](Self::latency) in nanoseconds, without rounding to whole ones.
+    #[inline]
+    pub(crate) fn latency_nanos(&self, now: Time) -> Option<f32> {
+        self.latency.read(self.decay(), now)
+    }
+
+    /// Takes a latency sample, measured outside a guard (a health check, say), into the average.
+    pub fn observe(&self, latency: Duration, now: Time) {
+        self.latency.observe(latency, self.decay(), now);
+    }
+
+    /// Sets the time constant of the latency average; 10 s until then. The `peak-ewma` policy does
+    /// this with its `decay_ms` when it is built.
+    pub fn set_latency_decay(&self, decay: Duration) {
+        let nanos = u64::try_from(decay.as_nanos()).unwrap_or(u64::MAX);
+        // Relaxed: a setting; old and new value are both usable.
+        self.decay_nanos.store(nanos, Ordering::Relaxed);
+    }
+
+    fn decay(&self) -> Duration {
+        // Relaxed: see `set_latency_decay`.
+        Duration::from_nanos(self.decay_nanos.load(Ordering::Relaxed))
+    }
+
+    /// Records the verdict of active health checks; returns whether it changed, in which case the
+    /// caller rebuilds its views.
+    pub fn set_healthy(&self, healthy: bool) -> bool {
+        self.set(UNHEALTHY, !healthy)
+    }
+
+    /// Records ejection by outlier detection; returns whether it changed.
+    pub fn set_ejected(&self, ejected: bool) -> bool {
+        self.set(EJECTED, ejected)
+    }
+
+    /// Records that the endpoint is leaving and wants no new requests; returns whether it changed.
+    pub fn set_draining(&self, draining: bool) -> bool {
+        self.set(DRAINING, draining)
+    }
+
+    /// Whether active health checks last succeeded (or none has run).
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.flags() & UNHEALTHY == 0
+    }
+
+    /// Whether outlier detection has ejected it.
+    #[must_use]
+    pub fn is_ejected(&self) -> bool {
+        self.flags() & EJECTED != 0
+    }
+
+    /// Whether it is leaving.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.flags() & DRAINING != 0
+    }
+
+    /// Healthy, not ejected, not draining.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        self.flags() == 0
+    }
+
+    fn flags(&self) -> u8 {
+        // Relaxed: whoever changes a flag tells the view's owner by a channel, which orders it.
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, flag: u8, on: bool) -> bool {
+        // Relaxed: as `flags`. Read-modify-write, so that two flags set at once both stay.
+        let before = if on {
+            self.flags.fetch_or(flag, Ordering::Relaxed)
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed)
+        };
+        (before & flag != 0) != on
+    }
+}
+
+impl Default for EndpointStats {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A request in progress: counts as outstanding at its endpoint until dropped.
+///
+/// Dropping without [`finish`](Self::finish) records no latency: a request that was cancelled or
+/// that failed before an answer says nothing about speed.
+#[derive(Debug)]
+pub struct Outstanding {
+    stats: Arc<EndpointStats>,
+    began: Time,
+}
+
+impl Outstanding {
+    /// Ends the request and records the time since [`EndpointStats::begin`] as its latency.
+    pub fn finish(self, now: Time) {
+        self.stats.observe(now.saturating_since(self.began), now);
+    }
+
+    /// Records a latency, e.g. to the first byte, while the request goes on.
+    pub fn observe(&self, latency: Duration) {
+        self.stats.observe(latency, self.began + latency);
+    }
+
+    /// When the request was given to the endpoint.
+    #[must_use]
+    pub fn began(&self) -> Time {
+        self.began
+    }
+
+    /// The endpoint's statistics.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<EndpointStats> {
+        &self.stats
+    }
+}
+
+impl Drop for Outstanding {
+    fn drop(&mut self) {
+        // Relaxed: a counter; releasing the memory is the `Arc`'s business.
+        self.stats.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guard_counts_until_dropped() {
+        let stats = Arc::new(EndpointStats::new());
+        let a = stats.begin(Time::ZERO);
+        let b = stats.begin(Time::ZERO);
+        assert_eq!(stats.outstanding(), 2);
+        a.finish(Time::from_nanos(5_000_000));
+        assert_eq!(stats.outstanding(), 1);
+        assert_eq!(
+            stats.latency(Time::from_nanos(5_000_000)),
+            Some(Duration::from_millis(5))
+        );
+        drop(b);
+        assert_eq!(stats.outstanding(), 0);
+    }
+
+    #[test]
+    fn flags_are_independent_and_report_change() {
+        let stats = EndpointStats::new();
+        assert!(stats.is_available());
+        assert!(stats.set_healthy(false) && !stats.set_healthy(false));
+        assert!(stats.set_ejected(true) && stats.set_draining(true));
+        assert!(stats.set_healthy(true) && stats.is_healthy());
+        assert!(stats.is_ejected() && stats.is_draining() && !stats.is_available());
+    }
+
+    #[test]
+    fn statistics_fill_one_cache_line() {
+        assert_eq!(size_of::<EndpointStats>(), 64);
+        assert_eq!(align_of::<EndpointStats>(), 64);
+    }
+}

@@ -1,0 +1,167 @@
+//! The policy trait, what a pick is given, and the list of policies.
+//!
+//! One file a policy, with its parameters, their validation and the algorithm. To add one: the
+//! file, an arm in `Spec::build`, a row in `tests/closed_form.rs` and one in `benches/pick.rs`;
+//! `tests/contract.rs` applies by itself.
+
+pub(crate) mod hashed;
+pub(crate) mod least_outstanding;
+pub(crate) mod maglev;
+pub(crate) mod peak_ewma;
+pub(crate) mod random;
+pub(crate) mod ring_hash;
+pub(crate) mod round_robin;
+
+use std::fmt::{self, Debug};
+use std::num::NonZeroU32;
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use crate::{Rng, Time, View};
+pub(crate) use hashed::SharedTables;
+
+/// Chooses one endpoint of a view.
+///
+/// Pure up to the atomics of the endpoints and of the policy's own cursor: the same view, context,
+/// loads and generator state give the same answer. Implementations are lock-free and may be shared
+/// by threads.
+///
+/// A policy belongs to the view it was built for. Given another one it still returns only usable
+/// endpoints of that view, but no longer in the proportions it promises.
+pub trait Policy: Send + Sync + Debug {
+    /// The endpoint that this request goes to; `None` when no endpoint of the view is usable.
+    ///
+    /// An endpoint in `ctx.excluded` is returned only when every usable one is excluded.
+    fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index>;
+
+    /// Hash tables that a policy for the next view may share. Not for callers outside the crate.
+    #[doc(hidden)]
+    fn tables(&self) -> Option<SharedTables> {
+        None
+    }
+}
+
+/// The position of an endpoint in [`View::endpoints`]. It has a meaning only with its view.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Index(u32);
+
+impl Index {
+    /// The index of position `at`; positions beyond 2^32 − 1 saturate and belong to no view.
+    #[must_use]
+    #[inline]
+    pub const fn new(at: usize) -> Self {
+        Self(if at > u32::MAX as usize {
+            u32::MAX
+        } else {
+            at as u32
+        })
+    }
+
+    /// The position.
+    #[must_use]
+    #[inline]
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a pick may take into account besides the view.
+#[derive(Clone, Copy, Debug)]
+pub struct PickCtx<'a> {
+    /// The moment of the pick.
+    pub now: Time,
+    /// Hash of the request's key, for hash policies; without one they take a random hash.
+    pub hash: Option<u64>,
+    /// Endpoints of this view that the request has already tried.
+    pub excluded: &'a [Index],
+}
+
+impl PickCtx<'static> {
+    /// A first try without a key.
+    #[must_use]
+    pub const fn new(now: Time) -> Self {
+        Self {
+            now,
+            hash: None,
+            excluded: &[],
+        }
+    }
+}
+
+impl<'a> PickCtx<'a> {
+    /// The same with the hash of a key.
+    #[must_use]
+    pub const fn with_hash(self, hash: u64) -> Self {
+        Self {
+            hash: Some(hash),
+            ..self
+        }
+    }
+
+    /// The same for a further try.
+    #[must_use]
+    pub const fn excluding<'b>(self, excluded: &'b [Index]) -> PickCtx<'b>
+    where
+        'a: 'b,
+    {
+        PickCtx {
+            now: self.now,
+            hash: self.hash,
+            excluded,
+        }
+    }
+}
+
+/// Endpoints that a request has tried: a list kept in place, allocating only beyond eight.
+#[derive(Clone, Debug, Default)]
+pub struct Excluded(SmallVec<[Index; 8]>);
+
+impl Excluded {
+    /// No endpoint; does not allocate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an endpoint; adding it twice changes nothing.
+    pub fn insert(&mut self, index: Index) {
+        if !self.0.contains(&index) {
+            self.0.push(index);
+        }
+    }
+}
+
+impl Deref for Excluded {
+    type Target = [Index];
+
+    #[inline]
+    fn deref(&self) -> &[Index] {
+        &self.0
+    }
+}
+
+/// How many candidates a policy compares.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Choices {
+    /// Every usable endpoint.
+    All,
+    /// This many, drawn uniformly with replacement; 1–1024.
+    Some(NonZeroU32),
+}
+
+impl Choices {
+    /// The largest number of candidates short of [`Choices::All`].
+    pub const MAX: u32 = 1024;
+    /// Two: the power of two choices.
+    pub const TWO: Self = Self::Some(NonZeroU32::MIN.saturating_add(1));
+}
+
+impl fmt::Display for Choices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Some(n) => write!(f, "{n}"),
+        }
+    }
+}

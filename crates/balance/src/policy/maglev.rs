@@ -1,0 +1,236 @@
+//! `maglev`: Maglev hashing (Eisenbud et al., NSDI 2016, §3.4), weighted.
+//!
+//! Each endpoint has a permutation of the table's slots, `offset + j · skip` modulo the prime table
+//! size; in turns, each takes the next free slot of its own. A heavier endpoint has more turns, in
+//! Envoy's way: in round r it has had `⌈r · weight / greatest weight⌉`. Offset and skip are XXH64 of
+//! the key with seeds 0 and 1, also as in Envoy: both fill equal tables for equal endpoints.
+//!
+//! Invariant: with equal weights the numbers of slots of any two endpoints differ by at most one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Index;
+use super::hashed::{Member, Table};
+use crate::hash::hash_seeded;
+
+/// Parameters of `maglev`.
+///
+/// # Defaults
+///
+/// * `table_size`: 65537
+/// * `hash_balance_factor`: none (off)
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct MaglevParams {
+    /// Number of slots: a prime, 2–5000011. A hundred times the number of endpoints or more keeps
+    /// shares within 1 % of each other.
+    pub table_size: u32,
+    /// Bounded load: no endpoint gets more than this percentage of its fair share of outstanding
+    /// requests, 100–100000; `None` turns it off.
+    pub hash_balance_factor: Option<u32>,
+}
+
+impl Default for MaglevParams {
+    fn default() -> Self {
+        Self {
+            table_size: 65_537,
+            hash_balance_factor: None,
+        }
+    }
+}
+
+impl MaglevParams {
+    /// Envoy's limit; it is prime.
+    pub(crate) const MAX_TABLE_SIZE: u32 = 5_000_011;
+}
+
+/// The owner of each slot, in half the space when the indices allow.
+#[derive(Debug)]
+pub(crate) enum MaglevTable {
+    Narrow(Box<[u16]>),
+    Wide(Box<[u32]>),
+}
+
+impl Table for MaglevTable {
+    type Params = u32;
+
+    fn build(members: &[Member], &table_size: &u32) -> Self {
+        let narrow = members.iter().all(|m| u16::try_from(m.index.get()).is_ok());
+        let owners = populate(members, if members.is_empty() { 0 } else { table_size });
+        if narrow {
+            Self::Narrow(owners.iter().map(|&i| i as u16).collect())
+        } else {
+            Self::Wide(owners.into_boxed_slice())
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Self::Narrow(owners) => owners.len(),
+            Self::Wide(owners) => owners.len(),
+        }
+    }
+
+    #[inline]
+    fn slot(&self, hash: u64) -> usize {
+        (hash % self.len() as u64) as usize
+    }
+
+    #[inline]
+    fn owner(&self, slot: usize) -> Index {
+        Index::new(match self {
+            Self::Narrow(owners) => usize::from(owners[slot]),
+            Self::Wide(owners) => owners[slot] as usize,
+        })
+    }
+}
+
+/// A member's way through its permutation.
+struct Walker {
+    slot: u32,
+    skip: u32,
+    owner: u32,
+}
+
+/// Fills the table (pseudocode 1 of the paper).
+fn populate(members: &[Member], size: u32) -> Vec<u32> {
+    let mut walkers: Vec<Walker> = members.iter().map(|m| Walker::new(m, size)).collect();
+    let mut table = Slots {
+        owners: vec![0; size as usize],
+        taken: Taken::new(size),
+    };
+    let heaviest = members.iter().map(|m| m.weight).fold(0.0, f64::max);
+    if members.iter().all(|m| m.weight == heaviest) {
+        for turn in 0..size as usize {
+            table.give(&mut walkers[turn % members.len()]);
+        }
+        return table.owners;
+    }
+    // Members by the round of their next turn, then by key.
+    let mut turns: BinaryHeap<_> = (0..members.len())
+        .map(|i| Reverse((1_u64, i, 0_u64)))
+        .collect();
+    for _ in 0..size {
+        let Some(Reverse((_, i, had))) = turns.pop() else {
+            break;
+        };
+        table.give(&mut walkers[i]);
+        let next = ((had + 1) as f64 * heaviest / members[i].weight).ceil() as u64;
+        turns.push(Reverse((next, i, had + 1)));
+    }
+    table.owners
+}
+
+impl Walker {
+    fn new(member: &Member, size: u32) -> Self {
+        let size = u64::from(size);
+        let key = member.key.as_bytes();
+        Self {
+            slot: (hash_seeded(key, 0) % size) as u32,
+            skip: (hash_seeded(key, 1) % (size - 1) + 1) as u32,
+            owner: member.index.get() as u32,
+        }
+    }
+
+    /// Steps on along the permutation; `size` is prime, so every slot is met once.
+    fn step(&mut self, size: u32) {
+        self.slot += self.skip;
+        if self.slot >= size {
+            self.slot -= size;
+        }
+    }
+}
+
+struct Slots {
+    owners: Vec<u32>,
+    taken: Taken,
+}
+
+impl Slots {
+    /// Gives the walker the first free slot on its way. There is one: callers give no more turns
+    /// than slots.
+    fn give(&mut self, walker: &mut Walker) {
+        let size = self.owners.len() as u32;
+        while self.taken.contains(walker.slot) {
+            walker.step(size);
+        }
+        self.taken.insert(walker.slot);
+        self.owners[walker.slot as usize] = walker.owner;
+        walker.step(size);
+    }
+}
+
+/// One bit a slot: the search for free slots stays in the first-level cache.
+struct Taken(Vec<u64>);
+
+impl Taken {
+    fn new(size: u32) -> Self {
+        Self(vec![0; size.div_ceil(64) as usize])
+    }
+
+    fn contains(&self, slot: u32) -> bool {
+        self.0[slot as usize / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn insert(&mut self, slot: u32) {
+        self.0[slot as usize / 64] |= 1 << (slot % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(weights: &[f64]) -> Vec<Member> {
+        let member = |(i, &weight): (usize, &f64)| Member {
+            key: format!("10.0.0.{i}:80").into(),
+            index: Index::new(i),
+            weight,
+        };
+        weights.iter().enumerate().map(member).collect()
+    }
+
+    fn counts(members: &[Member], size: u32) -> Vec<u32> {
+        let mut counts = vec![0; members.len()];
+        for owner in populate(members, size) {
+            counts[owner as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn equal_weights_differ_by_one_slot() {
+        for (n, size) in [(1, 2), (3, 7), (10, 65_537), (1000, 65_537), (7, 5)] {
+            let counts = counts(&members(&vec![1.0; n]), size);
+            let (min, max) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(max - min <= 1, "{n} in {size}");
+        }
+    }
+
+    #[test]
+    fn weights_are_shares() {
+        let counts = counts(&members(&[1.0, 2.0, 5.0]), 65_537);
+        for (count, share) in counts.iter().zip([0.125, 0.25, 0.625]) {
+            assert!((f64::from(*count) / 65_537.0 - share).abs() < 1e-3);
+        }
+    }
+
+    #[test]
+    fn no_members_no_slots() {
+        assert_eq!(MaglevTable::build(&[], &7).len(), 0);
+    }
+
+    #[test]
+    fn the_table_is_narrow_when_it_can_be() {
+        let mut far = members(&[1.0]);
+        assert!(matches!(
+            MaglevTable::build(&far, &7),
+            MaglevTable::Narrow(_)
+        ));
+        far[0].index = Index::new(70_000);
+        let wide = MaglevTable::build(&far, &7);
+        assert!(matches!(wide, MaglevTable::Wide(_)));
+        assert_eq!(wide.owner(wide.slot(123)), Index::new(70_000));
+    }
+}

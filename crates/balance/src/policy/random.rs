@@ -1,0 +1,14 @@
+//! `random`: each request to a random endpoint, in proportion to the weights. The baseline that
+//! `lor` converges to as balancers multiply (LOR paper, Theorem 1).
+
+use super::{Index, PickCtx, Policy};
+use crate::{Rng, View};
+
+#[derive(Debug)]
+pub(crate) struct Random;
+
+impl Policy for Random {
+    fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
+        Some(view.field(ctx, rng)?.draw(rng).index)
+    }
+}

@@ -1,0 +1,204 @@
+//! `round-robin`: smooth weighted round robin that threads share without a lock.
+//!
+//! For each group one period of the order is computed when the policy is built, and an atomic cursor
+//! walks over it from a random start. The order is that of Tijdeman's chairman assignment (1980):
+//! the k-th turn of an endpoint with share x lies in [⌊k/x⌋, ⌈(k+1)/x⌉), earliest deadline first.
+//!
+//! Invariant: in every prefix of the period the number of turns of each endpoint differs from its
+//! exact share by less than one, which nginx's smooth order does not promise.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Index, PickCtx, Policy};
+use crate::view::{Group, Slot};
+use crate::{Rng, View};
+
+/// Longest period. Sums of weights above it (after division by their greatest common divisor) are
+/// scaled down, each weight to at least one turn.
+const MAX_PERIOD: u64 = 1 << 16;
+
+/// Turns passed over (excluded, or held back by slow start) before going over to a random draw.
+const MAX_SKIPS: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct RoundRobin {
+    /// One a group, in the order of the view's groups.
+    turns: Box<[Turns]>,
+}
+
+/// The order of one group and where it stands.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Turns {
+    /// Positions in the group; `None` means one after the other.
+    order: Option<Box<[u32]>>,
+    period: u64,
+    /// The next turn; 0 means not started, so that proxies started together do not march in step.
+    cursor: AtomicU64,
+}
+
+impl RoundRobin {
+    pub(crate) fn new(view: &View) -> Self {
+        Self {
+            turns: view.groups().iter().map(Turns::new).collect(),
+        }
+    }
+}
+
+impl Policy for RoundRobin {
+    fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
+        let field = view.field(ctx, rng)?;
+        let at = view
+            .groups()
+            .iter()
+            .position(|group| std::ptr::eq(group, field.group))?;
+        let Some(turns) = self.turns.get(at) else {
+            return Some(field.draw(rng).index);
+        };
+        let slots = field.group.slots();
+        for _ in 0..MAX_SKIPS {
+            let Some(slot) = slots.get(turns.next(rng)) else {
+                break;
+            };
+            if field.is_plain() || field.admits(slot, rng) {
+                return Some(slot.index);
+            }
+        }
+        Some(field.draw(rng).index)
+    }
+}
+
+impl Turns {
+    fn new(group: &Group) -> Self {
+        let slots = group.slots();
+        let order = (!group.equal_weights()).then(|| smooth_order(&turns_of(slots)));
+        let period = order.as_ref().map_or(slots.len(), |order| order.len()) as u64;
+        Self {
+            order,
+            period,
+            cursor: AtomicU64::new(0),
+        }
+    }
+
+    fn next(&self, rng: &mut Rng) -> usize {
+        // Relaxed throughout: the cursor orders nothing but itself.
+        if self.cursor.load(Ordering::Relaxed) == 0 {
+            let start = 1 + u64::from(rng.next_u32());
+            // If another thread was first, its start stands.
+            let _ = self
+                .cursor
+                .compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        let turn = (self.cursor.fetch_add(1, Ordering::Relaxed) % self.period) as usize;
+        self.order
+            .as_ref()
+            .map_or(turn, |order| order[turn] as usize)
+    }
+}
+
+/// Weights as whole turns of a period of at most about [`MAX_PERIOD`].
+fn turns_of(slots: &[Slot]) -> Vec<u64> {
+    let gcd = slots
+        .iter()
+        .fold(0, |gcd, slot| greatest_common_divisor(gcd, slot.weight));
+    let weights = slots.iter().map(|slot| u64::from(slot.weight / gcd.max(1)));
+    let total: u64 = weights.clone().sum();
+    if total <= MAX_PERIOD {
+        return weights.collect();
+    }
+    let scale = MAX_PERIOD as f64 / total as f64;
+    weights
+        .map(|w| ((w as f64 * scale).round() as u64).max(1))
+        .collect()
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
+}
+
+/// One period in which endpoint `i` has `turns[i]` turns, each within its window.
+fn smooth_order(turns: &[u64]) -> Box<[u32]> {
+    let period: u64 = turns.iter().sum();
+    // Endpoints by the moment from which their next turn may be taken.
+    let mut waiting = vec![Vec::new(); period as usize];
+    waiting[0] = (0..turns.len()).collect();
+    let mut taken = vec![0_u64; turns.len()];
+    let mut ready = BinaryHeap::new();
+    let mut order = Vec::with_capacity(period as usize);
+    for now in 0..period as usize {
+        for i in std::mem::take(&mut waiting[now]) {
+            let deadline = ((taken[i] + 1) * period).div_ceil(turns[i]);
+            ready.push(Reverse((deadline, i)));
+        }
+        // Windows of shares that sum to one always leave someone ready; see the module's source.
+        let Some(Reverse((_, i))) = ready.pop() else {
+            continue;
+        };
+        order.push(i as u32);
+        taken[i] += 1;
+        if taken[i] < turns[i] {
+            // Its next window may have opened already: then it is ready from the next turn on.
+            let release = (taken[i] * period / turns[i]).max(now as u64 + 1);
+            waiting[release as usize].push(i);
+        }
+    }
+    order.into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every prefix within one turn of the exact shares, and the period exact.
+    fn assert_smooth(turns: &[u64]) {
+        let order = smooth_order(turns);
+        let period: u64 = turns.iter().sum();
+        assert_eq!(order.len() as u64, period, "{turns:?}");
+        let mut taken = vec![0_i128; turns.len()];
+        for (t, &i) in order.iter().enumerate() {
+            taken[i as usize] += 1;
+            for (&c, &w) in taken.iter().zip(turns) {
+                let lag = c * i128::from(period) - (t as i128 + 1) * i128::from(w);
+                assert!(lag.abs() < i128::from(period), "{turns:?} at {t}");
+            }
+        }
+        assert!(taken.iter().zip(turns).all(|(&c, &w)| c == i128::from(w)));
+    }
+
+    #[test]
+    fn prefixes_stay_within_one_turn() {
+        assert_smooth(&[5, 1, 1]);
+        assert_smooth(&[1, 2, 3, 4]);
+        assert_smooth(&[100, 1, 1, 1, 7, 13]);
+        assert_smooth(&[3, 3]);
+        let mut rng = Rng::seed(11);
+        for _ in 0..200 {
+            let n = 1 + rng.below(12) as usize;
+            let turns: Vec<u64> = (0..n).map(|_| 1 + u64::from(rng.below(40))).collect();
+            assert_smooth(&turns);
+        }
+    }
+
+    #[test]
+    fn the_order_of_five_one_one() {
+        assert_eq!(*smooth_order(&[5, 1, 1]), [0, 1, 0, 0, 2, 0, 0]);
+    }
+
+    #[test]
+    fn large_weights_are_reduced() {
+        let slot = |weight| Slot {
+            stats: std::sync::Arc::default(),
+            index: Index::new(0),
+            weight,
+        };
+        assert_eq!(turns_of(&[slot(3000), slot(1000)]), [3, 1]);
+        let turns = turns_of(&[slot(u32::MAX), slot(u32::MAX - 1), slot(1)]);
+        assert_eq!(turns, [32_768, 32_768, 1]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Why a policy cannot be had. Every message names the parameter, the reason, the valid range and,
+//! for a misspelt word, the nearest one.
+
+/// An error in a [`Spec`](crate::Spec).
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// The same parameter twice.
+    #[error("policy {policy}: parameter {parameter} is given twice")]
+    DuplicateParameter {
+        /// The policy.
+        policy: &'static str,
+        /// The parameter.
+        parameter: String,
+    },
+    /// A value that is not a number or is out of range.
+    #[error("policy {policy}: {parameter}={value} {reason}; valid: {valid}")]
+    InvalidParameter {
+        /// The policy.
+        policy: &'static str,
+        /// The parameter.
+        parameter: &'static str,
+        /// The value as written.
+        value: String,
+        /// What is wrong with it, with a suggestion if there is one.
+        reason: String,
+        /// The valid range.
+        valid: String,
+    },
+    /// A mapping without `name`.
+    #[error("policy: `name` is missing; write `{{name: lor, choices: 2}}` or `lor(choices=2)`")]
+    MissingName,
+    /// A policy that is part of the contract but that this version does not have.
+    #[error(
+        "policy {name} is known but not built into this version; available: {}",
+        join(super::parse::NAMES)
+    )]
+    NotBuilt {
+        /// The policy.
+        name: &'static str,
+    },
+    /// Not of the form `name(parameter=value, …)`.
+    #[error("policy `{text}`: {reason}; write `name` or `name(parameter=value, ...)`")]
+    Syntax {
+        /// The text, shortened if it is long.
+        text: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// A parameter that the policy does not have.
+    #[error("policy {policy} has no parameter `{parameter}`{}{}", did_you_mean(*suggestion), known_parameters(known))]
+    UnknownParameter {
+        /// The policy.
+        policy: &'static str,
+        /// The parameter as written.
+        parameter: String,
+        /// The nearest parameter.
+        suggestion: Option<&'static str>,
+        /// The parameters it has.
+        known: &'static [&'static str],
+    },
+    /// A word that names no policy.
+    #[error("there is no policy `{name}`{}; available: {}", did_you_mean(*suggestion), join(super::parse::NAMES))]
+    UnknownPolicy {
+        /// The word, shortened if it is long.
+        name: String,
+        /// The nearest policy.
+        suggestion: Option<&'static str>,
+    },
+}
+
+fn did_you_mean(suggestion: Option<&'static str>) -> String {
+    suggestion.map_or_else(String::new, |word| format!("; did you mean `{word}`?"))
+}
+
+fn known_parameters(known: &[&str]) -> String {
+    if known.is_empty() {
+        "; it takes none".into()
+    } else {
+        format!("; it has: {}", join(known))
+    }
+}
+
+fn join(words: &[&str]) -> String {
+    words.join(", ")
+}

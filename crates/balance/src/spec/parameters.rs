@@ -1,0 +1,168 @@
+//! Parameters between text and policy: taken one by one by name, checked against ranges.
+
+use std::fmt::Display;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::SpecError;
+use crate::policy::peak_ewma::PeakEwmaParams;
+use crate::prime;
+
+/// Makes the errors of one policy's parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Check {
+    pub(super) policy: &'static str,
+}
+
+impl Check {
+    pub(super) fn range(
+        self,
+        parameter: &'static str,
+        value: u32,
+        valid: RangeInclusive<u32>,
+    ) -> Result<(), SpecError> {
+        if valid.contains(&value) {
+            return Ok(());
+        }
+        Err(self.invalid(parameter, value, "is out of range", range_text(&valid)))
+    }
+
+    /// A whole number of milliseconds between 1 ms and 1 h.
+    pub(super) fn millis(self, parameter: &'static str, value: Duration) -> Result<(), SpecError> {
+        let valid = 1..=PeakEwmaParams::MAX_MS;
+        let millis = value.as_millis();
+        let in_range = u32::try_from(millis).is_ok_and(|ms| valid.contains(&ms));
+        if in_range && value.subsec_nanos().is_multiple_of(1_000_000) {
+            return Ok(());
+        }
+        Err(self.invalid(
+            parameter,
+            format!("{value:?}"),
+            "is out of range",
+            range_text(&valid),
+        ))
+    }
+
+    pub(super) fn balance_factor(self, percent: Option<u32>) -> Result<(), SpecError> {
+        percent.map_or(Ok(()), |p| {
+            self.range("hash_balance_factor", p, 100..=100_000)
+        })
+    }
+
+    pub(super) fn not_prime(self, parameter: &'static str, value: u32) -> SpecError {
+        let next = prime::next_prime(value).unwrap_or(value);
+        let reason = format!("is not a prime number; the next one is {next}");
+        self.invalid(parameter, value, reason, "a prime, 2-5000011".into())
+    }
+
+    pub(super) fn above_max(self, min: u32, max: u32) -> SpecError {
+        self.invalid(
+            "min",
+            min,
+            format!("is above max={max}"),
+            format!("1-{max}"),
+        )
+    }
+
+    pub(super) fn invalid(
+        self,
+        parameter: &'static str,
+        value: impl Display,
+        reason: impl Into<String>,
+        valid: String,
+    ) -> SpecError {
+        let value = super::parse::shorten(&value.to_string());
+        SpecError::InvalidParameter {
+            policy: self.policy,
+            parameter,
+            value,
+            reason: reason.into(),
+            valid,
+        }
+    }
+}
+
+fn range_text(valid: &RangeInclusive<u32>) -> String {
+    format!("{}-{}", valid.start(), valid.end())
+}
+
+/// The parameters as written, from which a policy takes its own.
+pub(super) struct Parameters {
+    check: Check,
+    given: Vec<(String, String)>,
+}
+
+impl Parameters {
+    /// Refuses names that are not `known`, and repeated ones.
+    pub(super) fn new(
+        policy: &'static str,
+        known: &'static [&'static str],
+        given: Vec<(String, String)>,
+    ) -> Result<Self, SpecError> {
+        for (at, (name, _)) in given.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                let suggestion = super::parse::nearest(name, known);
+                let parameter = super::parse::shorten(name);
+                return Err(SpecError::UnknownParameter {
+                    policy,
+                    parameter,
+                    suggestion,
+                    known,
+                });
+            }
+            if given[..at].iter().any(|(earlier, _)| earlier == name) {
+                return Err(SpecError::DuplicateParameter {
+                    policy,
+                    parameter: name.clone(),
+                });
+            }
+        }
+        Ok(Self {
+            check: Check { policy },
+            given,
+        })
+    }
+
+    pub(super) fn check(&self) -> Check {
+        self.check
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.given
+            .iter()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// A whole number in `valid`, or `None` when it is not given.
+    pub(super) fn number(
+        &self,
+        name: &'static str,
+        valid: RangeInclusive<u32>,
+    ) -> Result<Option<u32>, SpecError> {
+        let Some(text) = self.text(name) else {
+            return Ok(None);
+        };
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !digits {
+            let reason = "is not a whole number";
+            return Err(self.check.invalid(name, text, reason, range_text(&valid)));
+        }
+        match text.parse::<u32>() {
+            Ok(value) if valid.contains(&value) => Ok(Some(value)),
+            _ => Err(self
+                .check
+                .invalid(name, text, "is out of range", range_text(&valid))),
+        }
+    }
+
+    pub(super) fn choices(&self, max: u32) -> Result<Option<NonZeroU32>, SpecError> {
+        Ok(self.number("choices", 1..=max)?.and_then(NonZeroU32::new))
+    }
+
+    pub(super) fn millis(&self, name: &'static str) -> Result<Option<Duration>, SpecError> {
+        let millis = self.number(name, 1..=PeakEwmaParams::MAX_MS)?;
+        Ok(millis.map(|ms| Duration::from_millis(u64::from(ms))))
+    }
+}

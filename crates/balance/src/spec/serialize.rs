@@ -1,0 +1,90 @@
+//! [`Spec`] in YAML and JSON: the string form, or a mapping of `name` and parameters. Both go
+//! through the same checks; it is written as a string.
+
+use std::fmt;
+
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Spec, SpecError};
+
+impl Serialize for Spec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Spec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SpecVisitor)
+    }
+}
+
+struct SpecVisitor;
+
+impl<'de> Visitor<'de> for SpecVisitor {
+    type Value = Spec;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a policy such as `lor(choices=2)` or `{name: lor, choices: 2}`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Spec, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spec, A::Error> {
+        let mut name = None;
+        let mut given = Vec::new();
+        while let Some((key, Scalar(value))) = map.next_entry::<String, Scalar>()? {
+            if key != "name" {
+                given.push((key, value));
+            } else if name.replace(value).is_some() {
+                return Err(A::Error::duplicate_field("name"));
+            }
+        }
+        let name = name
+            .ok_or(SpecError::MissingName)
+            .map_err(A::Error::custom)?;
+        Spec::from_parts(&name, given).map_err(A::Error::custom)
+    }
+}
+
+/// A value of the mapping as the text that the string form would have.
+struct Scalar(String);
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+struct ScalarVisitor;
+
+impl Visitor<'_> for ScalarVisitor {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number or a word")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_string()))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Scalar, E> {
+        Ok(Scalar(value.to_owned()))
+    }
+}

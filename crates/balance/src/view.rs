@@ -1,0 +1,356 @@
+//! The view: which endpoints may be picked now, and how much traffic each part of them gets.
+//!
+//! Membership, health, priority levels, locality weights and panic are settled when a view is
+//! built; only slow start goes on with time. Rebuilding costs O(n) and happens off the hot path.
+//!
+//! Invariants: each usable endpoint is in exactly one group; groups are ordered by priority; their
+//! parts of the traffic sum to one unless no endpoint is usable.
+
+mod field;
+mod group;
+mod levels;
+mod params;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use field::Field;
+pub(crate) use group::{Group, Slot};
+pub use params::{Locality, LocalityWeights, SlowStart, ViewParams};
+
+use crate::policy::{Index, PickCtx};
+use crate::{Endpoint, Time};
+use levels::{Census, Load};
+
+/// An immutable snapshot of the endpoints that a policy may pick.
+#[derive(Debug)]
+pub struct View {
+    endpoints: Arc<[Endpoint]>,
+    groups: Box<[Group]>,
+    levels: Box<[Level]>,
+    /// Which endpoints are in a group, one bit each.
+    usable: Box<[u64]>,
+    usable_count: usize,
+    sole_level: Option<usize>,
+    available: usize,
+    slow_start: Option<SlowStart>,
+    /// When the last ramp ends; `Time::ZERO` when none is under way.
+    ramp_end: Time,
+    locality_weights: Option<LocalityWeights>,
+}
+
+/// One priority level.
+#[derive(Debug)]
+pub(crate) struct Level {
+    /// Members, in the order of the view's endpoints, regardless of health.
+    pub(crate) members: Box<[Index]>,
+    /// Upper end of this level's part of [0, 2^32).
+    threshold: u64,
+    /// When its longest-standing usable endpoint joined.
+    oldest: Time,
+    panic: bool,
+}
+
+impl View {
+    /// Settles which of `endpoints` may be picked as of `now`, from their health flags and `params`.
+    ///
+    /// Any set is accepted; an empty one, and one with nothing usable, gives a view from which
+    /// nothing can be picked.
+    #[must_use]
+    pub fn build(endpoints: impl Into<Arc<[Endpoint]>>, params: &ViewParams, now: Time) -> Self {
+        let endpoints = endpoints.into();
+        let factor = params.overprovisioning_factor.max(1.0);
+        let by_level = by_priority(&endpoints);
+        let census: Vec<Census> = by_level.iter().map(|m| count(&endpoints, m)).collect();
+        let loads = levels::divide(&census, factor, params.panic_threshold_percent);
+
+        let mut view = Self {
+            usable: vec![0; endpoints.len().div_ceil(64)].into_boxed_slice(),
+            usable_count: 0,
+            sole_level: loads.iter().position(|load| load.share >= 1.0),
+            available: census.iter().map(|level| level.available).sum(),
+            groups: Box::default(),
+            levels: Box::default(),
+            slow_start: params.slow_start.clone(),
+            ramp_end: Time::ZERO,
+            locality_weights: params.locality_weights.clone(),
+            endpoints,
+        };
+        view.lay_out(by_level, &loads, factor);
+        view.find_ramp_end(now);
+        view
+    }
+
+    /// All endpoints, usable or not, in the order given.
+    #[must_use]
+    pub fn endpoints(&self) -> &Arc<[Endpoint]> {
+        &self.endpoints
+    }
+
+    /// The endpoint at `index`; `None` if the index comes from a larger view.
+    #[must_use]
+    pub fn endpoint(&self, index: Index) -> Option<&Endpoint> {
+        self.endpoints.get(index.get())
+    }
+
+    /// Number of endpoints, usable or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// Whether there are no endpoints at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.endpoints.is_empty()
+    }
+
+    /// Number of endpoints that were healthy, not ejected and not draining when this was built.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.available
+    }
+
+    /// Number of endpoints that a pick may return: the available ones, plus those that panic adds.
+    #[must_use]
+    pub fn usable(&self) -> usize {
+        self.usable_count
+    }
+
+    /// Whether a pick may return this endpoint.
+    #[must_use]
+    #[inline]
+    pub fn is_usable(&self, index: Index) -> bool {
+        let at = index.get();
+        self.usable
+            .get(at / 64)
+            .is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// Whether a level that gets traffic has too few available endpoints and uses all of them.
+    #[must_use]
+    pub fn in_panic(&self) -> bool {
+        self.levels.iter().any(|level| level.panic)
+    }
+
+    /// The level that takes all traffic, if one does.
+    #[inline]
+    pub(crate) fn sole_level(&self) -> Option<usize> {
+        self.sole_level
+    }
+
+    /// Whether a pick need not look at single endpoints: all are usable, none is excluded or ramping.
+    #[inline]
+    pub(crate) fn is_undisturbed(&self, ctx: &PickCtx<'_>) -> bool {
+        self.usable_count == self.endpoints.len()
+            && ctx.excluded.is_empty()
+            && ctx.now >= self.ramp_end
+    }
+
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The groups of one level.
+    pub(crate) fn groups_of(&self, level: usize) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(move |group| group.level == level)
+    }
+
+    /// The groups of one level, each with its part (0–1) of the level's traffic.
+    pub(crate) fn parts_of(&self, level: usize) -> impl Iterator<Item = (&Group, f64)> {
+        let mut before = if level == 0 {
+            0
+        } else {
+            self.levels[level - 1].threshold
+        };
+        let width = (self.levels[level].threshold - before).max(1) as f64;
+        self.groups_of(level).map(move |group| {
+            let part = group.threshold.saturating_sub(before) as f64 / width;
+            before = group.threshold;
+            (group, part)
+        })
+    }
+
+    pub(crate) fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// The level that a key belongs to, by shares of the traffic; `None` when nothing is usable.
+    pub(crate) fn level_at(&self, bits: u32) -> Option<usize> {
+        self.levels
+            .iter()
+            .position(|level| u64::from(bits) < level.threshold)
+    }
+
+    /// Shares of a level's members for hash tables, in the order of `members`: weight times that of
+    /// the locality. Health does not enter, so tables stay when it changes.
+    pub(crate) fn table_weights(&self, level: usize) -> Vec<f64> {
+        let members = &self.levels[level].members;
+        let plain = |&i: &Index| f64::from(self.endpoints[i.get()].weight.get());
+        let Some(weights) = &self.locality_weights else {
+            return members.iter().map(plain).collect();
+        };
+        let mut sums: BTreeMap<Option<&Locality>, f64> = BTreeMap::new();
+        for i in members {
+            *sums
+                .entry(self.endpoints[i.get()].locality.as_ref())
+                .or_default() += plain(i);
+        }
+        if sums.keys().all(|locality| weights.weight(*locality) == 0) {
+            return members.iter().map(plain).collect();
+        }
+        let shared = |i: &Index| {
+            let locality = self.endpoints[i.get()].locality.as_ref();
+            f64::from(weights.weight(locality)) * plain(i) / sums[&locality]
+        };
+        members.iter().map(shared).collect()
+    }
+
+    fn lay_out(&mut self, by_level: Vec<Box<[Index]>>, loads: &[Load], factor: f64) {
+        let mut groups = Vec::new();
+        let mut levels = Vec::new();
+        let mut before = 0.0;
+        for (level, (members, load)) in by_level.into_iter().zip(loads).enumerate() {
+            let mut at = before;
+            for (chosen, share) in self.split(&members, *load, factor) {
+                at += load.share * share;
+                for &i in &chosen {
+                    self.usable[i.get() / 64] |= 1 << (i.get() % 64);
+                }
+                self.usable_count += chosen.len();
+                let slots = chosen.iter().map(|&i| self.slot(i)).collect();
+                groups.push(Group::new(slots, level, part(at)));
+            }
+            before += load.share;
+            let usable = members.iter().filter(|i| self.is_usable(**i));
+            let oldest = usable.map(|i| self.endpoints[i.get()].added_at).min();
+            levels.push(Level {
+                threshold: part(before),
+                oldest: oldest.unwrap_or(Time::ZERO),
+                panic: load.panic,
+                members,
+            });
+        }
+        self.groups = groups.into_boxed_slice();
+        self.levels = levels.into_boxed_slice();
+    }
+
+    /// The usable members of a level by locality, with the part of the level's traffic of each.
+    fn split(&self, members: &[Index], load: Load, factor: f64) -> Vec<(Vec<Index>, f64)> {
+        let usable = self.choose_usable(members, load.panic);
+        if usable.is_empty() {
+            return Vec::new();
+        }
+        let Some(weights) = &self.locality_weights else {
+            return vec![(usable, 1.0)];
+        };
+        let mut by_locality: BTreeMap<Option<&Locality>, (Vec<Index>, Vec<Index>)> =
+            BTreeMap::new();
+        for &i in members {
+            by_locality
+                .entry(self.endpoints[i.get()].locality.as_ref())
+                .or_default()
+                .0
+                .push(i);
+        }
+        for i in usable {
+            by_locality
+                .entry(self.endpoints[i.get()].locality.as_ref())
+                .or_default()
+                .1
+                .push(i);
+        }
+        let mut parts = Vec::new();
+        for (locality, (all, usable)) in by_locality {
+            let health = if load.panic {
+                1.0
+            } else {
+                count(&self.endpoints, &all).health(factor)
+            };
+            if !usable.is_empty() {
+                parts.push((usable, f64::from(weights.weight(locality)) * health));
+            }
+        }
+        let total: f64 = parts.iter().map(|(_, weight)| weight).sum();
+        if total <= 0.0 {
+            // No listed locality has an endpoint: the level counts as one.
+            return vec![(
+                parts.into_iter().flat_map(|(usable, _)| usable).collect(),
+                1.0,
+            )];
+        }
+        parts
+            .into_iter()
+            .map(|(usable, weight)| (usable, weight / total))
+            .collect()
+    }
+
+    /// The available members; in panic all that are not draining; if all are, those too.
+    fn choose_usable(&self, members: &[Index], panic: bool) -> Vec<Index> {
+        let keep = |test: &dyn Fn(&Endpoint) -> bool| -> Vec<Index> {
+            members
+                .iter()
+                .copied()
+                .filter(|i| test(&self.endpoints[i.get()]))
+                .collect()
+        };
+        if !panic {
+            return keep(&|e| e.stats.is_available());
+        }
+        let staying = keep(&|e| !e.stats.is_draining());
+        if staying.is_empty() {
+            members.to_vec()
+        } else {
+            staying
+        }
+    }
+
+    fn slot(&self, index: Index) -> Slot {
+        let endpoint = &self.endpoints[index.get()];
+        Slot {
+            stats: Arc::clone(&endpoint.stats),
+            index,
+            weight: endpoint.weight.get(),
+        }
+    }
+
+    fn find_ramp_end(&mut self, now: Time) {
+        let Some(slow_start) = &self.slow_start else {
+            return;
+        };
+        let ends = self
+            .endpoints
+            .iter()
+            .map(|e| e.added_at + slow_start.window);
+        self.ramp_end = ends.filter(|&end| end > now).max().unwrap_or(Time::ZERO);
+    }
+}
+
+/// A cumulative share as the upper end of a part of [0, 2^32).
+fn part(share: f64) -> u64 {
+    // Rounding to the nearest absorbs the error of the sums: the last share ends at 2^32 exactly.
+    (share * (1_u64 << 32) as f64).round() as u64
+}
+
+fn by_priority(endpoints: &[Endpoint]) -> Vec<Box<[Index]>> {
+    let mut levels: BTreeMap<u8, Vec<Index>> = BTreeMap::new();
+    for (i, endpoint) in endpoints.iter().enumerate() {
+        levels
+            .entry(endpoint.priority)
+            .or_default()
+            .push(Index::new(i));
+    }
+    levels.into_values().map(Vec::into_boxed_slice).collect()
+}
+
+fn count(endpoints: &[Endpoint], members: &[Index]) -> Census {
+    let stats = || members.iter().map(|i| &endpoints[i.get()].stats);
+    Census {
+        available: stats().filter(|s| s.is_available()).count(),
+        total: stats().filter(|s| !s.is_draining()).count(),
+        members: members.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

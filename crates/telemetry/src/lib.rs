@@ -1,1 +1,21 @@
-//! Metric registry, logs and trace context.
+//! What a Maglor process says about itself: metrics, logs and trace context.
+//!
+//! # Layout
+//!
+//! - [`metrics`]: a registry whose counters, gauges and histograms are sharded by worker, so that
+//!   counting on the data path is a load and a store without a lock; exposition in the Prometheus
+//!   text format.
+//! - [`logs`]: one call that sets up `tracing` on standard error, and a handle that changes the
+//!   level at run time.
+//! - [`trace_context`]: W3C `traceparent`/`tracestate` and B3, without I/O and without a source of
+//!   randomness: the caller passes the bytes of new identifiers.
+//!
+//! Nothing here knows HTTP, tokio or the configuration.
+
+pub mod logs;
+pub mod metrics;
+pub mod trace_context;
+
+pub use metrics::{
+    Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
+};

@@ -1,0 +1,78 @@
+//! Gauges: what goes up and down.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::cells::{Cells, add_contended, add_owned};
+use super::family::Family;
+
+/// Gauges with the same name and label names.
+#[derive(Clone, Debug)]
+pub struct GaugeFamily(pub(crate) Arc<Family>);
+
+impl GaugeFamily {
+    /// The gauge with these label values, in the order of the family's label names.
+    ///
+    /// The same values give the same series for as long as a handle to it is alive.
+    ///
+    /// # Panics
+    ///
+    /// If the number of values is not the number of label names.
+    pub fn with(&self, values: &[&str]) -> Gauge {
+        Gauge(self.0.with(values))
+    }
+}
+
+/// A handle to a gauge; clones count together.
+///
+/// A gauge is either moved by workers ([`Gauge::add`], [`Gauge::sub`]) or set by a control thread
+/// ([`Gauge::set`]). Its value is the sum of both parts: setting does not undo what workers added.
+#[derive(Clone, Debug)]
+pub struct Gauge(Cells);
+
+impl Gauge {
+    /// Adds `n` on the shard of the calling worker; see [`super::Counter::add`] for who may.
+    ///
+    /// What was added on one shard may be subtracted on another: only the sum counts.
+    #[inline]
+    pub fn add(&self, shard: usize, n: i64) {
+        match self.0.row(shard) {
+            Some(row) => add_owned(&row[0], n.cast_unsigned()),
+            None => self.add_shared(n),
+        }
+    }
+
+    /// Subtracts `n` on the shard of the calling worker.
+    #[inline]
+    pub fn sub(&self, shard: usize, n: i64) {
+        self.add(shard, n.wrapping_neg());
+    }
+
+    /// Adds one on the shard of the calling worker.
+    #[inline]
+    pub fn inc(&self, shard: usize) {
+        self.add(shard, 1);
+    }
+
+    /// Subtracts one on the shard of the calling worker.
+    #[inline]
+    pub fn dec(&self, shard: usize) {
+        self.add(shard, -1);
+    }
+
+    /// Adds `n` from any thread, by an atomic addition.
+    pub fn add_shared(&self, n: i64) {
+        add_contended(&self.0.shared()[0], n.cast_unsigned());
+    }
+
+    /// Sets the shared part from any thread.
+    pub fn set(&self, value: i64) {
+        self.0.shared()[0].store(value.cast_unsigned(), Relaxed);
+    }
+
+    /// The sum of all shards.
+    #[must_use]
+    pub fn value(&self) -> i64 {
+        self.0.sum(0).cast_signed()
+    }
+}

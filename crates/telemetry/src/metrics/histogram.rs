@@ -1,0 +1,172 @@
+//! Histograms of times with fixed buckets.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus::proto;
+
+use super::buckets::Buckets;
+use super::cells::{Cells, add_contended, add_owned};
+use super::family::Family;
+
+// A row is the sum in nanoseconds, then the count of each bucket.
+const SUM: usize = 0;
+const FIRST_BUCKET: usize = 1;
+
+/// Words that a row needs.
+pub(crate) fn width(buckets: &Buckets) -> usize {
+    FIRST_BUCKET + buckets.count()
+}
+
+/// Histograms with the same name, label names and buckets.
+#[derive(Clone, Debug)]
+pub struct HistogramFamily {
+    pub(crate) family: Arc<Family>,
+    pub(crate) buckets: Arc<Buckets>,
+}
+
+impl HistogramFamily {
+    /// The histogram with these label values, in the order of the family's label names.
+    ///
+    /// The same values give the same series for as long as a handle to it is alive.
+    ///
+    /// # Panics
+    ///
+    /// If the number of values is not the number of label names.
+    pub fn with(&self, values: &[&str]) -> Histogram {
+        Histogram {
+            cells: self.family.with(values),
+            buckets: Arc::clone(&self.buckets),
+        }
+    }
+}
+
+/// A handle to a histogram; clones count together.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    cells: Cells,
+    buckets: Arc<Buckets>,
+}
+
+impl Histogram {
+    /// Counts a time on the shard of the calling worker; see [`super::Counter::add`] for who may.
+    ///
+    /// A time that is negative or not a number counts as zero.
+    #[inline]
+    pub fn observe(&self, shard: usize, seconds: f64) {
+        // A cast saturates, and takes NaN to zero.
+        self.observe_nanos(shard, (seconds * 1e9) as u64);
+    }
+
+    /// Counts a time on the shard of the calling worker; see [`super::Counter::add`] for who may.
+    #[inline]
+    pub fn observe_duration(&self, shard: usize, time: Duration) {
+        self.observe_nanos(shard, nanos(time));
+    }
+
+    /// Counts a time in nanoseconds: the cheapest way, without floating point.
+    #[inline]
+    pub fn observe_nanos(&self, shard: usize, nanos: u64) {
+        match self.cells.row(shard) {
+            Some(row) => self.count(row, nanos, add_owned),
+            None => self.count(self.cells.shared(), nanos, add_contended),
+        }
+    }
+
+    /// Counts a time from any thread, by atomic additions.
+    pub fn observe_shared(&self, time: Duration) {
+        self.count(self.cells.shared(), nanos(time), add_contended);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            counts: bucket_counts(&self.buckets, &self.cells),
+            sum_nanos: self.cells.sum(SUM),
+            buckets: Arc::clone(&self.buckets),
+        }
+    }
+
+    #[inline]
+    fn count(&self, row: &[AtomicU64], nanos: u64, add: impl Fn(&AtomicU64, u64)) {
+        add(&row[FIRST_BUCKET + self.buckets.index(nanos)], 1);
+        add(&row[SUM], nanos);
+    }
+}
+
+/// The counts of a histogram at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    buckets: Arc<Buckets>,
+    counts: Vec<u64>,
+    sum_nanos: u64,
+}
+
+impl Snapshot {
+    /// How many times were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The sum of all times.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_nanos)
+    }
+
+    /// The time below which a share `q` (0 to 1) of the counted times lies.
+    ///
+    /// Linear inside a bucket, as Prometheus' `histogram_quantile`; the highest bound for what is
+    /// above it. `None` if nothing was counted.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        let total = self.count();
+        if total == 0 {
+            return None;
+        }
+        let rank = q.clamp(0.0, 1.0) * total as f64;
+        let (mut below, mut lower) = (0.0, 0.0);
+        for (upper, &count) in self.buckets.bounds_seconds().zip(&self.counts) {
+            let count = count as f64;
+            if count > 0.0 && below + count >= rank {
+                let inside = lower + (upper - lower) * (rank - below) / count;
+                return Some(Duration::from_secs_f64(inside));
+            }
+            below += count;
+            lower = upper;
+        }
+        Some(Duration::from_secs_f64(lower))
+    }
+}
+
+/// The series in the form that the `prometheus` crate encodes: cumulative counts, seconds.
+pub(crate) fn render(buckets: &Buckets, cells: &Cells) -> proto::Histogram {
+    let counts = bucket_counts(buckets, cells);
+    let mut histogram = proto::Histogram::default();
+    // The count is the sum of what was read, so that it agrees with the buckets in any case.
+    histogram.set_sample_count(counts.iter().sum());
+    histogram.set_sample_sum(cells.sum(SUM) as f64 / 1e9);
+    let mut cumulative = 0;
+    let rendered = buckets.bounds_seconds().zip(counts).map(|(bound, count)| {
+        cumulative += count;
+        let mut bucket = proto::Bucket::default();
+        bucket.set_upper_bound(bound);
+        bucket.set_cumulative_count(cumulative);
+        bucket
+    });
+    histogram.set_bucket(rendered.collect());
+    histogram
+}
+
+fn bucket_counts(buckets: &Buckets, cells: &Cells) -> Vec<u64> {
+    (0..buckets.count())
+        .map(|bucket| cells.sum(FIRST_BUCKET + bucket))
+        .collect()
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

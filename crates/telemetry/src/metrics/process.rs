@@ -1,0 +1,215 @@
+//! The process as Linux sees it: `process_*`, read from `/proc/self` for each exposition.
+//!
+//! Names and meanings are those of the other Prometheus clients. What cannot be read is left out.
+
+use std::fs;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto;
+
+use super::family::metric_family;
+
+/// Clock ticks a second in `/proc`: `USER_HZ`, part of the kernel's ABI, not its timer rate.
+const USER_HZ: f64 = 100.0;
+
+/// Name, help text and type of each metric, in the order of [`Reading::values`].
+const METRICS: [(&str, &str, proto::MetricType); 7] = [
+    (
+        "process_cpu_seconds_total",
+        "CPU time in user and kernel mode.",
+        proto::MetricType::COUNTER,
+    ),
+    (
+        "process_max_fds",
+        "File descriptors that may be open.",
+        proto::MetricType::GAUGE,
+    ),
+    (
+        "process_open_fds",
+        "File descriptors that are open.",
+        proto::MetricType::GAUGE,
+    ),
+    (
+        "process_resident_memory_bytes",
+        "Resident memory.",
+        proto::MetricType::GAUGE,
+    ),
+    (
+        "process_start_time_seconds",
+        "Start of the process, in seconds since 1970.",
+        proto::MetricType::GAUGE,
+    ),
+    (
+        "process_threads",
+        "Threads of the process.",
+        proto::MetricType::GAUGE,
+    ),
+    (
+        "process_virtual_memory_bytes",
+        "Virtual memory.",
+        proto::MetricType::GAUGE,
+    ),
+];
+
+/// Collector of the `process_*` metrics.
+pub(crate) struct Process {
+    descs: Vec<Desc>,
+    /// Does not change, so it is read once.
+    start_time: Option<f64>,
+}
+
+impl Process {
+    pub(crate) fn new() -> Self {
+        let descs = METRICS.iter().map(|(name, help, _)| {
+            Desc::new(
+                (*name).into(),
+                (*help).into(),
+                Vec::new(),
+                Default::default(),
+            )
+            .expect("the names above are valid")
+        });
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let boot = fs::read_to_string("/proc/stat").unwrap_or_default();
+        Self {
+            descs: descs.collect(),
+            start_time: start_time(&stat, &boot),
+        }
+    }
+}
+
+impl Collector for Process {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descs.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let values = Reading::now(self.start_time).values();
+        self.descs
+            .iter()
+            .zip(METRICS)
+            .zip(values)
+            .filter_map(|((desc, (_, _, field_type)), value)| {
+                let metric = sample(field_type, value?);
+                Some(metric_family(desc, field_type, vec![metric]))
+            })
+            .collect()
+    }
+}
+
+fn sample(field_type: proto::MetricType, value: f64) -> proto::Metric {
+    if field_type == proto::MetricType::COUNTER {
+        let mut counter = proto::Counter::default();
+        counter.set_value(value);
+        let mut metric = proto::Metric::default();
+        metric.set_counter(counter);
+        return metric;
+    }
+    let mut gauge = proto::Gauge::default();
+    gauge.set_value(value);
+    proto::Metric::from_gauge(gauge)
+}
+
+/// What `/proc/self` says at one moment.
+#[derive(Debug, Default)]
+struct Reading {
+    cpu_seconds: Option<f64>,
+    max_fds: Option<f64>,
+    open_fds: Option<f64>,
+    resident_bytes: Option<f64>,
+    start_time: Option<f64>,
+    threads: Option<f64>,
+    virtual_bytes: Option<f64>,
+}
+
+impl Reading {
+    fn now(start_time: Option<f64>) -> Self {
+        let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}"));
+        let status = read("status").unwrap_or_default();
+        let kilobytes = |key| Some(field(&status, key)? * 1024.0);
+        Self {
+            cpu_seconds: read("stat").ok().and_then(|stat| cpu_seconds(&stat)),
+            max_fds: read("limits").ok().and_then(|limits| max_fds(&limits)),
+            open_fds: open_fds(),
+            resident_bytes: kilobytes("VmRSS:"),
+            start_time,
+            threads: field(&status, "Threads:"),
+            virtual_bytes: kilobytes("VmSize:"),
+        }
+    }
+
+    fn values(self) -> [Option<f64>; METRICS.len()] {
+        [
+            self.cpu_seconds,
+            self.max_fds,
+            self.open_fds,
+            self.resident_bytes,
+            self.start_time,
+            self.threads,
+            self.virtual_bytes,
+        ]
+    }
+}
+
+/// The number after `key` at the start of a line.
+fn field(text: &str, key: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Field `n` (counted from 1 as in proc(5), at least 3) of `/proc/self/stat`.
+fn stat_field(stat: &str, n: usize) -> Option<f64> {
+    // The second field, the command, may hold spaces and parentheses; the others follow the last.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_whitespace().nth(n.checked_sub(3)?)?.parse().ok()
+}
+
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    Some((stat_field(stat, 14)? + stat_field(stat, 15)?) / USER_HZ)
+}
+
+fn start_time(stat: &str, system: &str) -> Option<f64> {
+    Some(field(system, "btime ")? + stat_field(stat, 22)? / USER_HZ)
+}
+
+fn max_fds(limits: &str) -> Option<f64> {
+    field(limits, "Max open files")
+}
+
+fn open_fds() -> Option<f64> {
+    // One of them is the directory that is being read.
+    Some((fs::read_dir("/proc/self/fd").ok()?.count() as f64 - 1.0).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_spaces_and_parentheses_does_not_shift_the_fields() {
+        let stat = "42 (a) b (c) R 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 3 0 1500 0 0";
+        assert_eq!(cpu_seconds(stat), Some(3.0));
+        assert_eq!(start_time(stat, "cpu 1 2\nbtime 1000\n"), Some(1015.0));
+        assert_eq!(cpu_seconds(""), None);
+    }
+
+    #[test]
+    fn limits_may_be_infinite() {
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  4096  files\n";
+        assert_eq!(max_fds(limits), Some(1024.0));
+        // f64 reads neither "unlimited" nor an empty file.
+        assert_eq!(max_fds("Max open files  unlimited  unlimited  files"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let process = Process::new();
+        let names: Vec<_> = process
+            .collect()
+            .iter()
+            .map(|family| family.name().to_owned())
+            .collect();
+        assert_eq!(names, METRICS.map(|(name, _, _)| name));
+        assert!(process.start_time.unwrap() > 1.6e9);
+    }
+}

@@ -1,14 +1,15 @@
 //! `peak-ewma`: the least of d candidates by expected wait, latency average × (outstanding + 1).
 //!
 //! As Linkerd's balancer and tower's `PeakEwma`, but candidates are drawn with replacement like
-//! everywhere in this crate. With weights the product is divided by the weight.
+//! everywhere in this crate. With weights, `outstanding` is scaled by mean weight / weight, so that
+//! endpoints that are idle and equally fast still share in proportion to their weights.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Index, PickCtx, Policy};
 use crate::endpoint::DEFAULT_DECAY;
-use crate::view::Slot;
+use crate::view::{Field, Slot};
 use crate::{Choices, Rng, Time, View};
 
 /// Parameters of `peak-ewma`.
@@ -62,9 +63,10 @@ impl PeakEwma {
     }
 
     #[inline]
-    fn cost(&self, slot: &Slot, now: Time) -> f32 {
+    fn cost(&self, field: &Field<'_>, slot: &Slot, now: Time) -> f32 {
         let latency = slot.stats.latency_nanos(now).unwrap_or(self.default_nanos);
-        latency * (slot.stats.outstanding() as f32 + 1.0) / slot.weight as f32
+        let relative_weight = slot.weight as f32 / field.group.mean_weight();
+        latency * (slot.stats.outstanding() as f32 / relative_weight + 1.0)
     }
 }
 
@@ -75,10 +77,10 @@ impl Policy for PeakEwma {
         if self.choices == 1 {
             return Some(best.index);
         }
-        let mut least = self.cost(best, ctx.now);
+        let mut least = self.cost(&field, best, ctx.now);
         for _ in 1..self.choices {
             let next = field.draw(rng);
-            let cost = self.cost(next, ctx.now);
+            let cost = self.cost(&field, next, ctx.now);
             if cost < least {
                 (best, least) = (next, cost);
             }

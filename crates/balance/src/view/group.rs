@@ -22,6 +22,7 @@ pub(crate) struct Group {
     pub(super) threshold: u64,
     pub(super) level: usize,
     slots: Box<[Slot]>,
+    mean_weight: f32,
     /// `None` when all weights are equal.
     alias: Option<Box<[AliasEntry]>>,
 }
@@ -33,10 +34,13 @@ impl Group {
             .windows(2)
             .all(|pair| pair[0].weight == pair[1].weight);
         let alias = (!equal).then(|| alias_table(&slots));
+        let sum: f64 = slots.iter().map(|slot| f64::from(slot.weight)).sum();
+        let mean_weight = (sum / slots.len() as f64) as f32;
         Self {
             threshold,
             level,
             slots: slots.into_boxed_slice(),
+            mean_weight,
             alias,
         }
     }
@@ -63,6 +67,11 @@ impl Group {
 
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    #[inline]
+    pub(crate) fn mean_weight(&self) -> f32 {
+        self.mean_weight
     }
 
     pub(crate) fn equal_weights(&self) -> bool {

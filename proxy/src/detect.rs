@@ -1,1 +1,161 @@
-//! (owned by the edge engineer)
+//! What a connection speaks, told from its first bytes without losing them.
+//!
+//! Bytes are read into a buffer that the next layer begins with. The parsers do no I/O; deadlines
+//! are the caller's. The filter chain of a connection is chosen by [`ChainSelector`].
+
+use std::io;
+
+use bytes::BytesMut;
+use rustls::server::Acceptor;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+pub use self::select::ChainSelector;
+
+mod select;
+#[cfg(test)]
+mod tests;
+
+/// A ClientHello must end within so many bytes: one record of the largest size and its header, and
+/// some for being cut into several.
+const MAX_CLIENT_HELLO: usize = 18 * 1024;
+/// Record type of a handshake, and the major version of all of SSL 3 and TLS.
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
+/// What an HTTP/2 client sends first.
+const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Whether bytes are of a protocol.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Detected {
+    /// Too few bytes to tell.
+    More,
+    /// They are not.
+    No,
+    /// They are.
+    Yes,
+}
+
+/// What filter chains are chosen by.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ClientHello {
+    /// SNI, lower case.
+    pub server_name: Option<String>,
+    /// ALPN protocols that the client offers, the preferred one first.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+/// Why a ClientHello was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The peer closed before its first message was complete.
+    #[error("connection closed before the end of the TLS ClientHello")]
+    Closed,
+    /// The socket failed.
+    #[error("reading the TLS ClientHello: {0}")]
+    Io(#[from] io::Error),
+    /// Begins as TLS but is not a ClientHello.
+    #[error("malformed TLS ClientHello: {0}")]
+    Malformed(#[source] rustls::Error),
+    /// Longer than any sensible ClientHello.
+    #[error("TLS ClientHello longer than {MAX_CLIENT_HELLO} bytes")]
+    TooLong,
+}
+
+/// Whether `bytes` begin with the preface of HTTP/2.
+pub fn http2_preface(bytes: &[u8]) -> Detected {
+    begins_with(bytes, HTTP2_PREFACE)
+}
+
+/// Whether `bytes` begin as a TLS handshake.
+pub fn tls(bytes: &[u8]) -> Detected {
+    begins_with(bytes, &TLS_HANDSHAKE)
+}
+
+fn begins_with(bytes: &[u8], prefix: &[u8]) -> Detected {
+    let n = bytes.len().min(prefix.len());
+    match bytes[..n] == prefix[..n] {
+        false => Detected::No,
+        true if n < prefix.len() => Detected::More,
+        true => Detected::Yes,
+    }
+}
+
+/// Reads the ClientHello at the beginning of a connection; `None` = not TLS.
+///
+/// `buf` may hold bytes already read. When this returns it holds all that was read, the ClientHello
+/// included; dropping the future keeps them too. A client that waits for the server to speak first
+/// keeps this waiting.
+///
+/// # Errors
+/// When the connection ends before its first message, or the message begins as TLS and is malformed.
+pub async fn client_hello(
+    tcp: &mut TcpStream,
+    buf: &mut BytesMut,
+) -> Result<Option<ClientHello>, Error> {
+    let mut parser = ClientHelloParser::default();
+    let mut parsed = 0;
+    loop {
+        match tls(buf) {
+            Detected::More => {}
+            Detected::No => return Ok(None),
+            Detected::Yes => {
+                if let Some(hello) = parser.push(&buf[parsed..])? {
+                    return Ok(Some(hello));
+                }
+                parsed = buf.len();
+            }
+        }
+        if tcp.read_buf(buf).await? == 0 {
+            return Err(Error::Closed);
+        }
+    }
+}
+
+/// Reads a ClientHello from pieces, without I/O.
+#[derive(Default)]
+pub struct ClientHelloParser {
+    acceptor: Acceptor,
+    taken: usize,
+}
+
+impl ClientHelloParser {
+    /// Takes the next bytes; `Some` when the ClientHello is whole. Bytes after it are ignored.
+    ///
+    /// # Errors
+    /// When the bytes are not the beginning of a ClientHello, or too many.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<Option<ClientHello>, Error> {
+        while !bytes.is_empty() {
+            // The acceptor takes a few kilobytes at a time.
+            let before = bytes.len();
+            self.acceptor.read_tls(&mut bytes)?;
+            self.taken += before - bytes.len();
+            match self.acceptor.accept() {
+                Ok(None) if self.taken > MAX_CLIENT_HELLO => return Err(Error::TooLong),
+                Ok(None) => {}
+                Ok(Some(accepted)) => return Ok(Some(ClientHello::new(&accepted.client_hello()))),
+                Err((error, _alert)) => return Err(Error::Malformed(error)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl std::fmt::Debug for ClientHelloParser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientHelloParser")
+            .field("taken", &self.taken)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientHello {
+    fn new(hello: &rustls::server::ClientHello<'_>) -> Self {
+        Self {
+            server_name: hello.server_name().map(str::to_ascii_lowercase),
+            alpn: hello
+                .alpn()
+                .map(|alpn| alpn.map(<[u8]>::to_vec).collect())
+                .unwrap_or_default(),
+        }
+    }
+}

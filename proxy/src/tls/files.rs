@@ -1,0 +1,187 @@
+//! Certificates, keys and roots from PEM files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hashbrown::HashMap;
+use maglor_config::tls::CertificateFiles;
+use maglor_config::{DownstreamTls, UpstreamTls};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
+
+use super::{Error, provider, x509};
+
+/// Where distributions keep their roots: Debian, Alpine; Fedora; openSUSE; OpenWrt.
+const SYSTEM_ROOTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// A certificate chain with its key.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    pub(super) key: CertifiedKey,
+    /// Lower case; `*.` in front of wildcards.
+    pub(super) dns_names: Vec<String>,
+}
+
+/// Reads a certificate chain and its key, which must belong together.
+pub(super) fn certified_key(paths: &CertificateFiles) -> Result<Certificate, Error> {
+    let chain = certificates(&paths.certificate)?;
+    let leaf = x509::parse(&chain[0]).ok_or_else(|| Error::BadCertificate {
+        path: paths.certificate.clone(),
+        position: 1,
+    })?;
+    warn_if_invalid(&paths.certificate, &leaf, UnixTime::now());
+    let key_path = &paths.private_key;
+    let key = PrivateKeyDer::from_pem_slice(&read(key_path)?).map_err(|source| match source {
+        pem::Error::NoItemsFound => Error::NoKey(key_path.clone()),
+        source => Error::Pem {
+            path: key_path.clone(),
+            source,
+        },
+    })?;
+    let key = CertifiedKey::from_der(chain, key, provider()).map_err(|source| match source {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::KeyMismatch {
+            certificate: paths.certificate.clone(),
+            key: key_path.clone(),
+        },
+        source => Error::BadKey {
+            path: key_path.clone(),
+            source,
+        },
+    })?;
+    Ok(Certificate {
+        key,
+        dns_names: leaf.dns_names,
+    })
+}
+
+/// An expired certificate is still served: clients that check will say so, and the proxy goes on
+/// with what else it does.
+fn warn_if_invalid(path: &Path, leaf: &x509::Leaf, now: UnixTime) {
+    let path = path.display();
+    if leaf.not_after < now.as_secs() {
+        tracing::warn!(%path, "certificate has expired");
+    } else if leaf.not_before > now.as_secs() {
+        tracing::warn!(%path, "certificate is not valid yet; is the clock right?");
+    }
+}
+
+/// Reads the certificates of a file, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let bytes = read(path)?;
+    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(|source| Error::Pem {
+        path: path.to_owned(),
+        source,
+    })?;
+    if all.is_empty() {
+        return Err(Error::NoCertificate(path.to_owned()));
+    }
+    Ok(all)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Root certificates by file, so that configurations built together share them: the system's alone
+/// take some 100 kB. Make one for each (re)build, so that changed files are read again.
+#[derive(Debug, Default)]
+pub struct Roots {
+    by_file: HashMap<PathBuf, Arc<RootCertStore>>,
+    system: Option<Arc<RootCertStore>>,
+}
+
+impl Roots {
+    /// Nothing read yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The roots in a file of the operator's: each must be usable.
+    pub(super) fn file(&mut self, path: &Path) -> Result<Arc<RootCertStore>, Error> {
+        if let Some(store) = self.by_file.get(path) {
+            return Ok(store.clone());
+        }
+        let mut store = RootCertStore::empty();
+        for certificate in certificates(path)? {
+            store.add(certificate).map_err(|source| Error::BadRoot {
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+        let store = Arc::new(store);
+        self.by_file.insert(path.to_owned(), store.clone());
+        Ok(store)
+    }
+
+    /// The system's roots: unusable ones are passed over, as everywhere. `SSL_CERT_FILE` is not
+    /// looked at: what the proxy trusts is said by its configuration.
+    pub(super) fn system(&mut self) -> Result<Arc<RootCertStore>, Error> {
+        if let Some(store) = &self.system {
+            return Ok(store.clone());
+        }
+        let mut store = RootCertStore::empty();
+        for path in SYSTEM_ROOTS {
+            let Ok(certificates) = certificates(Path::new(path)) else {
+                continue;
+            };
+            store.add_parsable_certificates(certificates);
+            if !store.is_empty() {
+                let store = Arc::new(store);
+                self.system = Some(store.clone());
+                return Ok(store);
+            }
+        }
+        Err(Error::NoSystemRoots(SYSTEM_ROOTS.join(", ")))
+    }
+}
+
+/// What the files of a TLS configuration looked like; equal = they need not be read again.
+///
+/// By time of change and length of the file that the path leads to: it also changes when a
+/// symlink on the way is swapped, as Kubernetes does with mounted secrets.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Fingerprint(Vec<Option<(SystemTime, u64, u64)>>);
+
+impl Fingerprint {
+    /// Of the files of a filter chain.
+    pub fn downstream(tls: &DownstreamTls) -> Self {
+        let pairs = tls.certificates.iter();
+        Self::of(pairs.flat_map(pair).chain(tls.client_ca.as_deref()))
+    }
+
+    /// Of the files of a cluster; of the system's roots when it uses these.
+    pub fn upstream(tls: &UpstreamTls) -> Self {
+        let ca = match &tls.ca {
+            Some(path) => vec![path.as_path()],
+            None if tls.insecure_skip_verify => Vec::new(),
+            None => SYSTEM_ROOTS.map(Path::new).to_vec(),
+        };
+        Self::of(tls.certificate.iter().flat_map(pair).chain(ca))
+    }
+
+    fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        let look = |path| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+        };
+        Self(paths.map(look).collect())
+    }
+}
+
+fn pair(files: &CertificateFiles) -> [&Path; 2] {
+    [&files.certificate, &files.private_key]
+}

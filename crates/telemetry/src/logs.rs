@@ -1,1 +1,339 @@
-//! Logs.
+//! Logs: `tracing` events on standard error, with a level that can change at run time.
+//!
+//! A filter is a list of directives, separated by commas. A directive is a level (`off`, `error`,
+//! `warn`, `info`, `debug`, `trace`), which holds for everything, or `TARGET=LEVEL`, which holds
+//! for a module path and what is below it; the longest matching target wins:
+//! `info,maglor_proxy::http=trace`.
+//!
+//! The filter is a table of prefixes, not `EnvFilter`: no regular expressions in the binary, and
+//! an event that is switched off costs one load.
+
+use std::io;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry, fmt, reload};
+
+/// How an event is written: one line either way.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Format {
+    /// A JSON object: `timestamp`, `level`, `target`, and the fields of the event beside them.
+    Json,
+    /// For people.
+    #[default]
+    Text,
+}
+
+/// Why logging could not be set up or changed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum LogError {
+    /// The process has a logger.
+    #[error("logging was set up before in this process")]
+    AlreadySet,
+    /// A directive of the filter is wrong; the filter that was in force stays.
+    #[error("log filter: `{directive}`: {reason}")]
+    Directive {
+        /// The directive as it was written.
+        directive: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The filter has no directive.
+    #[error("log filter: empty, expected for example `info` or `info,maglor_proxy=debug`")]
+    Empty,
+    /// The name of a format is not known.
+    #[error("log format `{0}`: expected `text` or `json`")]
+    Format(String),
+    /// The subscriber that the handle belongs to is gone.
+    #[error("this logger is no longer in use")]
+    Gone,
+}
+
+impl FromStr for Format {
+    type Err = LogError;
+
+    fn from_str(name: &str) -> Result<Self, LogError> {
+        match name {
+            "json" => Ok(Self::Json),
+            "text" => Ok(Self::Text),
+            _ => Err(LogError::Format(name.to_owned())),
+        }
+    }
+}
+
+/// Changes the filter at run time; clones are the same handle.
+#[derive(Clone, Debug)]
+pub struct LogHandle {
+    filter: reload::Handle<Targets, Registry>,
+    /// The filter in force, as it was written.
+    directives: Arc<Mutex<String>>,
+}
+
+impl LogHandle {
+    /// Puts another filter in force. After an error the old one stays.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError`] if a directive cannot be parsed, or nothing logs any more.
+    pub fn set(&self, directives: &str) -> Result<(), LogError> {
+        let targets = parse(directives)?;
+        let mut current = self
+            .directives
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.filter.reload(targets).map_err(|_| LogError::Gone)?;
+        directives.clone_into(&mut current);
+        Ok(())
+    }
+
+    /// The filter in force, as it was written.
+    #[must_use]
+    pub fn directives(&self) -> String {
+        self.directives
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// Sets up the logger of the process: `directives` filter, standard error receives.
+///
+/// # Errors
+///
+/// [`LogError`] if a directive cannot be parsed or there is a logger already.
+pub fn init(directives: &str, format: Format) -> Result<LogHandle, LogError> {
+    let (subscriber, handle) = subscriber(directives, format, io::stderr)?;
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadySet)?;
+    Ok(handle)
+}
+
+/// A logger with another destination, not yet put in place: for tests.
+///
+/// ```
+/// use maglor_telemetry::logs::{Format, subscriber};
+///
+/// let (subscriber, handle) = subscriber("info", Format::Text, std::io::sink)?;
+/// tracing::subscriber::with_default(subscriber, || {
+///     tracing::debug!("not seen");
+///     handle.set("warn,maglor_proxy::http=trace").map(|()| handle.directives())
+/// })?;
+/// let error = handle.set("inof").unwrap_err();
+/// assert!(error.to_string().contains("`inof`"));
+/// # Ok::<(), maglor_telemetry::logs::LogError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`LogError`] if a directive cannot be parsed.
+pub fn subscriber<W>(
+    directives: &str,
+    format: Format,
+    writer: W,
+) -> Result<(impl Subscriber + Send + Sync + use<W>, LogHandle), LogError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let (filter, reload) = reload::Layer::new(parse(directives)?);
+    let layer = fmt::layer()
+        .with_writer(writer)
+        .with_ansi(false)
+        // A reader of the log that went away must not bring the process down.
+        .log_internal_errors(false);
+    let layer = match format {
+        Format::Json => layer
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
+        Format::Text => layer.boxed(),
+    };
+    let handle = LogHandle {
+        filter: reload,
+        directives: Arc::new(Mutex::new(directives.to_owned())),
+    };
+    Ok((Registry::default().with(filter).with(layer), handle))
+}
+
+fn parse(directives: &str) -> Result<Targets, LogError> {
+    let mut targets = Targets::new();
+    let mut any = false;
+    let parts = directives.split(',').map(str::trim);
+    for directive in parts.filter(|part| !part.is_empty()) {
+        let wrong = |reason| LogError::Directive {
+            directive: directive.to_owned(),
+            reason,
+        };
+        any = true;
+        targets = match directive.split_once('=') {
+            Some((target, level)) => {
+                let target = target.trim();
+                if !is_target(target) {
+                    return Err(wrong("expected a module path before `=`"));
+                }
+                let level = parse_level(level.trim()).ok_or_else(|| {
+                    wrong("expected off, error, warn, info, debug or trace after `=`")
+                })?;
+                targets.with_target(target, level)
+            }
+            None => targets.with_default(parse_level(directive).ok_or_else(|| {
+                wrong("expected off, error, warn, info, debug, trace or TARGET=LEVEL")
+            })?),
+        };
+    }
+    if any {
+        Ok(targets)
+    } else {
+        Err(LogError::Empty)
+    }
+}
+
+fn parse_level(name: &str) -> Option<LevelFilter> {
+    const LEVELS: [(&str, LevelFilter); 6] = [
+        ("off", LevelFilter::OFF),
+        ("error", LevelFilter::ERROR),
+        ("warn", LevelFilter::WARN),
+        ("info", LevelFilter::INFO),
+        ("debug", LevelFilter::DEBUG),
+        ("trace", LevelFilter::TRACE),
+    ];
+    LEVELS
+        .iter()
+        .find(|(level, _)| level.eq_ignore_ascii_case(name))
+        .map(|&(_, filter)| filter)
+}
+
+fn is_target(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-' | '.');
+    !name.is_empty() && name.chars().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Buffer {
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+        }
+    }
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logging(directives: &str, format: Format, test: impl FnOnce(&Buffer, &LogHandle)) {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let (subscriber, handle) = subscriber(directives, format, move || writer.clone()).unwrap();
+        tracing::subscriber::with_default(subscriber, || test(&buffer, &handle));
+    }
+
+    #[test]
+    fn the_level_changes_at_run_time() {
+        logging("info", Format::Text, |buffer, handle| {
+            let emit = || {
+                tracing::debug!(answer = 42, "fine");
+                tracing::info!("coarse");
+                buffer.take()
+            };
+            assert_eq!(emit().lines().count(), 1);
+            handle.set("debug").unwrap();
+            let text = emit();
+            assert_eq!(text.lines().count(), 2);
+            assert!(
+                text.contains("DEBUG") && text.contains("fine answer=42"),
+                "{text}"
+            );
+            handle.set("off").unwrap();
+            assert_eq!(emit(), "");
+            assert_eq!(handle.directives(), "off");
+        });
+    }
+
+    #[test]
+    fn the_longest_target_decides() {
+        logging(
+            "maglor_proxy::http=trace, WARN,noisy=off",
+            Format::Text,
+            |buffer, _| {
+                tracing::trace!(target: "maglor_proxy::http::serve", "one");
+                tracing::info!(target: "maglor_proxy::tcp", "two");
+                tracing::warn!(target: "maglor_proxy::tcp", "three");
+                tracing::error!(target: "noisy", "four");
+                let text = buffer.take();
+                assert!(text.contains("one") && text.contains("three"), "{text}");
+                assert_eq!(text.lines().count(), 2, "{text}");
+            },
+        );
+    }
+
+    #[test]
+    fn json_has_an_object_in_a_line() {
+        logging("info", Format::Json, |buffer, _| {
+            tracing::info!(target: "t", port = 8080, "listening on \"web\"\n");
+            let text = buffer.take();
+            assert_eq!(text.lines().count(), 1);
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value["level"], "INFO");
+            assert_eq!(value["target"], "t");
+            assert_eq!(value["message"], "listening on \"web\"\n");
+            assert_eq!(value["port"], 8080);
+            assert!(value["timestamp"].as_str().unwrap().ends_with('Z'));
+        });
+    }
+
+    #[test]
+    fn an_error_names_the_directive_and_changes_nothing() {
+        logging("warn", Format::Text, |_, handle| {
+            for (filter, directive) in [
+                ("inof", "inof"),
+                ("info,a=loud", "a=loud"),
+                ("info, =debug", "=debug"),
+                ("a=b=info", "a=b=info"),
+                ("info,[span]=debug", "[span]=debug"),
+                ("maglor_proxy", "maglor_proxy"),
+            ] {
+                let error = handle.set(filter).unwrap_err();
+                let LogError::Directive {
+                    directive: named, ..
+                } = &error
+                else {
+                    panic!("{error}");
+                };
+                assert_eq!(named, directive);
+                assert!(error.to_string().contains(directive), "{error}");
+            }
+            assert_eq!(handle.set(" , "), Err(LogError::Empty));
+            assert_eq!(handle.directives(), "warn");
+        });
+    }
+
+    #[test]
+    fn formats_have_names() {
+        assert_eq!("json".parse(), Ok(Format::Json));
+        assert_eq!("text".parse(), Ok(Format::Text));
+        assert_eq!("xml".parse::<Format>(), Err(LogError::Format("xml".into())));
+    }
+
+    #[test]
+    fn a_handle_without_a_logger_says_so() {
+        let (subscriber, handle) = subscriber("info", Format::Text, io::sink).unwrap();
+        drop(subscriber);
+        assert_eq!(handle.set("debug"), Err(LogError::Gone));
+    }
+}

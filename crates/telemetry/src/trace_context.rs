@@ -1,1 +1,215 @@
-//! Trace context.
+//! Trace context: reading, writing and continuing it.
+//!
+//! W3C Trace Context level 1 (`traceparent`, `tracestate`) and, where there is no valid
+//! `traceparent`, B3 in one or in several headers. No I/O and no randomness: the caller hands in
+//! header values as bytes, and the random bytes of new identifiers.
+//!
+//! A proxy that takes no part in a trace passes the headers on untouched; one that does replaces
+//! the parent by [`TraceContext::child`] and keeps `tracestate` if [`tracestate::combine`] accepts it.
+//!
+//! ```
+//! use maglor_telemetry::trace_context::{Format, extract};
+//!
+//! let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+//! let found = extract(|name| (name == "traceparent").then_some(traceparent.as_bytes()).into_iter());
+//! let (context, format) = found.expect("a valid header");
+//! assert_eq!(format, Format::W3c);
+//!
+//! let child = context.child([7; 8]);
+//! assert_eq!(child.trace_id, context.trace_id);
+//! assert_eq!(
+//!     child.to_string(),
+//!     "00-4bf92f3577b34da6a3ce929d0e0e4736-0707070707070707-01"
+//! );
+//! ```
+
+use std::fmt;
+
+pub mod b3;
+mod hex;
+pub mod tracestate;
+
+/// Length of a `traceparent` of version 00.
+const TRACEPARENT_LENGTH: usize = 55;
+
+/// The only flag of level 1; others are dropped, as it demands.
+const SAMPLED: u8 = 0x01;
+
+/// Identifier of a trace. Not zero.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct TraceId([u8; 16]);
+
+/// Identifier of a span inside a trace. Not zero.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SpanId([u8; 8]);
+
+/// Whether the trace is recorded. `traceparent` knows two of these, B3 all four.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Sampling {
+    /// Recorded.
+    Accept,
+    /// Recorded whatever limits there are (B3).
+    Debug,
+    /// The next one decides (B3); not recorded for `traceparent`.
+    Defer,
+    /// Not recorded.
+    Deny,
+}
+
+/// Which headers a context was found in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Format {
+    /// `x-b3-traceid`, `x-b3-spanid` and so on.
+    B3Multi,
+    /// `b3`.
+    B3Single,
+    /// `traceparent`.
+    W3c,
+}
+
+/// The place of a request in a trace: the trace and the span that sent it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TraceContext {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span of the sender.
+    pub span_id: SpanId,
+    /// Whether the trace is recorded.
+    pub sampling: Sampling,
+}
+
+/// Finds the context of a request.
+///
+/// `header` gives all values of the header with a name (lower case). A header that must be unique
+/// and is not is ignored, as is one that cannot be parsed.
+pub fn extract<'a, I>(mut header: impl FnMut(&'static str) -> I) -> Option<(TraceContext, Format)>
+where
+    I: Iterator<Item = &'a [u8]>,
+{
+    let mut only = |name| {
+        let mut values = header(name);
+        let value = values.next()?;
+        values.next().is_none().then_some(value)
+    };
+    if let Some(context) = only("traceparent").and_then(TraceContext::parse) {
+        return Some((context, Format::W3c));
+    }
+    if let Some(context) = only(b3::SINGLE).and_then(b3::parse_single) {
+        return Some((context, Format::B3Single));
+    }
+    b3::parse_multi(only).map(|context| (context, Format::B3Multi))
+}
+
+impl TraceContext {
+    /// Starts a trace from random bytes: 16 for the trace, 8 for the span.
+    #[must_use]
+    pub fn root(random: [u8; 24], sampling: Sampling) -> Self {
+        let (mut trace, mut span) = ([0; 16], [0; 8]);
+        trace.copy_from_slice(&random[..16]);
+        span.copy_from_slice(&random[16..]);
+        Self {
+            trace_id: TraceId::from_random(trace),
+            span_id: SpanId::from_random(span),
+            sampling,
+        }
+    }
+
+    /// The context of a request sent on behalf of this one, from 8 random bytes.
+    #[must_use]
+    pub fn child(&self, random: [u8; 8]) -> Self {
+        Self {
+            span_id: SpanId::from_random(random),
+            ..*self
+        }
+    }
+
+    /// Parses the value of `traceparent`.
+    ///
+    /// Versions above 00 are read by the rules of version 00 as far as it goes (§4.3 of the
+    /// specification); version ff, identifiers of zeros and upper-case digits are invalid.
+    #[must_use]
+    pub fn parse(traceparent: &[u8]) -> Option<Self> {
+        // RFC 9110 allows white space around any field value.
+        let value = traceparent.trim_ascii();
+        let (known, rest) = value.split_at_checked(TRACEPARENT_LENGTH)?;
+        if [known[2], known[35], known[52]] != [b'-'; 3] {
+            return None;
+        }
+        let [version] = hex::decode(&known[..2])?;
+        match version {
+            0 if rest.is_empty() => {}
+            1..=0xfe if rest.is_empty() || rest[0] == b'-' => {}
+            _ => return None,
+        }
+        let [flags] = hex::decode(&known[53..])?;
+        Some(Self {
+            trace_id: TraceId::new(hex::decode(&known[3..35])?)?,
+            span_id: SpanId::new(hex::decode(&known[36..52])?)?,
+            sampling: if flags & SAMPLED == 0 {
+                Sampling::Deny
+            } else {
+                Sampling::Accept
+            },
+        })
+    }
+
+    /// The value of `traceparent`, in version 00; all of it is ASCII.
+    #[must_use]
+    pub fn to_traceparent(&self) -> [u8; TRACEPARENT_LENGTH] {
+        let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        hex::encode(&self.trace_id.0, &mut value[3..35]);
+        hex::encode(&self.span_id.0, &mut value[36..52]);
+        if matches!(self.sampling, Sampling::Accept | Sampling::Debug) {
+            value[54] = b'1';
+        }
+        value
+    }
+}
+
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(hex::text(&self.to_traceparent()))
+    }
+}
+
+macro_rules! identifier {
+    ($name:ident, $bytes:literal) => {
+        impl $name {
+            /// The identifier with these bytes, unless they are all zero.
+            #[must_use]
+            pub fn new(bytes: [u8; $bytes]) -> Option<Self> {
+                (bytes != [0; $bytes]).then_some(Self(bytes))
+            }
+
+            /// A new identifier; zeros, which random bytes hardly ever are, count as one.
+            #[must_use]
+            pub fn from_random(mut bytes: [u8; $bytes]) -> Self {
+                if bytes == [0; $bytes] {
+                    bytes[$bytes - 1] = 1;
+                }
+                Self(bytes)
+            }
+
+            /// Its bytes, most significant first.
+            #[must_use]
+            pub fn to_bytes(self) -> [u8; $bytes] {
+                self.0
+            }
+        }
+
+        /// Lower-case hexadecimal digits.
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut digits = [0; $bytes * 2];
+                hex::encode(&self.0, &mut digits);
+                f.write_str(hex::text(&digits))
+            }
+        }
+    };
+}
+
+identifier!(TraceId, 16);
+identifier!(SpanId, 8);
+
+#[cfg(test)]
+mod tests;

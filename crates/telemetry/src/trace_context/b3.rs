@@ -1,0 +1,141 @@
+//! B3, the headers of Zipkin: read where there is no `traceparent`, written for who understands
+//! nothing else.
+//!
+//! A trace identifier may have 16 digits; it is read as 32 with leading zeros, and one with 16
+//! leading zeros is written with 16 digits, so that it comes out as it came in. A request that
+//! carries a sampling decision without identifiers has no context: its headers are passed on as
+//! they are.
+
+use super::{Sampling, SpanId, TraceContext, TraceId, hex};
+
+/// Name of the header that holds everything.
+pub const SINGLE: &str = "b3";
+/// Name of the header with the trace identifier.
+pub const TRACE_ID: &str = "x-b3-traceid";
+/// Name of the header with the identifier of the sender's span.
+pub const SPAN_ID: &str = "x-b3-spanid";
+/// Name of the header with the identifier of the span above the sender's.
+pub const PARENT_SPAN_ID: &str = "x-b3-parentspanid";
+/// Name of the header with the sampling decision.
+pub const SAMPLED: &str = "x-b3-sampled";
+/// Name of the header that is `1` for a debug trace.
+pub const FLAGS: &str = "x-b3-flags";
+
+/// Parses the value of `b3`: `TRACE-SPAN[-SAMPLING[-PARENT]]`.
+#[must_use]
+pub fn parse_single(value: &[u8]) -> Option<TraceContext> {
+    let mut parts = value.trim_ascii().split(|&byte| byte == b'-');
+    let (trace, span) = (parts.next()?, parts.next()?);
+    let sampling = match parts.next() {
+        None => Sampling::Defer,
+        Some(b"0") => Sampling::Deny,
+        Some(b"1") => Sampling::Accept,
+        Some(b"d") => Sampling::Debug,
+        // The decision may be left out before the parent.
+        Some(parent) if parts.clone().next().is_none() => {
+            parse_span(parent)?;
+            Sampling::Defer
+        }
+        Some(_) => return None,
+    };
+    if let Some(parent) = parts.next() {
+        parse_span(parent)?;
+    }
+    if parts.next().is_some() {
+        return None;
+    }
+    Some(TraceContext {
+        trace_id: parse_trace(trace)?,
+        span_id: parse_span(span)?,
+        sampling,
+    })
+}
+
+/// Parses the several headers; `header` gives the value of the one with a name.
+pub fn parse_multi<'a>(
+    mut header: impl FnMut(&'static str) -> Option<&'a [u8]>,
+) -> Option<TraceContext> {
+    let trace_id = parse_trace(header(TRACE_ID)?.trim_ascii())?;
+    let span_id = parse_span(header(SPAN_ID)?.trim_ascii())?;
+    let sampling = if header(FLAGS).is_some_and(|flags| flags.trim_ascii() == b"1") {
+        Sampling::Debug
+    } else {
+        match header(SAMPLED).map(<[u8]>::trim_ascii) {
+            // Words are what senders used before the specification said digits.
+            Some(b"1" | b"true") => Sampling::Accept,
+            Some(b"0" | b"false") => Sampling::Deny,
+            Some(b"d") => Sampling::Debug,
+            _ => Sampling::Defer,
+        }
+    };
+    Some(TraceContext {
+        trace_id,
+        span_id,
+        sampling,
+    })
+}
+
+/// The value of `b3`; `parent` is the span that the context's own span is a child of.
+#[must_use]
+pub fn to_single(context: &TraceContext, parent: Option<SpanId>) -> String {
+    let mut value = format!("{}-{}", trace_digits(context.trace_id), context.span_id);
+    if let Some(decision) = decision(context.sampling) {
+        value.push('-');
+        value.push_str(decision);
+    }
+    if let Some(parent) = parent {
+        value.push('-');
+        value.push_str(&parent.to_string());
+    }
+    value
+}
+
+/// Names and values of the several headers; see [`to_single`].
+pub fn to_multi(
+    context: &TraceContext,
+    parent: Option<SpanId>,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let sampling = match context.sampling {
+        // "Debug implies an accept decision, so don't also send the X-B3-Sampled header."
+        Sampling::Debug => Some((FLAGS, "1".to_owned())),
+        other => decision(other).map(|decision| (SAMPLED, decision.to_owned())),
+    };
+    [
+        Some((TRACE_ID, trace_digits(context.trace_id))),
+        Some((SPAN_ID, context.span_id.to_string())),
+        parent.map(|parent| (PARENT_SPAN_ID, parent.to_string())),
+        sampling,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn decision(sampling: Sampling) -> Option<&'static str> {
+    match sampling {
+        Sampling::Accept => Some("1"),
+        Sampling::Debug => Some("d"),
+        Sampling::Defer => None,
+        Sampling::Deny => Some("0"),
+    }
+}
+
+fn trace_digits(id: TraceId) -> String {
+    let mut digits = id.to_string();
+    if digits.starts_with("0000000000000000") {
+        digits.drain(..16);
+    }
+    digits
+}
+
+fn parse_trace(digits: &[u8]) -> Option<TraceId> {
+    if digits.len() == 16 {
+        let mut bytes = [0; 16];
+        bytes[8..].copy_from_slice(&hex::decode::<8>(digits)?);
+        return TraceId::new(bytes);
+    }
+    TraceId::new(hex::decode(digits)?)
+}
+
+fn parse_span(digits: &[u8]) -> Option<SpanId> {
+    SpanId::new(hex::decode(digits)?)
+}

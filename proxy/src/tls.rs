@@ -6,7 +6,6 @@
 //! [`Fingerprint`] tells it whether it has to.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
@@ -131,19 +130,6 @@ pub async fn connect(
     };
     let tls = connector.connect_with(name, tcp, bound).await?;
     Ok(Io::TlsClient(Box::new(tls)))
-}
-
-/// The name that a server must prove: `configured` if there is one, otherwise the endpoint's DNS
-/// name, otherwise its address. `None` when the name is neither a DNS name nor an address.
-pub fn server_name(
-    configured: Option<&str>,
-    dns_name: Option<&str>,
-    address: IpAddr,
-) -> Option<ServerName<'static>> {
-    match configured.or(dns_name) {
-        Some(name) => ServerName::try_from(name.to_owned()).ok(),
-        None => Some(ServerName::from(address)),
-    }
 }
 
 /// The provider, shared by all configurations.

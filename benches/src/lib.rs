@@ -1,1 +1,26 @@
-//! Micro benchmarks and whole-process comparisons with peers.
+//! Whole-process comparison of Maglor with its peers, and room for micro benches.
+//!
+//! One command, `compare`, in the order things happen:
+//! [`options`] what was asked → [`peer`] find, configure and start a proxy → [`scenario`] the
+//! list of cells → [`measure`] run them in alternating rounds → [`report`] write them down.
+//! The same binary re-executes itself as [`load`] generator and as [`origin`] server, which
+//! share the codecs in [`wire`]. [`sys`] is the only file with unsafe code.
+
+pub mod child;
+pub mod compare;
+pub mod error;
+pub mod histogram;
+pub mod load;
+pub mod measure;
+pub mod options;
+pub mod origin;
+pub mod peer;
+pub mod ports;
+pub mod procfs;
+pub mod report;
+pub mod scenario;
+pub mod stats;
+pub mod sys;
+pub mod wire;
+
+pub use error::{Error, Result};

@@ -1,0 +1,184 @@
+//! Processes that the harness starts, and ends whatever happens.
+//!
+//! Each has a process group of its own. A dropped guard ends the group; if the harness itself
+//! dies, the kernel sends `SIGTERM` to the leader (see [`sys::spawn`]).
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{Doing, Error, Result};
+use crate::sys::{self, Signal};
+
+const POLITE: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(5);
+
+/// A started process that ends with its guard.
+#[derive(Debug)]
+pub struct Guarded {
+    child: Child,
+    name: String,
+}
+
+impl Guarded {
+    /// Starts `command` on processor `cpu`.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start(name: impl Into<String>, command: &mut Command, cpu: usize) -> Result<Self> {
+        let name = name.into();
+        let child = sys::spawn(command, cpu).doing(format!("start {name}"))?;
+        Ok(Self { child, name })
+    }
+
+    /// A role of this same binary, with its standard streams as pipes.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn role(role: &str, arguments: &[String], cpu: usize) -> Result<Self> {
+        let own = std::env::current_exe().doing("find this binary")?;
+        let mut command = Command::new(own);
+        command
+            .arg(role)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        Self::start(role, &mut command, cpu)
+    }
+
+    /// The leader's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The exit status, if it has ended.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child
+            .try_wait()
+            .doing(format!("look after {}", self.name))
+    }
+
+    /// Waits for the line `ready` on standard output.
+    ///
+    /// # Errors
+    /// The process ended or said something else.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let stdout = self.child.stdout.as_mut().map(BufReader::new);
+        let mut line = String::new();
+        if let Some(mut stdout) = stdout {
+            stdout
+                .read_line(&mut line)
+                .doing(format!("read from {}", self.name))?;
+        }
+        if line.trim() == "ready" {
+            Ok(())
+        } else {
+            Err(Error::parse(&self.name, line))
+        }
+    }
+
+    /// Waits for the end, calling `meanwhile` every few milliseconds, and returns the output.
+    ///
+    /// # Errors
+    /// It takes longer than `limit`, or fails.
+    pub fn finish(&mut self, limit: Duration, mut meanwhile: impl FnMut()) -> Result<String> {
+        let deadline = Instant::now() + limit;
+        let status = loop {
+            if let Some(status) = self.ended()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(format!("no end after {limit:?}")));
+            }
+            meanwhile();
+            std::thread::sleep(POLL);
+        };
+        let mut text = String::new();
+        if let Some(stdout) = self.child.stdout.as_mut() {
+            stdout
+                .read_to_string(&mut text)
+                .doing(format!("read from {}", self.name))?;
+        }
+        if status.success() {
+            Ok(text)
+        } else {
+            Err(self.failed(status.to_string()))
+        }
+    }
+
+    fn failed(&self, detail: String) -> Error {
+        Error::Command {
+            command: self.name.clone(),
+            detail,
+        }
+    }
+
+    fn ends_within(&mut self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(POLL),
+                Ok(Some(_)) | Err(_) => return true,
+            }
+        }
+        false
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        sys::signal_group(self.child.id(), Signal::Terminate);
+        if !self.ends_within(POLITE) {
+            sys::signal_group(self.child.id(), Signal::Kill);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Runs a short command to its end and returns its output, standard error included.
+///
+/// # Errors
+/// It cannot be started or fails.
+pub fn output(program: &str, arguments: &[&str]) -> Result<String> {
+    let command = format!("{program} {}", arguments.join(" "));
+    let done = Command::new(program)
+        .args(arguments)
+        .output()
+        .doing(command.as_str())?;
+    let mut text = String::from_utf8_lossy(&done.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&done.stderr));
+    if done.status.success() {
+        return Ok(text);
+    }
+    Err(Error::Command {
+        command,
+        detail: text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_guard_ends_the_process() {
+        let cpu = sys::allowed_cpus()[0];
+        let guard = Guarded::start("sleep", Command::new("sleep").arg("60"), cpu).unwrap();
+        let path = format!("/proc/{}", guard.pid());
+        assert!(std::path::Path::new(&path).exists());
+        drop(guard);
+        assert!(!std::path::Path::new(&path).exists());
+    }
+
+    #[test]
+    fn failing_commands_are_errors() {
+        assert!(output("false", &[]).is_err());
+        assert_eq!(output("echo", &["x"]).unwrap(), "x\n");
+    }
+}

@@ -1,0 +1,103 @@
+//! The measurements: each part visits every proxy in turn, round after round.
+
+mod load;
+mod memory;
+mod record;
+mod startup;
+
+use crate::error::{Error, Result};
+use crate::options::{Options, Part};
+use crate::peer::{Origin, Peer};
+
+pub use record::{Failure, METRICS, Phase, Record, Results, metric};
+
+/// Which processor does what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpus {
+    /// The proxy under test, alone.
+    pub proxy: usize,
+    /// The generator, and the harness.
+    pub load: usize,
+    /// The origin: with the generator, unless there are processors to spare.
+    pub origin: usize,
+}
+
+impl Cpus {
+    /// Shares out the processors that we may use.
+    ///
+    /// # Errors
+    /// There are fewer than two.
+    pub fn share(allowed: &[usize]) -> Result<Self> {
+        match *allowed {
+            [] | [_] => Err(Error::protocol("a comparison needs two processors")),
+            [proxy, load] | [proxy, load, _] => Ok(Self {
+                proxy,
+                load,
+                origin: load,
+            }),
+            [proxy, load, origin, ..] => Ok(Self {
+                proxy,
+                load,
+                origin,
+            }),
+        }
+    }
+}
+
+/// Everything that the parts share.
+#[derive(Debug)]
+pub struct Bench {
+    /// What was asked for.
+    pub options: Options,
+    /// Who takes part, in the order of a round.
+    pub peers: Vec<Peer>,
+    /// The processors.
+    pub cpus: Cpus,
+    /// The server behind all.
+    pub origin: Origin,
+}
+
+impl Bench {
+    /// Runs the parts that were asked for; what fails is noted in `results`.
+    ///
+    /// # Errors
+    /// A result cannot be written.
+    pub fn run(&self, results: &mut Results) -> Result<()> {
+        for part in [Part::Startup, Part::Memory, Part::Load] {
+            if self.options.parts.contains(&part) {
+                match part {
+                    Part::Load => load::run(self, results)?,
+                    Part::Memory => memory::run(self, results)?,
+                    Part::Startup => startup::run(self, results)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_shared_out() {
+        assert!(Cpus::share(&[3]).is_err());
+        assert_eq!(
+            Cpus::share(&[0, 1]).unwrap(),
+            Cpus {
+                proxy: 0,
+                load: 1,
+                origin: 1
+            }
+        );
+        assert_eq!(
+            Cpus::share(&[0, 1, 2, 3]).unwrap(),
+            Cpus {
+                proxy: 0,
+                load: 1,
+                origin: 2
+            }
+        );
+    }
+}

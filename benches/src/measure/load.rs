@@ -1,0 +1,168 @@
+//! The load part: for each cell all proxies run, and take the load in turns.
+//!
+//! Proxies that wait for their turn are idle on the same processor; those that take turns within
+//! a round share the noise of the same seconds, which the paired ratios rely on.
+
+use std::time::Duration;
+
+use super::{Bench, Phase, Record, Results, metric};
+use crate::child::Guarded;
+use crate::error::{Error, Result};
+use crate::load::Report;
+use crate::peer::{Running, Subject};
+use crate::procfs::{self, Memory};
+use crate::scenario::{Loop, RATE, Scenario};
+
+/// Beyond warm-up and window: connecting, and late answers.
+const SLACK: Duration = Duration::from_secs(20);
+
+pub(super) fn run(bench: &Bench, results: &mut Results) -> Result<()> {
+    let cells = bench.options.scenarios();
+    for (index, cell) in cells.iter().enumerate() {
+        eprintln!("load {}/{}: {cell}", index + 1, cells.len());
+        run_cell(bench, cell, results)?;
+        progress(bench, cell, results);
+    }
+    Ok(())
+}
+
+fn run_cell(bench: &Bench, cell: &Scenario, results: &mut Results) -> Result<()> {
+    let mut proxies = Vec::new();
+    for peer in &bench.peers {
+        match Running::start(peer, &bench.origin, bench.cpus.proxy) {
+            Ok(running) => proxies.push(running),
+            Err(error) => results.fail(peer.subject, cell.to_string(), error),
+        }
+    }
+    for round in 0..bench.options.rounds() {
+        for proxy in proxies.iter().map(Some).chain([None]) {
+            let subject = proxy.map_or(Subject::Direct, |proxy| proxy.subject);
+            let place = || format!("{cell}, round {round}");
+            match one_run(bench, cell, proxy) {
+                Ok((report, memory)) => {
+                    if report.errors > 0 {
+                        let first = report.first_error.as_deref().unwrap_or_default();
+                        let text = format!("{} errors, first: {first}", report.errors);
+                        results.fail(subject, place(), text);
+                    }
+                    let values = values(&report, proxy.map(|_| memory));
+                    let (phase, scenario) = (Phase::Load, Some(*cell));
+                    results.add(Record {
+                        phase,
+                        round,
+                        subject,
+                        scenario,
+                        values,
+                    })?;
+                }
+                Err(error) => results.fail(subject, place(), error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One run of the generator against one proxy, or the origin; with the highest memory seen.
+fn one_run(bench: &Bench, cell: &Scenario, proxy: Option<&Running>) -> Result<(Report, Memory)> {
+    let pids = proxy.map(Running::pids).unwrap_or_default();
+    let target = match proxy {
+        Some(proxy) => proxy.address(cell.protocol),
+        None => bench.origin.address(cell.protocol),
+    };
+    let (warmup, measure) = bench.options.window(cell);
+    let mut line = format!(
+        "--target {target} --protocol {} --body {} --connections {} --warmup-ms {} --measure-ms {}",
+        cell.protocol,
+        cell.body,
+        cell.connections,
+        warmup.as_millis(),
+        measure.as_millis(),
+    );
+    if cell.mode == Loop::Open {
+        line.push_str(&format!(" --rate {RATE}"));
+    }
+    if !pids.is_empty() {
+        let list: Vec<_> = pids.iter().map(u32::to_string).collect();
+        line.push_str(&format!(" --watch {}", list.join(",")));
+    }
+    let arguments: Vec<_> = line.split(' ').map(str::to_owned).collect();
+    generate(bench, &arguments, &pids, warmup + measure + SLACK)
+}
+
+/// Runs the generator, sampling the memory of `pids` meanwhile.
+pub(super) fn generate(
+    bench: &Bench,
+    arguments: &[String],
+    pids: &[u32],
+    limit: Duration,
+) -> Result<(Report, Memory)> {
+    pids.iter().for_each(|&pid| procfs::reset_peak(pid));
+    let mut generator = Guarded::role("load", arguments, bench.cpus.load)?;
+    let mut highest = Memory::default();
+    let mut turn = 0_u32;
+    let text = generator.finish(limit, || {
+        // Every 50 ms: a look costs the generator's processor some 20 µs.
+        if turn.is_multiple_of(10)
+            && let Ok(now) = procfs::memory_sum(pids)
+        {
+            highest.rss_kb = highest.rss_kb.max(now.rss_kb);
+        }
+        turn += 1;
+    })?;
+    highest.peak_kb = procfs::memory_sum(pids)?.peak_kb;
+    let report = serde_json::from_str(&text)
+        .map_err(|error| Error::parse("the generator's report", error.to_string()))?;
+    Ok((report, highest))
+}
+
+fn values(report: &Report, memory: Option<Memory>) -> Vec<(&'static str, f64)> {
+    let requests = report.requests.max(1) as f64;
+    let mut values = vec![
+        (metric::REQUESTS, report.requests as f64),
+        (metric::ERRORS, report.errors as f64),
+        (metric::THROUGHPUT, report.requests as f64 / report.seconds),
+        (metric::P50, report.p50_us),
+        (metric::P99, report.p99_us),
+        (metric::P999, report.p999_us),
+        (metric::MAX, report.max_us),
+    ];
+    if let Some(memory) = memory {
+        values.extend([
+            (metric::CPU, report.cpu_run_ns as f64 / 1e3 / requests),
+            (
+                metric::CPU_TICKS,
+                report.cpu_ticks_ns as f64 / 1e3 / requests,
+            ),
+            (
+                metric::BUSY,
+                report.cpu_run_ns as f64 / 1e7 / report.seconds,
+            ),
+            (
+                metric::WAIT,
+                report.cpu_wait_ns as f64 / 1e7 / report.seconds,
+            ),
+            (metric::RSS_LOAD, memory.rss_kb as f64),
+            (metric::RSS_PEAK, memory.peak_kb as f64),
+        ]);
+    }
+    values
+}
+
+fn progress(bench: &Bench, cell: &Scenario, results: &Results) {
+    let subjects = bench
+        .peers
+        .iter()
+        .map(|peer| peer.subject)
+        .chain([Subject::Direct]);
+    for subject in subjects {
+        let median = |metric| results.median(Phase::Load, Some(*cell), subject, metric);
+        let number = |metric| median(metric).map_or("–".into(), |value| format!("{value:.1}"));
+        eprintln!(
+            "  {subject:<8} {:>8} µs CPU  {:>9} req/s  p50 {:>8} µs  p99 {:>8} µs",
+            number(metric::CPU),
+            number(metric::THROUGHPUT),
+            number(metric::P50),
+            number(metric::P99),
+        );
+    }
+}

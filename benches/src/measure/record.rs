@@ -1,0 +1,328 @@
+//! Single results, kept in memory and written to `raw.csv` as they come.
+
+use std::fmt;
+use std::io::Write;
+
+use crate::error::{Doing, Result};
+use crate::peer::Subject;
+use crate::scenario::Scenario;
+use crate::stats;
+
+/// Names of what is measured, as they stand in `raw.csv`.
+pub mod metric {
+    /// Answers in the window.
+    pub const REQUESTS: &str = "requests";
+    /// Wrong or missing answers.
+    pub const ERRORS: &str = "errors";
+    /// Answers a second.
+    pub const THROUGHPUT: &str = "requests_per_s";
+    /// Processor time an answer (`schedstat`).
+    pub const CPU: &str = "cpu_us_per_request";
+    /// Processor time an answer (`utime + stime`).
+    pub const CPU_TICKS: &str = "cpu_ticks_us_per_request";
+    /// Share of the window in which the proxy ran.
+    pub const BUSY: &str = "proxy_busy_pct";
+    /// Share of the window in which it waited for its processor.
+    pub const WAIT: &str = "proxy_wait_pct";
+    /// Median latency.
+    pub const P50: &str = "p50_us";
+    /// 99 % latency.
+    pub const P99: &str = "p99_us";
+    /// 99.9 % latency.
+    pub const P999: &str = "p999_us";
+    /// Worst latency.
+    pub const MAX: &str = "max_us";
+    /// Highest sampled sum of `VmRSS` under load.
+    pub const RSS_LOAD: &str = "rss_load_kb";
+    /// The same by `VmHWM`, reset before the run.
+    pub const RSS_PEAK: &str = "rss_hwm_kb";
+    /// After start, before traffic.
+    pub const RSS_IDLE: &str = "rss_idle_kb";
+    /// The same, of the largest single process.
+    pub const RSS_IDLE_WORKER: &str = "rss_idle_worker_kb";
+    /// Idle again after a little traffic.
+    pub const RSS_WARM: &str = "rss_warm_kb";
+    /// With idle connections open.
+    pub const RSS_HELD: &str = "rss_held_kb";
+    /// Growth an idle connection.
+    pub const PER_CONNECTION: &str = "kb_per_idle_connection";
+    /// Some time after the burst.
+    pub const RSS_AFTER: &str = "rss_after_burst_kb";
+    /// The same over idle.
+    pub const AFTER_RATIO: &str = "rss_after_burst_over_idle";
+    /// From spawn to the first 200.
+    pub const READY: &str = "ready_ms";
+    /// Size of the stripped executable.
+    pub const BINARY: &str = "binary_mb";
+}
+
+/// The columns of `raw.csv` after the ones that name the run.
+pub const METRICS: [&str; 22] = {
+    use metric::*;
+    [
+        REQUESTS,
+        ERRORS,
+        THROUGHPUT,
+        CPU,
+        CPU_TICKS,
+        BUSY,
+        WAIT,
+        P50,
+        P99,
+        P999,
+        MAX,
+        RSS_LOAD,
+        RSS_PEAK,
+        RSS_IDLE,
+        RSS_IDLE_WORKER,
+        RSS_WARM,
+        RSS_HELD,
+        PER_CONNECTION,
+        RSS_AFTER,
+        AFTER_RATIO,
+        READY,
+        BINARY,
+    ]
+};
+
+/// Which part of the comparison a result is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Memory after a burst of active connections.
+    Burst,
+    /// Memory with idle connections.
+    Idle,
+    /// A cell of the load part.
+    Load,
+    /// The executable.
+    Size,
+    /// Time to ready.
+    Startup,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Burst => "burst",
+            Self::Idle => "idle",
+            Self::Load => "load",
+            Self::Size => "size",
+            Self::Startup => "startup",
+        })
+    }
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Part of the comparison.
+    pub phase: Phase,
+    /// Round, from 0.
+    pub round: u32,
+    /// Who.
+    pub subject: Subject,
+    /// Cell, in the load part.
+    pub scenario: Option<Scenario>,
+    /// What was measured.
+    pub values: Vec<(&'static str, f64)>,
+}
+
+/// A run that does not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Who.
+    pub subject: Subject,
+    /// Where in the comparison.
+    pub place: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// All runs so far.
+pub struct Results {
+    records: Vec<Record>,
+    failures: Vec<Failure>,
+    raw: Box<dyn Write>,
+}
+
+impl fmt::Debug for Results {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "Results({} runs, {} failures)",
+            self.records.len(),
+            self.failures.len()
+        )
+    }
+}
+
+impl Results {
+    /// Begins `raw` with the names of its columns.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(mut raw: Box<dyn Write>) -> Result<Self> {
+        let names = METRICS.join(",");
+        writeln!(
+            raw,
+            "phase,round,subject,protocol,body_bytes,connections,loop,{names}"
+        )
+        .doing("write raw.csv")?;
+        Ok(Self {
+            records: Vec::new(),
+            failures: Vec::new(),
+            raw,
+        })
+    }
+
+    /// Keeps and writes one run.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn add(&mut self, record: Record) -> Result<()> {
+        writeln!(self.raw, "{}", csv_line(&record)).doing("write raw.csv")?;
+        self.raw.flush().doing("write raw.csv")?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Notes a run that does not count.
+    pub fn fail(&mut self, subject: Subject, place: impl Into<String>, reason: impl fmt::Display) {
+        let failure = Failure {
+            subject,
+            place: place.into(),
+            reason: reason.to_string(),
+        };
+        eprintln!("  FAILED {subject}, {}: {}", failure.place, failure.reason);
+        self.failures.push(failure);
+    }
+
+    /// The runs that do not count.
+    pub fn failures(&self) -> &[Failure] {
+        &self.failures
+    }
+
+    /// One metric by round; runs with errors are left out.
+    pub fn series(
+        &self,
+        phase: Phase,
+        scenario: Option<Scenario>,
+        subject: Subject,
+        metric: &str,
+    ) -> Vec<(u32, f64)> {
+        let wanted = |record: &&Record| {
+            (record.phase, record.scenario, record.subject) == (phase, scenario, subject)
+                && record
+                    .value(metric::ERRORS)
+                    .is_none_or(|errors| errors < 0.5)
+        };
+        let value = |record: &Record| Some((record.round, record.value(metric)?));
+        self.records
+            .iter()
+            .filter(wanted)
+            .filter_map(value)
+            .collect()
+    }
+
+    /// The median of [`Self::series`].
+    pub fn median(
+        &self,
+        phase: Phase,
+        scenario: Option<Scenario>,
+        subject: Subject,
+        metric: &str,
+    ) -> Option<f64> {
+        let series = self.series(phase, scenario, subject, metric);
+        stats::median(series.into_iter().map(|(_, value)| value))
+    }
+}
+
+impl Record {
+    fn value(&self, metric: &str) -> Option<f64> {
+        self.values
+            .iter()
+            .find(|(name, _)| *name == metric)
+            .map(|(_, value)| *value)
+    }
+}
+
+fn csv_line(record: &Record) -> String {
+    let cell = match record.scenario {
+        Some(Scenario {
+            protocol,
+            body,
+            connections,
+            mode,
+        }) => {
+            format!("{protocol},{body},{connections},{mode}")
+        }
+        None => ",,,".into(),
+    };
+    let Record {
+        phase,
+        round,
+        subject,
+        ..
+    } = record;
+    let mut line = format!("{phase},{round},{},{cell}", subject.key());
+    for name in METRICS {
+        line.push(',');
+        if let Some(value) = record.value(name) {
+            let rounded = (value * 1000.0).round() / 1000.0;
+            line.push_str(&rounded.to_string());
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::HEADLINE;
+
+    fn record(round: u32, errors: f64, cpu: f64) -> Record {
+        let values = vec![(metric::ERRORS, errors), (metric::CPU, cpu)];
+        let (phase, subject) = (Phase::Load, Subject::Nginx);
+        Record {
+            phase,
+            round,
+            subject,
+            scenario: Some(HEADLINE),
+            values,
+        }
+    }
+
+    #[test]
+    fn lines_have_all_columns() {
+        let line = csv_line(&record(2, 0.0, 19.123_456));
+        assert!(
+            line.starts_with("load,2,nginx,h1,64,64,closed,,0,,19.123,"),
+            "{line}"
+        );
+        assert_eq!(line.split(',').count(), 7 + METRICS.len());
+        let bare = Record {
+            scenario: None,
+            ..record(0, 0.0, 1.0)
+        };
+        assert_eq!(csv_line(&bare).split(',').count(), 7 + METRICS.len());
+    }
+
+    #[test]
+    fn runs_with_errors_do_not_count() {
+        let mut results = Results::new(Box::new(std::io::sink())).unwrap();
+        for (round, errors, cpu) in [(0, 0.0, 10.0), (1, 3.0, 1.0), (2, 0.0, 20.0)] {
+            results.add(record(round, errors, cpu)).unwrap();
+        }
+        let cell = Some(HEADLINE);
+        let series = results.series(Phase::Load, cell, Subject::Nginx, metric::CPU);
+        assert_eq!(series, [(0, 10.0), (2, 20.0)]);
+        assert_eq!(
+            results.median(Phase::Load, cell, Subject::Nginx, metric::CPU),
+            Some(15.0)
+        );
+        assert_eq!(
+            results.median(Phase::Load, cell, Subject::Envoy, metric::CPU),
+            None
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::load;
+use crate::origin;
+use crate::peer::Subject;
+use crate::scenario::{HEADLINE, Scenario};
+
+/// Compares whole proxies: the same work, one processor, in alternating rounds.
+#[derive(Debug, Parser)]
+#[command(name = "compare", args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// Set when the binary calls itself.
+    #[command(subcommand)]
+    pub role: Option<Role>,
+    /// What a person may ask for.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What a process of this binary is when the harness starts it.
+#[derive(Debug, Subcommand)]
+pub enum Role {
+    /// Holds idle connections.
+    #[command(hide = true)]
+    Hold(load::Target),
+    /// Generates load.
+    #[command(hide = true)]
+    Load(load::Options),
+    /// Answers requests.
+    #[command(hide = true)]
+    Origin(origin::Options),
+}
+
+/// What to compare, and how thoroughly.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Rounds of load; each visits every proxy once [default: 5, quick: 2].
+    #[arg(long)]
+    pub rounds: Option<u32>,
+    /// A few cells and short windows: for development, not for publication.
+    #[arg(long)]
+    pub quick: bool,
+    /// Proxies to compare.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Subject::PROXIES)]
+    pub only: Vec<Subject>,
+    /// A maglor-proxy binary to measure, instead of building one.
+    #[arg(long)]
+    pub maglor: Option<PathBuf>,
+    /// Directory for the results [default: results/<date>[-<label>] beside this crate].
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Suffix of the default directory.
+    #[arg(long)]
+    pub label: Option<String>,
+    /// Only cells whose name contains this, such as `h1-64B-64c` or `open`.
+    #[arg(long, default_value = "")]
+    pub filter: String,
+    /// Parts to run.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Startup, Part::Memory, Part::Load])]
+    pub parts: Vec<Part>,
+}
+
+/// A part of the comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Processor time, throughput and latency.
+    Load,
+    /// Resident memory: idle, with idle connections, after a burst.
+    Memory,
+    /// Time to ready.
+    Startup,
+}
+
+impl Options {
+    /// Rounds of load.
+    pub fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 2 } else { 5 }).max(1)
+    }
+
+    /// Rounds of the memory part, which is far less noisy.
+    pub fn memory_rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.rounds().min(3) }
+    }
+
+    /// Starts of each proxy in the start-up part.
+    pub fn starts(&self) -> u32 {
+        if self.quick { 5 } else { 20 }
+    }
+
+    /// The cells to run.
+    pub fn scenarios(&self) -> Vec<Scenario> {
+        let cells = if self.quick {
+            Scenario::quick()
+        } else {
+            Scenario::all()
+        };
+        cells
+            .into_iter()
+            .filter(|cell| cell.to_string().contains(&self.filter))
+            .collect()
+    }
+
+    /// Load before the window, and the window.
+    pub fn window(&self, cell: &Scenario) -> (Duration, Duration) {
+        use crate::scenario::Loop::{Closed, Open};
+        let millis = match (self.quick, cell.mode) {
+            (true, Closed) => (200, 600),
+            (true, Open) => (200, 1000),
+            (false, Closed) if *cell == HEADLINE => (500, 3000),
+            (false, Closed) => (300, 1000),
+            (false, Open) => (300, 2000),
+        };
+        (
+            Duration::from_millis(millis.0),
+            Duration::from_millis(millis.1),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_and_filters() {
+        let cli = Cli::try_parse_from(["compare", "--only", "haproxy,nginx"]).unwrap();
+        assert_eq!(cli.options.only, [Subject::Haproxy, Subject::Nginx]);
+        assert_eq!(cli.options.rounds(), 5);
+        assert_eq!(cli.options.scenarios().len(), 24);
+        let cli = Cli::try_parse_from(["compare", "--quick", "--filter", "h2c"]).unwrap();
+        assert_eq!(cli.options.scenarios().len(), 1);
+        assert!(Cli::try_parse_from(["compare", "--only", "direct"]).is_err());
+    }
+
+    #[test]
+    fn roles_are_subcommands() {
+        let line = "compare load --target 127.0.0.1:1 --protocol h2c --body 64 --connections 2 \
+                    --warmup-ms 1 --measure-ms 2 --watch 3,4";
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let Some(Role::Load(load)) = cli.role else {
+            unreachable!("{cli:?}")
+        };
+        assert_eq!(load.watch, [3, 4]);
+    }
+}

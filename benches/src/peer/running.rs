@@ -1,0 +1,292 @@
+//! A started proxy, and the origin behind all of them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::scratch::Scratch;
+use super::{Peer, Subject, verify};
+use crate::child::Guarded;
+use crate::error::{Doing, Error, Result};
+use crate::scenario::Protocol;
+use crate::wire::h1;
+use crate::{ports, procfs};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_micros(100);
+
+/// The origin server: two upstream endpoints and a port for the HTTP/2 baseline.
+#[derive(Debug)]
+pub struct Origin {
+    /// The two endpoints, HTTP/1.1.
+    pub upstreams: [SocketAddr; 2],
+    /// HTTP/2 with prior knowledge.
+    pub h2: SocketAddr,
+    _child: Guarded,
+}
+
+impl Origin {
+    /// Starts the origin on processor `cpu`.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn start(cpu: usize) -> Result<Self> {
+        let upstreams = [ports::free()?, ports::free()?];
+        let h2 = ports::free()?;
+        let mut arguments = Vec::new();
+        for (flag, address) in [("--h1", upstreams[0]), ("--h1", upstreams[1]), ("--h2", h2)] {
+            arguments.extend([flag.to_owned(), address.to_string()]);
+        }
+        let mut child = Guarded::role("origin", &arguments, cpu)?;
+        child.wait_ready()?;
+        Ok(Self {
+            upstreams,
+            h2,
+            _child: child,
+        })
+    }
+
+    /// Where the generator connects when there is no proxy.
+    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+        match protocol {
+            Protocol::H1 => self.upstreams[0],
+            Protocol::H2c => self.h2,
+        }
+    }
+}
+
+/// A started proxy; it ends with its guard.
+#[derive(Debug)]
+pub struct Running {
+    /// Who.
+    pub subject: Subject,
+    /// From just before the spawn to the first 200.
+    pub ready_after: Duration,
+    /// Where its metrics are.
+    pub(super) admin: SocketAddr,
+    h1: SocketAddr,
+    h2: SocketAddr,
+    child: Guarded,
+    scratch: Scratch,
+}
+
+impl Running {
+    /// Starts `peer` on processor `cpu` and waits until it serves.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
+        let scratch = Scratch::new(peer.subject.key())?;
+        let places = Places::choose(peer.subject, origin)?;
+        let mut command = command(peer, &places, &scratch)?;
+        let log = scratch.log_file()?;
+        let errors = log.try_clone().doing("share a log file")?;
+        command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .current_dir(scratch.path());
+        let began = Instant::now();
+        let child = Guarded::start(peer.subject.key(), &mut command, cpu)?;
+        let Places { h1, h2, admin, .. } = places;
+        let ready_after = Duration::ZERO;
+        let mut running = Self {
+            subject: peer.subject,
+            ready_after,
+            admin,
+            h1,
+            h2,
+            child,
+            scratch,
+        };
+        running.wait_ready(began)?;
+        running.ready_after = began.elapsed();
+        Ok(running)
+    }
+
+    /// Checks once that it does the work that all do.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn verify(&self) -> Result<()> {
+        verify::equal_work(self)
+    }
+
+    /// Where the generator connects.
+    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+        match protocol {
+            Protocol::H1 => self.h1,
+            Protocol::H2c => self.h2,
+        }
+    }
+
+    /// Its processes, the first one started first.
+    pub fn pids(&self) -> Vec<u32> {
+        procfs::tree(self.child.pid())
+    }
+
+    fn wait_ready(&mut self, began: Instant) -> Result<()> {
+        loop {
+            let Err(last) = get(self.h1, "/64") else {
+                return Ok(());
+            };
+            let status = self.child.ended()?;
+            if status.is_some() || began.elapsed() > PATIENCE {
+                let seconds = began.elapsed().as_secs();
+                let detail = format!("{last}; ended: {status:?}\n{}", self.scratch.log_end());
+                return Err(Error::NotReady {
+                    name: self.subject.to_string(),
+                    seconds,
+                    detail,
+                });
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// One request on a connection of its own; returns the whole answer if it is a 200.
+pub(super) fn get(target: SocketAddr, path: &str) -> Result<String> {
+    let what = format!("ask {target} for {path}");
+    let mut stream = TcpStream::connect(target).doing(what.as_str())?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .doing(what.as_str())?;
+    let request = h1::request_for(&target.to_string(), path);
+    stream.write_all(&request).doing(what.as_str())?;
+    let text = String::from_utf8_lossy(&read_answer(&mut stream)?).into_owned();
+    if text.starts_with("HTTP/1.1 200 ") {
+        return Ok(text);
+    }
+    Err(Error::protocol(text.lines().next().unwrap_or_default()))
+}
+
+/// The head, and the body too if its length is announced.
+fn read_answer(stream: &mut TcpStream) -> Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        if let Some(head) = h1::head_len(&answer)
+            && answer.len() >= h1::message_len(&answer[..head]).unwrap_or(head)
+        {
+            return Ok(answer);
+        }
+        match stream.read(&mut piece).doing("read an answer")? {
+            0 => return Err(Error::protocol("closed within the answer")),
+            read => answer.extend_from_slice(&piece[..read]),
+        }
+    }
+}
+
+/// The addresses of one proxy.
+#[derive(Debug)]
+struct Places {
+    h1: SocketAddr,
+    h2: SocketAddr,
+    admin: SocketAddr,
+    upstreams: [SocketAddr; 2],
+}
+
+impl Places {
+    /// Maglor tells HTTP/1.1 and HTTP/2 apart on one port; the others get two.
+    fn choose(subject: Subject, origin: &Origin) -> Result<Self> {
+        let h1 = ports::free()?;
+        let h2 = if subject == Subject::Maglor {
+            h1
+        } else {
+            ports::free()?
+        };
+        Ok(Self {
+            h1,
+            h2,
+            admin: ports::free()?,
+            upstreams: origin.upstreams,
+        })
+    }
+
+    fn fill(&self, template: &str, scratch: &Scratch) -> String {
+        let [first, second] = self.upstreams;
+        let mut text = template.replace("{{dir}}", &scratch.path().display().to_string());
+        for (name, address) in [
+            ("h1", self.h1),
+            ("h2", self.h2),
+            ("admin", self.admin),
+            ("upstream_1", first),
+            ("upstream_2", second),
+        ] {
+            text = text.replace(&format!("{{{{{name}}}}}"), &address.port().to_string());
+        }
+        text
+    }
+}
+
+const ENVOY: &str = include_str!("../../peers/envoy.yaml");
+const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
+const NGINX: &str = include_str!("../../peers/nginx.conf");
+
+fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
+    let write = |name: &str, template: &str| -> Result<PathBuf> {
+        let file = scratch.path().join(name);
+        fs::write(&file, places.fill(template, scratch)).doing("write a configuration")?;
+        Ok(file)
+    };
+    let mut command = Command::new(&peer.binary);
+    match peer.subject {
+        Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
+        Subject::Envoy => {
+            command.arg("-c").arg(write("envoy.yaml", ENVOY)?);
+            command.args([
+                "--concurrency",
+                "1",
+                "--disable-hot-restart",
+                "--log-level",
+                "error",
+            ]);
+        }
+        Subject::Haproxy => {
+            command
+                .args(["-W", "-db", "-f"])
+                .arg(write("haproxy.cfg", HAPROXY)?);
+        }
+        Subject::Maglor => {
+            command.args(["--listen", &places.h1.to_string()]);
+            command.args(["--admin", &places.admin.to_string()]);
+            for upstream in places.upstreams {
+                command.args(["--upstream", &upstream.to_string()]);
+            }
+        }
+        Subject::Nginx => {
+            command
+                .args(["-e", "stderr", "-c"])
+                .arg(write("nginx.conf", NGINX)?);
+        }
+    }
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_filled_completely() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let places = Places {
+            h1: address(1001),
+            h2: address(1002),
+            admin: address(1003),
+            upstreams: [address(1004), address(1005)],
+        };
+        let scratch = Scratch::new("test").unwrap();
+        for template in [ENVOY, HAPROXY, NGINX] {
+            let text = places.fill(template, &scratch);
+            assert!(!text.contains("{{"), "{text}");
+            for port in 1001..=1005 {
+                assert!(text.contains(&port.to_string()), "{port} in {text}");
+            }
+        }
+    }
+}

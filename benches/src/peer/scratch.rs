@@ -1,0 +1,47 @@
+//! A directory for a proxy's configuration, log and temporary files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Doing, Result};
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A fresh directory that goes with its guard.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn new(name: &str) -> Result<Self> {
+        // Relaxed: the counter only has to give different numbers.
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let directory = format!("maglor-compare-{}-{count}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(directory);
+        fs::create_dir_all(&path).doing("make a directory for a proxy")?;
+        Ok(Self { path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn log_file(&self) -> Result<fs::File> {
+        fs::File::create(self.path.join("log")).doing("make a log file")
+    }
+
+    /// The end of what the proxy printed.
+    pub(super) fn log_end(&self) -> String {
+        let text = fs::read_to_string(self.path.join("log")).unwrap_or_default();
+        let lines: Vec<_> = text.lines().rev().take(5).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,54 @@
+//! Checks that a proxy does the work that all others do, before anything is measured.
+
+use super::running::{Running, get};
+use crate::error::{Error, Result};
+use crate::scenario::Protocol;
+
+/// `X-Forwarded-For` reaches the origin over HTTP/1.1 keep-alive, and metrics are on.
+pub(super) fn equal_work(running: &Running) -> Result<()> {
+    let unequal = |detail: String| Error::Unequal {
+        name: running.subject.to_string(),
+        detail,
+    };
+    let echo = get(running.address(Protocol::H1), "/echo")?;
+    let Some((_, seen)) = echo.split_once("\r\n\r\n") else {
+        return Err(unequal("no echo".into()));
+    };
+    check_request(seen).map_err(unequal)?;
+    get(running.admin, "/metrics")
+        .or_else(|_| get(running.admin, "/stats"))
+        .map(|_| ())
+        .map_err(|error| Error::Unequal {
+            name: running.subject.to_string(),
+            detail: format!("no metrics: {error}"),
+        })
+}
+
+fn check_request(head: &str) -> std::result::Result<(), String> {
+    let lower = head.to_ascii_lowercase();
+    if !lower.starts_with("get /echo http/1.1") {
+        return Err(format!("request line of {head:?}"));
+    }
+    // Any address: Envoy puts the host's own where a client comes from loopback.
+    if !lower.contains("\r\nx-forwarded-for: ") {
+        return Err("no X-Forwarded-For".into());
+    }
+    if lower.contains("\r\nconnection: close") {
+        return Err("no keep-alive to the origin".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_judged() {
+        let good = "GET /echo HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 127.0.0.1\r\n";
+        assert_eq!(check_request(good), Ok(()));
+        assert!(check_request("GET /echo HTTP/1.1\r\nhost: h\r\n").is_err());
+        assert!(check_request(&format!("{good}Connection: close\r\n")).is_err());
+        assert!(check_request("GET /echo HTTP/1.0\r\n").is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! What `/proc` says about processes: memory, processor time, children.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::error::{Doing, Error, Result};
+use crate::sys;
+
+/// Resident memory of one or more processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// `VmRSS` now, kB.
+    pub rss_kb: u64,
+    /// `VmHWM`, the highest since start or [`reset_peak`], kB.
+    pub peak_kb: u64,
+}
+
+/// Processor time used by one or more processes since they started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// Time on a processor, of the threads that live, by `schedstat`.
+    pub run: Duration,
+    /// Time ready to run but waiting for a processor.
+    pub wait: Duration,
+    /// `utime + stime`: coarse, but counts threads that have ended.
+    pub ticks: Duration,
+}
+
+impl CpuTime {
+    /// What was used since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            run: self.run.saturating_sub(earlier.run),
+            wait: self.wait.saturating_sub(earlier.wait),
+            ticks: self.ticks.saturating_sub(earlier.ticks),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            run: self.run + other.run,
+            wait: self.wait + other.wait,
+            ticks: self.ticks + other.ticks,
+        }
+    }
+}
+
+/// `root` and all its descendants, `root` first.
+pub fn tree(root: u32) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&pid) = found.get(next) {
+        next += 1;
+        for thread in threads(pid) {
+            let path = format!("/proc/{pid}/task/{thread}/children");
+            let text = fs::read_to_string(path).unwrap_or_default();
+            found.extend(
+                text.split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+        }
+    }
+    found
+}
+
+/// The memory of one process.
+///
+/// # Errors
+/// The process is gone.
+pub fn memory(pid: u32) -> Result<Memory> {
+    let path = format!("/proc/{pid}/status");
+    parse_status(&fs::read_to_string(&path).doing(path)?)
+}
+
+/// The memory of several processes, added up; pages that they share count in each.
+///
+/// # Errors
+/// One of them is gone.
+pub fn memory_sum(pids: &[u32]) -> Result<Memory> {
+    pids.iter().try_fold(Memory::default(), |sum, &pid| {
+        let one = memory(pid)?;
+        Ok(Memory {
+            rss_kb: sum.rss_kb + one.rss_kb,
+            peak_kb: sum.peak_kb + one.peak_kb,
+        })
+    })
+}
+
+/// Starts the high-water mark again from here; without permission it stays as it was.
+pub fn reset_peak(pid: u32) {
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+}
+
+/// The processor time of several processes, added up.
+///
+/// # Errors
+/// One of them is gone.
+pub fn cpu(pids: &[u32]) -> Result<CpuTime> {
+    pids.iter()
+        .try_fold(CpuTime::default(), |sum, &pid| Ok(sum.plus(cpu_of(pid)?)))
+}
+
+fn cpu_of(pid: u32) -> Result<CpuTime> {
+    let path = format!("/proc/{pid}/stat");
+    let ticks = parse_stat(&fs::read_to_string(&path).doing(path)?)?;
+    let mut used = CpuTime {
+        ticks,
+        ..CpuTime::default()
+    };
+    for thread in threads(pid) {
+        // A thread may end while we look.
+        if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")) {
+            let (run, wait) = parse_schedstat(&text)?;
+            used.run += run;
+            used.wait += wait;
+        }
+    }
+    Ok(used)
+}
+
+fn threads(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn parse_status(text: &str) -> Result<Memory> {
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| {
+                line.strip_prefix(name)?
+                    .split_whitespace()
+                    .next()?
+                    .parse()
+                    .ok()
+            })
+            .ok_or_else(|| Error::parse("/proc/PID/status", format!("no {name}")))
+    };
+    Ok(Memory {
+        rss_kb: field("VmRSS:")?,
+        peak_kb: field("VmHWM:")?,
+    })
+}
+
+fn parse_schedstat(text: &str) -> Result<(Duration, Duration)> {
+    let mut numbers = text.split_whitespace().map(str::parse::<u64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(run)), Some(Ok(wait))) => {
+            Ok((Duration::from_nanos(run), Duration::from_nanos(wait)))
+        }
+        _ => Err(Error::parse("schedstat", text)),
+    }
+}
+
+/// User and system time; the command name may hold spaces and brackets.
+fn parse_stat(text: &str) -> Result<Duration> {
+    let bad = || Error::parse("/proc/PID/stat", text);
+    let (_, after_name) = text.rsplit_once(')').ok_or_else(bad)?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let user: u64 = fields
+        .next()
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(bad)?;
+    let system: u64 = fields
+        .next()
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(bad)?;
+    Ok(Duration::from_nanos(
+        (user + system) * (1_000_000_000 / sys::clock_ticks()),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_is_read() {
+        let text = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t1\n";
+        assert_eq!(
+            parse_status(text).unwrap(),
+            Memory {
+                rss_kb: 1024,
+                peak_kb: 2048
+            }
+        );
+        assert!(parse_status("Name:\tzombie\n").is_err());
+    }
+
+    #[test]
+    fn schedstat_is_read() {
+        let (run, wait) = parse_schedstat("1500 20 3\n").unwrap();
+        assert_eq!((run.as_nanos(), wait.as_nanos()), (1500, 20));
+        assert!(parse_schedstat("").is_err());
+    }
+
+    #[test]
+    fn stat_survives_odd_names() {
+        let text = "7 (a) b (c)) S 1 7 7 0 -1 4194304 10 0 0 0 150 50 0 0 20 0 1 0 1 2 3";
+        let seconds = parse_stat(text).unwrap().as_secs_f64();
+        assert!((seconds - 200.0 / sys::clock_ticks() as f64).abs() < 1e-9);
+    }
+
+    #[test]
+    fn this_process_is_visible() {
+        let own = std::process::id();
+        assert_eq!(tree(own).first(), Some(&own));
+        assert!(memory(own).unwrap().rss_kb > 100);
+        assert!(cpu(&[own]).unwrap().run > Duration::ZERO);
+        assert!(memory(u32::MAX - 1).is_err());
+    }
+}

@@ -1,0 +1,246 @@
+//! `summary.md`, `README.md` of a result, and what is printed at the end.
+
+use std::path::Path;
+
+use super::bars::{self, added, ratio};
+use super::headline;
+use super::machine::Machine;
+use super::table::{Table, number};
+use crate::measure::{Bench, Phase, Results, metric};
+use crate::options::Part;
+use crate::peer::Subject;
+use crate::scenario::{Loop, Scenario};
+
+/// Waiting longer than this for its processor makes a proxy's numbers doubtful.
+const NOISY_PCT: f64 = 5.0;
+
+/// What a comparison found.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// All of `summary.md`.
+    pub document: String,
+    /// The part that is printed.
+    pub short: String,
+    /// All runs counted, and all bars were reached.
+    pub passed: bool,
+}
+
+/// Sums up the results.
+pub fn summary(bench: &Bench, results: &Results) -> Summary {
+    let peers: Vec<_> = bench.peers.iter().map(|peer| peer.subject).collect();
+    let mut short = format!(
+        "## Side by side\n\n{}",
+        headline::table(results, &peers).markdown()
+    );
+    let mut passed = results.failures().is_empty();
+    if peers.contains(&Subject::Maglor) {
+        let bars = bars::bars(results, &phases(&bench.options.parts), &peers);
+        passed &= bars.iter().all(bars::Bar::reached);
+        short.push_str(&format!("\n## Bars\n\n{}", bars::table(&bars).markdown()));
+    }
+    short.push_str(&validity(bench, results, &peers));
+    let mut document = format!("# Summary\n\n{}\n{short}", notes(bench));
+    if bench.options.parts.contains(&Part::Load) {
+        document.push_str(&cells(bench, results, &peers));
+    }
+    Summary {
+        document,
+        short,
+        passed,
+    }
+}
+
+/// Prints the short form.
+#[allow(clippy::print_stdout, reason = "this is what a person waits for")]
+pub fn print(summary: &Summary) {
+    println!("{}", summary.short);
+}
+
+fn notes(bench: &Bench) -> String {
+    format!(
+        "Medians of {} alternating rounds ({} for memory, {} starts); ratios are medians of the \
+         ratios within a round. One worker, one processor. Added: over the direct latency.\n",
+        bench.options.rounds(),
+        bench.options.memory_rounds(),
+        bench.options.starts(),
+    )
+}
+
+fn phases(parts: &[Part]) -> Vec<Phase> {
+    let phase = |part: &Part| match part {
+        Part::Load => Phase::Load,
+        Part::Memory => Phase::Idle,
+        Part::Startup => Phase::Startup,
+    };
+    parts.iter().map(phase).collect()
+}
+
+/// Runs that do not count, and runs that another program disturbed.
+fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
+    let mut text = String::from("\n## Validity\n\n");
+    if results.failures().is_empty() {
+        text.push_str("Every run counted: no error, no missing answer.\n");
+    }
+    for failure in results.failures() {
+        let reason = failure.reason.replace('\n', " ");
+        text.push_str(&format!(
+            "- **{}**, {}: {reason}\n",
+            failure.subject, failure.place
+        ));
+    }
+    let noisy: Vec<_> = bench
+        .options
+        .scenarios()
+        .into_iter()
+        .flat_map(|cell| peers.iter().map(move |&peer| (cell, peer)))
+        .filter(|(cell, peer)| {
+            let wait = results.median(Phase::Load, Some(*cell), *peer, metric::WAIT);
+            wait.is_some_and(|wait| wait > NOISY_PCT)
+        })
+        .map(|(cell, peer)| format!("{peer} {cell}"))
+        .collect();
+    if !noisy.is_empty() {
+        let list = noisy.join(", ");
+        text.push_str(&format!(
+            "\nWaited more than {NOISY_PCT} % for a processor: {list}.\n"
+        ));
+    }
+    text
+}
+
+/// One metric over all cells: what it is called and how a value is found.
+struct Section<'a> {
+    title: &'static str,
+    metric: &'static str,
+    mode: Option<Loop>,
+    value: Box<dyn Fn(Scenario, Subject) -> Option<f64> + 'a>,
+    ratios: bool,
+}
+
+fn cells(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
+    let plain = |title, metric, unit: f64, mode, ratios| Section {
+        title,
+        metric,
+        mode,
+        ratios,
+        value: Box::new(move |cell, subject| {
+            results
+                .median(Phase::Load, Some(cell), subject, metric)
+                .map(|value| value / unit)
+        }),
+    };
+    let over_direct = |title, metric| Section {
+        title,
+        metric,
+        mode: Some(Loop::Open),
+        ratios: false,
+        value: Box::new(move |cell, subject| added(results, cell, subject, metric)),
+    };
+    let closed = Some(Loop::Closed);
+    let sections = [
+        plain("CPU µs a request", metric::CPU, 1.0, None, true),
+        plain("Requests a second", metric::THROUGHPUT, 1.0, closed, true),
+        plain("p50, µs", metric::P50, 1.0, None, true),
+        plain("p99, µs", metric::P99, 1.0, None, true),
+        over_direct("Added p50 at 1000 req/s, µs", metric::P50),
+        over_direct("Added p99 at 1000 req/s, µs", metric::P99),
+        plain(
+            "RSS under load (high-water mark), MB",
+            metric::RSS_PEAK,
+            1e3,
+            None,
+            true,
+        ),
+    ];
+    sections
+        .iter()
+        .map(|section| section_text(bench, results, peers, section))
+        .collect()
+}
+
+fn section_text(bench: &Bench, results: &Results, peers: &[Subject], of: &Section<'_>) -> String {
+    let direct = [metric::P50, metric::P99, metric::THROUGHPUT].contains(&of.metric)
+        && !of.title.starts_with("Added");
+    let subjects: Vec<_> = peers
+        .iter()
+        .copied()
+        .chain(direct.then_some(Subject::Direct))
+        .collect();
+    let rivals: Vec<_> = peers
+        .iter()
+        .copied()
+        .filter(|peer| of.ratios && *peer != Subject::Maglor && peers.contains(&Subject::Maglor))
+        .collect();
+    let names = subjects.iter().map(ToString::to_string);
+    let ratios = rivals.iter().map(|peer| format!("Maglor / {peer}"));
+    let mut table = Table::new(
+        std::iter::once("cell".to_owned())
+            .chain(names)
+            .chain(ratios),
+    );
+    for cell in bench.options.scenarios() {
+        if of.mode.is_none_or(|mode| mode == cell.mode) {
+            let mut row = vec![cell.to_string()];
+            row.extend(
+                subjects
+                    .iter()
+                    .map(|&subject| number((of.value)(cell, subject))),
+            );
+            row.extend(
+                rivals
+                    .iter()
+                    .map(|&peer| number(ratio(results, cell, peer, of.metric))),
+            );
+            table.row(row);
+        }
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    format!("\n## {}\n\n{}", of.title, table.markdown())
+}
+
+/// `README.md` of a result: machine, versions, command.
+pub fn readme(bench: &Bench, machine: &Machine) -> String {
+    let mut facts = Table::new(["what", "here"]);
+    for (name, value) in &machine.facts {
+        facts.row(vec![name.clone(), value.clone()]);
+    }
+    format!(
+        "# Comparison of {}\n\n{}\n\
+         Proxy on processor {}, generator on {}, origin on {}.\n\n\
+         Made by:\n\n```\ncargo run --release -p maglor-benches --bin compare --{}\n```\n\n\
+         `raw.csv` holds every run, `summary.md` the medians; `benches/README.md` says how each \
+         number is measured and what makes the work equal.\n",
+        machine.date,
+        facts.markdown(),
+        bench.cpus.proxy,
+        bench.cpus.load,
+        bench.cpus.origin,
+        command_line(std::env::args().skip(1)),
+    )
+}
+
+/// The arguments as given, with directories cut off.
+fn command_line(arguments: impl Iterator<Item = String>) -> String {
+    arguments
+        .map(|argument| match Path::new(&argument).file_name() {
+            Some(name) if argument.contains('/') => format!(" {}", name.to_string_lossy()),
+            _ => format!(" {argument}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_lose_their_directories() {
+        let arguments = ["--quick", "--maglor", "/a/b/maglor-proxy"].map(String::from);
+        assert_eq!(
+            command_line(arguments.into_iter()),
+            " --quick --maglor maglor-proxy"
+        );
+    }
+}

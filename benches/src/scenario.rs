@@ -1,0 +1,144 @@
+//! The cells of the comparison: protocol × body × connections × loop.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+/// The body sizes in bytes.
+pub const BODIES: [usize; 2] = [64, 10_000];
+/// The numbers of connections.
+pub const CONNECTIONS: [usize; 3] = [1, 64, 1000];
+/// The fixed rate of the open loop, requests a second.
+pub const RATE: u32 = 1000;
+
+/// What the client speaks to the proxy; upstream it is always HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Protocol {
+    /// HTTP/1.1, keep-alive, no pipelining.
+    H1,
+    /// HTTP/2 without TLS, prior knowledge.
+    H2c,
+}
+
+/// How requests follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Loop {
+    /// Each connection asks again as soon as it has its answer.
+    Closed,
+    /// Requests are due at a fixed rate, whatever the answers do.
+    Open,
+}
+
+/// One cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scenario {
+    /// Downstream protocol.
+    pub protocol: Protocol,
+    /// Bytes of each answer's body.
+    pub body: usize,
+    /// Connections, each with at most one request under way.
+    pub connections: usize,
+    /// Closed or open loop.
+    pub mode: Loop,
+}
+
+/// The cell whose CPU time a request the bars are about.
+pub const HEADLINE: Scenario = Scenario {
+    protocol: Protocol::H1,
+    body: 64,
+    connections: 64,
+    mode: Loop::Closed,
+};
+/// The cell whose latency the design's bars are about.
+pub const LATENCY: Scenario = Scenario {
+    mode: Loop::Open,
+    ..HEADLINE
+};
+
+impl Scenario {
+    /// All cells, the headline first.
+    pub fn all() -> Vec<Self> {
+        let mut cells = vec![HEADLINE, LATENCY];
+        for protocol in [Protocol::H1, Protocol::H2c] {
+            for mode in [Loop::Closed, Loop::Open] {
+                for body in BODIES {
+                    for connections in CONNECTIONS {
+                        let cell = Self {
+                            protocol,
+                            body,
+                            connections,
+                            mode,
+                        };
+                        if !cells.contains(&cell) {
+                            cells.push(cell);
+                        }
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    /// The few cells of `--quick`.
+    pub fn quick() -> Vec<Self> {
+        vec![
+            HEADLINE,
+            LATENCY,
+            Self {
+                body: BODIES[1],
+                ..HEADLINE
+            },
+            Self {
+                protocol: Protocol::H2c,
+                ..HEADLINE
+            },
+            Self {
+                connections: 1000,
+                ..HEADLINE
+            },
+        ]
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::H1 => "h1",
+            Self::H2c => "h2c",
+        })
+    }
+}
+
+impl fmt::Display for Loop {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+        })
+    }
+}
+
+/// As `--filter` takes it: `h1-64B-64c-closed`.
+impl fmt::Display for Scenario {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{}-{}B-{}c-{}",
+            self.protocol, self.body, self.connections, self.mode
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_once() {
+        let all = Scenario::all();
+        assert_eq!(all.len(), 2 * 2 * 3 * 2);
+        assert_eq!(all.iter().filter(|cell| **cell == HEADLINE).count(), 1);
+        assert!(Scenario::quick().iter().all(|cell| all.contains(cell)));
+        assert_eq!(HEADLINE.to_string(), "h1-64B-64c-closed");
+    }
+}

@@ -3,10 +3,11 @@
 //! One enum instead of a boxed trait: the plain case is a direct call, and the plain socket can be
 //! taken out again for `splice(2)`.
 
+use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,13 +24,24 @@ pub enum Io {
     TlsServer(Box<tokio_rustls::server::TlsStream<Rewind>>),
 }
 
+/// A byte stream together with what was already read from it.
+#[derive(Debug)]
+pub struct Stream {
+    /// Where further bytes come from and go to.
+    pub io: Io,
+    /// Bytes that were read too far; they come before those of `io`.
+    pub prefix: Bytes,
+    /// Dropped with the stream: whoever counts open connections.
+    pub guard: Option<Box<dyn Debug>>,
+}
+
 impl Io {
     /// The socket below.
     pub fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(tcp) => tcp,
             Self::TlsClient(tls) => tls.get_ref().0,
-            Self::TlsServer(tls) => &tls.get_ref().0.tcp,
+            Self::TlsServer(tls) => &tls.get_ref().0.inner,
         }
     }
 
@@ -116,28 +128,28 @@ impl AsyncWrite for Io {
     }
 }
 
-/// A socket whose first bytes were already read and are read again.
+/// A stream whose first bytes were already read and are read again.
 #[derive(Debug)]
-pub struct Rewind {
-    tcp: TcpStream,
+pub struct Rewind<T = TcpStream> {
+    inner: T,
     prefix: Bytes,
 }
 
-impl Rewind {
-    /// Reads `prefix` first, then the socket.
-    pub fn new(tcp: TcpStream, prefix: Bytes) -> Self {
-        Self { tcp, prefix }
+impl<T> Rewind<T> {
+    /// Reads `prefix` first, then `inner`.
+    pub fn new(inner: T, prefix: Bytes) -> Self {
+        Self { inner, prefix }
     }
 }
 
-impl AsyncRead for Rewind {
+impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
-            return Pin::new(&mut self.tcp).poll_read(cx, buf);
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
         }
         let n = self.prefix.len().min(buf.remaining());
         buf.put_slice(&self.prefix[..n]);
@@ -146,13 +158,13 @@ impl AsyncRead for Rewind {
     }
 }
 
-impl AsyncWrite for Rewind {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rewind<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write(cx, buf)
+        Pin::new(&mut self.inner).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -160,7 +172,7 @@ impl AsyncWrite for Rewind {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -168,26 +180,10 @@ impl AsyncWrite for Rewind {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
+        Pin::new(&mut self.inner).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
-}
-
-/// Writes all of `buf`, advancing it; returns when it is empty.
-pub(crate) fn poll_write_all(
-    io: &mut Io,
-    cx: &mut Context<'_>,
-    buf: &mut impl Buf,
-) -> Poll<io::Result<()>> {
-    while buf.has_remaining() {
-        let n = ready!(Pin::new(&mut *io).poll_write(cx, buf.chunk()))?;
-        if n == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        buf.advance(n);
-    }
-    Poll::Ready(Ok(()))
 }

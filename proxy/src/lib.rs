@@ -1,9 +1,43 @@
 //! The data plane: sidecar and standalone reverse proxy.
 //!
-//! Modules in the order in which a byte meets them.
+//! Modules in the order in which they matter to a byte, from its socket to the endpoint and back;
+//! ARCHITECTURE.md tells the story.
 
+// A thread and its sockets.
+mod accept;
+mod thread;
+mod worker;
+// A connection, top to bottom.
+pub mod detect;
 pub mod io;
 pub mod proxy_protocol;
-pub mod detect;
-pub mod tls;
+mod relay;
 pub mod tcp;
+pub mod tls;
+// A request, top to bottom.
+mod codec;
+mod http;
+mod message;
+mod route;
+mod timer;
+mod upstream;
+// What went wrong, what is counted, what is said.
+mod access_log;
+mod error;
+mod metrics;
+// State and operations: the control thread.
+mod admin;
+mod app;
+mod build;
+mod files;
+mod memory;
+mod run;
+mod shared;
+mod source;
+mod state;
+
+pub use app::ApplyError;
+pub use build::BuildError;
+pub use codec::{FramingError, HeadError};
+pub use error::{ProxyError, Verdict};
+pub use run::{Options, RunError, run};

@@ -1,1 +1,237 @@
+use std::net::IpAddr;
+use std::sync::Arc;
 
+use maglor_config::listener::FilterChainMatch;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// What a rustls client sends first.
+fn hello_bytes(server_name: &str, alpn: &[&str]) -> Vec<u8> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from(server_name.to_owned()).unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+fn hello(server_name: Option<&str>, alpn: &[&str]) -> ClientHello {
+    ClientHello {
+        server_name: server_name.map(str::to_owned),
+        alpn: alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
+    }
+}
+
+/// Sends `bytes` in pieces of `step`, closes, and detects.
+async fn detect(bytes: Vec<u8>, step: usize) -> (Result<Option<ClientHello>, Error>, BytesMut) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap());
+    let (client, accepted) = tokio::join!(client, listener.accept());
+    let (mut client, mut tcp) = (client.unwrap(), accepted.unwrap().0);
+    client.set_nodelay(true).unwrap();
+    let sender = async move {
+        for part in bytes.chunks(step) {
+            // Fails when the detector has seen enough.
+            let _ = client.write_all(part).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let mut buf = BytesMut::new();
+    let (result, ()) = tokio::join!(client_hello(&mut tcp, &mut buf), sender);
+    (result, buf)
+}
+
+#[test]
+fn preface_of_http2() {
+    assert_eq!(http2_preface(b""), Detected::More);
+    assert_eq!(
+        http2_preface(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r"),
+        Detected::More
+    );
+    assert_eq!(
+        http2_preface(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        Detected::Yes
+    );
+    assert_eq!(
+        http2_preface(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0"),
+        Detected::Yes
+    );
+    assert_eq!(http2_preface(b"PRI * HTTP/1.1\r\n"), Detected::No);
+    assert_eq!(http2_preface(b"PUT"), Detected::No);
+}
+
+#[tokio::test]
+async fn client_hello_is_read_and_kept() {
+    let bytes = hello_bytes("API.Example.com", &["h2", "http/1.1"]);
+    for step in [1, 7, bytes.len()] {
+        let (result, buf) = detect(bytes.clone(), step).await;
+        let expected = hello(Some("api.example.com"), &["h2", "http/1.1"]);
+        assert_eq!(result.unwrap(), Some(expected), "in pieces of {step}");
+        assert_eq!(&buf[..], &bytes);
+    }
+    let (result, _) = detect(hello_bytes("192.0.2.1", &[]), 10_000).await;
+    assert_eq!(result.unwrap(), Some(hello(None, &[])));
+}
+
+#[tokio::test]
+async fn client_hello_over_several_records() {
+    let whole = hello_bytes("a.example.com", &["h2"]);
+    let mut cut = Vec::new();
+    for part in whole[5..].chunks(40) {
+        cut.extend([0x16, 3, 1, 0, u8::try_from(part.len()).unwrap()]);
+        cut.extend(part);
+    }
+    cut.extend(b"what follows");
+    let (result, buf) = detect(cut.clone(), 64).await;
+    assert_eq!(result.unwrap(), Some(hello(Some("a.example.com"), &["h2"])));
+    assert!(cut.starts_with(&buf));
+}
+
+#[tokio::test]
+async fn other_protocols_are_not_tls() {
+    for bytes in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x02", b"\0"] {
+        let (result, buf) = detect(bytes.to_vec(), 1).await;
+        assert_eq!(result.unwrap(), None);
+        assert!(!buf.is_empty() && bytes.starts_with(&buf));
+    }
+}
+
+#[tokio::test]
+async fn malformed_endless_and_cut_off_hellos_are_refused() {
+    let (result, _) = detect(b"\x16\x03\x01\x00\x04\x02\x00\x00\x00".to_vec(), 100).await;
+    assert!(matches!(result, Err(Error::Malformed(_))), "{result:?}");
+    let (result, _) = detect(hello_bytes("a.example.com", &[])[..60].to_vec(), 100).await;
+    assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+    let (result, _) = detect(Vec::new(), 1).await;
+    assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+
+    // A message of 60000 bytes, one record after the other.
+    let mut endless = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60];
+    endless.resize(5 + 0x4000, 0);
+    for _ in 0..2 {
+        endless.extend([0x16, 3, 1, 0x40, 0]);
+        endless.resize(endless.len() + 0x4000, 0);
+    }
+    let (result, buf) = detect(endless, 4096).await;
+    assert!(matches!(result, Err(Error::TooLong)), "{result:?}");
+    assert!(buf.len() < 2 * MAX_CLIENT_HELLO, "{}", buf.len());
+}
+
+// === filter chains ===
+
+/// One line a chain: `server names | protocols | sources`, each separated by commas.
+fn selector(chains: &[&str]) -> ChainSelector {
+    let list = |field: &str| -> Vec<String> {
+        let parts = field.split(',').map(str::trim);
+        parts.filter(|s| !s.is_empty()).map(str::to_owned).collect()
+    };
+    let parse = |line: &&str| {
+        let [names, protocols, sources] = *line.split('|').collect::<Vec<_>>() else {
+            panic!("{line}");
+        };
+        FilterChainMatch {
+            server_names: list(names),
+            application_protocols: list(protocols),
+            source: list(sources).iter().map(|s| s.parse().unwrap()).collect(),
+        }
+    };
+    ChainSelector::new(&chains.iter().map(parse).collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn check(selector: &ChainSelector, name: &str, alpn: &[&str], source: &str, expect: Option<usize>) {
+    let alpn: Vec<_> = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    let name = Some(name).filter(|name| !name.is_empty());
+    let source: IpAddr = source.parse().unwrap();
+    assert_eq!(selector.select(name, &alpn, source), expect);
+}
+
+#[test]
+fn server_name_exact_then_longest_wildcard_then_any() {
+    let s = selector(&[
+        "||",
+        "*.com||",
+        "*.example.com, other.org||",
+        "a.example.com||",
+    ]);
+    check(&s, "a.example.com", &[], "192.0.2.1", Some(3));
+    check(&s, "a.example.com.", &[], "192.0.2.1", Some(3));
+    check(&s, "b.example.com", &[], "192.0.2.1", Some(2));
+    check(&s, "x.b.example.com", &[], "192.0.2.1", Some(2));
+    check(&s, "other.org", &[], "192.0.2.1", Some(2));
+    check(&s, "example.com", &[], "192.0.2.1", Some(1));
+    check(&s, ".example.com", &[], "192.0.2.1", Some(1));
+    check(&s, "com", &[], "192.0.2.1", Some(0));
+    check(&s, "example.org", &[], "192.0.2.1", Some(0));
+    check(&s, "", &[], "192.0.2.1", Some(0));
+}
+
+#[test]
+fn protocol_by_the_clients_preference_then_any() {
+    let s = selector(&["||", "|http/1.1|", "|h2|"]);
+    check(&s, "", &["h2", "http/1.1"], "192.0.2.1", Some(2));
+    check(&s, "", &["http/1.1", "h2"], "192.0.2.1", Some(1));
+    check(&s, "", &["h3", "h2"], "192.0.2.1", Some(2));
+    check(&s, "", &["h3"], "192.0.2.1", Some(0));
+    check(&s, "", &[], "192.0.2.1", Some(0));
+}
+
+#[test]
+fn source_by_the_longest_prefix_then_any() {
+    let s = selector(&[
+        "||",
+        "||0.0.0.0/0",
+        "||10.0.0.0/8, 192.0.2.0/24",
+        "||10.1.0.0/16, 2001:db8::/32",
+    ]);
+    check(&s, "", &[], "10.1.2.3", Some(3));
+    check(&s, "", &[], "::ffff:10.1.2.3", Some(3));
+    check(&s, "", &[], "10.2.2.3", Some(2));
+    check(&s, "", &[], "192.0.2.9", Some(2));
+    check(&s, "", &[], "198.51.100.1", Some(1));
+    check(&s, "", &[], "2001:db8::1", Some(3));
+    check(&s, "", &[], "2001:db9::1", Some(0));
+}
+
+#[test]
+fn name_before_protocol_before_source_and_all_must_hold() {
+    let s = selector(&[
+        "|h2|10.1.1.1/32",
+        "a.example.com||",
+        "a.example.com|h2|",
+        "*.example.com||10.0.0.0/8",
+        "b.example.com|h3|",
+    ]);
+    check(&s, "a.example.com", &["h2"], "10.1.1.1", Some(2));
+    check(&s, "a.example.com", &["http/1.1"], "10.1.1.1", Some(1));
+    check(&s, "", &["h2"], "10.1.1.1", Some(0));
+    check(&s, "", &["h2"], "10.1.1.2", None);
+    // The exact name's chain asks for another protocol: the wildcard's takes it.
+    check(&s, "b.example.com", &["h2"], "10.1.1.1", Some(3));
+    check(&s, "b.example.com", &["h2"], "192.0.2.1", None);
+}
+
+#[test]
+fn equally_specific_chains_go_by_their_order() {
+    let s = selector(&["a.example.com||", "a.example.com||", "||"]);
+    check(&s, "a.example.com", &[], "192.0.2.1", Some(0));
+}
+
+#[test]
+fn client_hello_is_needed_only_when_something_depends_on_it() {
+    assert!(!selector(&["||", "||10.0.0.0/8"]).needs_client_hello());
+    assert!(selector(&["||", "a.example.com||"]).needs_client_hello());
+    assert!(selector(&["|h2|"]).needs_client_hello());
+    assert_eq!(selector(&[]).select(None, &[], [127, 0, 0, 1].into()), None);
+}

@@ -161,7 +161,7 @@ fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Error> {
 }
 
 /// CRC-32C of the parts one after the other. Bit by bit: headers are short and rarely checksummed.
-fn crc32c(parts: &[&[u8]]) -> u32 {
+pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     !parts.iter().copied().flatten().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {

@@ -1,0 +1,182 @@
+//! A client's connection from `accept(2)` to its filter: PROXY header, ClientHello, filter chain,
+//! TLS handshake, HTTP or TCP.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use maglor_balance::{Excluded, PickCtx};
+use maglor_config::listener::ProxyProtocolIn;
+use maglor_telemetry::Counter;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::detect::{self, ClientHello};
+use crate::http::{self, Client, Service};
+use crate::io::{Io, Stream};
+use crate::proxy_protocol::{self, Addresses};
+use crate::relay::relay;
+use crate::state::{Chain, Filter, Listener, TcpChain};
+use crate::tls;
+use crate::upstream::{self, Open, Picked, Pools};
+use crate::worker::{Connections, Worker};
+
+/// What a worker's connections share.
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) pools: Rc<Pools>,
+}
+
+/// Why a connection was closed before its filter saw it.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("ClientHello: {0}")]
+    ClientHello(#[from] detect::Error),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("no filter chain matches")]
+    NoChain,
+    #[error("PROXY protocol: {0}")]
+    ProxyProtocol(#[from] proxy_protocol::Error),
+    #[error("not ready in time")]
+    Timeout,
+    #[error("TLS handshake: {0}")]
+    Tls(#[source] io::Error),
+}
+
+/// A connection that is ready for its filter.
+struct Ready {
+    stream: Stream,
+    chain: usize,
+    addresses: Addresses,
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(tcp: TcpStream, listener: Arc<Listener>, local: Local) {
+    let registered = Connections::register(&local.worker).await;
+    let shard = local.worker.shard();
+    let metrics = Arc::clone(&listener.metrics);
+    metrics.connections.inc(shard);
+    metrics.connections_total.inc(shard);
+    match Box::pin(prepare(tcp, &listener)).await {
+        Ok(ready) => filter(ready, &listener, &local).await,
+        Err(refused) => {
+            tracing::debug!(listener = %listener.config.name, error = %refused, "connection refused");
+            if let Some(counter) = counter(&refused, &listener) {
+                counter.inc(shard);
+            }
+        }
+    }
+    metrics.connections.dec(shard);
+    drop(registered);
+}
+
+fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter> {
+    let metrics = &listener.metrics;
+    match refused {
+        // The client left before it said anything: a port check, not a failure.
+        Refused::Io(_) | Refused::ClientHello(detect::Error::Closed) => None,
+        Refused::ClientHello(_) | Refused::Tls(_) => Some(&metrics.refused_tls),
+        Refused::NoChain => Some(&metrics.refused_no_chain),
+        Refused::ProxyProtocol(_) => Some(&metrics.refused_proxy_protocol),
+        Refused::Timeout => Some(&metrics.refused_timeout),
+    }
+}
+
+/// Everything before the filter, under one time limit.
+async fn prepare(tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> {
+    tcp.set_nodelay(true)?;
+    let limit = listener.config.handshake_timeout;
+    let handshake = handshake(tcp, listener);
+    // Plain connections are ready at once: no timer for them.
+    if listener.is_immediate() {
+        return handshake.await;
+    }
+    tokio::time::timeout(limit, handshake).await.unwrap_or(Err(Refused::Timeout))
+}
+
+async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> {
+    let mut seen = BytesMut::new();
+    let mut addresses =
+        Addresses { source: tcp.peer_addr()?, destination: tcp.local_addr()? };
+    if listener.config.proxy_protocol != ProxyProtocolIn::Off {
+        let mode = listener.config.proxy_protocol;
+        if let Some(told) = proxy_protocol::read_header(&mut tcp, &mut seen, mode).await? {
+            addresses = told;
+        }
+    }
+    let mut hello = ClientHello::default();
+    if listener.selector.needs_client_hello() {
+        hello = detect::client_hello(&mut tcp, &mut seen).await?.unwrap_or_default();
+    }
+    let name = hello.server_name.as_deref();
+    let source = addresses.source.ip().to_canonical();
+    let chain = listener.selector.select(name, &hello.alpn, source).ok_or(Refused::NoChain)?;
+    let tls = listener.chains.get(chain).and_then(|chain| chain.tls.clone());
+    let stream = match tls {
+        Some(config) => {
+            let io = tls::accept(tcp, seen.freeze(), config).await.map_err(Refused::Tls)?;
+            Stream { io, prefix: Bytes::new(), guard: None }
+        }
+        None => Stream { io: Io::Tcp(tcp), prefix: seen.freeze(), guard: None },
+    };
+    Ok(Ready { stream, chain, addresses })
+}
+
+async fn filter(ready: Ready, listener: &Listener, local: &Local) {
+    let Ready { stream, chain, addresses } = ready;
+    let Some(Chain { filter, .. }) = listener.chains.get(chain) else { return };
+    match filter {
+        Filter::Http(chain) => {
+            let client = Client::new(addresses.source, stream.io.is_tls());
+            let service = Service::new(
+                &local.worker,
+                &local.pools,
+                Arc::clone(chain),
+                client,
+                addresses.destination,
+            );
+            http::serve(stream, service).await;
+        }
+        Filter::Tcp(chain) => Box::pin(forward(stream, chain, addresses, listener, local)).await,
+    }
+}
+
+/// TCP: pick, connect, relay.
+async fn forward(
+    downstream: Stream,
+    chain: &TcpChain,
+    addresses: Addresses,
+    listener: &Listener,
+    local: &Local,
+) {
+    let worker = &local.worker;
+    let Some(cluster) = chain.cluster.load_full() else { return };
+    let excluded = Excluded::default();
+    let now = Instant::now();
+    let hash = Some(maglor_balance::hash_bytes(addresses.source.ip().to_string().as_bytes()));
+    let context = PickCtx { now: worker.time(now), hash, excluded: &excluded };
+    let picked = worker.with_rng(|rng| cluster.pick(&context, rng));
+    let Some(Picked { target, outstanding }) = picked else {
+        cluster.metrics().no_endpoint.inc(worker.shard());
+        listener.metrics.refused_upstream.inc(worker.shard());
+        return;
+    };
+    let io = match upstream::connect(&cluster, &target, addresses).await {
+        Ok(io) => io,
+        Err(error) => {
+            cluster.metrics().connect_failures.inc(worker.shard());
+            listener.metrics.refused_upstream.inc(worker.shard());
+            tracing::debug!(endpoint = %target.address, %error, "TCP connection refused");
+            return;
+        }
+    };
+    let open = Open::new(&cluster, worker.shard());
+    let upstream = Stream { io, prefix: Bytes::new(), guard: Some(Box::new(open)) };
+    let idle = chain.settings.idle_timeout;
+    relay(worker, &listener.metrics, downstream, upstream, idle).await;
+    outstanding.finish(worker.time(Instant::now()));
+}
+

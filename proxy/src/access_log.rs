@@ -1,0 +1,210 @@
+//! The access log: one line a request, written by the thread that flushes, not by the data path.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, header};
+use maglor_config::{AccessLog as Settings, AccessLogFormat};
+
+use crate::error::ProxyError;
+
+/// With so much waiting, lines are dropped (and counted) rather than held.
+const MAX_WAITING: usize = 4 * 1024 * 1024;
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What is logged of a request and known before its response.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    client: SocketAddr,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    host: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+    request_id: Option<HeaderValue>,
+    upstream: Option<(SocketAddr, Arc<str>)>,
+    error: Option<String>,
+}
+
+impl Entry {
+    pub(crate) fn new<B>(request: &Request<B>, client: SocketAddr) -> Box<Self> {
+        let field = |name: HeaderName| request.headers().get(name).cloned();
+        Box::new(Self {
+            client,
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            host: field(header::HOST),
+            user_agent: field(header::USER_AGENT),
+            request_id: field(X_REQUEST_ID),
+            upstream: None,
+            error: None,
+        })
+    }
+
+    /// The identifier that the request was given by the proxy.
+    pub(crate) fn request_id(&mut self, headers: &HeaderMap) {
+        self.request_id = headers.get(X_REQUEST_ID).cloned();
+    }
+
+    pub(crate) fn upstream(&mut self, address: SocketAddr, cluster: &Arc<str>) {
+        self.upstream = Some((address, Arc::clone(cluster)));
+    }
+
+    pub(crate) fn error(&mut self, error: &ProxyError) {
+        self.error = Some(error.to_string());
+    }
+}
+
+/// What is known when the response has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) flag: &'a str,
+    pub(crate) response_bytes: u64,
+    pub(crate) took: Duration,
+}
+
+/// A log and what waits to be written to it.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    settings: Settings,
+    waiting: Mutex<Waiting>,
+    file: Mutex<File>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    dropped: u64,
+}
+
+impl AccessLog {
+    /// Opens the log's file for appending.
+    pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
+        let file = append(&settings.path)?;
+        let settings = settings.clone();
+        Ok(Self { settings, waiting: Mutex::default(), file: Mutex::new(file) })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Adds a line.
+    pub(crate) fn write(&self, entry: &Entry, ended: Ended<'_>) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.lines.len() > MAX_WAITING {
+            waiting.dropped += 1;
+            return;
+        }
+        match self.settings.format {
+            AccessLogFormat::Json => json_line(&mut waiting.lines, entry, ended),
+            AccessLogFormat::Text => text_line(&mut waiting.lines, entry, ended),
+        }
+    }
+
+    /// Writes what waits; returns how many lines were dropped since the last time.
+    pub(crate) fn flush(&self) -> io::Result<u64> {
+        let Waiting { lines, dropped } = std::mem::take(&mut *lock(&self.waiting));
+        if !lines.is_empty() {
+            lock(&self.file).write_all(&lines)?;
+        }
+        Ok(dropped)
+    }
+
+    /// Opens the file anew, after it was rotated away.
+    pub(crate) fn reopen(&self) -> io::Result<()> {
+        *lock(&self.file) = append(&self.settings.path)?;
+        Ok(())
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// A poisoned lock still guards whole lines: its holder only appends.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
+    let text = |value: &Option<HeaderValue>| {
+        value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let (upstream, cluster) = entry.upstream.as_ref().map_or((None, None), |(address, cluster)| {
+        (Some(address.to_string()), Some(cluster.as_ref()))
+    });
+    let line = serde_json::json!({
+        "time": timestamp().to_string(),
+        "client": entry.client.to_string(),
+        "method": entry.method.as_str(),
+        "target": entry.uri.to_string(),
+        "protocol": format!("{:?}", entry.version),
+        "host": text(&entry.host),
+        "user_agent": text(&entry.user_agent),
+        "request_id": text(&entry.request_id),
+        "status": ended.status.as_u16(),
+        "flag": ended.flag,
+        "response_bytes": ended.response_bytes,
+        "duration_ms": millis(ended.took),
+        "cluster": cluster,
+        "upstream": upstream,
+        "error": entry.error,
+    });
+    // Writing to memory does not fail.
+    let _ = serde_json::to_writer(&mut *out, &line);
+    out.push(b'\n');
+}
+
+fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
+    let upstream = entry.upstream.as_ref().map(|(address, _)| address.to_string());
+    let _ = writeln!(
+        out,
+        "{} {} \"{} {} {:?}\" {} {} {} {:.3} {} {} {}",
+        timestamp(),
+        entry.client,
+        entry.method,
+        entry.uri,
+        entry.version,
+        ended.status.as_u16(),
+        ended.flag,
+        ended.response_bytes,
+        millis(ended.took),
+        upstream.as_deref().unwrap_or("-"),
+        quoted(entry.host.as_ref()),
+        quoted(entry.request_id.as_ref()),
+    );
+}
+
+/// Quotes, with everything escaped that could end the quotation or the line.
+fn quoted(value: Option<&HeaderValue>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| {
+        format!("\"{}\"", value.as_bytes().escape_ascii())
+    })
+}
+
+fn millis(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// RFC 3339 in UTC with milliseconds.
+fn timestamp() -> impl std::fmt::Display {
+    humantime::format_rfc3339_millis(SystemTime::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_values_stay_inside_their_quotes() {
+        let value = HeaderValue::from_bytes(b"a\" b\\\t\xff").unwrap();
+        assert_eq!(quoted(Some(&value)), r#""a\" b\\\t\xff""#);
+    }
+}

@@ -1,0 +1,325 @@
+//! Wiring: starts workers, puts configurations in force, ends in order. The control thread.
+//!
+//! The only file that knows every room. Everything here runs on one thread with its own runtime, so
+//! that neither a scrape of metrics nor the parsing of a configuration delays a request.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hashbrown::HashMap;
+use maglor_config as config;
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::access_log::AccessLog;
+use crate::build::{self, BuildError, Built};
+use crate::memory::{self, Memory};
+use crate::shared::Shared;
+use crate::state::Listener;
+use crate::thread::{Command, Handle};
+use crate::tls::Roots;
+use crate::upstream::{Clusters, Resolver};
+
+/// The proxy as its control thread sees it.
+#[derive(Debug)]
+pub(crate) struct App {
+    shared: Arc<Shared>,
+    workers: Vec<Handle>,
+    config: Arc<config::Config>,
+    /// The configuration in force as YAML.
+    yaml: String,
+    clusters: Clusters,
+    listening: HashMap<Arc<str>, Listening>,
+    resolver: Option<Resolver>,
+    resolving: Vec<AbortHandle>,
+    memory: Memory,
+    draining: bool,
+}
+
+/// A listener that is in force.
+#[derive(Debug)]
+struct Listening {
+    state: watch::Sender<Arc<Listener>>,
+    bound: SocketAddr,
+    /// What the sockets are called by the workers; outlives a renaming of the listener.
+    key: Arc<str>,
+}
+
+/// Why a configuration was not put in force.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// A listener, cluster or certificate cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The access log cannot be opened.
+    #[error("access log {path}: {source}")]
+    AccessLog {
+        /// Its file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system's resolver configuration cannot be read.
+    #[error("DNS: {0}")]
+    Resolver(String),
+    /// A worker cannot be started.
+    #[error("worker: {0}")]
+    Worker(#[source] io::Error),
+}
+
+impl App {
+    /// Starts the workers; they listen nowhere until a configuration is applied.
+    pub(crate) fn start(config: &config::Config) -> Result<Self, ApplyError> {
+        let workers = config.workers;
+        memory::limit_arenas(workers + 1);
+        let shared = Arc::new(Shared::new(workers));
+        let seed = seed();
+        let worker = |shard: usize| {
+            let seed = seed.wrapping_add(shard as u64);
+            Handle::start(shard, Arc::clone(&shared), seed).map_err(ApplyError::Worker)
+        };
+        Ok(Self {
+            workers: (0..workers).map(worker).collect::<Result<_, _>>()?,
+            config: Arc::new(config::Config { listeners: Vec::new(), ..config.clone() }),
+            yaml: String::new(),
+            clusters: Clusters::default(),
+            listening: HashMap::new(),
+            resolver: None,
+            resolving: Vec::new(),
+            memory: Memory::new(std::time::Instant::now()),
+            draining: false,
+            shared,
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn config(&self) -> &Arc<config::Config> {
+        &self.config
+    }
+
+    /// The configuration in force as YAML.
+    pub(crate) fn yaml(&self) -> String {
+        self.yaml.clone()
+    }
+
+    pub(crate) fn clusters(&self) -> &Clusters {
+        &self.clusters
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Name and bound address of each listener.
+    pub(crate) fn addresses(&self) -> Vec<(Arc<str>, SocketAddr)> {
+        let mut all: Vec<_> = self
+            .listening
+            .values()
+            .map(|listening| (Arc::clone(&listening.state.borrow().config.name), listening.bound))
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// Puts a configuration in force: as a whole, or not at all.
+    pub(crate) fn apply(
+        &mut self,
+        loaded: config::Loaded,
+        files_changed: bool,
+    ) -> Result<(), ApplyError> {
+        let wanted = loaded.config;
+        let metrics = &self.shared.metrics;
+        let now = self.shared.time(Instant::now());
+        let clusters = build::clusters(&wanted, &self.clusters, files_changed, metrics, now)?;
+        let mut roots = Roots::new();
+        let mut built = Vec::with_capacity(wanted.listeners.len());
+        for listener in &wanted.listeners {
+            let key = socket_key(listener);
+            let before = self.listening.get(&key).map(|l| Arc::clone(&l.state.borrow()));
+            let before = before.filter(|before| before.config.name == listener.name);
+            let before = before.as_deref();
+            let new = build::listener(listener, before, &clusters, &mut roots, metrics)?;
+            let sockets = match self.listening.contains_key(&key) {
+                true => Vec::new(),
+                false => build::bind(listener, self.workers.len())?,
+            };
+            built.push((key, new, sockets));
+        }
+        let access_log = self.access_log(&wanted)?;
+        let names = wanted.clusters.iter().any(|cluster| needs_resolver(cluster));
+        if names && self.resolver.is_none() {
+            let resolver = Resolver::new().map_err(|e| ApplyError::Resolver(e.to_string()))?;
+            self.resolver = Some(resolver);
+        }
+        // Nothing can fail from here on.
+        self.shared.set_access_log(access_log);
+        self.commit(built);
+        self.clusters = clusters;
+        self.resolve();
+        self.config = Arc::new(wanted);
+        self.yaml = loaded.yaml;
+        Ok(())
+    }
+
+    fn commit(&mut self, built: Vec<(Arc<str>, Built, Vec<std::net::TcpListener>)>) {
+        let mut gone = std::mem::take(&mut self.listening);
+        for (key, built, sockets) in built {
+            let listener = built.commit();
+            let listening = match gone.remove(&key) {
+                Some(listening) => {
+                    let before = listening.state.send_replace(Arc::clone(&listener));
+                    retire(&before, Some(&listener));
+                    listening
+                }
+                None => self.listen(&key, &listener, sockets),
+            };
+            self.listening.insert(key, listening);
+        }
+        for (_, listening) in gone {
+            retire(&listening.state.borrow(), None);
+            self.tell(|| Command::Close { name: Arc::clone(&listening.key) });
+        }
+        self.tell(|| Command::Wake);
+    }
+
+    fn listen(
+        &self,
+        key: &Arc<str>,
+        listener: &Arc<Listener>,
+        sockets: Vec<std::net::TcpListener>,
+    ) -> Listening {
+        let (state, _) = watch::channel(Arc::clone(listener));
+        let bound = sockets.first().and_then(|socket| socket.local_addr().ok());
+        let bound = bound.unwrap_or(listener.config.address);
+        for (worker, socket) in self.workers.iter().zip(sockets) {
+            let name = Arc::clone(key);
+            worker.send(Command::Listen { name, socket, state: state.subscribe() });
+        }
+        tracing::info!(listener = %listener.config.name, address = %bound, "listening");
+        Listening { state, bound, key: Arc::clone(key) }
+    }
+
+    fn tell(&self, command: impl Fn() -> Command) {
+        self.workers.iter().for_each(|worker| worker.send(command()));
+    }
+
+    fn access_log(&self, wanted: &config::Config) -> Result<Option<Arc<AccessLog>>, ApplyError> {
+        let Some(settings) = &wanted.access_log else { return Ok(None) };
+        match self.shared.access_log() {
+            Some(log) if log.settings() == settings => Ok(Some(log)),
+            _ => AccessLog::open(settings).map(|log| Some(Arc::new(log))).map_err(|source| {
+                ApplyError::AccessLog { path: settings.path.clone(), source }
+            }),
+        }
+    }
+
+    /// Follows the names of all clusters anew.
+    fn resolve(&mut self) {
+        self.resolving.drain(..).for_each(|task| task.abort());
+        let Some(resolver) = &self.resolver else { return };
+        for cluster in self.clusters.iter().filter(|cluster| needs_resolver(cluster.config())) {
+            let follow = resolver.clone().follow(Arc::clone(cluster), Arc::clone(&self.shared));
+            self.resolving.push(tokio::task::spawn_local(follow).abort_handle());
+        }
+    }
+
+    /// To be called about once a second.
+    pub(crate) fn tick(&mut self) {
+        self.memory.tick(self.shared.take_closed(), std::time::Instant::now());
+    }
+
+    /// Writes what the access log holds.
+    pub(crate) fn flush_access_log(&self) {
+        let Some(log) = self.shared.access_log() else { return };
+        match log.flush() {
+            Ok(dropped) => self.shared.metrics.control.access_log_dropped.add_shared(dropped),
+            Err(error) => tracing::warn!(%error, "cannot write the access log"),
+        }
+    }
+
+    /// Opens the access log's file anew, after a rotation.
+    pub(crate) fn reopen_access_log(&self) {
+        let Some(log) = self.shared.access_log() else { return };
+        if let Err(error) = log.reopen() {
+            tracing::warn!(%error, "cannot reopen the access log");
+        }
+    }
+
+    /// Copies what is counted elsewhere into the metrics, and renders them.
+    pub(crate) fn metrics(&self) -> String {
+        for cluster in self.clusters.iter() {
+            cluster.endpoints().targets().iter().for_each(|target| target.metrics.refresh());
+        }
+        self.shared.metrics.encode()
+    }
+
+    /// Stops accepting and lets connections end; the receivers answer when a worker has none left.
+    pub(crate) fn drain(&mut self) -> Vec<oneshot::Receiver<()>> {
+        self.draining = true;
+        let drain = |worker: &Handle| {
+            let (done, receiver) = oneshot::channel();
+            worker.send(Command::Drain { done });
+            receiver
+        };
+        self.workers.iter().map(drain).collect()
+    }
+
+    /// Ends the workers; connections that are still open are cut.
+    pub(crate) fn stop(&mut self) {
+        self.workers.drain(..).for_each(Handle::stop);
+        self.flush_access_log();
+    }
+}
+
+/// The App as its control thread's tasks share it.
+pub(crate) type SharedApp = Rc<RefCell<App>>;
+
+/// Waits until every worker has drained, at most `limit`.
+pub(crate) async fn drained(receivers: Vec<oneshot::Receiver<()>>, limit: Duration) -> bool {
+    let all = async {
+        for receiver in receivers {
+            let _ = receiver.await;
+        }
+    };
+    tokio::time::timeout(limit, all).await.is_ok()
+}
+
+fn retire(before: &Listener, now: Option<&Listener>) {
+    for chain in build::retired(before, now) {
+        // Relaxed: a connection that misses it sees it at its next request.
+        chain.retired.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A socket belongs to its address: a listener may be renamed without losing it. Port 0 is a new
+/// address each time, so there the name counts.
+fn socket_key(listener: &config::Listener) -> Arc<str> {
+    if listener.address.port() == 0 {
+        return Arc::clone(&listener.name);
+    }
+    listener.address.to_string().into()
+}
+
+fn needs_resolver(cluster: &config::Cluster) -> bool {
+    let is_name = |endpoint: &config::Endpoint| {
+        matches!(endpoint.address, config::EndpointAddress::Dns { .. })
+    };
+    cluster.endpoints.iter().any(is_name)
+}
+
+/// Different in each process: replicas must not draw the same candidates in step.
+fn seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    nanos ^ u64::from(std::process::id()).rotate_left(32)
+}

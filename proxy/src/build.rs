@@ -1,0 +1,276 @@
+//! From a validated configuration to what workers run: everything that can fail happens here,
+//! before anything in force is touched.
+
+use std::fmt::Debug;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use hashbrown::HashMap;
+use http::HeaderValue;
+use maglor_balance::{SpecError, Time};
+use maglor_config as config;
+use maglor_config::cluster::UpstreamProtocol;
+use maglor_config::listener::HttpFilter;
+use maglor_config::{FilterChain, RouteTable};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::detect::ChainSelector;
+use crate::metrics::{ListenerMetrics, Metrics};
+use crate::route::Table;
+use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain};
+use crate::tls::{self, Roots};
+use crate::upstream::{Cluster, Clusters};
+
+/// Connections that may wait for `accept`.
+const BACKLOG: i32 = 4096;
+
+/// Why a configuration cannot be applied although it is valid.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A listener's address cannot be bound.
+    #[error("listener `{listener}`: cannot bind {address}: {source}")]
+    Bind {
+        /// The listener's name.
+        listener: Arc<str>,
+        /// Its address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A cluster's policy does not fit its endpoints.
+    #[error("cluster `{cluster}`: {source}")]
+    Policy {
+        /// The cluster's name.
+        cluster: Arc<str>,
+        /// Why not.
+        source: SpecError,
+    },
+    /// A certificate, key or root file is not usable.
+    #[error("{place}: {source}")]
+    Tls {
+        /// The cluster or filter chain that names it.
+        place: String,
+        /// Which file and why.
+        source: Box<tls::Error>,
+    },
+}
+
+/// Builds all clusters; those whose configuration is unchanged stay as they are.
+pub(crate) fn clusters(
+    config: &config::Config,
+    before: &Clusters,
+    files_changed: bool,
+    metrics: &Metrics,
+    now: Time,
+) -> Result<Clusters, BuildError> {
+    let mut clusters = Clusters::default();
+    let mut roots = Roots::new();
+    for wanted in &config.clusters {
+        let old = before.get(&wanted.name);
+        let stays_tls = wanted.tls.is_none() || !files_changed;
+        match old {
+            Some(old) if stays_tls && same(old.config().as_ref(), wanted.as_ref()) => {
+                clusters.insert(old);
+            }
+            old => {
+                let cluster = cluster(wanted, old.as_deref(), &mut roots, metrics, now)?;
+                clusters.insert(Arc::new(cluster));
+            }
+        }
+    }
+    Ok(clusters)
+}
+
+fn cluster(
+    wanted: &Arc<config::Cluster>,
+    old: Option<&Cluster>,
+    roots: &mut Roots,
+    metrics: &Metrics,
+    now: Time,
+) -> Result<Cluster, BuildError> {
+    let alpn: &[&[u8]] = match wanted.protocol {
+        UpstreamProtocol::Auto => &[b"h2", b"http/1.1"],
+        UpstreamProtocol::Http1 => &[b"http/1.1"],
+        UpstreamProtocol::Http2 => &[b"h2"],
+    };
+    let tls = wanted.tls.as_ref().map(|tls| tls::client_config(tls, alpn, roots)).transpose();
+    let tls = tls.map_err(|source| BuildError::Tls {
+        place: format!("cluster `{}`", wanted.name),
+        source: Box::new(source),
+    })?;
+    Cluster::new(Arc::clone(wanted), tls, metrics, old, now)
+        .map_err(|source| BuildError::Policy { cluster: Arc::clone(&wanted.name), source })
+}
+
+/// Whether two parts of configurations say the same. Regular expressions know no equality; their
+/// text, and with it the text of the whole, does.
+fn same(a: &impl Debug, b: &impl Debug) -> bool {
+    format!("{a:?}") == format!("{b:?}")
+}
+
+/// A listener that is built but not yet in force.
+pub(crate) struct Built {
+    pub(crate) listener: Arc<Listener>,
+    /// Chains that go on with other routes.
+    routes: Vec<(Arc<HttpChain>, Table)>,
+    /// TCP chains that go on with another cluster.
+    clusters: Vec<(Arc<TcpChain>, Arc<Cluster>)>,
+}
+
+impl Built {
+    /// Puts new routes and clusters under the connections that there are.
+    pub(crate) fn commit(self) -> Arc<Listener> {
+        for (chain, table) in self.routes {
+            chain.routes.store(Arc::new(table));
+        }
+        for (chain, cluster) in self.clusters {
+            chain.cluster.store(Some(cluster));
+        }
+        self.listener
+    }
+}
+
+/// Builds a listener; chains of `before` whose settings are unchanged live on.
+pub(crate) fn listener(
+    wanted: &Arc<config::Listener>,
+    before: Option<&Listener>,
+    clusters: &Clusters,
+    roots: &mut Roots,
+    metrics: &Metrics,
+) -> Result<Built, BuildError> {
+    let own = before.map_or_else(|| metrics.listener(&wanted.name), |b| Arc::clone(&b.metrics));
+    let mut built = Build { name: &wanted.name, before, clusters, metrics, own: &own, routes: Vec::new(), tcp: Vec::new() };
+    let mut chains = Vec::with_capacity(wanted.filter_chains.len());
+    for chain in &wanted.filter_chains {
+        let tls = chain.tls.as_ref().map(|tls| tls::server_config(tls, roots)).transpose();
+        let tls = tls.map_err(|source| BuildError::Tls {
+            place: format!("listener `{}`, filter chain `{}`", wanted.name, chain.name),
+            source: Box::new(source),
+        })?;
+        let filter = built.filter(chain);
+        chains.push(Chain { name: Arc::clone(&chain.name), tls, filter });
+    }
+    let (routes, tcp) = (built.routes, built.tcp);
+    let listener = Arc::new(Listener {
+        config: Arc::clone(wanted),
+        selector: ChainSelector::new(wanted.filter_chains.iter().map(|chain| &chain.matches)),
+        chains,
+        metrics: Arc::clone(&own),
+    });
+    Ok(Built { listener, routes, clusters: tcp })
+}
+
+/// What building a listener's chains needs and yields.
+struct Build<'a> {
+    name: &'a str,
+    before: Option<&'a Listener>,
+    clusters: &'a Clusters,
+    metrics: &'a Metrics,
+    own: &'a Arc<ListenerMetrics>,
+    routes: Vec<(Arc<HttpChain>, Table)>,
+    tcp: Vec<(Arc<TcpChain>, Arc<Cluster>)>,
+}
+
+impl Build<'_> {
+    fn filter(&mut self, wanted: &FilterChain) -> Filter {
+        let old = self.before.and_then(|before| {
+            before.chains.iter().find(|chain| chain.name == wanted.name)
+        });
+        match &wanted.filter {
+            config::Filter::Http(settings) => {
+                let old = match old.map(|old| &old.filter) {
+                    Some(Filter::Http(old)) => Some(old),
+                    _ => None,
+                };
+                Filter::Http(self.http(settings, old))
+            }
+            config::Filter::Tcp(settings) => {
+                let old = match old.map(|old| &old.filter) {
+                    Some(Filter::Tcp(old)) => Some(old),
+                    _ => None,
+                };
+                Filter::Tcp(self.tcp(settings, old))
+            }
+        }
+    }
+
+    fn http(&mut self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Arc<HttpChain> {
+        let table = Table::compile(&settings.routes, self.name, self.clusters, self.metrics);
+        let bare = HttpFilter { routes: Arc::new(RouteTable::default()), ..settings.clone() };
+        if let Some(old) = old.filter(|old| same(&old.settings, &bare)) {
+            self.routes.push((Arc::clone(old), table));
+            return Arc::clone(old);
+        }
+        let server = HeaderValue::from_str(&bare.server_name);
+        Arc::new(HttpChain {
+            settings: bare,
+            server: server.unwrap_or_else(|_| HeaderValue::from_static("maglor")),
+            routes: ArcSwap::from_pointee(table),
+            retired: AtomicBool::new(false),
+            metrics: Arc::clone(self.own),
+        })
+    }
+
+    fn tcp(&mut self, settings: &config::TcpFilter, old: Option<&Arc<TcpChain>>) -> Arc<TcpChain> {
+        let cluster = self.clusters.get(&settings.cluster);
+        if let (Some(old), Some(cluster)) = (old.filter(|old| old.settings == *settings), &cluster) {
+            self.tcp.push((Arc::clone(old), Arc::clone(cluster)));
+            return Arc::clone(old);
+        }
+        Arc::new(TcpChain { settings: settings.clone(), cluster: ArcSwapOption::new(cluster) })
+    }
+}
+
+/// The chains of `before` that `now` does not have any more.
+pub(crate) fn retired(before: &Listener, now: Option<&Listener>) -> Vec<Arc<HttpChain>> {
+    let kept: HashMap<*const HttpChain, ()> =
+        now.iter().flat_map(|now| http_chains(now)).map(|chain| (Arc::as_ptr(chain), ())).collect();
+    http_chains(before).filter(|chain| !kept.contains_key(&Arc::as_ptr(chain))).cloned().collect()
+}
+
+fn http_chains(listener: &Listener) -> impl Iterator<Item = &Arc<HttpChain>> {
+    listener.chains.iter().filter_map(|chain| match &chain.filter {
+        Filter::Http(chain) => Some(chain),
+        Filter::Tcp(_) => None,
+    })
+}
+
+/// One listening socket a worker, all on one address.
+pub(crate) fn bind(
+    listener: &config::Listener,
+    workers: usize,
+) -> Result<Vec<TcpListener>, BuildError> {
+    let mut address = listener.address;
+    let mut sockets = Vec::with_capacity(workers);
+    for _ in 0..workers {
+        let bound = bind_one(address, workers > 1).and_then(|socket| {
+            // Port 0 is chosen once, for all workers.
+            address = socket.local_addr()?;
+            Ok(socket)
+        });
+        sockets.push(bound.map_err(|source| BuildError::Bind {
+            listener: Arc::clone(&listener.name),
+            address,
+            source,
+        })?);
+    }
+    Ok(sockets)
+}
+
+fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // `[::]` is for both families, as operators expect it from other proxies.
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    // With one worker nobody shares the port: a second process on it is a mistake to report.
+    socket.set_reuse_port(shared)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

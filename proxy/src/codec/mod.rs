@@ -1,0 +1,23 @@
+//! HTTP/1.1 on the wire: heads, body framing, reading and writing.
+//!
+//! Written here rather than taken from hyper for four reasons, each of them a requirement: an idle
+//! connection must be able to give back everything but its socket; informational (1xx) responses
+//! must pass; a request must not hop between tasks on its way (the endpoint's socket is polled by
+//! the client's task); and what two parsers could read differently must be refused.
+//! The lexing of heads is httparse's. The connections themselves are in [`crate::http`] (client
+//! side) and [`crate::upstream`] (endpoint side).
+
+mod framing;
+mod head;
+mod scratch;
+mod write;
+
+pub use framing::FramingError;
+pub(crate) use framing::{Decoder, Framing, Piece};
+pub use head::HeadError;
+pub(crate) use head::{
+    Limits, RequestHead, ResponseHead, encode_header, encode_request, encode_response, has_token,
+    parse_request, parse_response, tokens,
+};
+pub(crate) use scratch::{poll_read, poll_read_body};
+pub(crate) use write::Output;

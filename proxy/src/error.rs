@@ -1,0 +1,127 @@
+//! Everything that can keep a request from being answered by an endpoint, and the one table that
+//! says what the client gets for it.
+
+use std::io;
+
+use http::StatusCode;
+
+use crate::codec::{FramingError, HeadError};
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// The client closed its connection or reset its stream.
+    #[error("client went away")]
+    ClientGone,
+    /// Connecting to the endpoint took longer than `connect_timeout`.
+    #[error("connect timeout")]
+    ConnectTimeout,
+    /// No connection to the endpoint could be made.
+    #[error("connect failed: {0}")]
+    Connect(#[source] io::Error),
+    /// CONNECT where `allow_connect` is off.
+    #[error("CONNECT is not allowed here")]
+    ConnectNotAllowed,
+    /// The request's body is malformed.
+    #[error("malformed request body: {0}")]
+    DownstreamBody(#[source] FramingError),
+    /// The request's head is malformed.
+    #[error("malformed request: {0}")]
+    DownstreamHead(#[source] HeadError),
+    /// HTTP/2 from the client failed.
+    #[error("downstream HTTP/2: {0}")]
+    DownstreamHttp2(#[source] hyper::Error),
+    /// Reading from or writing to the client failed.
+    #[error("downstream i/o: {0}")]
+    DownstreamIo(#[source] io::Error),
+    /// The client took longer than `header_timeout` for a request's head.
+    #[error("timeout while reading the request head")]
+    HeaderTimeout,
+    /// No endpoint can take the request.
+    #[error("no healthy upstream")]
+    NoHealthyUpstream,
+    /// No virtual host or no route matches.
+    #[error("no route matches")]
+    NoRoute,
+    /// The route's `timeout` ran out.
+    #[error("request timeout")]
+    RequestTimeout,
+    /// No byte moved for `stream_idle_timeout`.
+    #[error("stream idle timeout")]
+    StreamIdleTimeout,
+    /// The endpoint's body is malformed or was cut off.
+    #[error("malformed response body: {0}")]
+    UpstreamBody(#[source] FramingError),
+    /// The endpoint closed the connection before an answer.
+    #[error("upstream closed the connection before the response")]
+    UpstreamClosed {
+        /// It was a kept-alive connection, not one byte had been answered: most likely the
+        /// endpoint's idle timeout met our request half-way.
+        reused: bool,
+    },
+    /// The endpoint's head is malformed.
+    #[error("malformed response: {0}")]
+    UpstreamHead(#[source] HeadError),
+    /// HTTP/2 to the endpoint failed.
+    #[error("upstream HTTP/2: {0}")]
+    UpstreamHttp2(#[source] hyper::Error),
+    /// Reading from or writing to the endpoint failed.
+    #[error("upstream i/o: {0}")]
+    UpstreamIo(#[source] io::Error),
+    /// The endpoint switched protocols although nobody asked.
+    #[error("unexpected upgrade by the upstream")]
+    UnexpectedUpgrade,
+}
+
+/// What the client gets for an error, and how it is called in logs and metrics.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Verdict {
+    /// Status of the response.
+    pub status: StatusCode,
+    /// Status for gRPC clients.
+    pub grpc: u8,
+    /// Short flag, Envoy's where it has one.
+    pub flag: &'static str,
+}
+
+/// nginx's "client closed request"; never sent, only logged and counted.
+const CLIENT_CLOSED: u16 = 499;
+
+impl ProxyError {
+    /// The table: error → response.
+    pub fn verdict(&self) -> Verdict {
+        use StatusCode as S;
+        let (status, grpc, flag) = match self {
+            Self::ClientGone | Self::DownstreamIo(_) | Self::DownstreamHttp2(_) => {
+                (S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST), 1, "DC")
+            }
+            Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
+            Self::Connect(_) | Self::ConnectTimeout => (S::SERVICE_UNAVAILABLE, 14, "UF"),
+            Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),
+            Self::DownstreamHead(error) => (head_status(*error), 13, "DPE"),
+            Self::HeaderTimeout => (S::REQUEST_TIMEOUT, 4, "DT"),
+            Self::NoHealthyUpstream => (S::SERVICE_UNAVAILABLE, 14, "UH"),
+            Self::NoRoute => (S::NOT_FOUND, 12, "NR"),
+            Self::RequestTimeout => (S::GATEWAY_TIMEOUT, 4, "UT"),
+            Self::StreamIdleTimeout => (S::GATEWAY_TIMEOUT, 4, "SI"),
+            Self::UpstreamBody(_) | Self::UpstreamHead(_) | Self::UnexpectedUpgrade => {
+                (S::BAD_GATEWAY, 14, "UPE")
+            }
+            Self::UpstreamClosed { .. } | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, "UC"),
+            Self::UpstreamHttp2(_) => (S::BAD_GATEWAY, 14, "UR"),
+        };
+        Verdict { status, grpc, flag }
+    }
+}
+
+fn head_status(error: HeadError) -> StatusCode {
+    match error {
+        HeadError::TooLarge | HeadError::TooManyHeaders => {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        }
+        HeadError::TransferEncoding => StatusCode::NOT_IMPLEMENTED,
+        HeadError::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}

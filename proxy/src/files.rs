@@ -1,0 +1,48 @@
+//! The files that a configuration names: certificates, keys, roots. When one changes, the
+//! configuration is applied again.
+
+use maglor_config::Config;
+
+use crate::tls::Fingerprint;
+
+/// How the files were when they were last read.
+#[derive(Debug)]
+pub(crate) struct Files {
+    settings: Vec<Settings>,
+    seen: Vec<Fingerprint>,
+}
+
+#[derive(Debug)]
+enum Settings {
+    Downstream(maglor_config::DownstreamTls),
+    Upstream(maglor_config::UpstreamTls),
+}
+
+impl Files {
+    /// The files of a configuration, as they are now.
+    pub(crate) fn of(config: &Config) -> Self {
+        let chains = config.listeners.iter().flat_map(|listener| &listener.filter_chains);
+        let downstream = chains.filter_map(|chain| chain.tls.clone()).map(Settings::Downstream);
+        let clusters = config.clusters.iter();
+        let upstream = clusters.filter_map(|cluster| cluster.tls.clone()).map(Settings::Upstream);
+        let settings: Vec<_> = downstream.chain(upstream).collect();
+        let seen = look(&settings);
+        Self { settings, seen }
+    }
+
+    /// Whether a file has changed since the last call.
+    pub(crate) fn changed(&mut self) -> bool {
+        let now = look(&self.settings);
+        let changed = now != self.seen;
+        self.seen = now;
+        changed
+    }
+}
+
+fn look(settings: &[Settings]) -> Vec<Fingerprint> {
+    let each = settings.iter().map(|settings| match settings {
+        Settings::Downstream(tls) => Fingerprint::downstream(tls),
+        Settings::Upstream(tls) => Fingerprint::upstream(tls),
+    });
+    each.collect()
+}

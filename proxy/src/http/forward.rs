@@ -1,0 +1,305 @@
+//! One request to one endpoint and its response back.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use http::header::{self, HeaderValue};
+use http::uri::{Authority, Parts as UriParts, PathAndQuery, Scheme};
+use http::{Method, Request, Response, StatusCode, Uri, Version, request};
+use maglor_balance::{Excluded, PickCtx};
+use maglor_config::cluster::UpstreamProtocol;
+use maglor_config::route::{Forward, HostRewrite};
+use tokio::time::Instant;
+
+use super::hash_key::{HashKey, hash_key};
+use super::record::Record;
+use super::service::{RequestContext, Service};
+use super::{headers, reply, rewrite};
+use crate::codec;
+use crate::error::ProxyError;
+use crate::io::{Io, Stream};
+use crate::message::{Account, Body, Interim};
+use crate::proxy_protocol::Addresses;
+use crate::route::Route;
+use crate::upstream::{self, Cluster, Connection, Open, Picked, Pool, Target};
+
+/// A request on its way from a route to an endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Hop<'a> {
+    pub(crate) service: &'a Service,
+    pub(crate) route: &'a Route,
+    pub(crate) forward: &'a Forward,
+    pub(crate) context: &'a RequestContext,
+}
+
+/// Forwards a request and prepares its response for the client.
+pub(crate) async fn forward(
+    hop: Hop<'_>,
+    request: Request<Body>,
+    record: &mut Record,
+) -> Result<Response<Body>, ProxyError> {
+    let worker = &hop.service.worker;
+    let cluster = worker.with_rng(|rng| hop.route.cluster(hop.forward, rng).cloned());
+    let cluster = cluster.ok_or(ProxyError::NoHealthyUpstream)?;
+    let (mut parts, body) = request.into_parts();
+    let key = hop.hash_key(&parts);
+    let upgrade = headers::upgrade_protocol(&parts.headers, &hop.service.settings().upgrades);
+    hop.prepare(&mut parts, upgrade.as_ref())?;
+
+    let now = hop.context.started;
+    let picked = hop.pick(&cluster, key.hash, now).ok_or_else(|| {
+        cluster.metrics().no_endpoint.inc(worker.shard());
+        ProxyError::NoHealthyUpstream
+    })?;
+    let Picked { target, outstanding } = picked;
+    record.upstream(&cluster, target.address, now, outstanding);
+    hop.rewrite_host(&mut parts, &target);
+
+    let attempt = Attempt { hop, cluster: &cluster, target: &target };
+    let mut response = {
+        let mut attempt = pin!(attempt.run(parts, body));
+        poll_fn(|cx| match attempt.as_mut().poll(cx) {
+            Poll::Ready(result) => Poll::Ready(result),
+            Poll::Pending => record.poll_timeout(cx).map(Err),
+        })
+        .await?
+    };
+    finish(&mut response, key, upgrade.is_some(), record);
+    Ok(response)
+}
+
+/// Takes off the response what concerned only the endpoint's connection.
+fn finish(response: &mut Response<Body>, key: HashKey, upgrading: bool, record: &mut Record) {
+    let status = response.status();
+    let fields = response.headers_mut();
+    if upgrading && status == StatusCode::SWITCHING_PROTOCOLS {
+        record.lift_deadline();
+        let protocol = fields.get(header::UPGRADE).cloned();
+        headers::remove_hop_by_hop(fields);
+        if let Some(protocol) = protocol {
+            headers::set_upgrade(fields, protocol);
+        }
+        return;
+    }
+    headers::remove_hop_by_hop(fields);
+    if let Some(cookie) = key.set_cookie {
+        fields.append(header::SET_COOKIE, cookie);
+    }
+}
+
+impl<'a> Hop<'a> {
+    fn hash_key(&self, parts: &request::Parts) -> HashKey {
+        if self.forward.hash_policy.is_empty() {
+            return HashKey::default();
+        }
+        let policy = &self.forward.hash_policy;
+        let client = &self.service.client;
+        let worker = &self.service.worker;
+        worker.with_rng(|rng| hash_key(policy, &parts.uri, &parts.headers, client, rng))
+    }
+
+    fn pick(&self, cluster: &Cluster, hash: Option<u64>, now: Instant) -> Option<Picked> {
+        let worker = &self.service.worker;
+        let excluded = Excluded::default();
+        let context = PickCtx { now: worker.time(now), hash, excluded: &excluded };
+        worker.with_rng(|rng| cluster.pick(&context, rng))
+    }
+
+    /// Makes the client's request one of our own.
+    fn prepare(
+        &self,
+        parts: &mut request::Parts,
+        upgrade: Option<&HeaderValue>,
+    ) -> Result<(), ProxyError> {
+        let host = headers::host_of(&parts.uri, &parts.headers);
+        let te = parts.headers.contains_key(header::TE)
+            && codec::has_token(&parts.headers, &header::TE, "trailers");
+        headers::remove_hop_by_hop(&mut parts.headers);
+        if parts.headers.contains_key(header::TE) {
+            headers::keep_te_trailers(&mut parts.headers, te);
+        }
+        if let Some(protocol) = upgrade {
+            headers::set_upgrade(&mut parts.headers, protocol.clone());
+        }
+        if parts.version == Version::HTTP_2 {
+            headers::join_cookies(&mut parts.headers);
+        }
+        rewrite::path(parts, self.forward, self.route)?;
+        if parts.uri.authority().is_some() {
+            if let Some(host) = host {
+                parts.headers.insert(header::HOST, host);
+            }
+        }
+        Ok(())
+    }
+
+    fn rewrite_host(&self, parts: &mut request::Parts, target: &Target) {
+        let value = match &self.forward.host_rewrite {
+            Some(HostRewrite::Literal(value)) => value.clone(),
+            Some(HostRewrite::Endpoint) => target_host(target),
+            None if !parts.headers.contains_key(header::HOST) => target_host(target),
+            None => return,
+        };
+        parts.headers.insert(header::HOST, value);
+    }
+
+    fn ends(&self) -> Addresses {
+        Addresses { source: self.service.client.address, destination: self.service.local }
+    }
+}
+
+fn target_host(target: &Target) -> HeaderValue {
+    let text = match &target.host {
+        Some(host) => format!("{host}:{}", target.address.port()),
+        None => target.address.to_string(),
+    };
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("localhost"))
+}
+
+/// One try at one endpoint.
+struct Attempt<'a> {
+    hop: Hop<'a>,
+    cluster: &'a Arc<Cluster>,
+    target: &'a Arc<Target>,
+}
+
+impl Attempt<'_> {
+    async fn run(
+        self,
+        parts: request::Parts,
+        body: Body,
+    ) -> Result<Response<Body>, ProxyError> {
+        if parts.method == Method::CONNECT {
+            return self.connect_tunnel().await;
+        }
+        let upgrading = parts.headers.contains_key(header::UPGRADE);
+        match self.cluster.config().protocol {
+            UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(parts, body)).await,
+            UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
+                Box::pin(self.negotiated(parts, body)).await
+            }
+            _ => self.http1(parts, body).await,
+        }
+    }
+
+    /// Over a pooled HTTP/1.1 connection, or a new one.
+    async fn http1(&self, parts: request::Parts, body: Body) -> Result<Response<Body>, ProxyError> {
+        let pool = self.pool();
+        // Nothing of a request without body is lost when a kept-alive connection turns out to have
+        // been closed under it, and nothing happens twice where the method is idempotent.
+        let repeatable = body.is_empty() && parts.method.is_idempotent();
+        let mut body = Some(body);
+        while let Some(connection) = pool.take() {
+            let body = body.take().unwrap_or_else(Body::empty);
+            match upstream::exchange(connection, &parts, body, self.interim()).await {
+                Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
+                    self.cluster.metrics().stale_retries.inc(self.shard());
+                }
+                result => return result,
+            }
+        }
+        let connection = self.new_http1(&pool).await?;
+        let body = body.take().unwrap_or_else(Body::empty);
+        upstream::exchange(connection, &parts, body, self.interim()).await
+    }
+
+    async fn new_http1(&self, pool: &Rc<Pool>) -> Result<Box<Connection>, ProxyError> {
+        let io = Box::pin(self.connect()).await?;
+        Ok(self.as_http1(io, pool))
+    }
+
+    fn as_http1(&self, io: Io, pool: &Rc<Pool>) -> Box<Connection> {
+        let open = Open::new(self.cluster, self.shard());
+        Connection::new(io, Rc::clone(pool), open, self.hop.context.started)
+    }
+
+    /// Over a shared HTTP/2 connection.
+    async fn http2(&self, parts: request::Parts, body: Body) -> Result<Response<Body>, ProxyError> {
+        let pool = self.pool();
+        let now = self.hop.context.started;
+        let open = || Open::new(self.cluster, self.shard());
+        let slot = pool.http2.slot(now, self.connect(), open).await?;
+        slot.exchange(self.http2_request(parts, body)?).await
+    }
+
+    /// Over whatever the endpoint agrees to by ALPN.
+    async fn negotiated(
+        &self,
+        parts: request::Parts,
+        body: Body,
+    ) -> Result<Response<Body>, ProxyError> {
+        let pool = self.pool();
+        let now = self.hop.context.started;
+        if let Some(slot) = pool.http2.free_slot(now) {
+            return slot.exchange(self.http2_request(parts, body)?).await;
+        }
+        if let Some(connection) = pool.take() {
+            return upstream::exchange(connection, &parts, body, self.interim()).await;
+        }
+        let io = self.connect().await?;
+        if io.alpn() == Some(b"h2") {
+            let open = Open::new(self.cluster, self.shard());
+            let slot = pool.http2.adopt(io, now, open).await?;
+            return slot.exchange(self.http2_request(parts, body)?).await;
+        }
+        let connection = self.as_http1(io, &pool);
+        upstream::exchange(connection, &parts, body, self.interim()).await
+    }
+
+    /// CONNECT ends here: the endpoint gets the bytes inside.
+    async fn connect_tunnel(&self) -> Result<Response<Body>, ProxyError> {
+        let io = Box::pin(self.connect()).await?;
+        let guard = Open::new(self.cluster, self.shard());
+        let stream = Stream { io, prefix: bytes::Bytes::new(), guard: Some(Box::new(guard)) };
+        Ok(reply::connected(Body::tunnel(stream)))
+    }
+
+    async fn connect(&self) -> Result<Io, ProxyError> {
+        let connected = upstream::connect(self.cluster, self.target, self.hop.ends()).await;
+        if connected.is_err() {
+            self.cluster.metrics().connect_failures.inc(self.shard());
+        }
+        connected
+    }
+
+    /// HTTP/2 says in the target what HTTP/1.1 says in `host`.
+    fn http2_request(
+        &self,
+        mut parts: request::Parts,
+        body: Body,
+    ) -> Result<Request<Body>, ProxyError> {
+        let host = parts.headers.remove(header::HOST);
+        let authority = host.and_then(|host| Authority::from_maybe_shared(host).ok());
+        let mut uri = UriParts::default();
+        uri.scheme = Some(if self.cluster.tls().is_some() { Scheme::HTTPS } else { Scheme::HTTP });
+        uri.authority = authority;
+        let root = || PathAndQuery::from_static("/");
+        uri.path_and_query = Some(parts.uri.path_and_query().cloned().unwrap_or_else(root));
+        parts.uri = Uri::from_parts(uri)
+            .map_err(|_| ProxyError::DownstreamHead(codec::HeadError::Target))?;
+        parts.version = Version::HTTP_2;
+        if parts.headers.remove(header::EXPECT).is_some() {
+            // The endpoint's window says how much it takes; the client need not wait.
+            if let Some(interim) = self.interim() {
+                interim.send(StatusCode::CONTINUE, &http::HeaderMap::new());
+            }
+        }
+        Ok(Request::from_parts(parts, body))
+    }
+
+    fn pool(&self) -> Rc<Pool> {
+        let service = self.hop.service;
+        service.pools.get(self.cluster, self.target, self.hop.context.started)
+    }
+
+    fn interim(&self) -> Option<&dyn Interim> {
+        self.hop.context.interim.as_deref()
+    }
+
+    fn shard(&self) -> usize {
+        self.hop.service.worker.shard()
+    }
+}

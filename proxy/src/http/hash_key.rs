@@ -1,0 +1,120 @@
+//! What of a request is hashed for `maglev` and `ring-hash`.
+
+use http::{HeaderMap, HeaderValue, Uri, header};
+use maglor_balance::{Rng, combine, hash_bytes};
+use maglor_config::route::{HashKind, HashSource};
+
+use super::headers::{self, Client};
+use crate::route::query_value;
+
+/// The hash of a request, and the cookie that keeps it where the client had none.
+#[derive(Debug, Default)]
+pub(crate) struct HashKey {
+    pub(crate) hash: Option<u64>,
+    pub(crate) set_cookie: Option<HeaderValue>,
+}
+
+/// Applies a route's hash policy.
+pub(crate) fn hash_key(
+    policy: &[HashSource],
+    uri: &Uri,
+    headers: &HeaderMap,
+    client: &Client,
+    rng: &mut Rng,
+) -> HashKey {
+    let mut key = HashKey::default();
+    for source in policy {
+        let part = match &source.kind {
+            HashKind::Cookie { name, ttl, path } => cookie(headers, name).or_else(|| {
+                let ttl = (*ttl)?;
+                let value = format!("{:016x}", rng.next_u64());
+                key.set_cookie = headers::set_cookie(name, &value, path, ttl);
+                Some(hash_bytes(value.as_bytes()))
+            }),
+            HashKind::Header(name) => header(headers, name),
+            HashKind::Path => Some(hash_bytes(uri.path().as_bytes())),
+            HashKind::Query(name) => uri
+                .query()
+                .and_then(|query| query_value(query, name))
+                .map(|value| hash_bytes(value.as_bytes())),
+            HashKind::SourceAddress => Some(match client.address.ip().to_canonical() {
+                std::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+                std::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+            }),
+        };
+        if let Some(part) = part {
+            key.hash = Some(key.hash.map_or(part, |before| combine(before, part)));
+            if source.terminal {
+                break;
+            }
+        }
+    }
+    key
+}
+
+fn header(headers: &HeaderMap, name: &http::HeaderName) -> Option<u64> {
+    let parts = headers.get_all(name).iter().map(|value| hash_bytes(value.as_bytes()));
+    parts.reduce(combine)
+}
+
+fn cookie(headers: &HeaderMap, name: &str) -> Option<u64> {
+    let fields = headers.get_all(header::COOKIE).into_iter().filter_map(|v| v.to_str().ok());
+    let mut pairs = fields.flat_map(|field| field.split(';'));
+    let value = pairs.find_map(|pair| {
+        let (key, value) = pair.trim().split_once('=')?;
+        (key == name).then_some(value)
+    })?;
+    Some(hash_bytes(value.trim_matches('"').as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn key(policy: &[HashSource], uri: &str, cookie: Option<&'static str>) -> HashKey {
+        let mut headers = HeaderMap::new();
+        if let Some(cookie) = cookie {
+            headers.insert(header::COOKIE, HeaderValue::from_static(cookie));
+        }
+        let client = Client::new("127.0.0.1:1".parse().unwrap(), false);
+        hash_key(policy, &uri.parse().unwrap(), &headers, &client, &mut Rng::seed(1))
+    }
+
+    fn source(kind: HashKind) -> HashSource {
+        HashSource { kind, terminal: false }
+    }
+
+    #[test]
+    fn equal_values_hash_alike_and_absent_ones_not_at_all() {
+        let policy = [source(HashKind::Query("user".into()))];
+        let one = key(&policy, "/a?user=1", None).hash;
+        assert_eq!(one, key(&policy, "/b?x=y&user=1", None).hash);
+        assert_ne!(one, key(&policy, "/a?user=2", None).hash);
+        assert!(key(&policy, "/a", None).hash.is_none());
+    }
+
+    #[test]
+    fn a_missing_cookie_is_made_and_then_found() {
+        let ttl = Some(Duration::from_secs(60));
+        let kind = HashKind::Cookie { name: "id".into(), ttl, path: "/".into() };
+        let policy = [source(kind)];
+        let made = key(&policy, "/", None);
+        let cookie = made.set_cookie.unwrap();
+        let cookie = cookie.to_str().unwrap();
+        assert!(cookie.ends_with("; HttpOnly; Path=/; Max-Age=60"), "{cookie}");
+        let pair: &'static str = cookie.split(';').next().unwrap().to_owned().leak();
+        let again = key(&policy, "/", Some(pair));
+        assert_eq!(again.hash, made.hash);
+        assert!(again.set_cookie.is_none());
+    }
+
+    #[test]
+    fn a_terminal_source_ends_the_list() {
+        let first = HashSource { kind: HashKind::Query("a".into()), terminal: true };
+        let policy = [first, source(HashKind::Path)];
+        assert_eq!(key(&policy, "/x?a=1", None).hash, key(&policy, "/y?a=1", None).hash);
+        assert_ne!(key(&policy, "/x", None).hash, key(&policy, "/y", None).hash);
+    }
+}

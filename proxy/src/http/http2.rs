@@ -1,0 +1,181 @@
+//! One HTTP/2 connection from a client, by hyper.
+
+use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::Instant;
+
+use super::service::{RequestContext, Service};
+use crate::codec;
+use crate::error::ProxyError;
+use crate::io::{Rewind, Stream};
+use crate::message::{Body, Source};
+use crate::timer::Timer;
+use crate::upstream::LocalExecutor;
+
+/// Window of a stream: memory at the edge scales with it.
+const STREAM_WINDOW: u32 = 64 * 1024;
+/// Window of a connection, so that one slow stream does not stop the others.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// What may wait to be sent on a stream.
+const SEND_BUFFER: usize = 64 * 1024;
+const MAX_FRAME: u32 = 16 * 1024;
+/// Streams that a client may reset before the proxy has answered them (rapid reset).
+const MAX_PENDING_RESETS: usize = 100;
+const MAX_LOCAL_RESETS: usize = 1024;
+const PING_INTERVAL: Duration = Duration::from_secs(60);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
+    let settings = service.settings();
+    let header_list = u32::try_from(settings.max_header_bytes).unwrap_or(u32::MAX);
+    let mut builder = Builder::new(LocalExecutor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.max_concurrent_streams)
+        .max_header_list_size(header_list)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_frame_size(MAX_FRAME)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_LOCAL_RESETS)
+        .auto_date_header(false)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let streams = Rc::new(Streams::default());
+    let handler = {
+        let (service, streams) = (Rc::clone(&service), Rc::clone(&streams));
+        service_fn(move |request| {
+            let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
+            async move {
+                let response = handle(&service, request).await;
+                drop(busy);
+                Ok::<_, Infallible>(response)
+            }
+        })
+    };
+    let io = TokioIo::new(Rewind::new(stream.io, stream.prefix));
+    let mut connection = pin!(builder.serve_connection(io, handler));
+    let mut ends = pin!(end(&service, &streams));
+    let mut leaving = false;
+    let result = poll_fn(|cx| {
+        if !leaving && ends.as_mut().poll(cx).is_ready() {
+            leaving = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    });
+    if let Err(error) = result.await {
+        tracing::debug!(client = %service.client.address, %error, "HTTP/2 connection failed");
+    }
+}
+
+/// Ready when the connection should be left: drain, age, or no stream for the idle timeout.
+async fn end(service: &Service, streams: &Streams) {
+    let idle = service.settings().idle_timeout;
+    let mut wait = pin!(tokio::time::sleep(idle));
+    let age = service.expires().unwrap_or_else(|| Instant::now() + NEVER);
+    let mut age = pin!(tokio::time::sleep_until(age));
+    poll_fn(|cx| {
+        if service.is_draining() || age.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        while wait.as_mut().poll(cx).is_ready() {
+            let since = Instant::now() - streams.last.get();
+            if streams.busy.get() == 0 && since >= idle {
+                return Poll::Ready(());
+            }
+            let again = if streams.busy.get() > 0 { idle } else { idle - since };
+            wait.as_mut().reset(Instant::now() + again);
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Ten years: longer than any process lives.
+const NEVER: Duration = Duration::from_secs(315_360_000);
+
+/// What a connection knows about its streams.
+#[derive(Debug)]
+struct Streams {
+    busy: std::cell::Cell<usize>,
+    last: std::cell::Cell<Instant>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { busy: std::cell::Cell::new(0), last: std::cell::Cell::new(Instant::now()) }
+    }
+}
+
+/// A stream whose request is being handled.
+struct Busy(Rc<Streams>);
+
+impl Streams {
+    fn enter(streams: &Rc<Self>) -> Busy {
+        streams.busy.set(streams.busy.get() + 1);
+        Busy(Rc::clone(streams))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+        self.0.last.set(Instant::now());
+    }
+}
+
+async fn handle(service: &Rc<Service>, request: Request<Incoming>) -> Response<Body> {
+    if request.headers().len() > service.settings().max_headers {
+        return service.refuse(&ProxyError::DownstreamHead(codec::HeadError::TooManyHeaders));
+    }
+    let request = request.map(|body| {
+        if body.is_end_stream() { Body::empty() } else { Body::source(Box::new(RequestBody(body))) }
+    });
+    let context = RequestContext {
+        started: Instant::now(),
+        timer: Rc::new(Timer::new()),
+        interim: None,
+    };
+    let mut response = service.handle(request, context).await;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        // Cannot be asked for by HTTP/2, hence never forwarded.
+        *response.status_mut() = StatusCode::BAD_GATEWAY;
+    }
+    response
+}
+
+/// The body of a request.
+#[derive(Debug)]
+struct RequestBody(Incoming);
+
+impl Source for RequestBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        Pin::new(&mut self.0).poll_frame(cx).map_err(ProxyError::DownstreamHttp2)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}

@@ -1,0 +1,201 @@
+//! What a request is accounted for: one record from its arrival to the last byte of its response.
+//!
+//! The record travels with the response's body, so that every way a request can end (answered,
+//! refused, cancelled by the client, cut off) passes through [`Record::drop`] exactly once.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use maglor_balance::Outstanding;
+use tokio::time::Instant;
+
+use crate::access_log::{Ended, Entry};
+use crate::error::ProxyError;
+use crate::message::Account;
+use crate::metrics::RouteMetrics;
+use crate::timer::Timer;
+use crate::upstream::Cluster;
+use crate::worker::Worker;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Record {
+    worker: Rc<Worker>,
+    started: Instant,
+    timer: Rc<Timer>,
+    /// When the route's timeout runs out.
+    deadline: Option<Instant>,
+    /// How long no byte may move.
+    idle: Duration,
+    /// Whether a byte has moved since the timer was last looked at.
+    moved: bool,
+    route: Option<Arc<RouteMetrics>>,
+    upstream: Option<Upstream>,
+    status: StatusCode,
+    flag: &'static str,
+    response_bytes: u64,
+    entry: Option<Box<Entry>>,
+    done: bool,
+}
+
+/// The endpoint that a request went to.
+#[derive(Debug)]
+struct Upstream {
+    cluster: Arc<Cluster>,
+    started: Instant,
+    /// Counts the request as outstanding until it is dropped.
+    outstanding: Option<Outstanding>,
+}
+
+/// Status that is logged when nothing was sent.
+const NONE: u16 = 499;
+
+impl Record {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        started: Instant,
+        timer: Rc<Timer>,
+        idle: Duration,
+        entry: Option<Box<Entry>>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            worker: Rc::clone(worker),
+            started,
+            timer,
+            deadline: None,
+            idle,
+            moved: false,
+            route: None,
+            upstream: None,
+            status: StatusCode::from_u16(NONE).unwrap_or_default(),
+            flag: "-",
+            response_bytes: 0,
+            entry,
+            done: false,
+        })
+    }
+
+
+    /// The request goes by this route, which allows it so much time.
+    pub(crate) fn route(&mut self, metrics: &Arc<RouteMetrics>, timeout: Option<Duration>) {
+        self.route = Some(Arc::clone(metrics));
+        self.deadline = timeout.map(|timeout| self.started + timeout);
+        self.arm(self.started);
+    }
+
+    /// The request's identifier is known.
+    pub(crate) fn request_id(&mut self, headers: &HeaderMap) {
+        if let Some(entry) = &mut self.entry {
+            entry.request_id(headers);
+        }
+    }
+
+    /// The request goes to an endpoint.
+    pub(crate) fn upstream(
+        &mut self,
+        cluster: &Arc<Cluster>,
+        address: SocketAddr,
+        started: Instant,
+        outstanding: Outstanding,
+    ) {
+        self.upstream = Some(Upstream {
+            cluster: Arc::clone(cluster),
+            started,
+            outstanding: Some(outstanding),
+        });
+        if let Some(entry) = &mut self.entry {
+            entry.upstream(address, cluster.name());
+        }
+    }
+
+    /// The response has this status.
+    pub(crate) fn status(&mut self, status: StatusCode) {
+        self.status = status;
+        self.moved = true;
+    }
+
+    /// Something moves both ways without bound: only idleness ends it.
+    pub(crate) fn lift_deadline(&mut self) {
+        self.deadline = None;
+    }
+
+    fn arm(&self, now: Instant) {
+        let idle = now + self.idle;
+        let next = self.deadline.map_or(idle, |deadline| deadline.min(idle));
+        self.timer.set(now, Some(next));
+    }
+
+    fn finish(&mut self) {
+        if std::mem::replace(&mut self.done, true) {
+            return;
+        }
+        let now = Instant::now();
+        let shard = self.worker.shard();
+        if let Some(upstream) = &mut self.upstream {
+            let took = now - upstream.started;
+            upstream.cluster.metrics().request(shard, self.status, took);
+            if let Some(outstanding) = upstream.outstanding.take() {
+                outstanding.finish(self.worker.time(now));
+            }
+        }
+        if let Some(route) = &self.route {
+            route.request(shard, self.status, now - self.started, self.response_bytes);
+        }
+        if let Some(entry) = self.entry.take() {
+            let ended = Ended {
+                status: self.status,
+                flag: self.flag,
+                response_bytes: self.response_bytes,
+                took: now - self.started,
+            };
+            self.worker.log_access(&entry, ended);
+        }
+        self.timer.set(now, None);
+    }
+}
+
+impl Account for Record {
+    fn count(&mut self, bytes: u64) {
+        self.response_bytes += bytes;
+        self.moved = true;
+    }
+
+    fn complete(&mut self) {
+        self.finish();
+    }
+
+    fn fail(&mut self, error: &ProxyError) {
+        self.flag = error.verdict().flag;
+        if let Some(entry) = &mut self.entry {
+            entry.error(error);
+        }
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        loop {
+            ready!(self.timer.poll_expired(cx));
+            let now = Instant::now();
+            if self.deadline.is_some_and(|deadline| deadline <= now) {
+                return Poll::Ready(ProxyError::RequestTimeout);
+            }
+            if !std::mem::take(&mut self.moved) {
+                return Poll::Ready(ProxyError::StreamIdleTimeout);
+            }
+            self.arm(now);
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.done && self.flag == "-" {
+            // Neither completed nor failed: the client left before the end.
+            self.flag = "DC";
+        }
+        self.finish();
+    }
+}

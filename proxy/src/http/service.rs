@@ -1,0 +1,189 @@
+//! What an HTTP connection does with each request: the pipeline.
+//!
+//! [`Service::handle`] is the one way in and the one way out, for HTTP/1.1 and HTTP/2 alike.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::{Method, Request, Response};
+use maglor_config::listener::HttpFilter;
+use maglor_config::route::RouteAction;
+use tokio::time::Instant;
+
+use super::forward::{self, Hop};
+use super::headers::{self, Client};
+use super::record::Record;
+use super::{reply, rewrite};
+use crate::access_log::Entry;
+use crate::codec::Limits;
+use crate::error::ProxyError;
+use crate::io::Stream;
+use crate::message::{Account, Body, Interim};
+use crate::relay::relay;
+use crate::route::{Host, Route, is_grpc};
+use crate::state::HttpChain;
+use crate::timer::Timer;
+use crate::upstream::Pools;
+use crate::worker::Worker;
+
+/// One client connection's view of its filter chain.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) pools: Rc<Pools>,
+    chain: Arc<HttpChain>,
+    pub(crate) client: Client,
+    /// The address that the client connected to.
+    pub(crate) local: SocketAddr,
+    /// When the connection is old enough to end.
+    expires: Option<Instant>,
+    expired: Cell<bool>,
+}
+
+/// What comes with a request from its connection.
+pub(crate) struct RequestContext {
+    pub(crate) started: Instant,
+    pub(crate) timer: Rc<Timer>,
+    /// Where informational responses go; `None` = they are dropped.
+    pub(crate) interim: Option<Rc<dyn Interim>>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        pools: &Rc<Pools>,
+        chain: Arc<HttpChain>,
+        client: Client,
+        local: SocketAddr,
+    ) -> Rc<Self> {
+        let age = chain.settings.max_connection_age;
+        // Connections that came together should not leave together.
+        let jitter = worker.with_rng(|rng| 0.9 + 0.2 * rng.unit());
+        let expires = age.map(|age| Instant::now() + age.mul_f64(jitter));
+        let worker = Rc::clone(worker);
+        let pools = Rc::clone(pools);
+        Rc::new(Self { worker, pools, chain, client, local, expires, expired: Cell::new(false) })
+    }
+
+    pub(crate) fn settings(&self) -> &HttpFilter {
+        &self.chain.settings
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let settings = self.settings();
+        Limits { bytes: settings.max_header_bytes, headers: settings.max_headers }
+    }
+
+    /// When the connection is old enough to end.
+    pub(crate) fn expires(&self) -> Option<Instant> {
+        self.expires
+    }
+
+    /// Whether the connection should end when its present requests have been answered.
+    pub(crate) fn is_draining(&self) -> bool {
+        // Relaxed: a connection that misses it is woken again or sees it at its next request.
+        self.worker.is_draining()
+            || self.chain.retired.load(Ordering::Relaxed)
+            || self.expired.get()
+    }
+
+    /// Handles one request. Every outcome leaves through here, with a record in its body.
+    pub(crate) async fn handle(
+        &self,
+        request: Request<Body>,
+        context: RequestContext,
+    ) -> Response<Body> {
+        if self.expires.is_some_and(|expires| expires <= context.started) {
+            self.expired.set(true);
+        }
+        let grpc = is_grpc(request.method(), request.headers());
+        let entry = self.worker.shared().access_log().map(|_| Entry::new(&request, self.client.address));
+        let idle = self.settings().stream_idle_timeout;
+        let mut record =
+            Record::new(&self.worker, context.started, Rc::clone(&context.timer), idle, entry);
+        let response = match self.dispatch(request, &context, &mut record).await {
+            Ok(response) => response,
+            Err(error) => {
+                record.fail(&error);
+                reply::error(&error, &self.chain.server, grpc)
+            }
+        };
+        record.status(response.status());
+        let (parts, body) = response.into_parts();
+        Response::from_parts(parts, body.with_account(record))
+    }
+
+    /// Route, then do what the route says.
+    async fn dispatch(
+        &self,
+        mut request: Request<Body>,
+        context: &RequestContext,
+        record: &mut Record,
+    ) -> Result<Response<Body>, ProxyError> {
+        let table = self.chain.routes.load_full();
+        let (host, route) = table.find(&request).ok_or(ProxyError::NoRoute)?;
+        if *request.method() == Method::CONNECT && !self.settings().allow_connect {
+            return Err(ProxyError::ConnectNotAllowed);
+        }
+        let mut response = match &route.config.action {
+            RouteAction::Direct(direct) => {
+                record.route(&route.metrics, None);
+                reply::direct(direct, &self.chain.server)
+            }
+            RouteAction::Redirect(redirect) => {
+                record.route(&route.metrics, None);
+                let location = rewrite::location(redirect, route, &request, &self.client)?;
+                reply::redirect(redirect.status, location, &self.chain.server)
+            }
+            RouteAction::Forward(forward) => {
+                record.route(&route.metrics, forward.timeout);
+                self.rewrite_headers(&mut request, host, route);
+                record.request_id(request.headers());
+                let hop = Hop { service: self, route, forward, context };
+                forward::forward(hop, request, record).await?
+            }
+        };
+        headers::apply(&route.config.response_headers, response.headers_mut());
+        headers::apply(&host.response_headers, response.headers_mut());
+        Ok(response)
+    }
+
+    /// What every forwarded request gets, before the route's own changes.
+    fn rewrite_headers(&self, request: &mut Request<Body>, host: &Host, route: &Route) {
+        let settings = self.settings();
+        let authority = headers::host_of(request.uri(), request.headers());
+        let fields = request.headers_mut();
+        headers::add_forwarded(fields, &self.client, authority.as_ref(), settings);
+        if settings.request_id {
+            self.worker.with_rng(|rng| headers::set_request_id(fields, settings, rng));
+        }
+        headers::apply(&host.request_headers, fields);
+        headers::apply(&route.config.request_headers, fields);
+    }
+
+    /// The answer to a request that could not be read.
+    pub(crate) fn refuse(&self, error: &ProxyError) -> Response<Body> {
+        tracing::debug!(client = %self.client.address, %error, "request refused");
+        reply::error(error, &self.chain.server, false)
+    }
+
+    /// Moves bytes between a client and an endpoint that have left HTTP behind.
+    pub(crate) async fn tunnel(
+        &self,
+        downstream: Stream,
+        upstream: Stream,
+        record: Option<Box<dyn Account>>,
+    ) {
+        let idle = self.settings().stream_idle_timeout;
+        let metrics = &self.chain.metrics;
+        let outcome = relay(&self.worker, metrics, downstream, upstream, idle).await;
+        if let Some(mut record) = record {
+            record.count(outcome.bytes_to_downstream);
+            record.complete();
+        }
+    }
+
+}

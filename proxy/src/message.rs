@@ -1,0 +1,195 @@
+//! Messages on their way through the proxy: bodies, and who watches them.
+//!
+//! One [`Body`] for both directions and all origins, so that the pipeline has no type parameters.
+//! Nothing is buffered here: a frame is pulled from one side when the other side can take it, which
+//! is the back-pressure.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::error::ProxyError;
+use crate::io::Stream;
+
+/// Where the frames of a body come from.
+pub(crate) trait Source: Debug {
+    /// The next frame; `None` when the body has ended.
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>>;
+
+    /// Whether nothing more will come.
+    fn is_end_stream(&self) -> bool;
+
+    /// How much will come, where that is known.
+    fn size_hint(&self) -> SizeHint;
+
+    /// Called once when the body has ended as it should, for connections to be used again.
+    fn release(self: Box<Self>) {}
+}
+
+/// Who is told what becomes of a response.
+pub(crate) trait Account: Debug {
+    /// So many bytes of it have passed.
+    fn count(&mut self, bytes: u64);
+
+    /// It ended as it should.
+    fn complete(&mut self);
+
+    /// It failed.
+    fn fail(&mut self, error: &ProxyError);
+
+    /// Ready when it has taken too long.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError>;
+}
+
+/// Takes informational responses on behalf of a client.
+pub(crate) trait Interim: Debug {
+    /// Sends a 1xx response, before anything else that is sent later.
+    fn send(&self, status: StatusCode, headers: &HeaderMap);
+}
+
+/// A request's or response's body.
+#[derive(Debug)]
+pub(crate) struct Body {
+    kind: Kind,
+    /// Lives until the response has ended, however it ends.
+    account: Option<Box<dyn Account>>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Empty,
+    Full(Bytes),
+    Source(Box<dyn Source>),
+    /// The connection was taken over: bytes flow without HTTP.
+    Tunnel(Box<Stream>),
+}
+
+impl Body {
+    /// No body.
+    pub(crate) fn empty() -> Self {
+        Self::of(Kind::Empty)
+    }
+
+    /// A body in memory.
+    pub(crate) fn full(data: impl Into<Bytes>) -> Self {
+        let data = data.into();
+        Self::of(if data.is_empty() { Kind::Empty } else { Kind::Full(data) })
+    }
+
+    pub(crate) fn source(source: Box<dyn Source>) -> Self {
+        Self::of(Kind::Source(source))
+    }
+
+    pub(crate) fn tunnel(stream: Stream) -> Self {
+        Self::of(Kind::Tunnel(Box::new(stream)))
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self { kind, account: None }
+    }
+
+    /// Accounts the rest of the exchange to `account`.
+    pub(crate) fn with_account(mut self, account: Box<dyn Account>) -> Self {
+        self.account = Some(account);
+        self
+    }
+
+    /// Whether there is no body at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.kind, Kind::Empty)
+    }
+
+    /// The tunnel, where the response is one, with the account that ends with it.
+    pub(crate) fn take_tunnel(&mut self) -> Option<(Stream, Option<Box<dyn Account>>)> {
+        if !matches!(self.kind, Kind::Tunnel(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.kind, Kind::Empty) {
+            Kind::Tunnel(stream) => Some((*stream, self.account.take())),
+            _ => None,
+        }
+    }
+
+    /// Ready when the exchange has taken too long; for those who wait for something else than the
+    /// next frame.
+    pub(crate) fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        let Some(account) = &mut self.account else { return Poll::Pending };
+        account.poll_timeout(cx).map(|error| {
+            account.fail(&error);
+            error
+        })
+    }
+
+    fn poll_kind(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        match &mut self.kind {
+            Kind::Empty | Kind::Tunnel(_) => Poll::Ready(None),
+            Kind::Full(data) => {
+                let data = std::mem::take(data);
+                self.kind = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Kind::Source(source) => {
+                let frame = source.poll_frame(cx);
+                if source.is_end_stream() && !matches!(frame, Poll::Ready(Some(Err(_)))) {
+                    // Now rather than when the client has taken the last byte.
+                    if let Kind::Source(source) = std::mem::replace(&mut self.kind, Kind::Empty) {
+                        source.release();
+                    }
+                }
+                frame
+            }
+        }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = ProxyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let frame = self.poll_kind(cx);
+        let ended = self.is_end_stream();
+        let Some(account) = &mut self.account else { return frame };
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                account.count(frame.data_ref().map_or(0, |data| data.len() as u64));
+                if ended {
+                    account.complete();
+                }
+            }
+            Poll::Ready(None) => account.complete(),
+            Poll::Ready(Some(Err(error))) => account.fail(error),
+            Poll::Pending => return self.poll_timeout(cx).map(|error| Some(Err(error))),
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Empty | Kind::Tunnel(_) => true,
+            Kind::Full(_) => false,
+            Kind::Source(source) => source.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
+            Kind::Full(data) => SizeHint::with_exact(data.len() as u64),
+            Kind::Source(source) => source.size_hint(),
+        }
+    }
+}

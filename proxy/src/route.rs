@@ -1,0 +1,294 @@
+//! From a request to its route.
+//!
+//! The table is compiled when the configuration is applied: hosts into hash maps, clusters into
+//! handles, metrics into handles. A request costs one host look-up and a walk over the host's routes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use http::{HeaderMap, Method, Request, Uri, header};
+use maglor_balance::Rng;
+use maglor_config::route::{
+    self as config, Domain, Forward, HeaderMatch, HeaderRules, PathMatch, QueryMatch, RouteAction,
+    StringMatch,
+};
+use percent_encoding::percent_decode_str;
+
+use crate::metrics::{Metrics, RouteMetrics};
+use crate::upstream::{Cluster, Clusters};
+
+/// A compiled route table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    exact: HashMap<String, usize>,
+    /// `.example.com` → host.
+    suffix: HashMap<String, usize>,
+    /// `example.` → host.
+    prefix: HashMap<String, usize>,
+    any: Option<usize>,
+    hosts: Vec<Host>,
+}
+
+/// A compiled virtual host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) request_headers: HeaderRules,
+    pub(crate) response_headers: HeaderRules,
+    routes: Vec<Route>,
+}
+
+/// A compiled route.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) config: config::Route,
+    pub(crate) metrics: Arc<RouteMetrics>,
+    /// Aligned with the action's clusters; empty unless it forwards.
+    clusters: Vec<Arc<Cluster>>,
+    total_weight: u32,
+}
+
+impl Route {
+    /// The cluster that a request goes to, by the weights of the route.
+    pub(crate) fn cluster(&self, forward: &Forward, rng: &mut Rng) -> Option<&Arc<Cluster>> {
+        if self.clusters.len() == 1 {
+            return self.clusters.first();
+        }
+        let mut ticket = rng.below(self.total_weight.max(1));
+        for (cluster, share) in self.clusters.iter().zip(&forward.clusters) {
+            match ticket.checked_sub(share.weight) {
+                Some(rest) => ticket = rest,
+                None => return Some(cluster),
+            }
+        }
+        None
+    }
+
+    /// What the path's matched part is, for rewrites of a prefix.
+    pub(crate) fn matched_prefix(&self) -> &str {
+        match &self.config.matches.path {
+            PathMatch::Prefix(prefix) => prefix,
+            PathMatch::Exact(_) | PathMatch::Regex(_) => "",
+        }
+    }
+}
+
+impl Table {
+    /// Compiles a validated table; clusters that it names exist.
+    pub(crate) fn compile(
+        table: &config::RouteTable,
+        listener: &str,
+        clusters: &Clusters,
+        metrics: &Metrics,
+    ) -> Self {
+        let mut compiled = Self {
+            exact: HashMap::new(),
+            suffix: HashMap::new(),
+            prefix: HashMap::new(),
+            any: None,
+            hosts: Vec::with_capacity(table.virtual_hosts.len()),
+        };
+        for host in &table.virtual_hosts {
+            let index = compiled.hosts.len();
+            for domain in &host.domains {
+                match domain {
+                    Domain::Exact(name) => drop(compiled.exact.insert(name.clone(), index)),
+                    Domain::Suffix(name) => drop(compiled.suffix.insert(name.clone(), index)),
+                    Domain::Prefix(name) => drop(compiled.prefix.insert(name.clone(), index)),
+                    Domain::Any => compiled.any = Some(index),
+                }
+            }
+            let route = |route: &config::Route| compile_route(route, listener, clusters, metrics);
+            compiled.hosts.push(Host {
+                request_headers: host.request_headers.clone(),
+                response_headers: host.response_headers.clone(),
+                routes: host.routes.iter().map(route).collect(),
+            });
+        }
+        compiled
+    }
+
+    /// The route of a request.
+    pub(crate) fn find<B>(&self, request: &Request<B>) -> Option<(&Host, &Route)> {
+        let host = self.host(request_host(request.uri(), request.headers()))?;
+        let subject = Subject {
+            method: request.method(),
+            path: request.uri().path(),
+            query: request.uri().query(),
+            headers: request.headers(),
+        };
+        let route = host.routes.iter().find(|route| matches(&route.config.matches, &subject))?;
+        Some((host, route))
+    }
+
+    /// The virtual host of a name: exact, longest suffix, longest prefix, any.
+    fn host(&self, name: &str) -> Option<&Host> {
+        let name = lower_case(name);
+        let bare = without_port(&name);
+        let index = self
+            .exact
+            .get(&*name)
+            .or_else(|| self.exact.get(bare))
+            .or_else(|| longest_suffix(&self.suffix, bare))
+            .or_else(|| longest_prefix(&self.prefix, bare))
+            .copied()
+            .or(self.any)?;
+        self.hosts.get(index)
+    }
+}
+
+fn compile_route(
+    route: &config::Route,
+    listener: &str,
+    clusters: &Clusters,
+    metrics: &Metrics,
+) -> Route {
+    let shares = match &route.action {
+        RouteAction::Forward(forward) => forward.clusters.as_slice(),
+        RouteAction::Direct(_) | RouteAction::Redirect(_) => &[],
+    };
+    Route {
+        config: route.clone(),
+        metrics: metrics.route(listener, &route.name),
+        clusters: shares.iter().filter_map(|share| clusters.get(&share.cluster)).collect(),
+        total_weight: shares.iter().map(|share| share.weight).sum(),
+    }
+}
+
+fn request_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> &'a str {
+    match uri.authority() {
+        Some(authority) => {
+            let host = authority.as_str();
+            host.rsplit_once('@').map_or(host, |(_, host)| host)
+        }
+        None => headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
+    }
+}
+
+fn lower_case(name: &str) -> Cow<'_, str> {
+    if name.bytes().any(|b| b.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// The name without `:port`; the brackets of an IPv6 address stay. A final dot (the root) goes.
+fn without_port(name: &str) -> &str {
+    let host = match name.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => {
+            if host.starts_with('[') == host.ends_with(']') { host } else { name }
+        }
+        _ => name,
+    };
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// `a.b.c` is looked up as `.b.c`, then `.c`: the longest suffix wins.
+fn longest_suffix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a usize> {
+    if map.is_empty() {
+        return None;
+    }
+    name.match_indices('.').filter(|(at, _)| *at > 0).find_map(|(at, _)| map.get(&name[at..]))
+}
+
+/// `a.b.c` is looked up as `a.b.`, then `a.`: the longest prefix wins.
+fn longest_prefix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a usize> {
+    if map.is_empty() {
+        return None;
+    }
+    let dots = name.rmatch_indices('.').filter(|(at, _)| at + 1 < name.len());
+    dots.into_iter().find_map(|(at, _)| map.get(&name[..=at]))
+}
+
+/// What conditions look at.
+struct Subject<'a> {
+    method: &'a Method,
+    path: &'a str,
+    query: Option<&'a str>,
+    headers: &'a HeaderMap,
+}
+
+fn matches(conditions: &config::RouteMatch, subject: &Subject<'_>) -> bool {
+    path_matches(&conditions.path, subject.path)
+        && (conditions.methods.is_empty() || conditions.methods.contains(subject.method))
+        && conditions.headers.iter().all(|header| header_matches(header, subject.headers))
+        && conditions.query.iter().all(|query| query_matches(query, subject.query))
+        && (!conditions.grpc || is_grpc(subject.method, subject.headers))
+}
+
+fn path_matches(condition: &PathMatch, path: &str) -> bool {
+    match condition {
+        PathMatch::Exact(exact) => path == exact,
+        PathMatch::Prefix(prefix) => {
+            path.strip_prefix(prefix.as_str()).is_some_and(|rest| {
+                prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
+            })
+        }
+        PathMatch::Regex(regex) => regex.is_match(path),
+    }
+}
+
+fn header_matches(condition: &HeaderMatch, headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(&condition.name).iter();
+    let found = match (values.next(), values.next()) {
+        (None, _) => false,
+        (Some(value), None) => string_matches(&condition.value, &text(value.as_bytes())),
+        (Some(_), Some(_)) => {
+            let all = headers.get_all(&condition.name).iter().map(|v| text(v.as_bytes()));
+            string_matches(&condition.value, &all.collect::<Vec<_>>().join(","))
+        }
+    };
+    found != condition.invert
+}
+
+fn text(value: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(value)
+}
+
+fn query_matches(condition: &QueryMatch, query: Option<&str>) -> bool {
+    let value = query.and_then(|query| query_value(query, &condition.name));
+    let found = value.is_some_and(|value| string_matches(&condition.value, &value));
+    found != condition.invert
+}
+
+/// The first value of a query parameter, decoded.
+pub(crate) fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    query.split('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(key) == name).then(|| decode(value))
+    })
+}
+
+fn decode(text: &str) -> Cow<'_, str> {
+    if text.contains('+') {
+        let spaced = text.replace('+', " ");
+        return Cow::Owned(percent_decode_str(&spaced).decode_utf8_lossy().into_owned());
+    }
+    percent_decode_str(text).decode_utf8_lossy()
+}
+
+fn string_matches(condition: &StringMatch, value: &str) -> bool {
+    match condition {
+        StringMatch::Contains(part) => value.contains(part.as_str()),
+        StringMatch::Exact(exact) => value == exact,
+        StringMatch::Prefix(prefix) => value.starts_with(prefix.as_str()),
+        StringMatch::Present => true,
+        StringMatch::Regex(regex) => regex.is_match(value),
+        StringMatch::Suffix(suffix) => value.ends_with(suffix.as_str()),
+    }
+}
+
+/// Whether this is a gRPC call, which expects errors in its own form.
+pub(crate) fn is_grpc(method: &Method, headers: &HeaderMap) -> bool {
+    *method == Method::POST
+        && headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+            let value = value.as_bytes();
+            value.starts_with(b"application/grpc")
+                && matches!(value.get(16), None | Some(b'+' | b';' | b' '))
+        })
+}
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;

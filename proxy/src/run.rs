@@ -1,0 +1,263 @@
+//! The life of a proxy process: start, reload, drain, end.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use maglor_config::{Errors, Loaded};
+use maglor_telemetry::logs::LogHandle;
+use serde_json::json;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::admin::{self, Admin};
+use crate::app::{self, App, ApplyError, SharedApp};
+use crate::files::Files;
+use crate::source::Watch;
+
+/// How often memory and certificate files are looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// How long an access log line may wait.
+const FLUSH: Duration = Duration::from_millis(200);
+
+/// What a proxy needs besides its configuration.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// The file that the configuration came from, to watch it; `None` = it never changes.
+    pub file: Option<PathBuf>,
+    /// Where to write the bound addresses once ready, as JSON.
+    pub ready_file: Option<PathBuf>,
+    /// To change the log level at run time.
+    pub log: Option<LogHandle>,
+}
+
+/// Why a proxy did not start, or did not end as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The admin port is taken.
+    #[error("admin: cannot bind {address}: {source}")]
+    Admin {
+        /// Its address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration cannot be put in force.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The changed configuration is not valid.
+    #[error("{0}")]
+    Config(#[from] Errors),
+    /// The ready file cannot be written.
+    #[error("{path}: {source}")]
+    ReadyFile {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The runtime or a signal handler cannot be set up.
+    #[error("runtime: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+/// Runs a proxy until `stop` resolves or the process is told to end, then drains it.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run(
+    loaded: Loaded,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(control(loaded, options, stop))
+}
+
+async fn control(
+    loaded: Loaded,
+    options: Options,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let mut signals = Signals::new()?;
+    let files = Files::of(&loaded.config);
+    let admin_address = loaded.config.admin;
+    let mut app = App::start(&loaded.config)?;
+    app.apply(loaded, false)?;
+    count_reload(&app);
+    let drain = Rc::new(Notify::new());
+    let app: SharedApp = Rc::new(RefCell::new(app));
+    let mut bound = None;
+    if let Some(admin) = admin_address {
+        let address = admin.address;
+        let failed = |source| RunError::Admin { address, source };
+        let socket = admin::bind(address).await.map_err(failed)?;
+        bound = Some(socket.local_addr()?);
+        tracing::info!(address = %socket.local_addr()?, "admin");
+        let (app, drain) = (Rc::clone(&app), Rc::clone(&drain));
+        let admin = Admin { app, log: options.log.clone(), drain };
+        tokio::task::spawn_local(admin::serve(socket, admin));
+    }
+    if let Some(path) = &options.ready_file {
+        write_ready_file(path, bound, &app.borrow())?;
+    }
+    let mut life = Life { app, files, watch: watch(options.file.as_deref()), file: options.file };
+    life.until_stopped(&mut signals, &drain, stop).await;
+    life.end(&mut signals).await;
+    Ok(())
+}
+
+fn watch(file: Option<&Path>) -> Option<Watch> {
+    let file = file?;
+    Watch::new(file)
+        .inspect_err(|error| {
+            tracing::warn!(file = %file.display(), %error, "not watched; reload by SIGHUP");
+        })
+        .ok()
+}
+
+/// Writes the file as a whole, so that a reader never sees half of it.
+fn write_ready_file(path: &Path, admin: Option<SocketAddr>, app: &App) -> Result<(), RunError> {
+    let addresses = app.addresses();
+    let pairs = addresses.into_iter().map(|(name, bound)| (name.to_string(), json!(bound)));
+    let listeners: serde_json::Map<_, _> = pairs.collect();
+    let text = json!({ "admin": admin, "listeners": listeners }).to_string();
+    let partial = path.with_extension("partial");
+    std::fs::write(&partial, text)
+        .and_then(|()| std::fs::rename(&partial, path))
+        .map_err(|source| RunError::ReadyFile { path: path.to_owned(), source })
+}
+
+/// The signals that a proxy heeds.
+struct Signals {
+    hangup: Signal,
+    interrupt: Signal,
+    terminate: Signal,
+    user1: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            user1: signal(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+/// A running proxy.
+struct Life {
+    app: SharedApp,
+    file: Option<PathBuf>,
+    watch: Option<Watch>,
+    files: Files,
+}
+
+impl Life {
+    async fn until_stopped(
+        &mut self,
+        signals: &mut Signals,
+        drain: &Notify,
+        stop: impl Future<Output = ()>,
+    ) {
+        let mut stop = std::pin::pin!(stop);
+        let mut tick = tokio::time::interval(TICK);
+        let mut flush = tokio::time::interval(FLUSH);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                () = drain.notified() => return,
+                _ = signals.terminate.recv() => return,
+                _ = signals.interrupt.recv() => return,
+                _ = signals.hangup.recv() => {
+                    self.app.borrow().reopen_access_log();
+                    self.reload(true);
+                }
+                _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
+                () = changed(self.watch.as_mut()) => self.reload(false),
+                _ = flush.tick() => self.app.borrow().flush_access_log(),
+                _ = tick.tick() => {
+                    self.app.borrow_mut().tick();
+                    if self.files.changed() {
+                        tracing::info!("a certificate file changed");
+                        self.reload(true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the file again; what is in force stays where the new one is not good.
+    fn reload(&mut self, files_changed: bool) {
+        let Some(file) = &self.file else { return };
+        let result = self.apply(file, files_changed);
+        let app = self.app.borrow();
+        let control = &app.shared().metrics.control;
+        match result {
+            Ok(true) => {
+                count_reload(&app);
+                self.files = Files::of(app.config());
+                tracing::info!(file = %file.display(), "configuration applied");
+            }
+            Ok(false) => tracing::debug!("configuration unchanged"),
+            Err(error) => {
+                control.reloads_failed.add_shared(1);
+                tracing::error!(
+                    file = %file.display(),
+                    "configuration refused, the last good one stays in force:\n{error}"
+                );
+            }
+        }
+    }
+
+    fn apply(&self, file: &Path, files_changed: bool) -> Result<bool, RunError> {
+        let loaded = maglor_config::load(file)?;
+        let mut app = self.app.borrow_mut();
+        if !files_changed && loaded.yaml == app.yaml() {
+            return Ok(false);
+        }
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        app.apply(loaded, files_changed)?;
+        Ok(true)
+    }
+
+    /// Drains; a second signal ends the wait.
+    async fn end(&mut self, signals: &mut Signals) {
+        let limit = self.app.borrow().config().drain_timeout;
+        let receivers = self.app.borrow_mut().drain();
+        tracing::info!(timeout = ?limit, "draining");
+        let whole = tokio::select! {
+            whole = app::drained(receivers, limit) => whole,
+            _ = signals.terminate.recv() => false,
+            _ = signals.interrupt.recv() => false,
+        };
+        if !whole {
+            tracing::warn!("ending with open connections");
+        }
+        self.app.borrow_mut().stop();
+        tracing::info!("ended");
+    }
+}
+
+async fn changed(watch: Option<&mut Watch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn count_reload(app: &App) {
+    let control = &app.shared().metrics.control;
+    control.reloads.add_shared(1);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    control.reload_time.set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+}

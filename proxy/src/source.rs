@@ -1,0 +1,55 @@
+//! Where configurations come from: a file that is watched.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Editors and ConfigMap updates touch a folder several times; wait for the end.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Tells when a file may have changed.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    _watcher: RecommendedWatcher,
+    events: UnboundedReceiver<()>,
+}
+
+impl Watch {
+    /// Watches the folder of `path`, not the file: editors replace files, and Kubernetes swaps the
+    /// symlink `..data` that a ConfigMap's files lead through.
+    ///
+    /// # Errors
+    /// When the system has no watch left.
+    pub(crate) fn new(path: &Path) -> notify::Result<Self> {
+        let (sender, events) = unbounded_channel();
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // An error may mean lost events: look at the file.
+            if event.is_err() || event.is_ok_and(|event| changes(&event.kind)) {
+                let _ = sender.send(());
+            }
+        })?;
+        watcher.watch(&folder(path), RecursiveMode::NonRecursive)?;
+        Ok(Self { _watcher: watcher, events })
+    }
+
+    /// Waits for a change, and for it to be over.
+    pub(crate) async fn changed(&mut self) {
+        if self.events.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+        while let Ok(Some(())) = tokio::time::timeout(SETTLE, self.events.recv()).await {}
+    }
+}
+
+fn changes(kind: &EventKind) -> bool {
+    !matches!(kind, EventKind::Access(_))
+}
+
+fn folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}

@@ -1,0 +1,75 @@
+//! The listeners at run time.
+//!
+//! There is one writer, the control thread ([`crate::app`]); workers get new listeners by message
+//! and see new routes and endpoints through the `ArcSwap`s inside them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use http::HeaderValue;
+use maglor_config as config;
+use maglor_config::listener::{HttpFilter, ProxyProtocolIn};
+
+use crate::detect::ChainSelector;
+use crate::metrics::ListenerMetrics;
+use crate::route::Table;
+use crate::upstream::Cluster;
+
+/// A listener at run time.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) config: Arc<config::Listener>,
+    pub(crate) selector: ChainSelector,
+    /// Aligned with the configuration's chains.
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) metrics: Arc<ListenerMetrics>,
+}
+
+impl Listener {
+    /// Whether another connection may be accepted.
+    pub(crate) fn has_room(&self) -> bool {
+        let open = usize::try_from(self.metrics.connections.value()).unwrap_or(0);
+        open < self.config.max_connections
+    }
+
+    /// Whether a connection needs nothing from its client before its filter.
+    pub(crate) fn is_immediate(&self) -> bool {
+        self.config.proxy_protocol == ProxyProtocolIn::Off
+            && !self.selector.needs_client_hello()
+            && self.chains.iter().all(|chain| chain.tls.is_none())
+    }
+}
+
+/// A filter chain at run time.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) name: Arc<str>,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) filter: Filter,
+}
+
+/// The last filter of a chain.
+#[derive(Debug)]
+pub(crate) enum Filter {
+    Http(Arc<HttpChain>),
+    Tcp(Arc<TcpChain>),
+}
+
+/// HTTP on a chain. Connections hold it for their whole life; its routes change under them.
+#[derive(Debug)]
+pub(crate) struct HttpChain {
+    pub(crate) settings: HttpFilter,
+    pub(crate) server: HeaderValue,
+    pub(crate) routes: ArcSwap<Table>,
+    /// The chain is gone or has other settings: its connections should end when they can.
+    pub(crate) retired: AtomicBool,
+    pub(crate) metrics: Arc<ListenerMetrics>,
+}
+
+/// TCP on a chain.
+#[derive(Debug)]
+pub(crate) struct TcpChain {
+    pub(crate) settings: config::TcpFilter,
+    pub(crate) cluster: ArcSwapOption<Cluster>,
+}

@@ -1,0 +1,189 @@
+//! A worker's thread: its runtime, its listening sockets, its end.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+
+use crate::accept::{self, Local};
+use crate::shared::Shared;
+use crate::state::Listener;
+use crate::upstream::Pools;
+use crate::worker::Worker;
+
+/// How often idle connections to endpoints are looked through.
+const SWEEP: Duration = Duration::from_secs(1);
+/// After a failed accept (out of file descriptors, say) the worker breathes this long.
+const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
+
+/// What the control thread tells a worker.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Accept on a new socket.
+    Listen { name: Arc<str>, socket: StdListener, state: watch::Receiver<Arc<Listener>> },
+    /// Stop accepting on a listener; its connections end by themselves.
+    Close { name: Arc<str> },
+    /// Let connections end that belong to a retired chain.
+    Wake,
+    /// Stop accepting, let all connections end; answers when the last has gone.
+    Drain { done: oneshot::Sender<()> },
+}
+
+/// The control thread's hold on a worker.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    commands: UnboundedSender<Command>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Handle {
+    /// Starts a worker.
+    ///
+    /// # Errors
+    /// When the thread or its runtime cannot be created.
+    pub(crate) fn start(shard: usize, shared: Arc<Shared>, seed: u64) -> io::Result<Self> {
+        let (commands, receiver) = unbounded_channel();
+        let runtime = Builder::new_current_thread();
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{shard}"))
+            .spawn(move || run(runtime, shard, shared, seed, receiver))?;
+        Ok(Self { commands, thread })
+    }
+
+    /// Tells the worker something; a worker that has ended does not hear it.
+    pub(crate) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    /// Ends the worker and waits for its thread.
+    pub(crate) fn stop(self) {
+        drop(self.commands);
+        if self.thread.join().is_err() {
+            tracing::error!("a worker thread ended by a panic");
+        }
+    }
+}
+
+fn run(
+    mut runtime: Builder,
+    shard: usize,
+    shared: Arc<Shared>,
+    seed: u64,
+    commands: UnboundedReceiver<Command>,
+) {
+    let runtime = match runtime.enable_all().build_local(LocalOptions::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "cannot create a worker's runtime");
+            return;
+        }
+    };
+    let worker = Worker::new(shard, shared, seed);
+    let local = Local { worker, pools: Rc::new(Pools::default()) };
+    runtime.block_on(obey(local, commands));
+}
+
+/// Carries out commands until the control thread drops its end.
+async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
+    let mut listening: HashMap<Arc<str>, oneshot::Sender<()>> = HashMap::new();
+    tokio::task::spawn_local(sweep(local.clone()));
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::Listen { name, socket, state } => match TcpListener::from_std(socket) {
+                Ok(socket) => {
+                    let (stop, stopped) = oneshot::channel();
+                    tokio::task::spawn_local(accept(socket, state, local.clone(), stopped));
+                    listening.insert(name, stop);
+                }
+                Err(error) => tracing::error!(listener = %name, %error, "cannot listen"),
+            },
+            Command::Close { name } => drop(listening.remove(&name)),
+            Command::Wake => local.worker.connections.wake_all(),
+            Command::Drain { done } => {
+                listening.clear();
+                local.worker.drain();
+                local.pools.clear();
+                tokio::task::spawn_local(drained(Rc::clone(&local.worker), done));
+            }
+        }
+    }
+}
+
+/// Answers when no client connection is left.
+async fn drained(worker: Rc<Worker>, done: oneshot::Sender<()>) {
+    worker.connections.none_left().await;
+    let _ = done.send(());
+}
+
+/// Accepts until `stopped`, and then still those who have already connected: closing the socket
+/// would reset them.
+async fn accept(
+    socket: TcpListener,
+    state: watch::Receiver<Arc<Listener>>,
+    local: Local,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let serve = |tcp| {
+        let listener = Arc::clone(&state.borrow());
+        tokio::task::spawn_local(accept::serve(tcp, listener, local.clone()));
+    };
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut stopped => break,
+            accepted = accept_one(&socket, &state) => match accepted {
+                Ok(tcp) => serve(tcp),
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(ACCEPT_BACK_OFF).await;
+                }
+            },
+        }
+    }
+    while let Some(Ok((tcp, _))) = poll_fn(|cx| match socket.poll_accept(cx) {
+        Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+    {
+        serve(tcp);
+    }
+}
+
+/// The next connection, while the listener may have more.
+async fn accept_one(
+    socket: &TcpListener,
+    state: &watch::Receiver<Arc<Listener>>,
+) -> io::Result<TcpStream> {
+    while !state.borrow().has_room() {
+        tokio::time::sleep(ACCEPT_BACK_OFF).await;
+    }
+    Ok(socket.accept().await?.0)
+}
+
+/// Errors that concern only the connection that was about to be accepted.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::ConnectionAborted | K::ConnectionRefused | K::ConnectionReset)
+}
+
+/// Closes what is idle, for as long as the worker lives.
+async fn sweep(local: Local) {
+    let mut ticks = tokio::time::interval(SWEEP);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let now = ticks.tick().await;
+        let closed = local.pools.sweep(now);
+        local.worker.shared().count_closed(closed);
+    }
+}

@@ -1,0 +1,259 @@
+//! A cluster's run-time state, shared by all workers.
+//!
+//! The endpoints are an immutable snapshot behind an `ArcSwap`; requests read it, the control thread
+//! replaces it. An endpoint's [`Target`] outlives snapshots, so that its statistics and pooled
+//! connections survive a change of its neighbours.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
+use maglor_balance::{self as balance, Balancer, EndpointStats, Outstanding, PickCtx, Rng, Time};
+use maglor_config::cluster::{self as config, EndpointAddress};
+
+use crate::metrics::{ClusterMetrics, EndpointMetrics, Metrics};
+
+/// The clusters of a configuration, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Clusters(HashMap<Arc<str>, Arc<Cluster>>);
+
+impl Clusters {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Cluster>> {
+        self.0.get(name).cloned()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Cluster>> {
+        self.0.values()
+    }
+
+    pub(crate) fn insert(&mut self, cluster: Arc<Cluster>) {
+        self.0.insert(Arc::clone(&cluster.config.name), cluster);
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    config: Arc<config::Cluster>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    metrics: ClusterMetrics,
+    endpoints: ArcSwap<Endpoints>,
+}
+
+/// One snapshot of a cluster's endpoints; targets are aligned with the balancer's indices.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    balancer: Balancer,
+    targets: Vec<Arc<Target>>,
+}
+
+/// One endpoint.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Unique in the process; the key of its pools.
+    pub(crate) id: u64,
+    pub(crate) address: SocketAddr,
+    /// The DNS name that led here.
+    pub(crate) host: Option<Arc<str>>,
+    pub(crate) stats: Arc<EndpointStats>,
+    /// Lives as long as the endpoint, and so does its series.
+    pub(crate) metrics: EndpointMetrics,
+}
+
+/// The endpoint chosen for a request, which counts as outstanding from now on.
+#[derive(Debug)]
+pub(crate) struct Picked {
+    pub(crate) target: Arc<Target>,
+    pub(crate) outstanding: Outstanding,
+}
+
+/// One address of the cluster, with the configured endpoint that it stems from.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) address: SocketAddr,
+    pub(crate) endpoint: usize,
+}
+
+static NEXT_TARGET: AtomicU64 = AtomicU64::new(0);
+
+impl Cluster {
+    /// Builds a cluster; endpoints given by address are there at once, those by name when they are
+    /// resolved. Targets of `before` (the same cluster in the previous configuration) live on.
+    ///
+    /// # Errors
+    /// When the policy cannot be built for the endpoints.
+    pub(crate) fn new(
+        config: Arc<config::Cluster>,
+        tls: Option<Arc<rustls::ClientConfig>>,
+        metrics: &Metrics,
+        before: Option<&Self>,
+        now: Time,
+    ) -> Result<Self, balance::SpecError> {
+        let same_wire = before.is_some_and(|before| before.same_wire(&config));
+        let old = before.filter(|_| same_wire).map(|before| before.endpoints.load_full());
+        let old_targets = old.as_ref().map_or(&[][..], |old| &old.targets);
+        let mut known = static_addresses(&config);
+        if let Some(old) = &old {
+            known.extend(carried_names(&config, &old.targets));
+        }
+        let endpoints = Endpoints::build(&config, &known, old_targets, metrics, now)?;
+        let metrics = metrics.cluster(&config.name);
+        Ok(Self { config, tls, metrics, endpoints: ArcSwap::from_pointee(endpoints) })
+    }
+
+    /// Whether connections made under the one configuration serve the other.
+    fn same_wire(&self, other: &config::Cluster) -> bool {
+        let own = &self.config;
+        own.tls == other.tls
+            && own.protocol == other.protocol
+            && own.proxy_protocol == other.proxy_protocol
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.config.name
+    }
+
+    pub(crate) fn config(&self) -> &Arc<config::Cluster> {
+        &self.config
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
+        self.tls.as_ref()
+    }
+
+    pub(crate) fn metrics(&self) -> &ClusterMetrics {
+        &self.metrics
+    }
+
+    pub(crate) fn endpoints(&self) -> Arc<Endpoints> {
+        self.endpoints.load_full()
+    }
+
+    /// Replaces the endpoints that stem from names.
+    ///
+    /// # Errors
+    /// When the policy cannot be built for the endpoints; the old ones stay.
+    pub(crate) fn resolve(
+        &self,
+        resolved: &[Resolved],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<(), balance::SpecError> {
+        let mut all = static_addresses(&self.config);
+        all.extend_from_slice(resolved);
+        let old = self.endpoints.load_full();
+        let endpoints = Endpoints::build(&self.config, &all, &old.targets, metrics, now)?;
+        self.endpoints.store(Arc::new(endpoints));
+        Ok(())
+    }
+
+    /// Chooses an endpoint.
+    pub(crate) fn pick(&self, context: &PickCtx<'_>, rng: &mut Rng) -> Option<Picked> {
+        let endpoints = self.endpoints.load();
+        let index = endpoints.balancer.pick(context, rng)?;
+        let target = endpoints.targets.get(index.get())?;
+        let outstanding = target.stats.begin(context.now);
+        Some(Picked { target: Arc::clone(target), outstanding })
+    }
+}
+
+impl Endpoints {
+    pub(crate) fn targets(&self) -> &[Arc<Target>] {
+        &self.targets
+    }
+
+    pub(crate) fn balancer(&self) -> &Balancer {
+        &self.balancer
+    }
+
+    fn build(
+        config: &config::Cluster,
+        addresses: &[Resolved],
+        old: &[Arc<Target>],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<Self, balance::SpecError> {
+        let mut targets: Vec<Arc<Target>> = Vec::with_capacity(addresses.len());
+        let mut endpoints = Vec::with_capacity(addresses.len());
+        for resolved in addresses {
+            let Some(endpoint) = config.endpoints.get(resolved.endpoint) else { continue };
+            if targets.iter().any(|target| target.address == resolved.address) {
+                // Two names may lead to one address; it is still one endpoint.
+                continue;
+            }
+            let host = match &endpoint.address {
+                EndpointAddress::Dns { host, .. } => Some(Arc::clone(host)),
+                EndpointAddress::Socket(_) => None,
+            };
+            let known = old.iter().find(|old| old.address == resolved.address && old.host == host);
+            let target = known.map_or_else(
+                || Arc::new(Target::new(config, resolved.address, host, metrics)),
+                Arc::clone,
+            );
+            endpoints.push(describe(endpoint, &target, now));
+            targets.push(target);
+        }
+        let balancer = Balancer::build(&config.policy, endpoints, &config.view, now)?;
+        Ok(Self { balancer, targets })
+    }
+}
+
+impl Target {
+    fn new(
+        config: &config::Cluster,
+        address: SocketAddr,
+        host: Option<Arc<str>>,
+        metrics: &Metrics,
+    ) -> Self {
+        let stats = Arc::new(EndpointStats::new());
+        let metrics = metrics.endpoint(&config.name, address, &stats);
+        // Relaxed: only uniqueness matters.
+        let id = NEXT_TARGET.fetch_add(1, Ordering::Relaxed);
+        Self { id, address, host, stats, metrics }
+    }
+}
+
+fn describe(endpoint: &config::Endpoint, target: &Target, now: Time) -> balance::Endpoint {
+    let described = balance::Endpoint::new(target.address.to_string())
+        .weight(endpoint.weight)
+        .priority(endpoint.priority)
+        .added_at(now)
+        .stats(Arc::clone(&target.stats));
+    match &endpoint.locality {
+        Some(name) => described.locality(locality(name)),
+        None => described,
+    }
+}
+
+/// `region/zone/node`; fewer parts are the first ones.
+fn locality(name: &str) -> balance::Locality {
+    let mut parts = name.splitn(3, '/');
+    let mut next = || parts.next().unwrap_or_default();
+    balance::Locality::new(next(), next(), next())
+}
+
+fn static_addresses(config: &config::Cluster) -> Vec<Resolved> {
+    let endpoints = config.endpoints.iter().enumerate();
+    endpoints
+        .filter_map(|(endpoint, described)| match described.address {
+            EndpointAddress::Socket(address) => Some(Resolved { address, endpoint }),
+            EndpointAddress::Dns { .. } => None,
+        })
+        .collect()
+}
+
+/// Addresses that names had before a reload: they serve until the names are resolved again.
+fn carried_names(config: &config::Cluster, old: &[Arc<Target>]) -> Vec<Resolved> {
+    let mut carried = Vec::new();
+    for (endpoint, described) in config.endpoints.iter().enumerate() {
+        let EndpointAddress::Dns { host, port } = &described.address else { continue };
+        let same = |target: &&Arc<Target>| {
+            target.host.as_ref() == Some(host) && target.address.port() == *port
+        };
+        let addresses = old.iter().filter(same).map(|target| target.address);
+        carried.extend(addresses.map(|address| Resolved { address, endpoint }));
+    }
+    carried
+}

@@ -1,0 +1,63 @@
+//! A new connection to an endpoint: TCP, PROXY header, TLS, under one time limit.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustls::pki_types::ServerName;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use super::{Cluster, Target};
+use crate::error::ProxyError;
+use crate::io::Io;
+use crate::proxy_protocol::{self, Addresses};
+use crate::tls;
+
+/// Connects to an endpoint; `ends` is the client's connection, for the PROXY header.
+///
+/// # Errors
+/// [`ProxyError::Connect`], [`ProxyError::ConnectTimeout`].
+pub(crate) async fn connect(
+    cluster: &Cluster,
+    target: &Target,
+    ends: Addresses,
+) -> Result<Io, ProxyError> {
+    let limit = cluster.config().connect_timeout;
+    match tokio::time::timeout(limit, establish(cluster, target, ends)).await {
+        Ok(Ok(io)) => Ok(io),
+        Ok(Err(error)) => Err(ProxyError::Connect(error)),
+        Err(_) => Err(ProxyError::ConnectTimeout),
+    }
+}
+
+async fn establish(cluster: &Cluster, target: &Target, ends: Addresses) -> io::Result<Io> {
+    let mut tcp = TcpStream::connect(target.address).await?;
+    prepare(&tcp)?;
+    if let Some(version) = cluster.config().proxy_protocol {
+        let mut header = BytesMut::new();
+        proxy_protocol::encode(version, Some(&ends), &mut header);
+        tcp.write_all(&header).await?;
+    }
+    let Some(config) = cluster.tls() else { return Ok(Io::Tcp(tcp)) };
+    let name = server_name(cluster, target)?;
+    tls::connect(tcp, name, Arc::clone(config)).await
+}
+
+/// Options of every connection to an endpoint.
+fn prepare(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+    socket2::SockRef::from(tcp).set_tcp_keepalive(&keepalive)
+}
+
+/// The name that the endpoint must prove: the configured one, its DNS name, or its address.
+fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'static>> {
+    let configured = cluster.config().tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+    match configured.or(target.host.as_deref()) {
+        Some(name) => ServerName::try_from(name.to_owned())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),
+        None => Ok(ServerName::from(target.address.ip())),
+    }
+}

@@ -1,0 +1,198 @@
+//! HTTP/2 connections of one worker to one endpoint.
+//!
+//! Streams share connections up to `max_concurrent_streams`; then another connection is opened. At
+//! most one is being opened at a time, so that a burst does not become a burst of handshakes.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::Open;
+use crate::error::ProxyError;
+use crate::io::Io;
+use crate::message::{Body, Source};
+
+/// Window of a stream: memory at the edge scales with it.
+const STREAM_WINDOW: u32 = 64 * 1024;
+/// Window of a connection, so that one slow stream does not stop the others.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const MAX_FRAME: u32 = 16 * 1024;
+const MAX_HEADER_LIST: u32 = 128 * 1024;
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Http2 {
+    connections: RefCell<Vec<Rc<Connection>>>,
+    opening: Mutex<()>,
+    max_streams: u32,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Body>,
+    streams: Cell<u32>,
+    idle_since: Cell<Instant>,
+    _open: Open,
+}
+
+/// A place on a connection; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Slot(Rc<Connection>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.streams.set(self.0.streams.get() - 1);
+    }
+}
+
+impl Http2 {
+    pub(crate) fn new(max_streams: u32) -> Self {
+        Self { connections: RefCell::default(), opening: Mutex::new(()), max_streams }
+    }
+
+    /// A place on a live connection; `open` makes a new one where there is none.
+    pub(crate) async fn slot(
+        &self,
+        now: Instant,
+        connect: impl Future<Output = Result<Io, ProxyError>>,
+        open: impl FnOnce() -> Open,
+    ) -> Result<Slot, ProxyError> {
+        if let Some(slot) = self.free_slot(now) {
+            return Ok(slot);
+        }
+        let _turn = self.opening.lock().await;
+        if let Some(slot) = self.free_slot(now) {
+            return Ok(slot);
+        }
+        self.adopt(connect.await?, now, open()).await
+    }
+
+    /// Makes a connection of a stream that speaks HTTP/2, and takes a place on it.
+    pub(crate) async fn adopt(
+        &self,
+        io: Io,
+        now: Instant,
+        open: Open,
+    ) -> Result<Slot, ProxyError> {
+        let connection = Rc::new(handshake(io, now, open).await?);
+        self.connections.borrow_mut().push(Rc::clone(&connection));
+        Ok(occupy(&connection, now))
+    }
+
+    /// A place on a connection that is there already.
+    pub(crate) fn free_slot(&self, now: Instant) -> Option<Slot> {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| !connection.sender.is_closed());
+        let free = connections.iter().filter(|c| c.streams.get() < self.max_streams);
+        free.min_by_key(|connection| connection.streams.get()).map(|c| occupy(c, now))
+    }
+
+    /// Closes connections without streams that have idled too long.
+    pub(crate) fn sweep(&self, now: Instant, idle_timeout: Duration) {
+        self.connections.borrow_mut().retain(|connection| {
+            let busy = connection.streams.get() > 0;
+            if busy {
+                connection.idle_since.set(now);
+            }
+            let fresh = now - connection.idle_since.get() < idle_timeout;
+            !connection.sender.is_closed() && (busy || fresh)
+        });
+    }
+}
+
+fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
+    connection.streams.set(connection.streams.get() + 1);
+    connection.idle_since.set(now);
+    Slot(Rc::clone(connection))
+}
+
+impl Slot {
+    /// Sends a request and returns the response as soon as its head is there.
+    pub(crate) async fn exchange(
+        self,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, ProxyError> {
+        let mut sender = self.0.sender.clone();
+        sender.ready().await.map_err(ProxyError::UpstreamHttp2)?;
+        let response = sender.send_request(request).await.map_err(ProxyError::UpstreamHttp2)?;
+        Ok(response.map(|body| {
+            if body.is_end_stream() {
+                return Body::empty();
+            }
+            Body::source(Box::new(ResponseBody { body, _slot: self }))
+        }))
+    }
+}
+
+/// A response's body; holds its place on the connection.
+#[derive(Debug)]
+struct ResponseBody {
+    body: Incoming,
+    _slot: Slot,
+}
+
+impl Source for ResponseBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        Pin::new(&mut self.body).poll_frame(cx).map_err(ProxyError::UpstreamHttp2)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+async fn handshake(io: Io, now: Instant, open: Open) -> Result<Connection, ProxyError> {
+    let (sender, connection) = Builder::new(LocalExecutor)
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(MAX_FRAME)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .handshake(TokioIo::new(io))
+        .await
+        .map_err(ProxyError::UpstreamHttp2)?;
+    // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
+    tokio::task::spawn_local(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "upstream HTTP/2 connection ended");
+        }
+    });
+    Ok(Connection { sender, streams: Cell::new(0), idle_since: Cell::new(now), _open: open })
+}
+
+/// Runs hyper's tasks on the worker's own thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}

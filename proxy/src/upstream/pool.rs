@@ -1,0 +1,121 @@
+//! Idle HTTP/1.1 connections of one worker, by endpoint.
+//!
+//! Last in, first out: what traffic needs stays warm, the rest sinks to the bottom, where the sweep
+//! takes it: once a second, connections that nobody has needed for a whole interval are closed.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+
+use super::{Cluster, Connection, Http2, Target};
+
+/// Of the connections that were not needed in an interval, this share is closed at its end.
+const TRIM: (usize, usize) = (3, 4);
+/// So many idle connections are left alone until their idle timeout.
+const KEEP_WARM: usize = 4;
+
+/// The pools of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Pools(RefCell<HashMap<u64, Rc<Pool>>>);
+
+impl Pools {
+    /// The pool of an endpoint.
+    pub(crate) fn get(&self, cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Rc<Pool> {
+        let mut pools = self.0.borrow_mut();
+        let make = || Rc::new(Pool::new(cluster, target, now));
+        Rc::clone(pools.entry(target.id).or_insert_with(make))
+    }
+
+    /// Closes what is idle too long or superfluous, and forgets endpoints that are gone. Returns how
+    /// many connections were closed.
+    pub(crate) fn sweep(&self, now: Instant) -> usize {
+        let mut closed = 0;
+        self.0.borrow_mut().retain(|_, pool| {
+            closed += pool.sweep(now);
+            pool.target.strong_count() > 0
+        });
+        closed
+    }
+
+    /// Closes every idle connection.
+    pub(crate) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+/// Connections of one worker to one endpoint.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    target: Weak<Target>,
+    idle: RefCell<Vec<Box<Connection>>>,
+    /// The fewest that were idle in this interval: so many were not needed.
+    low_water: Cell<usize>,
+    now: Cell<Instant>,
+    max_idle: usize,
+    max_requests: u32,
+    idle_timeout: Duration,
+    /// HTTP/2 connections to the same endpoint.
+    pub(crate) http2: Http2,
+}
+
+impl Pool {
+    fn new(cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Self {
+        let config = cluster.config();
+        Self {
+            target: Arc::downgrade(target),
+            idle: RefCell::default(),
+            low_water: Cell::new(0),
+            now: Cell::new(now),
+            max_idle: config.max_idle_connections,
+            max_requests: config.max_requests_per_connection.map_or(u32::MAX, Into::into),
+            idle_timeout: config.idle_timeout,
+            http2: Http2::new(config.max_concurrent_streams),
+        }
+    }
+
+    /// A connection that can take a request now.
+    pub(crate) fn take(&self) -> Option<Box<Connection>> {
+        let mut idle = self.idle.borrow_mut();
+        let mut found = None;
+        while let Some(mut connection) = idle.pop() {
+            if connection.is_usable() {
+                found = Some(connection);
+                break;
+            }
+        }
+        self.low_water.set(self.low_water.get().min(idle.len()));
+        found
+    }
+
+    /// Takes back a connection whose exchange is over.
+    pub(crate) fn put(&self, mut connection: Box<Connection>) {
+        let mut idle = self.idle.borrow_mut();
+        let gone = self.target.strong_count() == 0;
+        if gone || idle.len() >= self.max_idle || connection.requests() >= self.max_requests {
+            return;
+        }
+        connection.set_idle_since(self.now.get());
+        idle.push(connection);
+    }
+
+    fn sweep(&self, now: Instant) -> usize {
+        self.now.set(now);
+        self.http2.sweep(now, self.idle_timeout);
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        let unneeded = self.low_water.get().saturating_sub(KEEP_WARM);
+        idle.drain(..unneeded * TRIM.0 / TRIM.1);
+        idle.retain_mut(|connection| {
+            now - connection.idle_since() < self.idle_timeout && connection.is_usable()
+        });
+        if idle.is_empty() {
+            idle.shrink_to_fit();
+        }
+        self.low_water.set(idle.len());
+        before - idle.len()
+    }
+}

@@ -1,0 +1,144 @@
+//! One thread of the data path and all that belongs to it alone.
+//!
+//! Nothing here is `Send`: connections, pools and timers never leave their thread. What a worker
+//! shares with others is immutable ([`crate::state`]) or atomic (metrics, endpoint statistics).
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use maglor_balance::{Rng, Time};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::access_log::{Ended, Entry};
+use crate::shared::Shared;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    shard: usize,
+    shared: Arc<Shared>,
+    rng: RefCell<Rng>,
+    pub(crate) connections: Connections,
+    draining: Cell<bool>,
+}
+
+impl Worker {
+    pub(crate) fn new(shard: usize, shared: Arc<Shared>, seed: u64) -> Rc<Self> {
+        Rc::new(Self {
+            shard,
+            shared,
+            rng: RefCell::new(Rng::seed(seed)),
+            connections: Connections::default(),
+            draining: Cell::new(false),
+        })
+    }
+
+    /// The worker's index, which is its shard of every metric.
+    pub(crate) fn shard(&self) -> usize {
+        self.shard
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Uses the worker's random numbers.
+    pub(crate) fn with_rng<R>(&self, f: impl FnOnce(&mut Rng) -> R) -> R {
+        f(&mut self.rng.borrow_mut())
+    }
+
+    /// The instant as the balancer counts time.
+    pub(crate) fn time(&self, now: Instant) -> Time {
+        self.shared.time(now)
+    }
+
+    /// Whether connections should end at their next opportunity.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Lets every connection end at its next opportunity.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.connections.wake_all();
+    }
+
+    /// Writes an access log line.
+    pub(crate) fn log_access(&self, entry: &Entry, ended: Ended<'_>) {
+        if let Some(log) = self.shared.access_log() {
+            log.write(entry, ended);
+        }
+    }
+}
+
+/// The tasks of a worker's client connections, to wake them when they should end.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    slots: RefCell<Vec<Option<Waker>>>,
+    free: RefCell<Vec<usize>>,
+    open: Cell<usize>,
+    /// Told when a connection ends.
+    left: Notify,
+}
+
+/// A connection's entry; leaves the list on drop.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    worker: Rc<Worker>,
+    slot: usize,
+}
+
+impl Connections {
+    /// Enters the calling task.
+    pub(crate) async fn register(worker: &Rc<Worker>) -> Registered {
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let list = &worker.connections;
+        let mut slots = list.slots.borrow_mut();
+        let slot = list.free.borrow_mut().pop().unwrap_or_else(|| {
+            slots.push(None);
+            slots.len() - 1
+        });
+        slots[slot] = Some(waker);
+        list.open.set(list.open.get() + 1);
+        Registered { worker: Rc::clone(worker), slot }
+    }
+
+    /// Waits until none is open.
+    pub(crate) async fn none_left(&self) {
+        while self.open.get() > 0 {
+            self.left.notified().await;
+        }
+    }
+
+    /// Polls every connection's task once.
+    pub(crate) fn wake_all(&self) {
+        for waker in self.slots.borrow().iter().flatten() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn leave(&self, slot: usize) {
+        let mut slots = self.slots.borrow_mut();
+        let mut free = self.free.borrow_mut();
+        slots[slot] = None;
+        free.push(slot);
+        self.open.set(self.open.get() - 1);
+        self.left.notify_waiters();
+        if self.open.get() == 0 {
+            // The high-water mark of a burst is not kept.
+            *slots = Vec::new();
+            *free = Vec::new();
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.worker.connections.leave(self.slot);
+        self.worker.shared.count_closed(1);
+    }
+}

@@ -13,11 +13,15 @@ use support::{SPECS, balancer, equal, seed, weighted};
 
 /// Runs `property` on random values of `strategy`, seeded by `SEED` or `fallback`.
 fn check<S: Strategy>(fallback: u64, strategy: &S, property: impl Fn(S::Value)) {
+    check_cases(400, fallback, strategy, property);
+}
+
+fn check_cases<S: Strategy>(cases: u32, fallback: u64, strategy: &S, property: impl Fn(S::Value)) {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed(fallback).to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let config = Config {
-        cases: 400,
+        cases,
         failure_persistence: None,
         ..Config::default()
     };
@@ -175,7 +179,8 @@ fn views_keep_their_invariants_under_every_policy() {
     let set = proptest::collection::vec(seedling, 0..12);
     let strategy = (set, any_params(), any::<u64>());
     let now = Time::from_nanos(100_000_000_000);
-    check(65, &strategy, |(set, params, seed)| {
+    // Tables make a case slow in debug builds.
+    check_cases(120, 65, &strategy, |(set, params, seed)| {
         let endpoints: Vec<Endpoint> = set.iter().enumerate().map(grow).collect();
         let view = View::build(endpoints.clone(), &params, now);
         let available = endpoints.iter().filter(|e| e.stats.is_available()).count();

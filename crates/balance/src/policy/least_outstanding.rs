@@ -8,6 +8,7 @@
 //! with probability `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
 
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
 use super::{Choices, Index, PickCtx, Policy};
 use crate::view::{Field, Slot};
@@ -42,9 +43,8 @@ fn least_of<'v>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
     let mut best = Loaded::of(field.draw(rng));
     for _ in 1..d {
         let next = Loaded::of(field.draw(rng));
-        if next.compare(&best) == Ordering::Less {
-            best = next;
-        }
+        // Which of two random endpoints is less loaded no branch predictor can know.
+        best = select_unpredictable(next.compare(&best) == Ordering::Less, next, best);
     }
     best.slot
 }
@@ -96,6 +96,7 @@ fn least_where<'v>(
 }
 
 /// A candidate with its load as read once, so that comparisons within a pick are consistent.
+#[derive(Clone, Copy)]
 struct Loaded<'v> {
     slot: &'v Slot,
     outstanding: u32,

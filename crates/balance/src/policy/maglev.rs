@@ -107,17 +107,21 @@ fn populate(members: &[Member], size: u32) -> Vec<u32> {
         }
         return table.owners;
     }
-    // Members by the round of their next turn, then by key.
-    let mut turns: BinaryHeap<_> = (0..members.len())
-        .map(|i| Reverse((1_u64, i, 0_u64)))
+    // Members by the round of their next turn, then by key: the round in the upper half of a word.
+    let mut turns: BinaryHeap<_> = (0..members.len() as u64)
+        .map(|i| Reverse(1 << 32 | i))
         .collect();
+    let mut had = vec![0_u32; members.len()];
     for _ in 0..size {
-        let Some(Reverse((_, i, had))) = turns.pop() else {
+        let Some(mut first) = turns.peek_mut() else {
             break;
         };
+        let i = first.0 as u32 as usize;
         table.give(&mut walkers[i]);
-        let next = ((had + 1) as f64 * heaviest / members[i].weight).ceil() as u64;
-        turns.push(Reverse((next, i, had + 1)));
+        had[i] += 1;
+        // Saturates for weights beyond any use: such a member gets no further turn.
+        let round = (f64::from(had[i]) * heaviest / members[i].weight).ceil() as u32;
+        *first = Reverse(u64::from(round) << 32 | i as u64);
     }
     table.owners
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a group is never empty, and a draw takes O(1) whatever the weights.
 
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use crate::policy::Index;
@@ -57,11 +58,8 @@ impl Group {
         let bits = rng.next_u64();
         let column = (((bits >> 32) * u64::from(n)) >> 32) as usize;
         let entry = &alias[column];
-        let at = if (bits as u32) < entry.threshold {
-            column
-        } else {
-            entry.alias as usize
-        };
+        let stays = (bits as u32) < entry.threshold;
+        let at = select_unpredictable(stays, column, entry.alias as usize);
         &self.slots[at]
     }
 

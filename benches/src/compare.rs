@@ -16,6 +16,7 @@ use crate::sys;
 /// The comparison cannot be made, or its results cannot be written.
 pub fn run(options: Options) -> Result<bool> {
     let cpus = Cpus::share(&sys::allowed_cpus())?;
+    peer::sweep();
     let peers = locate_all(&options)?;
     let limit = sys::raise_file_limit().doing("raise the limit of open files")?;
     eprintln!(

@@ -113,7 +113,7 @@ impl Options {
             (true, Open) => (200, 1000),
             (false, Closed) if *cell == HEADLINE => (500, 3000),
             (false, Closed) => (300, 1000),
-            (false, Open) => (300, 2000),
+            (false, Open) => (200, 1800),
         };
         (
             Duration::from_millis(millis.0),

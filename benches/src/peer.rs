@@ -59,6 +59,11 @@ impl fmt::Display for Subject {
     }
 }
 
+/// Removes temporary files of comparisons that were interrupted.
+pub fn sweep() {
+    scratch::sweep();
+}
+
 /// An installed proxy.
 #[derive(Debug, Clone)]
 pub struct Peer {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Doing, Result};
 
+const PREFIX: &str = "maglor-compare-";
+
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A fresh directory that goes with its guard.
@@ -18,7 +20,7 @@ impl Scratch {
     pub(super) fn new(name: &str) -> Result<Self> {
         // Relaxed: the counter only has to give different numbers.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let directory = format!("maglor-compare-{}-{count}-{name}", std::process::id());
+        let directory = format!("{PREFIX}{}-{count}-{name}", std::process::id());
         let path = std::env::temp_dir().join(directory);
         fs::create_dir_all(&path).doing("make a directory for a proxy")?;
         Ok(Self { path })
@@ -37,6 +39,22 @@ impl Scratch {
         let text = fs::read_to_string(self.path.join("log")).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(5).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Removes what interrupted comparisons left: directories whose process is gone.
+pub(super) fn sweep() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub struct Options {
     /// A maglor-proxy binary to measure, instead of building one.
     #[arg(long)]
     pub maglor: Option<PathBuf>,
-    /// Directory for the results [default: results/<date>[-<label>] beside this crate].
+    /// Directory for the results [default: results/DATE[-LABEL] beside this crate].
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Suffix of the default directory.

@@ -83,7 +83,7 @@ fn picks(c: &mut Criterion) {
     });
     let stats = &balancer.view().endpoints()[0].stats;
     group.bench_function("begin and drop", |b| {
-        b.iter(|| black_box(stats.begin(Time::ZERO)))
+        b.iter(|| black_box(stats.begin(Time::ZERO)));
     });
     let mut now = Time::ZERO;
     group.bench_function("begin and finish", |b| {

@@ -156,6 +156,11 @@ impl View {
         self.groups.iter().filter(move |group| group.level == level)
     }
 
+    /// The usable endpoints of one level.
+    pub(crate) fn slots_of(&self, level: usize) -> impl Iterator<Item = &Slot> {
+        self.groups_of(level).flat_map(Group::slots)
+    }
+
     /// The groups of one level, each with its part (0–1) of the level's traffic.
     pub(crate) fn parts_of(&self, level: usize) -> impl Iterator<Item = (&Group, f64)> {
         let mut before = if level == 0 {

@@ -1,5 +1,10 @@
 //! Exact laws of the policies against picks. Tolerances are χ² bounds that a correct policy exceeds
 //! with probability below 10⁻⁶, over 200 000 picks.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
 
 mod support;
 

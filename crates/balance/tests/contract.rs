@@ -1,4 +1,9 @@
 //! What every policy promises, one suite for all of them.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
 
 mod support;
 

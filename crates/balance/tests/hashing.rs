@@ -1,4 +1,9 @@
 //! Balance and disruption of the hash policies, bounded load, and sharing of tables.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
 
 mod support;
 

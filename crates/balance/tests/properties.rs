@@ -1,4 +1,9 @@
 //! Properties over random inputs. `SEED` replays a run.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
 
 mod support;
 

@@ -171,7 +171,7 @@ fn members(view: &View, level: usize) -> Vec<Member> {
 }
 
 fn has_untried(view: &View, level: usize, excluded: &[Index]) -> bool {
-    let mut usable = view.groups_of(level).flat_map(|group| group.slots());
+    let mut usable = view.slots_of(level);
     usable.any(|slot| !excluded.contains(&slot.index))
 }
 
@@ -218,7 +218,7 @@ impl Walk<'_> {
     /// Highest random weight among all usable endpoints, the key's level first: consistent, O(n).
     fn rendezvous(&self) -> Option<Index> {
         let best_of = |level: usize| {
-            let slots = self.view.groups_of(level).flat_map(|group| group.slots());
+            let slots = self.view.slots_of(level);
             let untried = slots.filter(|slot| !self.excluded.contains(&slot.index));
             untried.map(|slot| slot.index).max_by_key(|index| {
                 let key = &self.view.endpoints()[index.get()].key;
@@ -232,10 +232,7 @@ impl Walk<'_> {
 
     /// Requests outstanding at the usable endpoints of the level.
     fn total(&self) -> u64 {
-        let slots = self
-            .view
-            .groups_of(self.level)
-            .flat_map(|group| group.slots());
+        let slots = self.view.slots_of(self.level);
         slots.map(|slot| u64::from(slot.stats.outstanding())).sum()
     }
 }

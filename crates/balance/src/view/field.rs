@@ -13,12 +13,24 @@ use crate::{Rng, Time};
 /// scan is reached once in 65 536 draws.
 const MAX_REJECTIONS: u32 = 16;
 
-/// The candidates of one pick.
+/// The candidates of one pick. Small and by value, so that a plain pick keeps it in registers.
+#[derive(Clone, Copy)]
 pub(crate) struct Field<'v> {
     view: &'v View,
     pub(crate) group: &'v Group,
-    excluded: &'v [Index],
-    ramp: Option<Ramp<'v>>,
+    ctx: &'v PickCtx<'v>,
+    narrowing: Narrowing,
+}
+
+/// What stands between the group and its candidates.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Narrowing {
+    /// Exclusions and slow start.
+    Full,
+    /// Nothing: the group as it is.
+    None,
+    /// Slow start only: everything has been tried.
+    RampOnly,
 }
 
 /// Slow start as of one moment.
@@ -50,32 +62,32 @@ impl View {
             [only] => only,
             groups => draw_group(groups, rng)?,
         };
-        let mut field = Field {
-            view: self,
-            group,
-            excluded: &[],
-            ramp: None,
-        };
-        if !ctx.excluded.is_empty() || ctx.now < self.ramp_end {
-            self.narrow(&mut field, ctx);
+        if ctx.excluded.is_empty() && ctx.now >= self.ramp_end {
+            return Some(Field {
+                view: self,
+                group,
+                ctx,
+                narrowing: Narrowing::None,
+            });
         }
-        Some(field)
+        Some(self.narrowed(group, ctx))
     }
 
     #[cold]
-    fn narrow<'v>(&'v self, field: &mut Field<'v>, ctx: &'v PickCtx<'_>) {
-        field.excluded = ctx.excluded;
-        if !has_untried(field.group, ctx.excluded) {
-            match self
-                .groups
-                .iter()
-                .find(|group| has_untried(group, ctx.excluded))
-            {
-                Some(group) => field.group = group,
-                None => field.excluded = &[],
-            }
+    fn narrowed<'v>(&'v self, drawn: &'v Group, ctx: &'v PickCtx<'_>) -> Field<'v> {
+        let mut untried = std::iter::once(drawn)
+            .chain(&self.groups)
+            .filter(|group| has_untried(group, ctx.excluded));
+        let (group, narrowing) = match untried.next() {
+            Some(group) => (group, Narrowing::Full),
+            None => (drawn, Narrowing::RampOnly),
+        };
+        Field {
+            view: self,
+            group,
+            ctx,
+            narrowing,
         }
-        field.ramp = self.ramp(field.group.level, ctx.now);
     }
 
     fn ramp(&self, level: usize, now: Time) -> Option<Ramp<'_>> {
@@ -127,47 +139,54 @@ impl<'v> Field<'v> {
     /// Whether every endpoint of the group is a candidate at its full weight.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.excluded.is_empty() && self.ramp.is_none()
+        self.narrowing == Narrowing::None
     }
 
     /// Whether this endpoint is a candidate of this pick: not excluded, and let in by a toss of
     /// the slow-start coin.
     pub(crate) fn admits(&self, slot: &Slot, rng: &mut Rng) -> bool {
-        if self.excluded.contains(&slot.index) {
-            return false;
-        }
-        let factor = self.factor(slot);
+        self.is_untried(slot) && self.passes(slot, self.ramp(), rng)
+    }
+
+    /// Whether the request has not tried this endpoint yet, or must repeat one anyway.
+    pub(crate) fn is_untried(&self, slot: &Slot) -> bool {
+        self.narrowing != Narrowing::Full || !self.ctx.excluded.contains(&slot.index)
+    }
+
+    fn passes(&self, slot: &Slot, ramp: Option<Ramp<'_>>, rng: &mut Rng) -> bool {
+        let factor = self.factor(slot, ramp);
         factor >= 1.0 || rng.unit() < factor
     }
 
-    /// Whether the request has not tried this endpoint yet.
-    pub(crate) fn is_untried(&self, slot: &Slot) -> bool {
-        !self.excluded.contains(&slot.index)
+    fn ramp(&self) -> Option<Ramp<'v>> {
+        self.view.ramp(self.group.level, self.ctx.now)
     }
 
-    fn factor(&self, slot: &Slot) -> f64 {
-        self.ramp.map_or(1.0, |r| {
+    fn factor(&self, slot: &Slot, ramp: Option<Ramp<'_>>) -> f64 {
+        ramp.map_or(1.0, |r| {
             r.factor(self.view.endpoints[slot.index.get()].added_at)
         })
     }
 
     #[cold]
     fn draw_narrowed(&self, rng: &mut Rng) -> &'v Slot {
+        let ramp = self.ramp();
         for _ in 0..MAX_REJECTIONS {
             let slot = self.group.draw(rng);
-            if self.admits(slot, rng) {
+            if self.is_untried(slot) && self.passes(slot, ramp, rng) {
                 return slot;
             }
         }
-        self.scan(rng)
+        self.scan(ramp, rng)
     }
 
     /// The same law as a draw by rejection, by one pass over the running sum of weights.
-    fn scan(&self, rng: &mut Rng) -> &'v Slot {
+    fn scan(&self, ramp: Option<Ramp<'_>>, rng: &mut Rng) -> &'v Slot {
         let slots = self.group.slots();
         let weight = |slot: &Slot| {
-            if self.is_untried(slot) {
-                f64::from(slot.weight) * self.factor(slot)
+            let untried = self.is_untried(slot);
+            if untried {
+                f64::from(slot.weight) * self.factor(slot, ramp)
             } else {
                 0.0
             }

@@ -49,18 +49,10 @@ impl Group {
     /// One endpoint with probability proportional to its weight.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> &Slot {
-        let n = self.slots.len() as u32;
-        let Some(alias) = &self.alias else {
-            return &self.slots[rng.below(n) as usize];
-        };
-        // One word serves both: the upper half chooses the column (bias below n / 2^32), the lower
-        // half is the coin.
-        let bits = rng.next_u64();
-        let column = (((bits >> 32) * u64::from(n)) >> 32) as usize;
-        let entry = &alias[column];
-        let stays = (bits as u32) < entry.threshold;
-        let at = select_unpredictable(stays, column, entry.alias as usize);
-        &self.slots[at]
+        match &self.alias {
+            None => &self.slots[rng.below(self.slots.len() as u32) as usize],
+            Some(alias) => &self.slots[draw_column(alias, rng)],
+        }
     }
 
     pub(crate) fn slots(&self) -> &[Slot] {
@@ -82,6 +74,17 @@ impl Group {
 struct AliasEntry {
     threshold: u32,
     alias: u32,
+}
+
+/// One word serves both draws: its upper half chooses the column (bias below n / 2^32), its lower
+/// half is the coin.
+fn draw_column(alias: &[AliasEntry], rng: &mut Rng) -> usize {
+    let bits = rng.next_u64();
+    let column = (((bits >> 32) * alias.len() as u64) >> 32) as usize;
+    let entry = &alias[column];
+    // A fair coin defeats every branch predictor.
+    let stays = (bits as u32) < entry.threshold;
+    select_unpredictable(stays, column, entry.alias as usize)
 }
 
 /// Vose's alias method (1991) in exact integer arithmetic.

@@ -107,9 +107,7 @@ impl Half {
             source => self.poll_copy(cx, source, target, on_bytes),
         };
         if read.is_pending() {
-            if let Some(pipe) = self.pipe.take() {
-                pipe.give_back();
-            }
+            self.release();
             if self.unflushed {
                 ready!(Pin::new(target).poll_flush(cx)).map_err(|e| Fault::Write(e.kind()))?;
                 self.unflushed = false;
@@ -158,6 +156,13 @@ impl Half {
         }
     }
 
+    /// Gives the empty pipe back.
+    fn release(&mut self) {
+        if let Some(pipe) = self.pipe.take() {
+            pipe.give_back();
+        }
+    }
+
     /// Tells the target that no more will come.
     fn poll_end(&mut self, cx: &mut Context<'_>, target: &mut Io) -> Poll<Result<(), Fault>> {
         match ready!(Pin::new(target).poll_shutdown(cx)) {
@@ -165,7 +170,10 @@ impl Half {
             Err(error) if error.kind() != ErrorKind::NotConnected => {
                 return Poll::Ready(Err(Fault::Write(error.kind())));
             }
-            _ => self.done = true,
+            _ => {
+                self.done = true;
+                self.release();
+            }
         }
         Poll::Ready(Ok(()))
     }

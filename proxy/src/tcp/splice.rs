@@ -46,6 +46,12 @@ impl Pipe {
         });
     }
 
+    /// Empties the pool of this thread and says how many pipes were in it.
+    #[cfg(test)]
+    pub(super) fn empty_pool() -> usize {
+        PIPES.take().len()
+    }
+
     /// Bytes in the pipe.
     pub(super) fn len(&self) -> usize {
         self.len

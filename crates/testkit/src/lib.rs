@@ -1,1 +1,41 @@
-//! Development only: programmable upstreams, certificates, raw HTTP clients.
+//! What the tests of Maglor are written with. A dev-dependency only: the proxy never links it.
+//!
+//! # Layout
+//!
+//! - [`upstream`]: an HTTP server that does what the path of a request says, and remembers.
+//! - [`raw`]: HTTP/1.1 by hand: a strict client and a server that may break any rule.
+//! - [`certs`]: a certificate authority and certificates, in memory and in files.
+//! - [`process`]: the real `maglor-proxy` as a child process.
+//! - [`pattern`]: long bodies that need no memory and can be checked.
+//! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated.
+//!
+//! Everything binds port 0, has a deadline ([`TIMEOUT`]) and ends with the value that stands for
+//! it. Helpers panic with a message that says what was expected, at the line of the test.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this crate exists for tests, and a test fails by panicking"
+)]
+
+use std::time::Duration;
+
+pub mod certs;
+pub mod pattern;
+pub mod process;
+pub mod raw;
+mod seed;
+pub mod upstream;
+pub mod wait;
+
+pub use certs::{Authority, Identity};
+pub use process::{Proxy, ProxyBuilder};
+pub use raw::{RawConnection, RawHttp1, RawResponse, RawServer};
+pub use seed::seed;
+pub use upstream::{Answer, Recorded, Upstream};
+pub use wait::eventually;
+
+/// The deadline of everything that waits for somebody else.
+///
+/// Far above what a loaded machine needs, so that it is only ever reached by a bug.
+pub const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,91 @@
+//! Starting a child that cannot outlive the tests, and sending it signals.
+#![allow(
+    unsafe_code,
+    reason = "what runs between fork and exec, and kill(2), have no safe form in std"
+)]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::{LazyLock, Mutex, mpsc};
+use std::thread;
+
+/// A signal that a proxy understands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Signal {
+    /// SIGCONT: go on after [`Signal::Stop`].
+    Continue,
+    /// SIGHUP: read the configuration again.
+    Hangup,
+    /// SIGINT: as from the terminal.
+    Interrupt,
+    /// SIGSTOP: freeze.
+    Stop,
+    /// SIGTERM: drain and end.
+    Terminate,
+}
+
+impl Signal {
+    fn number(self) -> libc::c_int {
+        match self {
+            Self::Continue => libc::SIGCONT,
+            Self::Hangup => libc::SIGHUP,
+            Self::Interrupt => libc::SIGINT,
+            Self::Stop => libc::SIGSTOP,
+            Self::Terminate => libc::SIGTERM,
+        }
+    }
+}
+
+type Job = (Command, mpsc::Sender<io::Result<Child>>);
+
+/// Runs `command` as a child that is killed when this process ends, however it ends.
+///
+/// The kernel ties that to the *thread* which forks, and each test has a thread of its own: so all
+/// children are started by one thread that lasts as long as the process.
+pub(super) fn spawn(command: Command) -> io::Result<Child> {
+    static SPAWNER: LazyLock<Mutex<mpsc::Sender<Job>>> = LazyLock::new(|| {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        thread::spawn(move || {
+            for (command, answer) in jobs {
+                // The one who asked waits for the answer.
+                let _ = answer.send(spawn_here(command));
+            }
+        });
+        Mutex::new(sender)
+    });
+    let (answer, child) = mpsc::channel();
+    let spawner = SPAWNER.lock().unwrap().clone();
+    spawner.send((command, answer)).expect("the spawner lasts");
+    child.recv().expect("the spawner answers")
+}
+
+fn spawn_here(mut command: Command) -> io::Result<Child> {
+    let parent = std::process::id();
+    let tie = move || {
+        // SAFETY: prctl and getppid take no pointers and are async-signal-safe.
+        let tied = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        if tied != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        if unsafe { libc::getppid() }.cast_unsigned() != parent {
+            // The parent ended before the line above.
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and calls only what is async-signal-safe.
+    unsafe { command.pre_exec(tie) };
+    command.spawn()
+}
+
+/// Sends a signal to a process that is known to be a child not yet waited for.
+pub(super) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    // SAFETY: kill takes no pointers.
+    match unsafe { libc::kill(pid, signal.number()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,17 @@
+//! HTTP/1.1 by hand, on blocking sockets: every byte is the test's own.
+//!
+//! The client ([`RawHttp1`]) is strict: a response that a lenient parser would accept fails the
+//! test. The server ([`RawServer`]) sends whatever it is told, so that a proxy can be shown
+//! responses that no HTTP library would produce.
+//!
+//! All reads and writes have the deadline of [`crate::TIMEOUT`].
+
+mod client;
+mod connection;
+mod response;
+mod server;
+
+pub use client::RawHttp1;
+pub use connection::RawConnection;
+pub use response::{Framing, RawResponse};
+pub use server::RawServer;

@@ -1,0 +1,264 @@
+//! An HTTP server that does what it is told, and remembers what it was asked.
+//!
+//! It speaks HTTP/1.1 and HTTP/2 with prior knowledge on one port, or both over TLS by ALPN. It
+//! runs in a thread of its own, so that a test needs no runtime. Every response has
+//! `x-upstream: NAME`, so that a test sees who answered.
+//!
+//! # What it does
+//!
+//! The path of a request says it, or the header `x-behave` with such a path, for tests that need
+//! the path for themselves. `N` is a number, `T` a time such as `250ms` or `2s`.
+//!
+//! | path | |
+//! |---|---|
+//! | `/echo` | method, URI, version, headers, body and trailers of the request as JSON |
+//! | `/status/N` | an empty response with this status |
+//! | `/delay/T` | answers after this time |
+//! | `/hang` | never answers |
+//! | `/bytes/N` | N bytes of [`crate::pattern`], with `content-length` |
+//! | `/chunked/N` | N bytes of the pattern, streamed without a length |
+//! | `/drip/N/T` | N chunks of 10 bytes of the pattern, each after this time |
+//! | `/stall/N` | promises N + 1 bytes, sends N, and hangs |
+//! | `/trailers` | a body with the trailer `x-checksum: 42` |
+//! | `/early-hints` | 103 with a `link`, then 200 (HTTP/1.1 only; 200 in HTTP/2) |
+//! | `/continue` | 100 if the request expects it, then as `/upload` |
+//! | `/upload` | reads all; answers `{"bytes": …, "hash": …, "trailers": …}`, see [`crate::pattern::hash`] |
+//! | `/early/N` | answers with status N before it has read the body |
+//! | `/close` | closes the connection (HTTP/2: resets the stream) without an answer |
+//! | `/close-after-head` | promises 1000 bytes, sends 10, and closes |
+//! | `/sse/N/T` | N server-sent events, each after this time |
+//! | `/ws` | a WebSocket that sends back every message, up to 64 MiB |
+//! | `/upgrade` | 101 to the protocol that was asked for, then sends back every byte |
+//! | anything else | 200 with its name as the body |
+//!
+//! `CONNECT` opens a tunnel that sends back every byte. A closure may take over any request:
+//! [`UpstreamBuilder::answer`], [`Upstream::set_answer`].
+//!
+//! ```
+//! use maglor_testkit::{Answer, RawHttp1, Upstream};
+//!
+//! let upstream = Upstream::start("a");
+//! let mut client = RawHttp1::connect(upstream.address());
+//! assert_eq!(client.get("/status/503").status, 503);
+//!
+//! upstream.set_answer(|request| (request.number == 2).then(|| Answer::status(418)));
+//! assert_eq!(client.get("/").status, 418);
+//! let response = client.get("/");
+//! assert_eq!(response.header("x-upstream"), Some("a"));
+//! assert_eq!((upstream.requests(), upstream.connections()), (3, 1));
+//! ```
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use rustls::ServerConfig;
+use tokio::sync::watch;
+
+mod answer;
+mod behaviour;
+mod body;
+mod io;
+mod record;
+mod server;
+mod tunnel;
+
+pub use answer::Answer;
+pub use record::Recorded;
+
+use record::Shared;
+
+/// What the server's thread is told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    Running,
+    /// Accept nothing more, finish what is under way.
+    Stopping,
+    /// Reset every connection.
+    Killed,
+}
+
+/// How to start an [`Upstream`].
+#[derive(Debug)]
+pub struct UpstreamBuilder {
+    shared: Arc<Shared>,
+    tls: Option<Arc<ServerConfig>>,
+    address: SocketAddr,
+}
+
+impl UpstreamBuilder {
+    /// Speaks TLS; see [`crate::Authority::server_config`].
+    #[must_use]
+    pub fn tls(mut self, config: Arc<ServerConfig>) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// Listens on another address than `127.0.0.1:0`: to come back where another one was, or to
+    /// have a loopback address of its own.
+    #[must_use]
+    pub fn address(mut self, address: SocketAddr) -> Self {
+        self.address = address;
+        self
+    }
+
+    /// Asks `answer` first; `None` leaves the request to its path.
+    #[must_use]
+    pub fn answer(
+        self,
+        answer: impl Fn(&Recorded) -> Option<Answer> + Send + Sync + 'static,
+    ) -> Self {
+        self.shared.set_answer(Box::new(answer));
+        self
+    }
+
+    /// Starts the server.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot listen.
+    #[must_use]
+    #[track_caller]
+    pub fn start(self) -> Upstream {
+        let listener = match TcpListener::bind(self.address) {
+            Ok(listener) => listener,
+            Err(error) => panic!("cannot listen on {}: {error}", self.address),
+        };
+        let address = listener
+            .local_addr()
+            .expect("a bound socket has an address");
+        let (phase, told) = watch::channel(Phase::Running);
+        let shared = Arc::clone(&self.shared);
+        let tls = self.tls;
+        let thread = thread::Builder::new()
+            .name(format!("upstream {}", shared.name()))
+            .spawn(move || server::run(listener, tls, &shared, told))
+            .expect("a thread");
+        Upstream {
+            address,
+            shared: self.shared,
+            phase,
+            thread: Some(thread),
+        }
+    }
+}
+
+/// A running server. Dropping it kills it, see [`Upstream::kill`].
+#[derive(Debug)]
+pub struct Upstream {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    phase: watch::Sender<Phase>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upstream {
+    /// Starts a server in plain text on a free port.
+    #[must_use]
+    #[track_caller]
+    pub fn start(name: &str) -> Self {
+        Self::builder(name).start()
+    }
+
+    /// A server that has to be told more.
+    #[must_use]
+    pub fn builder(name: &str) -> UpstreamBuilder {
+        UpstreamBuilder {
+            shared: Arc::new(Shared::new(name)),
+            tls: None,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        }
+    }
+
+    /// Where the server listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The name it answers with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
+    /// How many requests came (their heads, that is).
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.shared.requests()
+    }
+
+    /// How many connections were accepted.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.accepted()
+    }
+
+    /// How many connections are open, tunnels and WebSockets included.
+    #[must_use]
+    pub fn open_connections(&self) -> u64 {
+        self.shared.open()
+    }
+
+    /// The latest requests, oldest first; at most [`Upstream::REMEMBERED`].
+    #[must_use]
+    pub fn recorded(&self) -> Vec<Recorded> {
+        self.shared.recorded()
+    }
+
+    /// How many requests are remembered.
+    pub const REMEMBERED: usize = 1024;
+
+    /// The latest request.
+    ///
+    /// # Panics
+    ///
+    /// If there was none.
+    #[must_use]
+    #[track_caller]
+    pub fn last(&self) -> Recorded {
+        self.recorded().pop().expect("there was a request")
+    }
+
+    /// Asks `answer` first from now on; `None` leaves the request to its path.
+    pub fn set_answer(&self, answer: impl Fn(&Recorded) -> Option<Answer> + Send + Sync + 'static) {
+        self.shared.set_answer(Box::new(answer));
+    }
+
+    /// Stops as a good server does: accepts nothing more, finishes what is under way.
+    ///
+    /// # Panics
+    ///
+    /// If a request is not finished within [`crate::TIMEOUT`].
+    #[track_caller]
+    pub fn stop(mut self) {
+        self.phase.send_replace(Phase::Stopping);
+        let finished =
+            |upstream: &Self| upstream.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        crate::eventually(crate::TIMEOUT, "the upstream finishes its requests", || {
+            finished(&self)
+        });
+        self.join();
+    }
+
+    /// Dies as a crashed server does: every connection is reset, the port refuses.
+    pub fn kill(self) {
+        drop(self);
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !thread::panicking()
+        {
+            panic!("the upstream {} panicked", self.name());
+        }
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.phase.send_replace(Phase::Killed);
+        self.join();
+    }
+}

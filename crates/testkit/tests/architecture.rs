@@ -1,0 +1,180 @@
+//! The shape of the workspace, checked: which package may use which, that the modules of the
+//! proxy form layers, that files stay readable.
+//!
+//! A failure says what to change. The tables below are the place to discuss a new edge; see
+//! ARCHITECTURE.md.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod architecture {
+    pub(crate) mod cycles;
+    pub(crate) mod metadata;
+    pub(crate) mod sources;
+}
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use architecture::{cycles, metadata, sources};
+
+/// Which workspace packages a package may depend on, dev-dependencies left out.
+///
+/// The arrows point from products to rooms: a decision never knows who executes it.
+const ALLOWED_EDGES: &[(&str, &[&str])] = &[
+    // Rooms.
+    ("maglor-balance", &[]),
+    ("maglor-config", &["maglor-balance"]),
+    ("maglor-identity", &[]),
+    ("maglor-mcg", &[]),
+    ("maglor-sim", &["maglor-balance"]),
+    ("maglor-telemetry", &[]),
+    ("maglor-xds", &["maglor-balance", "maglor-config"]),
+    // Products.
+    (
+        "maglor-proxy",
+        &[
+            "maglor-balance",
+            "maglor-config",
+            "maglor-identity",
+            "maglor-telemetry",
+            "maglor-xds",
+        ],
+    ),
+    (
+        "maglor-controller",
+        &[
+            "maglor-balance",
+            "maglor-config",
+            "maglor-identity",
+            "maglor-mcg",
+            "maglor-telemetry",
+            "maglor-xds",
+        ],
+    ),
+    (
+        "maglor-cli",
+        &[
+            "maglor-balance",
+            "maglor-config",
+            "maglor-controller",
+            "maglor-identity",
+            "maglor-mcg",
+            "maglor-proxy",
+            "maglor-sim",
+            "maglor-telemetry",
+        ],
+    ),
+    // Tools. Nothing depends on them.
+    (
+        "maglor-benches",
+        &[
+            "maglor-balance",
+            "maglor-config",
+            "maglor-proxy",
+            "maglor-sim",
+            "maglor-telemetry",
+        ],
+    ),
+    ("maglor-testkit", &[]),
+    ("maglor-xtask", &["maglor-config", "maglor-controller"]),
+];
+
+/// Packages that must not be linked, however many packages are between.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    // Decisions are pure: no I/O, no runtime, no randomness but what they are given.
+    ("maglor-balance", &["tokio", "mio", "rand", "getrandom"]),
+    ("maglor-sim", &["tokio", "mio"]),
+    ("maglor-mcg", &["tokio", "mio", "kube"]),
+    ("maglor-config", &["tokio", "hyper"]),
+    ("maglor-telemetry", &["tokio", "hyper"]),
+    // The data plane learns about Kubernetes from the control plane only; one TLS provider.
+    (
+        "maglor-proxy",
+        &["kube", "k8s-openapi", "maglor-testkit", "ring", "openssl"],
+    ),
+];
+
+/// How many packages the proxy may be made of, itself included.
+const PROXY_PACKAGES: usize = 250;
+
+/// How many lines a source file may have before its tests.
+const LINES: usize = 500;
+
+#[test]
+fn packages_depend_only_where_the_table_allows() {
+    let allowed: BTreeMap<_, _> = ALLOWED_EDGES.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for (package, uses) in metadata::workspace_edges() {
+        let Some(allowed) = allowed.get(package.as_str()) else {
+            wrong.push(format!("{package} is not in ALLOWED_EDGES"));
+            continue;
+        };
+        for used in uses.iter().filter(|used| !allowed.contains(&used.as_str())) {
+            wrong.push(format!("{package} must not depend on {used}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn forbidden_packages_are_not_linked() {
+    let mut wrong = Vec::new();
+    for (package, forbidden) in FORBIDDEN {
+        let Some(linked) = metadata::Linked::of(package) else {
+            continue;
+        };
+        for target in *forbidden {
+            if let Some(path) = linked.way_to(target) {
+                wrong.push(format!(
+                    "{package} must not link {target}: {}",
+                    path.join(" -> ")
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+
+    let proxy = metadata::Linked::of("maglor-proxy").expect("the workspace has a proxy");
+    let count = proxy.names().len();
+    println!("the proxy is made of {count} packages");
+    assert!(
+        proxy.way_to("tokio").is_some(),
+        "the search finds something"
+    );
+    assert!(
+        count <= PROXY_PACKAGES,
+        "the proxy is made of {count} packages, more than {PROXY_PACKAGES}"
+    );
+}
+
+#[test]
+fn the_modules_of_the_proxy_form_layers() {
+    let modules = cycles::read(&metadata::root().join("proxy/src"));
+    assert!(modules.names().len() > 3, "the proxy's modules were found");
+    if let Some(cycle) = modules.cycle() {
+        let largest = modules.largest_component();
+        panic!(
+            "modules of the proxy use each other in a circle:\n{cycle}\n\
+             all of these are in circles with each other: {largest:?}\n\
+             move what both sides need into a module below them"
+        );
+    }
+}
+
+#[test]
+fn files_stay_readable() {
+    let long: BTreeSet<_> = sources::files(&metadata::root())
+        .into_iter()
+        .filter_map(|(path, text)| {
+            let lines = sources::lines_before_tests(&text);
+            (lines > LINES).then(|| format!("{path}: {lines} lines"))
+        })
+        .collect();
+    assert!(
+        long.is_empty(),
+        "files with more than {LINES} lines before their tests:\n{}",
+        Vec::from_iter(long).join("\n")
+    );
+}

@@ -1,0 +1,104 @@
+//! What cargo knows about the workspace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .find(|dir| dir.join("Cargo.lock").exists())
+        .expect("the workspace has a lock file")
+        .to_owned()
+}
+
+/// For each package of the workspace: which others it depends on, dev-dependencies left out.
+pub(crate) fn workspace_edges() -> BTreeMap<String, BTreeSet<String>> {
+    let text = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
+    let metadata: Value = serde_json::from_str(&text).expect("cargo metadata prints JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let names: BTreeSet<&str> = packages.iter().map(name).collect();
+    packages
+        .iter()
+        .map(|package| {
+            let uses = package["dependencies"].as_array().expect("dependencies");
+            let uses = uses
+                .iter()
+                .filter(|dependency| dependency["kind"] != "dev")
+                .map(name)
+                .filter(|used| names.contains(used))
+                .map(str::to_owned)
+                .collect();
+            (name(package).to_owned(), uses)
+        })
+        .collect()
+}
+
+/// The packages that a package is made of, as `cargo tree` resolves them for this platform.
+///
+/// Not from `cargo metadata`: it shows optional dependencies that nobody switched on.
+pub(crate) struct Linked {
+    /// Depth in the tree and name, in the order of the tree; what was shown before has no
+    /// branches the second time.
+    lines: Vec<(usize, String)>,
+}
+
+impl Linked {
+    /// `None` if the workspace does not have the package.
+    pub(crate) fn of(package: &str) -> Option<Self> {
+        if !workspace_edges().contains_key(package) {
+            return None;
+        }
+        let args = "tree --locked --edges normal --prefix depth --package";
+        let args: Vec<_> = args.split(' ').chain([package]).collect();
+        let lines = cargo(&args).lines().map(parse_line).collect();
+        Some(Self { lines })
+    }
+
+    /// Names of all packages, the one that was asked for included.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        self.lines.iter().map(|(_, name)| name.as_str()).collect()
+    }
+
+    /// Names of the packages on a way to one, if it is linked.
+    pub(crate) fn way_to(&self, target: &str) -> Option<Vec<&str>> {
+        let at = self.lines.iter().position(|(_, name)| name == target)?;
+        let mut depth = self.lines[at].0;
+        let mut way = vec![self.lines[at].1.as_str()];
+        for (above, name) in self.lines[..at].iter().rev() {
+            if *above < depth {
+                depth = *above;
+                way.push(name);
+            }
+        }
+        way.reverse();
+        Some(way)
+    }
+}
+
+/// `12serde v1.0.0 (*)` is serde at depth 12.
+fn parse_line(line: &str) -> (usize, String) {
+    let digits = line.find(|c: char| !c.is_ascii_digit()).unwrap_or(0);
+    let (depth, rest) = line.split_at(digits);
+    let name = rest.split(' ').next().unwrap_or_default();
+    (depth.parse().expect("a depth"), name.to_owned())
+}
+
+fn name(value: &Value) -> &str {
+    value["name"].as_str().expect("a name")
+}
+
+fn cargo(args: &[&str]) -> String {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(args)
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {args:?}: {stderr}");
+    String::from_utf8(output.stdout).expect("cargo prints text")
+}

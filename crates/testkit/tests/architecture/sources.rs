@@ -1,0 +1,55 @@
+//! Source files of the workspace.
+
+use std::fs;
+use std::path::Path;
+
+/// Folders without code that somebody maintains by reading: build products, generated code, and
+/// tests, which may be as long as what they test.
+const SKIPPED: [&str; 4] = ["fuzz", "gen", "target", "tests"];
+
+/// Paths below `root` and texts of all Rust files but tests.
+pub(crate) fn files(root: &Path) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    collect(root, root, &mut files);
+    files
+}
+
+/// Lines up to the first item that is compiled for tests only.
+pub(crate) fn lines_before_tests(text: &str) -> usize {
+    text.lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"))
+        .count()
+}
+
+/// Whether a file holds nothing but tests of the module that it is named after.
+pub(crate) fn is_test_file(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    stem == "tests" || stem.ends_with("_tests")
+}
+
+fn collect(root: &Path, dir: &Path, files: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            if !name.starts_with('.') && !SKIPPED.contains(&&*name) {
+                collect(root, &path, files);
+            }
+        } else if path.extension().is_some_and(|ext| ext == "rs") && !is_test_file(&path) {
+            let shown = path.strip_prefix(root).unwrap().display().to_string();
+            // A file that vanishes while somebody works in the tree is no finding.
+            if let Ok(text) = fs::read_to_string(&path) {
+                files.push((shown, text));
+            }
+        }
+    }
+}
+
+#[test]
+fn lines_are_counted_up_to_the_tests() {
+    assert_eq!(lines_before_tests("a\nb\n#[cfg(test)]\nmod tests {}\n"), 2);
+    assert_eq!(lines_before_tests("a\n    #[cfg(test)]\nb\n"), 3);
+    assert!(is_test_file(Path::new("src/a/tests.rs")));
+    assert!(is_test_file(Path::new("src/route_tests.rs")));
+    assert!(!is_test_file(Path::new("src/route.rs")));
+}

@@ -105,6 +105,8 @@ mod tests {
         let e = PeakEwma::new();
         assert_eq!(e.read(DECAY, at(0)), None);
         e.observe(Duration::from_millis(10), DECAY, at(1000));
+        e.observe(Duration::from_millis(11), DECAY, at(1000));
+        assert!((read_ms(&e, at(1000)) - 11.0).abs() < 1e-3);
         e.observe(Duration::from_millis(50), DECAY, at(1001));
         assert!((read_ms(&e, at(1001)) - 50.0).abs() < 1e-3);
         let later = read_ms(&e, at(11_001));

@@ -300,8 +300,19 @@ fn a_wholly_new_set_is_not_thinned() {
         ..ViewParams::default()
     };
     for spec in SPECS {
-        let b = balancer_with(spec, equal(3), &params);
-        assert!(counts(&b, 500, &mut rng).iter().all(|&c| c > 0), "{spec}");
+        // The same picks as without a ramp: all are equally new.
+        let (ramping, settled) = (
+            balancer_with(spec, equal(3), &params),
+            balancer(spec, equal(3)),
+        );
+        let seed = rng.next_u64();
+        let picks = |b: &Balancer| -> Vec<_> {
+            let mut rng = Rng::seed(seed);
+            (0..500)
+                .map(|hash| b.pick(&NOW.with_hash(hash << 48), &mut rng))
+                .collect()
+        };
+        assert_eq!(picks(&ramping), picks(&settled), "{spec}");
     }
 }
 

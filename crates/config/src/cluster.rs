@@ -1,5 +1,6 @@
 //! Clusters: where requests go and how an endpoint is chosen.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -62,8 +63,26 @@ pub struct Endpoint {
     pub weight: NonZeroU32,
     /// 0 is used first; higher ones when lower ones are not healthy enough.
     pub priority: u8,
-    /// Region, zone or node name; the unit of locality weights.
+    /// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`; the unit of locality weights, see [`locality`].
     pub locality: Option<Arc<str>>,
+}
+
+/// The locality that `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE` stands for.
+#[must_use]
+pub fn locality(text: &str) -> balance::Locality {
+    let mut parts = text.splitn(3, '/');
+    let mut next = || parts.next().unwrap_or_default();
+    balance::Locality::new(next(), next(), next())
+}
+
+/// `HOST:PORT`, as an operator would write it.
+impl fmt::Display for EndpointAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns { host, port } => write!(f, "{host}:{port}"),
+            Self::Socket(address) => address.fmt(f),
+        }
+    }
 }
 
 /// Where an endpoint listens.

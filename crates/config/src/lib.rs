@@ -1,20 +1,50 @@
 //! What an operator may ask for: raw YAML and its validated types.
 //!
-//! Two layers. `raw` is what the user typed: serde types whose unknown fields, duplicates and bad
+//! Two layers. [`raw`] is what the user typed: serde types whose unknown fields, duplicates and bad
 //! values are reported with file, line, column and path. Everything else here is what the program
 //! needs: a [`Config`] can only be obtained through validation, so the proxy never checks again
 //! ("parse, don't validate").
 //!
 //! Reading a file touches no environment and no network: certificates and names are resolved later.
+//!
+//! The way of a text, and the module of each step:
+//!
+//! ```text
+//! text ──yaml──► tree with positions ──yaml::de──► raw::Document ──check──► Config
+//! flags ───────────────flags──────────────────────────┘   │
+//!                                           report, source └──► Diagnostic: file:line:col, path, help
+//! ```
+//!
+//! ```
+//! let text = "listeners: [{name: web, address: 127.0.0.1:8080, tcp: {cluster: bakend}}]
+//! clusters: [{name: backend, endpoints: [127.0.0.1:9001]}]";
+//! let errors = maglor_config::parse(text, "maglor.yaml").unwrap_err();
+//! assert_eq!(errors.0[0].help.as_deref(), Some("did you mean `backend`?"));
+//! ```
 
 pub mod bootstrap;
+mod check;
 pub mod cluster;
+mod diagnostic;
+mod flags;
+mod hints;
 pub mod listener;
+mod load;
+pub mod raw;
+mod report;
 pub mod route;
+mod schema;
+mod source;
+mod suggest;
 pub mod tls;
+mod yaml;
 
 pub use bootstrap::{AccessLog, AccessLogFormat, Admin, Config, LogLevel};
 pub use cluster::{Cluster, Endpoint, EndpointAddress, UpstreamProtocol};
+pub use diagnostic::{Diagnostic, Errors, Origin, Severity, Snippet};
+pub use flags::Flags;
 pub use listener::{Filter, FilterChain, FilterChainMatch, HttpFilter, Listener, TcpFilter};
-pub use route::{Route, RouteAction, RouteMatch, RouteTable, VirtualHost};
+pub use load::{Loaded, load, parse};
+pub use route::{Domain, Route, RouteAction, RouteMatch, RouteTable, VirtualHost};
+pub use schema::schema;
 pub use tls::{DownstreamTls, UpstreamTls};

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-
 /// A certificate chain and its key, both PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CertificateFiles {
@@ -51,4 +50,3 @@ pub struct UpstreamTls {
     /// Oldest version accepted.
     pub min_version: MinimumTlsVersion,
 }
-

@@ -1,0 +1,331 @@
+//! What routes do: forwarding. Redirects and direct responses are in `redirect`.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use maglor_balance as balance;
+
+use super::rule::{self, DAY, SECOND, Unique};
+use super::{Scope, headers, matching, pattern, redirect};
+use crate::report::At;
+use crate::route::{
+    Forward, HashKind, HashSource, HostRewrite, PathMatch, PathRewrite, RouteAction, RouteMatch,
+    WeightedCluster,
+};
+use crate::{raw, yaml};
+
+pub(super) fn action(
+    raw: &raw::Route,
+    at: &At<'_>,
+    matches: &RouteMatch,
+    scope: &Scope<'_>,
+) -> Option<RouteAction> {
+    let given = [
+        ("cluster", raw.cluster.is_some()),
+        ("clusters", !raw.clusters.is_empty()),
+        ("redirect", raw.redirect.is_some()),
+        ("direct_response", raw.direct_response.is_some()),
+    ];
+    let kind = rule::exactly_one(&given, at)?;
+    if !matches!(kind, "cluster" | "clusters") {
+        only_forwarded(raw, at, kind);
+    }
+    match (&raw.redirect, &raw.direct_response) {
+        (Some(raw), _) => {
+            redirect::redirect(raw, &at.field("redirect"), &matches.path).map(RouteAction::Redirect)
+        }
+        (None, Some(raw)) => {
+            redirect::direct(raw, &at.field("direct_response")).map(RouteAction::Direct)
+        }
+        (None, None) => {
+            let forward = forward(raw, at, matches, scope);
+            Some(RouteAction::Forward(Box::new(forward)))
+        }
+    }
+}
+
+/// Fields that mean nothing without a cluster.
+fn only_forwarded(raw: &raw::Route, at: &At<'_>, kind: &str) {
+    let given = [
+        ("rewrite", raw.rewrite.is_some()),
+        ("hash_policy", !raw.hash_policy.is_empty()),
+        ("timeout", raw.timeout.is_some()),
+        ("request_headers", raw.request_headers.is_some()),
+    ];
+    for (name, _) in given.iter().filter(|(_, there)| *there) {
+        at.field(name)
+            .error(format!(
+                "`{name}` has no effect beside `{kind}`: nothing is forwarded"
+            ))
+            .on_key()
+            .help("remove it");
+    }
+}
+
+fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_>) -> Forward {
+    let timeout = &at.field("timeout");
+    let timeout = rule::time(raw.timeout, timeout, 15 * SECOND, Duration::ZERO..=30 * DAY);
+    let rewrite = raw.rewrite.as_ref();
+    let hashing = hash_policy(&raw.hash_policy, &at.field("hash_policy"));
+    let (clusters, targets) = clusters(raw, at, scope);
+    warn_of_clusters(raw, at, matches, &targets);
+    Forward {
+        clusters,
+        path_rewrite: rewrite
+            .and_then(|raw| path_rewrite(raw, &at.field("rewrite"), &matches.path, scope)),
+        host_rewrite: rewrite.and_then(|raw| host_rewrite(raw, &at.field("rewrite"))),
+        hash_policy: hashing,
+        timeout: (!timeout.is_zero()).then_some(timeout),
+    }
+}
+
+/// The clusters with their weights, and those of them that exist.
+fn clusters<'a>(
+    raw: &raw::Route,
+    at: &At<'_>,
+    scope: &Scope<'a>,
+) -> (Vec<WeightedCluster>, Vec<&'a raw::Cluster>) {
+    let weighted = |name: &str, weight| WeightedCluster {
+        cluster: name.into(),
+        weight,
+    };
+    if let Some(name) = &raw.cluster {
+        let target = scope.cluster(name, &at.field("cluster"));
+        return (vec![weighted(name, 1)], target.into_iter().collect());
+    }
+    let (mut clusters, mut targets) = (Vec::new(), Vec::new());
+    let (mut seen, list) = (Unique::default(), at.field("clusters"));
+    for (i, raw) in raw.clusters.iter().enumerate() {
+        let at = list.index(i);
+        let weight = rule::number(raw.weight, &at.field("weight"), 1, 0..=1_000_000);
+        let Some(name) = &raw.name else {
+            at.missing("name", "write `name: CLUSTER`");
+            continue;
+        };
+        seen.check(name, &at.field("name"), "the cluster");
+        targets.extend(scope.cluster(name, &at.field("name")));
+        clusters.push(weighted(name, weight));
+    }
+    if !clusters.is_empty() && clusters.iter().all(|c| c.weight == 0) {
+        list.error("all weights are 0: no cluster would get a request")
+            .when_readable()
+            .help("give at least one cluster a weight above 0");
+    }
+    (clusters, targets)
+}
+
+fn warn_of_clusters(
+    raw: &raw::Route,
+    at: &At<'_>,
+    matches: &RouteMatch,
+    targets: &[&raw::Cluster],
+) {
+    let hashes = |c: &raw::Cluster| c.policy.as_ref().is_some_and(balance::Spec::uses_hash);
+    let name = |c: &raw::Cluster| c.name.as_deref().map(yaml::short).unwrap_or_default();
+    let policy = |c: &raw::Cluster| c.policy.clone().unwrap_or_default();
+    match targets.iter().find(|c| hashes(c)) {
+        None if !raw.hash_policy.is_empty() && !targets.is_empty() => {
+            let (name, policy) = (name(targets[0]), policy(targets[0]));
+            at.field("hash_policy")
+                .warning(format!(
+                    "the policy of cluster `{name}`, {policy}, does not hash"
+                ))
+                .on_key()
+                .help("give the cluster `policy: maglev` or `ring-hash`, or remove `hash_policy`");
+        }
+        Some(cluster) if raw.hash_policy.is_empty() => {
+            let (name, policy) = (name(cluster), policy(cluster));
+            at.warning(format!(
+                "cluster `{name}` hashes ({policy}), but the route says not what"
+            ))
+            .when_readable()
+            .help("add for example `hash_policy: [{source_address: true}]`");
+        }
+        _ => {}
+    }
+    let http1 =
+        |c: &&&raw::Cluster| matches!(c.protocol, None | Some(raw::UpstreamProtocol::Http1));
+    if let Some(cluster) = targets.iter().find(http1).filter(|_| matches.grpc) {
+        at.warning(format!(
+            "gRPC is sent to cluster `{}` over HTTP/1.1",
+            name(cluster)
+        ))
+        .when_readable()
+        .help("give the cluster `protocol: http2`");
+    }
+}
+
+fn path_rewrite(
+    raw: &raw::Rewrite,
+    at: &At<'_>,
+    path: &PathMatch,
+    scope: &Scope<'_>,
+) -> Option<PathRewrite> {
+    let given = [
+        ("path", raw.path.is_some()),
+        ("prefix", raw.prefix.is_some()),
+        ("regex", raw.regex.is_some()),
+    ];
+    if raw.substitution.is_some() && raw.regex.is_none() {
+        at.field("substitution")
+            .error("`substitution` needs a `regex`")
+            .on_key()
+            .when_readable();
+    }
+    if given.iter().all(|(_, there)| !there) {
+        return None;
+    }
+    match rule::exactly_one(&given, at)? {
+        "path" => {
+            let text = raw.path.as_ref()?;
+            matching::path(text, &at.field("path"));
+            Some(PathRewrite::Full(text.clone()))
+        }
+        "prefix" => {
+            let text = raw.prefix.as_ref()?;
+            prefix(text, &at.field("prefix"), path);
+            Some(PathRewrite::Prefix(text.clone()))
+        }
+        _ => {
+            let regex = pattern::find(raw.regex.as_ref()?, &at.field("regex"), scope)?;
+            let Some(text) = &raw.substitution else {
+                at.missing(
+                    "substitution",
+                    "`substitution: \"\"` removes what `regex` finds",
+                );
+                return None;
+            };
+            substitution(text, &regex, &at.field("substitution"));
+            Some(PathRewrite::Regex(regex, text.clone()))
+        }
+    }
+}
+
+/// A new prefix needs a route that matches by prefix.
+pub(super) fn prefix(text: &str, at: &At<'_>, path: &PathMatch) {
+    matching::path(text, at);
+    if !matches!(path, PathMatch::Prefix(_)) {
+        at.error("the route matches no prefix that could be replaced")
+            .on_key()
+            .help("match with `path: {prefix: …}`, or write `path` instead of `prefix`");
+    }
+}
+
+/// Groups that a substitution names must be in the expression.
+fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
+    let back = |pair: &[u8]| pair[0] == b'\\' && pair[1].is_ascii_digit();
+    if text.as_bytes().windows(2).any(back) {
+        at.warning("`\\1` is taken literally")
+            .help("a group is written `$1` or `${1}`");
+    }
+    let mut rest = text;
+    while let Some(start) = rest.find('$') {
+        rest = &rest[start + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            rest = after;
+            continue;
+        }
+        let group = match rest.strip_prefix('{') {
+            Some(braced) => braced.split('}').next().unwrap_or_default(),
+            None => {
+                let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                &rest[..rest.len() - rest.trim_start_matches(word).len()]
+            }
+        };
+        let known = match group.parse::<usize>() {
+            Ok(number) => number < regex.captures_len(),
+            Err(_) => regex.capture_names().flatten().any(|name| name == group),
+        };
+        if !group.is_empty() && !known {
+            let group = yaml::short(group);
+            at.error(format!("the expression has no group `{group}`"))
+                .help("write `${1}x` where text follows a group, and `$$` for a `$`");
+        }
+    }
+}
+
+fn host_rewrite(raw: &raw::Rewrite, at: &At<'_>) -> Option<HostRewrite> {
+    let auto = raw.auto_host.unwrap_or(false);
+    let Some(text) = &raw.host else {
+        return auto.then_some(HostRewrite::Endpoint);
+    };
+    if auto {
+        at.field("auto_host")
+            .error("`host` and `auto_host` exclude each other")
+            .on_key();
+    }
+    let at = at.field("host");
+    match super::host::exact(text) {
+        Ok(_) => HeaderValue::from_str(text).ok().map(HostRewrite::Literal),
+        Err(help) => {
+            at.error(format!("`{}` is not a host", yaml::short(text)))
+                .help(help);
+            None
+        }
+    }
+}
+
+fn hash_policy(raw: &[raw::HashPolicy], at: &At<'_>) -> Vec<HashSource> {
+    let mut sources = Vec::new();
+    for (i, raw) in raw.iter().enumerate() {
+        let at = at.index(i);
+        let kind = hash_kind(raw, &at);
+        let terminal = raw.terminal.unwrap_or(false);
+        sources.extend(kind.map(|kind| HashSource { kind, terminal }));
+    }
+    sources
+}
+
+fn hash_kind(raw: &raw::HashPolicy, at: &At<'_>) -> Option<HashKind> {
+    let given = [
+        ("header", raw.header.is_some()),
+        ("cookie", raw.cookie.is_some()),
+        ("query", raw.query.is_some()),
+        ("path", raw.path == Some(true)),
+        ("source_address", raw.source_address == Some(true)),
+    ];
+    match rule::exactly_one(&given, at)? {
+        "header" => headers::name(raw.header.as_ref()?, &at.field("header")).map(HashKind::Header),
+        "cookie" => cookie(&raw.cookie.as_ref()?.0, &at.field("cookie")),
+        "query" => {
+            let name = raw.query.clone()?;
+            if name.is_empty() {
+                at.field("query").error("the name is empty");
+            }
+            Some(HashKind::Query(name))
+        }
+        "path" => Some(HashKind::Path),
+        _ => Some(HashKind::SourceAddress),
+    }
+}
+
+fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
+    let Some(name) = &raw.name else {
+        at.missing("name", "write `name: COOKIE`");
+        return None;
+    };
+    if http::Method::from_bytes(name.as_bytes()).is_err() {
+        at.field("name")
+            .error(format!(
+                "`{}` is not the name of a cookie",
+                yaml::short(name)
+            ))
+            .help("a name consists of letters, digits and `-`, `_`, `.`");
+    }
+    let path = raw.path.as_deref().unwrap_or("/");
+    matching::path(path, &at.field("path"));
+    if path.contains([';', ',']) {
+        at.field("path")
+            .error("a cookie's path contains no `;` and no `,`");
+    }
+    let ttl = raw.ttl.map(|ttl| {
+        rule::time(
+            Some(ttl),
+            &at.field("ttl"),
+            Duration::ZERO,
+            Duration::ZERO..=3650 * DAY,
+        )
+    });
+    let (name, path) = (name.clone(), path.to_owned());
+    Some(HashKind::Cookie { name, ttl, path })
+}

@@ -1,0 +1,55 @@
+//! Top-level settings.
+
+use std::time::Duration;
+
+use super::rule;
+use crate::report::At;
+use crate::{AccessLog, AccessLogFormat, Admin, LogLevel, raw};
+
+pub(super) fn workers(raw: &raw::Document, at: &At<'_>) -> usize {
+    rule::number(raw.workers, &at.field("workers"), 1, 1..=256) as usize
+}
+
+pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
+    let admin = raw.admin.as_ref()?;
+    let address = rule::listen_address(admin.address.as_ref(), &at.field("admin"))?;
+    Some(Admin { address })
+}
+
+pub(super) fn log_level(raw: &raw::Document) -> LogLevel {
+    match raw.log_level {
+        None | Some(raw::LogLevel::Info) => LogLevel::Info,
+        Some(raw::LogLevel::Error) => LogLevel::Error,
+        Some(raw::LogLevel::Warn) => LogLevel::Warn,
+        Some(raw::LogLevel::Debug) => LogLevel::Debug,
+        Some(raw::LogLevel::Trace) => LogLevel::Trace,
+    }
+}
+
+pub(super) fn access_log(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> {
+    let log = raw.access_log.as_ref()?;
+    let path = log.path.as_deref().unwrap_or("/dev/stdout");
+    if path.is_empty() {
+        at.field("access_log")
+            .field("path")
+            .error("the path is empty");
+    }
+    Some(AccessLog {
+        path: path.into(),
+        format: match log.format {
+            None | Some(raw::AccessLogFormat::Json) => AccessLogFormat::Json,
+            Some(raw::AccessLogFormat::Text) => AccessLogFormat::Text,
+        },
+    })
+}
+
+pub(super) fn drain_timeout(raw: &raw::Document, at: &At<'_>) -> Duration {
+    let default = Duration::from_secs(30);
+    let range = Duration::ZERO..=rule::DAY;
+    rule::time(
+        raw.drain_timeout,
+        &at.field("drain_timeout"),
+        default,
+        range,
+    )
+}

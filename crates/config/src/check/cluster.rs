@@ -1,0 +1,183 @@
+//! Clusters.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use maglor_balance as balance;
+
+use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND, Unique};
+use super::{endpoint, tls};
+use crate::cluster::{DnsRefresh, ProxyProtocolOut, locality};
+use crate::report::At;
+use crate::{Cluster, UpstreamProtocol, raw};
+
+pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>) -> Vec<Cluster> {
+    let mut names = Unique::default();
+    raw.iter()
+        .enumerate()
+        .filter_map(|(i, raw)| one(raw, &at.index(i), &mut names))
+        .collect()
+}
+
+fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
+    let name = rule::name(
+        raw.name.as_ref(),
+        at,
+        "routes refer to a cluster by its name",
+    );
+    if let Some(name) = &name {
+        names.check(name, &at.field("name"), "the cluster");
+    }
+    let (time, number) = (rule::time, rule::number::<u32>);
+    let requests = raw.max_requests_per_connection;
+    let requests = requests.map(|n| {
+        number(
+            Some(n),
+            &at.field("max_requests_per_connection"),
+            1,
+            1..=u32::MAX,
+        )
+    });
+    let idle = number(
+        raw.max_idle_connections,
+        &at.field("max_idle_connections"),
+        1024,
+        0..=65_536,
+    );
+    let streams = &at.field("max_concurrent_streams");
+    let endpoints = endpoint::all(&raw.endpoints, &at.field("endpoints"));
+    let view = view(raw, at);
+    let cluster = Cluster {
+        name: name.unwrap_or_default(),
+        policy: raw.policy.clone().unwrap_or_default(),
+        view,
+        endpoints,
+        protocol: protocol(raw.protocol),
+        tls: raw
+            .tls
+            .as_ref()
+            .map(|raw| tls::upstream(raw, &at.field("tls"))),
+        proxy_protocol: proxy_protocol(raw.proxy_protocol),
+        connect_timeout: time(
+            raw.connect_timeout,
+            &at.field("connect_timeout"),
+            5 * SECOND,
+            MILLISECOND..=10 * MINUTE,
+        ),
+        idle_timeout: time(
+            raw.idle_timeout,
+            &at.field("idle_timeout"),
+            MINUTE,
+            MILLISECOND..=DAY,
+        ),
+        max_requests_per_connection: requests.and_then(NonZeroU32::new),
+        max_idle_connections: idle as usize,
+        max_concurrent_streams: number(raw.max_concurrent_streams, streams, 100, 1..=65_536),
+        dns_refresh: dns_refresh(raw.dns_refresh.as_ref(), &at.field("dns_refresh")),
+    };
+    warnings(raw, &cluster, at);
+    raw.name.is_some().then_some(cluster)
+}
+
+fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
+    if raw.endpoints.is_empty() {
+        at.warning("the cluster has no endpoints; its requests are answered with 503")
+            .when_readable();
+    }
+    let listed = cluster.view.locality_weights.as_ref();
+    if let Some(weights) = listed {
+        let used = |e: &crate::Endpoint| {
+            let place = e.locality.as_deref().map(locality);
+            weights.weight(place.as_ref()) > 0
+        };
+        if !cluster.endpoints.is_empty() && !cluster.endpoints.iter().any(used) {
+            at.field("locality_weights")
+                .warning("no endpoint is in a locality with a weight above 0")
+                .help("give the endpoints a `locality` of this list");
+        }
+    }
+}
+
+fn protocol(raw: Option<raw::UpstreamProtocol>) -> UpstreamProtocol {
+    match raw {
+        Some(raw::UpstreamProtocol::Auto) => UpstreamProtocol::Auto,
+        None | Some(raw::UpstreamProtocol::Http1) => UpstreamProtocol::Http1,
+        Some(raw::UpstreamProtocol::Http2) => UpstreamProtocol::Http2,
+    }
+}
+
+fn proxy_protocol(raw: Option<raw::ProxyProtocolOut>) -> Option<ProxyProtocolOut> {
+    match raw {
+        None | Some(raw::ProxyProtocolOut::Off) => None,
+        Some(raw::ProxyProtocolOut::V1) => Some(ProxyProtocolOut::V1),
+        Some(raw::ProxyProtocolOut::V2) => Some(ProxyProtocolOut::V2),
+    }
+}
+
+fn view(raw: &raw::Cluster, at: &At<'_>) -> balance::ViewParams {
+    let panic = rule::number(
+        raw.panic_threshold,
+        &at.field("panic_threshold"),
+        50,
+        0..=100,
+    );
+    let factor = &at.field("overprovisioning_factor");
+    let weights = raw.locality_weights.as_ref();
+    balance::ViewParams {
+        panic_threshold_percent: u8::try_from(panic).unwrap_or(100),
+        overprovisioning_factor: rule::number(raw.overprovisioning_factor, factor, 1.4, 1.0..=10.0),
+        locality_weights: weights.map(|w| locality_weights(w, &at.field("locality_weights"))),
+        slow_start: raw
+            .slow_start
+            .as_ref()
+            .map(|s| slow_start(s, &at.field("slow_start"))),
+    }
+}
+
+fn locality_weights(raw: &raw::Pairs<u32>, at: &At<'_>) -> balance::LocalityWeights {
+    let mut weights = Vec::new();
+    for (name, weight) in &raw.0 {
+        let at = at.field(name);
+        if endpoint::locality(name, &at) {
+            weights.push((
+                locality(name),
+                rule::number(Some(*weight), &at, 0, 0..=1_000_000),
+            ));
+        }
+    }
+    if !weights.iter().any(|(_, weight)| *weight > 0) {
+        at.error("no locality has a weight above 0").when_readable();
+    }
+    weights.into_iter().collect()
+}
+
+fn slow_start(raw: &raw::SlowStart, at: &At<'_>) -> balance::SlowStart {
+    let percent = &at.field("min_weight_percent");
+    let percent = rule::number(raw.min_weight_percent, percent, 10, 1..=100);
+    balance::SlowStart {
+        window: rule::time(
+            raw.window,
+            &at.field("window"),
+            Duration::from_secs(30),
+            MILLISECOND..=DAY,
+        ),
+        aggression: rule::number(raw.aggression, &at.field("aggression"), 1.0, 0.01..=100.0),
+        min_weight_percent: u8::try_from(percent).unwrap_or(100),
+    }
+}
+
+fn dns_refresh(raw: Option<&raw::DnsRefresh>, at: &At<'_>) -> DnsRefresh {
+    let min = raw.and_then(|raw| raw.min);
+    let max = raw.and_then(|raw| raw.max);
+    let range = 100 * MILLISECOND..=DAY;
+    let refresh = DnsRefresh {
+        min: rule::time(min, &at.field("min"), SECOND, range.clone()),
+        max: rule::time(max, &at.field("max"), 5 * MINUTE, range),
+    };
+    if refresh.min > refresh.max {
+        let (min, max) = (raw::TimeSpan(refresh.min), raw::TimeSpan(refresh.max));
+        at.field("min")
+            .error(format!("`min` ({min}) is above `max` ({max})"));
+    }
+    refresh
+}

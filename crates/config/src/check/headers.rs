@@ -1,0 +1,128 @@
+//! Header names and values, and which of them an operator may change.
+
+use http::{HeaderName, HeaderValue};
+
+use super::rule::Unique;
+use crate::report::At;
+use crate::route::HeaderRules;
+use crate::{raw, yaml};
+
+/// Whose headers are changed.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Message {
+    Request,
+    Response,
+}
+
+/// Headers that frame a message or belong to one connection: the proxy's own.
+const FRAMING: &[&str] = &[
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The name of a header, or an error.
+pub(super) fn name(text: &str, at: &At<'_>) -> Option<HeaderName> {
+    match HeaderName::from_bytes(text.as_bytes()) {
+        Ok(name) => Some(name),
+        Err(_) => {
+            let help = match text {
+                ":method" => "match the method with `methods`",
+                ":path" => "match the path with `path`, change it with `rewrite`",
+                ":authority" | ":scheme" => "the host belongs into `domains` or `rewrite.host`",
+                _ if text.starts_with(':') => "pseudo-headers cannot be used here",
+                _ => "a name consists of letters, digits and `-`",
+            };
+            at.error(format!(
+                "`{}` is not the name of a header",
+                yaml::short(text)
+            ))
+            .on_key()
+            .help(help);
+            None
+        }
+    }
+}
+
+/// The value of a header, or an error.
+pub(super) fn value(text: &str, at: &At<'_>) -> Option<HeaderValue> {
+    let value = HeaderValue::from_str(text).ok();
+    if value.is_none() || text.trim() != text {
+        at.error("not a valid header value")
+            .help("a value is printable text on one line, without spaces around it");
+        return None;
+    }
+    value
+}
+
+/// A header that may be changed, or an error.
+fn changeable(text: &str, at: &At<'_>, message: Message) -> Option<HeaderName> {
+    let name = name(text, at)?;
+    if FRAMING.contains(&name.as_str()) {
+        at.error(format!(
+            "`{name}` belongs to the connection; the proxy sets it itself"
+        ))
+        .on_key()
+        .help("remove this line");
+        return None;
+    }
+    if message == Message::Request && name == http::header::HOST {
+        at.error("`host` is changed with the route's `rewrite`")
+            .on_key()
+            .help("write `rewrite: {host: NAME}` or `rewrite: {auto_host: true}`");
+        return None;
+    }
+    Some(name)
+}
+
+/// `remove`, `set`, `add`.
+pub(super) fn rules(raw: Option<&raw::HeaderRules>, at: &At<'_>, message: Message) -> HeaderRules {
+    let mut rules = HeaderRules::default();
+    let Some(raw) = raw else {
+        return rules;
+    };
+    if let Some(raw::OneOrMany(names)) = &raw.remove {
+        let at = at.field("remove");
+        for (i, text) in names.iter().enumerate() {
+            rules.remove.extend(changeable(text, &at.index(i), message));
+        }
+    }
+    if let Some(pairs) = &raw.set {
+        rules.set = pairs_of(pairs, &at.field("set"), message);
+    }
+    if let Some(raw::Pairs(pairs)) = &raw.add {
+        let at = at.field("add");
+        for (text, raw::OneOrMany(values)) in pairs {
+            let at = at.field(text);
+            let name = changeable(text, &at, message);
+            for (i, text) in values.iter().enumerate() {
+                let value = value(text, &at.index(i));
+                rules.add.extend(name.clone().zip(value));
+            }
+        }
+    }
+    rules
+}
+
+/// Name → value, each name once.
+pub(super) fn pairs_of(
+    raw::Pairs(pairs): &raw::Pairs<String>,
+    at: &At<'_>,
+    message: Message,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let (mut seen, mut all) = (Unique::default(), Vec::new());
+    for (text, content) in pairs {
+        let at = at.field(text);
+        let (name, value) = (changeable(text, &at, message), value(content, &at));
+        if let Some(name) = &name {
+            seen.check(name.as_str(), &at, "the header");
+        }
+        all.extend(name.zip(value));
+    }
+    all
+}

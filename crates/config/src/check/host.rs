@@ -1,0 +1,168 @@
+//! Host names: of endpoints, of virtual hosts, of TLS clients.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::Domain;
+
+/// A DNS name in lower case, or why it is none.
+pub(super) fn dns_name(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        return Err("it is empty");
+    }
+    if !text.is_ascii() {
+        return Err("write international names in their `xn--` form");
+    }
+    if text.len() > 253 {
+        return Err("it is longer than 253 characters");
+    }
+    if text.contains("://") || text.contains('/') {
+        return Err("write only the name, without scheme and path");
+    }
+    let name = text.strip_suffix('.').unwrap_or(text);
+    for label in name.split('.') {
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if label.is_empty() {
+            return Err("there is an empty label between dots");
+        }
+        if label.len() > 63 {
+            return Err("a label is longer than 63 characters");
+        }
+        if !label.chars().all(good) || label.starts_with('-') || label.ends_with('-') {
+            return Err("labels consist of letters, digits and inner hyphens");
+        }
+    }
+    Ok(name.to_ascii_lowercase())
+}
+
+/// Whether a name is meant as an address: digits and dots only.
+pub(super) fn looks_like_ipv4(text: &str) -> bool {
+    text.contains('.') && text.chars().all(|c| c.is_ascii_digit() || c == '.')
+}
+
+/// A domain of a virtual host, or why it is none.
+pub(super) fn domain(text: &str) -> Result<Domain, String> {
+    if text == "*" {
+        return Ok(Domain::Any);
+    }
+    let wildcard = |what: &str, host: &str| {
+        let name = dns_name(host).map_err(str::to_owned)?;
+        if host.contains(':') || host.ends_with('.') || looks_like_ipv4(host) {
+            return Err(format!("{what} stands beside a name without port"));
+        }
+        Ok(name)
+    };
+    if let Some(rest) = text.strip_prefix("*.") {
+        return Ok(Domain::Suffix(format!(".{}", wildcard("`*.`", rest)?)));
+    }
+    if let Some(rest) = text.strip_suffix(".*") {
+        return Ok(Domain::Prefix(format!("{}.", wildcard("`.*`", rest)?)));
+    }
+    if text.contains('*') {
+        return Err("a wildcard is `*`, `*.example.com` or `www.*`".into());
+    }
+    exact(text).map(Domain::Exact)
+}
+
+/// A name or address, with or without port, as a client would send it.
+pub(super) fn exact(text: &str) -> Result<String, String> {
+    if text.contains("://") || text.contains('/') {
+        return Err("write only the host, without scheme and path".into());
+    }
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, tail) = rest.split_once(']').ok_or("the `]` is missing")?;
+            let address: Ipv6Addr = address.parse().map_err(|_| "not an IPv6 address")?;
+            let port = match tail.strip_prefix(':') {
+                Some(port) => Some(port),
+                None if tail.is_empty() => None,
+                None => return Err("after `]` comes nothing or `:PORT`".into()),
+            };
+            (format!("[{address}]"), port)
+        }
+        None if text.parse::<Ipv6Addr>().is_ok() => {
+            return Err(format!("write an IPv6 address in brackets: `[{text}]`"));
+        }
+        None => {
+            let (host, port) = match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            };
+            if looks_like_ipv4(host) && host.parse::<Ipv4Addr>().is_err() {
+                return Err("not an IPv4 address".into());
+            }
+            (dns_name(host)?, port)
+        }
+    };
+    match port {
+        None => Ok(host),
+        Some(port) => match port.parse::<u16>() {
+            Ok(number) if number > 0 => Ok(format!("{host}:{number}")),
+            _ => Err("a port is 1 to 65535".into()),
+        },
+    }
+}
+
+/// A server name of a filter chain (SNI), or why it is none.
+pub(super) fn server_name(text: &str) -> Result<String, String> {
+    if text == "*" {
+        return Err("leave `server_names` out to match any name".into());
+    }
+    if text.parse::<IpAddr>().is_ok() || looks_like_ipv4(text) {
+        return Err("clients send no server name for an address; match `source` or nothing".into());
+    }
+    match text.strip_prefix("*.") {
+        Some(rest) => Ok(format!("*.{}", dns_name(rest)?)),
+        None if text.contains('*') => Err("a wildcard has the form `*.example.com`".into()),
+        None => Ok(dns_name(text)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_have_four_forms() {
+        assert_eq!(domain("*"), Ok(Domain::Any));
+        assert_eq!(
+            domain("*.Example.com"),
+            Ok(Domain::Suffix(".example.com".into()))
+        );
+        assert_eq!(domain("www.*"), Ok(Domain::Prefix("www.".into())));
+        assert_eq!(domain("A.b:80"), Ok(Domain::Exact("a.b:80".into())));
+        assert_eq!(domain("10.0.0.1"), Ok(Domain::Exact("10.0.0.1".into())));
+        assert_eq!(domain("[::1]:8080"), Ok(Domain::Exact("[::1]:8080".into())));
+        for bad in [
+            "",
+            "*a.com",
+            "a.*.com",
+            "*.*",
+            "**",
+            "http://a",
+            "a/b",
+            "a..b",
+            "::1",
+            "[::1",
+            "a:0",
+            "a:x",
+            "*.a:80",
+            "-a.com",
+            "1.2.3.400",
+            "ü.de",
+            "[::1]x",
+            "*.",
+            ".*",
+        ] {
+            assert!(domain(bad).is_err(), "{bad}: {:?}", domain(bad));
+        }
+    }
+
+    #[test]
+    fn server_names_are_names_or_suffix_wildcards() {
+        assert_eq!(server_name("*.A.com").as_deref(), Ok("*.a.com"));
+        assert_eq!(server_name("a.com").as_deref(), Ok("a.com"));
+        for bad in ["*", "a.*", "1.2.3.4", "a:443", "", "::1"] {
+            assert!(server_name(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Listeners.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::route::Tables;
+use super::rule::{self, MILLISECOND, MINUTE, Unique};
+use super::{Scope, filter_chain};
+use crate::listener::ProxyProtocolIn;
+use crate::report::At;
+use crate::{Listener, raw};
+
+/// All listeners, each with its position in the list.
+pub(super) fn all(
+    raw: &raw::Document,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+    tables: &Tables,
+) -> Vec<(usize, Listener)> {
+    let (mut names, list) = (Unique::default(), at.field("listeners"));
+    if raw.listeners.is_empty() {
+        let help =
+            "add at least one, for example `listeners: [{name: web, address: 0.0.0.0:8080, …}]`";
+        list.error("there are no listeners: the proxy would serve nothing")
+            .when_readable()
+            .help(help);
+    }
+    let each = raw.listeners.iter().enumerate();
+    each.filter_map(|(i, raw)| {
+        let listener = one(raw, &list.index(i), &mut names, scope, tables)?;
+        Some((i, listener))
+    })
+    .collect()
+}
+
+fn one(
+    raw: &raw::Listener,
+    at: &At<'_>,
+    names: &mut Unique,
+    scope: &Scope<'_>,
+    tables: &Tables,
+) -> Option<Listener> {
+    let name = rule::name(
+        raw.name.as_ref(),
+        at,
+        "metrics are labelled with it, e.g. `name: web`",
+    );
+    if let Some(name) = &name {
+        names.check(name, &at.field("name"), "the listener");
+    }
+    let address = rule::listen_address(raw.address.as_ref(), at);
+    let connections = &at.field("max_connections");
+    let connections = rule::number(raw.max_connections, connections, 65_536, 1..=10_000_000);
+    let label = name.clone().unwrap_or_default();
+    let filter_chains = filter_chain::all(raw, at, &label, scope, tables);
+    Some(Listener {
+        name: label,
+        address: address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
+        proxy_protocol: match raw.proxy_protocol {
+            None | Some(raw::ProxyProtocolIn::Off) => ProxyProtocolIn::Off,
+            Some(raw::ProxyProtocolIn::Accept) => ProxyProtocolIn::Accept,
+            Some(raw::ProxyProtocolIn::Require) => ProxyProtocolIn::Require,
+        },
+        filter_chains,
+        max_connections: connections as usize,
+        handshake_timeout: rule::time(
+            raw.handshake_timeout,
+            &at.field("handshake_timeout"),
+            Duration::from_secs(10),
+            MILLISECOND..=10 * MINUTE,
+        ),
+    })
+}

@@ -1,0 +1,181 @@
+//! Conditions on requests.
+
+use http::Method;
+
+use super::{Scope, headers, pattern, rule};
+use crate::report::At;
+use crate::route::{HeaderMatch, PathMatch, QueryMatch, RouteMatch, StringMatch};
+use crate::{raw, yaml};
+
+/// Methods that people know; others are allowed, but a typing error is likely.
+const METHODS: &[&str] = &[
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "CONNECT",
+    "OPTIONS",
+    "TRACE",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "REPORT",
+    "SEARCH",
+    "PURGE",
+    "QUERY",
+];
+
+pub(super) fn route_match(raw: &raw::RouteMatch, at: &At<'_>, scope: &Scope<'_>) -> RouteMatch {
+    let path = raw.path.as_ref().map(|raw::Short(path)| path);
+    let path = path.and_then(|path| path_match(path, &at.field("path"), scope));
+    let mut matches = RouteMatch {
+        path: path.unwrap_or_default(),
+        methods: methods(raw.methods.as_ref(), &at.field("methods")),
+        grpc: raw.grpc.unwrap_or(false),
+        ..RouteMatch::default()
+    };
+    let list = at.field("headers");
+    for (i, raw) in raw.headers.iter().enumerate() {
+        matches.headers.extend(header(raw, &list.index(i), scope));
+    }
+    let list = at.field("query");
+    for (i, raw) in raw.query.iter().enumerate() {
+        matches.query.extend(query(raw, &list.index(i), scope));
+    }
+    if matches.grpc && !matches.methods.is_empty() && !matches.methods.contains(&Method::POST) {
+        at.field("methods")
+            .warning("gRPC requests are always POST: this route matches nothing");
+    }
+    matches
+}
+
+fn path_match(raw: &raw::PathMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<PathMatch> {
+    let given = [
+        ("exact", raw.exact.is_some()),
+        ("prefix", raw.prefix.is_some()),
+        ("regex", raw.regex.is_some()),
+    ];
+    let kind = rule::exactly_one(&given, at)?;
+    let at_kind = at.field(kind);
+    if let Some(text) = &raw.regex {
+        return pattern::whole(text, &at_kind, scope).map(PathMatch::Regex);
+    }
+    let text = raw.exact.as_ref().or(raw.prefix.as_ref())?;
+    path(text, &at_kind);
+    Some(match kind {
+        "exact" => PathMatch::Exact(text.clone()),
+        _ => PathMatch::Prefix(text.clone()),
+    })
+}
+
+/// A path as it stands in a request.
+pub(super) fn path(text: &str, at: &At<'_>) {
+    let shown = yaml::short(text);
+    if !text.starts_with('/') {
+        at.error(format!("the path `{shown}` does not begin with `/`"))
+            .help(format!("write `/{shown}`"));
+    } else if text.contains(['?', '#']) {
+        at.error(format!("the path `{shown}` contains a query or a fragment"))
+            .help("match the query with `query`; fragments are never sent");
+    } else if text.chars().any(|c| c.is_whitespace() || c.is_control()) || !text.is_ascii() {
+        at.error(format!(
+            "the path `{shown}` contains characters that a request cannot have"
+        ))
+        .help("percent-encode them, for example `%20` for a space");
+    }
+}
+
+fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> {
+    let (mut methods, mut seen) = (Vec::new(), rule::Unique::default());
+    let list = raw.map_or(&[][..], |list| &list.0);
+    for (i, text) in list.iter().enumerate() {
+        let (at, upper) = (at.index(i), text.to_ascii_uppercase());
+        let Ok(method) = Method::from_bytes(text.as_bytes()) else {
+            at.error(format!("`{}` is not a method", yaml::short(text)));
+            continue;
+        };
+        if METHODS.contains(&upper.as_str()) && upper != *text {
+            at.error(format!("`{text}`: methods are case-sensitive"))
+                .help(format!("write `{upper}`"));
+        } else if !METHODS.contains(&text.as_str()) {
+            let near = crate::suggest::nearest(text, METHODS.iter().copied());
+            at.warning(format!("the method `{}` is unusual", yaml::short(text)))
+                .maybe_help(near.map(|near| format!("did you mean `{near}`?")));
+        }
+        seen.check(text, &at, "the method");
+        methods.push(method);
+    }
+    methods
+}
+
+fn header(raw: &raw::HeaderMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<HeaderMatch> {
+    let value = string_match(raw.value(), at, scope);
+    let Some(name) = &raw.name else {
+        at.missing("name", "write `name: HEADER`");
+        return None;
+    };
+    let name = headers::name(name, &at.field("name"));
+    let (value, invert) = value?;
+    Some(HeaderMatch {
+        name: name?,
+        value,
+        invert,
+    })
+}
+
+fn query(raw: &raw::QueryMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<QueryMatch> {
+    let value = string_match(raw.value(), at, scope);
+    let Some(name) = &raw.name else {
+        at.missing("name", "write `name: PARAMETER`");
+        return None;
+    };
+    if name.is_empty() {
+        at.field("name").error("the name is empty");
+    }
+    let (value, invert) = value?;
+    Some(QueryMatch {
+        name: name.clone(),
+        value,
+        invert,
+    })
+}
+
+/// The condition on a value, and whether it must not hold.
+fn string_match(
+    raw: raw::StringMatch<'_>,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) -> Option<(StringMatch, bool)> {
+    let given = [
+        ("exact", raw.exact.is_some()),
+        ("prefix", raw.prefix.is_some()),
+        ("suffix", raw.suffix.is_some()),
+        ("contains", raw.contains.is_some()),
+        ("regex", raw.regex.is_some()),
+        ("present", raw.present.is_some()),
+    ];
+    let kind = rule::exactly_one(&given, at)?;
+    let at = at.field(kind);
+    let text = raw.exact.or(raw.prefix).or(raw.suffix).or(raw.contains);
+    if kind != "exact" && text == Some("") {
+        at.error("an empty text is in every value")
+            .help("write `present: true`, or the text");
+    }
+    let text = text.unwrap_or_default().to_owned();
+    let value = match kind {
+        "exact" => StringMatch::Exact(text),
+        "prefix" => StringMatch::Prefix(text),
+        "suffix" => StringMatch::Suffix(text),
+        "contains" => StringMatch::Contains(text),
+        "regex" => StringMatch::Regex(pattern::whole(raw.regex?, &at, scope)?),
+        _ => StringMatch::Present,
+    };
+    // `present: false` is the inverse of `present: true`.
+    Some((value, raw.invert != (raw.present == Some(false))))
+}

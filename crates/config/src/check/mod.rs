@@ -1,0 +1,55 @@
+//! Raw → validated: every rule that is more than a type.
+//!
+//! One function a block: it takes the raw block and its place, says everything that is wrong and
+//! returns the validated block, or `None` if there is nothing sensible to return. It never stops at
+//! the first error. Files by block; `rule` holds what they share.
+//!
+//! Rules between blocks need names first: clusters are checked before routes, routes before
+//! listeners. [`Scope`] carries what later blocks refer to.
+
+mod action;
+mod bootstrap;
+mod cluster;
+mod endpoint;
+mod filter_chain;
+mod headers;
+mod host;
+mod http;
+mod listener;
+mod matching;
+mod overlap;
+mod pattern;
+mod reach;
+mod redirect;
+mod route;
+mod rule;
+mod scope;
+mod tls;
+
+use std::sync::Arc;
+
+pub(crate) use scope::{Known, Scope};
+
+use crate::report::At;
+use crate::{Config, raw};
+
+/// Checks a whole configuration. The caller looks at the report: with an error in it, the result
+/// must not be used.
+pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config {
+    let scope = Scope::new(raw, known);
+    let clusters = cluster::all(&raw.clusters, &at.field("clusters"));
+    let tables = route::tables(&raw.route_tables, &at.field("route_tables"), &scope);
+    let listeners = listener::all(raw, at, &scope, &tables);
+    let admin = bootstrap::admin(raw, at);
+    overlap::check(&listeners, admin.as_ref(), at);
+    scope.warn_unused(raw, at);
+    Config {
+        workers: bootstrap::workers(raw, at),
+        admin,
+        log_level: bootstrap::log_level(raw),
+        access_log: bootstrap::access_log(raw, at),
+        drain_timeout: bootstrap::drain_timeout(raw, at),
+        listeners: listeners.into_iter().map(|(_, l)| Arc::new(l)).collect(),
+        clusters: clusters.into_iter().map(Arc::new).collect(),
+    }
+}

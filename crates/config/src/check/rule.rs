@@ -1,0 +1,182 @@
+//! Rules that many blocks share: ranges, names, uniqueness, "one of".
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::raw::{Size, TimeSpan};
+use crate::report::{At, Step};
+
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
+/// A number in range, or its default.
+pub(super) fn number<T>(value: Option<T>, at: &At<'_>, default: T, range: RangeInclusive<T>) -> T
+where
+    T: PartialOrd + Display + Copy,
+{
+    let value = value.unwrap_or(default);
+    if !range.contains(&value) {
+        let (min, max) = (range.start(), range.end());
+        let near = if value < *min { min } else { max };
+        at.error(format!("{value} is not in the range {min} to {max}"))
+            .help(format!("the nearest is {near}"));
+        return default;
+    }
+    value
+}
+
+/// A time in range, or its default.
+pub(super) fn time(
+    value: Option<TimeSpan>,
+    at: &At<'_>,
+    default: Duration,
+    range: RangeInclusive<Duration>,
+) -> Duration {
+    let value = value.map_or(default, |span| span.0);
+    if !range.contains(&value) {
+        let (min, max) = (TimeSpan(*range.start()), TimeSpan(*range.end()));
+        let message = if value.is_zero() {
+            format!("a time of 0 makes no sense here: the range is {min} to {max}")
+        } else {
+            format!("{} is not in the range {min} to {max}", TimeSpan(value))
+        };
+        at.error(message).help(format!(
+            "remove the line for the default, {}",
+            TimeSpan(default)
+        ));
+        return default;
+    }
+    value
+}
+
+/// A size in range, or its default.
+pub(super) fn size(
+    value: Option<Size>,
+    at: &At<'_>,
+    default: u64,
+    range: RangeInclusive<u64>,
+) -> usize {
+    let value = value.map_or(default, |size| size.0);
+    if !range.contains(&value) {
+        let (min, max) = (Size(*range.start()), Size(*range.end()));
+        at.error(format!(
+            "{} is not in the range {min} to {max}",
+            Size(value)
+        ))
+        .help(format!("the default is {}", Size(default)));
+    }
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// A mandatory name.
+pub(super) fn name(value: Option<&String>, at: &At<'_>, help: &str) -> Option<Arc<str>> {
+    let Some(text) = value else {
+        at.missing("name", help);
+        return None;
+    };
+    well_formed(text, &at.field("name")).then(|| text.as_str().into())
+}
+
+/// Names become metric labels and path segments of the admin server.
+pub(super) fn well_formed(text: &str, at: &At<'_>) -> bool {
+    let good = |c: char| !c.is_whitespace() && !c.is_control();
+    if text.is_empty() || text.len() > 253 || !text.chars().all(good) {
+        at.error("a name has 1 to 253 characters and no spaces")
+            .maybe_help(suggested_name(text));
+        return false;
+    }
+    true
+}
+
+fn suggested_name(text: &str) -> Option<String> {
+    let name = text.split_whitespace().collect::<Vec<_>>().join("-");
+    let good = !name.is_empty() && name.len() < 100 && !name.contains(char::is_control);
+    good.then(|| format!("for example `{name}`"))
+}
+
+/// An `IP:PORT` to listen on.
+pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<SocketAddr> {
+    let Some(text) = value else {
+        at.missing(
+            "address",
+            "write `address: IP:PORT`, for example `0.0.0.0:8080`",
+        );
+        return None;
+    };
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let text = text.trim();
+    let port = text.rsplit(':').next().unwrap_or_default();
+    let help = if text.parse::<u16>().is_ok() || (text.starts_with(':') && port == &text[1..]) {
+        format!("write `0.0.0.0:{port}` for all interfaces")
+    } else if text.starts_with("localhost:") {
+        format!("write `127.0.0.1:{port}`")
+    } else if text.starts_with("*:") {
+        format!("write `0.0.0.0:{port}`")
+    } else if text.parse::<std::net::Ipv6Addr>().is_ok() {
+        format!("write `[{text}]:PORT`")
+    } else if text.parse::<std::net::Ipv4Addr>().is_ok() {
+        format!("write `{text}:PORT`")
+    } else {
+        "a listener needs an address and a port, for example `0.0.0.0:8080` or `[::]:8080`".into()
+    };
+    at.field("address")
+        .error(format!("`{}` is not `IP:PORT`", crate::yaml::short(text)))
+        .help(help);
+    None
+}
+
+/// Texts that may be there once.
+#[derive(Default)]
+pub(super) struct Unique(HashMap<String, Vec<Step>>);
+
+impl Unique {
+    /// Whether `text` is new; otherwise an error at `at`, which names the first place.
+    pub(super) fn check(&mut self, text: &str, at: &At<'_>, what: &str) -> bool {
+        if let Some(first) = self.0.get(text) {
+            at.error(format!(
+                "{what} `{}` is there twice",
+                crate::yaml::short(text)
+            ))
+            .other(first.clone(), "first given");
+            return false;
+        }
+        self.0.insert(text.to_owned(), at.path());
+        true
+    }
+}
+
+/// Says which of the fields that exclude each other are given; an error unless it is one.
+pub(super) fn exactly_one(given: &[(&'static str, bool)], at: &At<'_>) -> Option<&'static str> {
+    let names: Vec<&str> = given.iter().map(|(name, _)| *name).collect();
+    let mut present = given
+        .iter()
+        .filter(|(_, there)| *there)
+        .map(|(name, _)| *name);
+    match (present.next(), present.next()) {
+        (Some(only), None) => Some(only),
+        (None, _) => {
+            at.error(format!(
+                "one of {} is needed",
+                crate::suggest::one_of(&names)
+            ))
+            .when_readable();
+            None
+        }
+        (Some(first), Some(second)) => {
+            at.field(second)
+                .error(format!("`{first}` and `{second}` exclude each other"))
+                .on_key()
+                .help(format!("keep one of {}", crate::suggest::one_of(&names)));
+            None
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What blocks may refer to, and what has been referred to.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+
+use crate::raw;
+use crate::report::At;
+use crate::suggest::nearest;
+
+/// Whether all names of a kind could be read; if not, a dangling reference may be a consequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) clusters: bool,
+    pub(crate) route_tables: bool,
+}
+
+/// Names of the configuration.
+pub(crate) struct Scope<'a> {
+    known: Known,
+    clusters: HashMap<&'a str, &'a raw::Cluster>,
+    tables: HashSet<&'a str>,
+    used_clusters: RefCell<HashSet<&'a str>>,
+    used_tables: RefCell<HashSet<&'a str>>,
+    /// Regular expressions compiled so far.
+    pub(super) patterns: Cell<usize>,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn new(raw: &'a raw::Document, known: Known) -> Self {
+        let clusters = raw
+            .clusters
+            .iter()
+            .filter_map(|c| Some((c.name.as_deref()?, c)));
+        let tables = raw.route_tables.iter().filter_map(|t| t.name.as_deref());
+        Self {
+            known,
+            clusters: clusters.collect(),
+            tables: tables.collect(),
+            used_clusters: RefCell::default(),
+            used_tables: RefCell::default(),
+            patterns: Cell::new(0),
+        }
+    }
+
+    /// The cluster of that name, or an error.
+    pub(super) fn cluster(&self, name: &str, at: &At<'_>) -> Option<&'a raw::Cluster> {
+        let found = self.clusters.get_key_value(name);
+        if let Some((name, cluster)) = found {
+            self.used_clusters.borrow_mut().insert(name);
+            return Some(cluster);
+        }
+        if self.known.clusters {
+            dangling(name, "cluster", self.clusters.keys().copied(), at);
+        }
+        None
+    }
+
+    /// Whether there is a route table of that name; an error if not.
+    pub(super) fn table(&self, name: &str, at: &At<'_>) -> bool {
+        if let Some(name) = self.tables.get(name) {
+            self.used_tables.borrow_mut().insert(name);
+            return true;
+        }
+        if self.known.route_tables {
+            dangling(name, "route table", self.tables.iter().copied(), at);
+        }
+        false
+    }
+
+    /// Warns of clusters and tables that nothing refers to.
+    pub(super) fn warn_unused(&self, raw: &raw::Document, at: &At<'_>) {
+        let (used, clusters) = (self.used_clusters.borrow(), at.field("clusters"));
+        for (i, cluster) in raw.clusters.iter().enumerate() {
+            unused(
+                cluster.name.as_deref(),
+                &used,
+                &clusters.index(i),
+                "no route leads to cluster",
+            );
+        }
+        let (used, tables) = (self.used_tables.borrow(), at.field("route_tables"));
+        for (i, table) in raw.route_tables.iter().enumerate() {
+            unused(
+                table.name.as_deref(),
+                &used,
+                &tables.index(i),
+                "no listener uses route table",
+            );
+        }
+    }
+}
+
+fn unused(name: Option<&str>, used: &HashSet<&str>, at: &At<'_>, what: &str) {
+    if let Some(name) = name.filter(|name| !used.contains(name)) {
+        at.field("name").warning(format!("{what} `{name}`"));
+    }
+}
+
+fn dangling<'n>(name: &str, kind: &str, names: impl Iterator<Item = &'n str>, at: &At<'_>) {
+    // Sorted so that the same file always gives the same message.
+    let mut names: Vec<&str> = if at.report().is_full() {
+        Vec::new()
+    } else {
+        names.collect()
+    };
+    names.sort_unstable();
+    let help = match nearest(name, names.iter().copied()) {
+        Some(near) => Some(format!("did you mean `{near}`?")),
+        None if names.is_empty() => None,
+        None if names.len() <= 12 => Some(format!("there is {}", list(&names))),
+        None => None,
+    };
+    at.error(format!("there is no {kind} `{}`", crate::yaml::short(name)))
+        .maybe_help(help);
+}
+
+fn list(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}

@@ -1,0 +1,151 @@
+//! TLS settings. Whether the files are there and fit together is for the proxy to see.
+
+use super::{host, rule};
+use crate::report::At;
+use crate::tls::{CertificateFiles, MinimumTlsVersion};
+use crate::{DownstreamTls, UpstreamTls, raw};
+
+/// What speaks behind TLS: it decides which ALPN protocols can work.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Behind {
+    Http(crate::listener::HttpProtocol),
+    Tcp,
+}
+
+pub(super) fn downstream(raw: &raw::DownstreamTls, at: &At<'_>, behind: Behind) -> DownstreamTls {
+    let client_ca = raw.client_ca.as_deref();
+    if client_ca.is_none() && raw.require_client_certificate == Some(true) {
+        at.field("require_client_certificate")
+            .error("client certificates cannot be verified without `client_ca`")
+            .help("add `client_ca: FILE` with the roots that they chain to");
+    }
+    check_file(client_ca, &at.field("client_ca"));
+    DownstreamTls {
+        certificates: certificates(raw, at),
+        client_ca: client_ca.map(Into::into),
+        require_client_certificate: raw
+            .require_client_certificate
+            .unwrap_or(client_ca.is_some()),
+        alpn: alpn(raw.alpn.as_deref(), &at.field("alpn"), behind),
+        min_version: version(raw.min_version),
+    }
+}
+
+fn certificates(raw: &raw::DownstreamTls, at: &At<'_>) -> Vec<CertificateFiles> {
+    let short = raw.certificate.is_some() || raw.private_key.is_some();
+    let given = [
+        ("certificate", short),
+        ("certificates", !raw.certificates.is_empty()),
+    ];
+    match rule::exactly_one(&given, at) {
+        Some("certificate") => {
+            let files = files(raw.certificate.as_deref(), raw.private_key.as_deref(), at);
+            files.into_iter().collect()
+        }
+        Some(_) => {
+            let list = at.field("certificates");
+            let each = raw.certificates.iter().enumerate();
+            each.filter_map(|(i, raw)| {
+                let (certificate, key) = (raw.certificate.as_deref(), raw.private_key.as_deref());
+                files(certificate, key, &list.index(i))
+            })
+            .collect()
+        }
+        None => Vec::new(),
+    }
+}
+
+fn files(certificate: Option<&str>, key: Option<&str>, at: &At<'_>) -> Option<CertificateFiles> {
+    if certificate.is_none() {
+        at.missing("certificate", "write `certificate: FILE`, a PEM file");
+    }
+    if key.is_none() {
+        at.missing("private_key", "write `private_key: FILE`, a PEM file");
+    }
+    check_file(certificate, &at.field("certificate"));
+    check_file(key, &at.field("private_key"));
+    Some(CertificateFiles {
+        certificate: certificate?.into(),
+        private_key: key?.into(),
+    })
+}
+
+fn check_file(path: Option<&str>, at: &At<'_>) {
+    if path == Some("") {
+        at.error("the file name is empty");
+    }
+}
+
+fn alpn(raw: Option<&[String]>, at: &At<'_>, behind: Behind) -> Vec<String> {
+    use crate::listener::HttpProtocol::{Auto, Http1, Http2};
+    let possible: &[&str] = match behind {
+        Behind::Http(Auto) => &["h2", "http/1.1"],
+        Behind::Http(Http1) => &["http/1.1"],
+        Behind::Http(Http2) => &["h2"],
+        Behind::Tcp => &[],
+    };
+    let Some(list) = raw else {
+        return possible.iter().map(|&protocol| protocol.into()).collect();
+    };
+    let mut seen = rule::Unique::default();
+    for (i, protocol) in list.iter().enumerate() {
+        let at = at.index(i);
+        if protocol.is_empty() || protocol.len() > 255 {
+            at.error("an ALPN protocol has 1 to 255 bytes");
+        } else if behind != Behind::Tcp && !possible.contains(&protocol.as_str()) {
+            let one_of = crate::suggest::one_of(possible);
+            at.error(format!(
+                "`{}` is not spoken here",
+                crate::yaml::short(protocol)
+            ))
+            .help(format!("with this `http.protocol` it can be {one_of}"));
+        }
+        seen.check(protocol, &at, "the ALPN protocol");
+    }
+    if list.is_empty() && behind == Behind::Http(Http2) {
+        at.error("clients use HTTP/2 over TLS only when ALPN offers `h2`")
+            .help("remove the line for the default, `[h2]`");
+    }
+    list.to_vec()
+}
+
+fn version(raw: Option<raw::TlsVersion>) -> MinimumTlsVersion {
+    match raw {
+        None | Some(raw::TlsVersion::V12) => MinimumTlsVersion::Tls12,
+        Some(raw::TlsVersion::V13) => MinimumTlsVersion::Tls13,
+    }
+}
+
+pub(super) fn upstream(raw: &raw::UpstreamTls, at: &At<'_>) -> UpstreamTls {
+    let name = raw.server_name.as_deref();
+    if let Some(name) = name.filter(|name| name.parse::<std::net::IpAddr>().is_err())
+        && let Err(why) = host::dns_name(name)
+    {
+        at.field("server_name")
+            .error(format!(
+                "`{}` is not a server name",
+                crate::yaml::short(name)
+            ))
+            .help(why);
+    }
+    check_file(raw.ca.as_deref(), &at.field("ca"));
+    let skip = raw.insecure_skip_verify.unwrap_or(false);
+    if skip && raw.ca.is_some() {
+        at.field("ca")
+            .error("`ca` has no effect with `insecure_skip_verify: true`")
+            .help("remove one of them");
+    } else if skip {
+        at.field("insecure_skip_verify")
+            .warning("anybody can pose as the server: its certificate is not verified")
+            .help("only for tests; otherwise give the roots with `ca`");
+    }
+    let mutual = raw.certificate.is_some() || raw.private_key.is_some();
+    let (certificate, key) = (raw.certificate.as_deref(), raw.private_key.as_deref());
+    UpstreamTls {
+        server_name: name.map(Into::into),
+        ca: raw.ca.as_deref().map(Into::into),
+        certificate: mutual.then(|| files(certificate, key, at)).flatten(),
+        insecure_skip_verify: skip,
+        min_version: version(raw.min_version),
+    }
+}

@@ -1,0 +1,149 @@
+//! What is wrong with a configuration, and where: one [`Diagnostic`] a problem.
+//!
+//! Displayed as compilers do:
+//!
+//! ```text
+//! maglor.yaml:12:14: error: listeners[0].http.routes: there is no route table `mian`
+//!    |
+//! 12 |     routes: mian
+//!    |             ^^^^
+//!    = help: did you mean `main`?
+//! ```
+
+use std::fmt;
+
+/// Whether a configuration can be used in spite of a problem.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Severity {
+    /// It is refused.
+    Error,
+    /// It is used, but probably does not do what was meant.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// Where a problem was written.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Origin {
+    /// In a file as a whole, for example because it cannot be read.
+    File(String),
+    /// On the command line.
+    Flag(String),
+    /// At a place in a file.
+    Place {
+        /// The file's name, as given.
+        file: String,
+        /// From 1.
+        line: usize,
+        /// From 1, in characters.
+        column: usize,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => f.write_str(file),
+            Self::Flag(flag) => f.write_str(flag),
+            Self::Place { file, line, column } => write!(f, "{file}:{line}:{column}"),
+        }
+    }
+}
+
+/// The line of a place, with what is to be underlined.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Snippet {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// The line's text, cut when it is very long.
+    pub text: String,
+    /// Characters before the underlined ones.
+    pub start: usize,
+    /// How many characters are underlined, at least 1.
+    pub length: usize,
+}
+
+/// One problem.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Diagnostic {
+    /// Whether the configuration is refused.
+    pub severity: Severity,
+    /// Where it was written.
+    pub origin: Origin,
+    /// Which value, for example `listeners[0].filter_chains[1].http.routes`; empty for the whole.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// The source line.
+    pub snippet: Option<Snippet>,
+    /// Another place that belongs to the problem, such as the first of two equal names.
+    pub note: Option<String>,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: ", self.origin, self.severity)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        let mut margin = 1;
+        if let Some(snippet) = &self.snippet {
+            margin = snippet.line.to_string().len();
+            let (blank, start) = (" ".repeat(margin), " ".repeat(snippet.start));
+            let carets = "^".repeat(snippet.length.max(1));
+            write!(f, "\n{blank} |\n{} | {}", snippet.line, snippet.text)?;
+            write!(f, "\n{blank} | {start}{carets}")?;
+        }
+        let blank = " ".repeat(margin);
+        for (word, text) in [("note", &self.note), ("help", &self.help)] {
+            if let Some(text) = text {
+                write!(f, "\n{blank} = {word}: {text}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration is refused: every error of the file, in its order.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Errors(pub Vec<Diagnostic>);
+
+impl std::error::Error for Errors {}
+
+impl Errors {
+    /// An error about a whole file.
+    pub(crate) fn file(file: &str, message: String, help: Option<String>) -> Self {
+        Self(vec![Diagnostic {
+            severity: Severity::Error,
+            origin: Origin::File(file.to_owned()),
+            path: String::new(),
+            message,
+            help,
+            snippet: None,
+            note: None,
+        }])
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, diagnostic) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n\n")?;
+            }
+            write!(f, "{diagnostic}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! The one-line mode: flags → the same raw types as a file, through the same checks.
+
+use std::net::SocketAddr;
+
+use crate::check::Known;
+use crate::diagnostic::{Diagnostic, Errors, Origin, Severity};
+use crate::load::{Loaded, finish};
+use crate::report::Step;
+use crate::source::Source;
+use crate::{Config, raw};
+
+/// What `maglor-proxy --listen … --upstream …` says.
+#[derive(Clone, Debug)]
+pub struct Flags<'a> {
+    /// `--listen`
+    pub listen: SocketAddr,
+    /// `--upstream`, each `ADDR[,weight=N]`; the address may be a DNS name with port.
+    pub upstreams: &'a [String],
+    /// `--policy`
+    pub policy: Option<&'a str>,
+    /// `--admin`
+    pub admin: Option<SocketAddr>,
+    /// `--workers`
+    pub workers: usize,
+}
+
+/// Name of the listener and of the cluster that flags make.
+const LISTENER: &str = "web";
+const CLUSTER: &str = "upstream";
+
+impl Flags<'_> {
+    /// The configuration that the flags stand for, as a file would say it; for `--print-config`.
+    ///
+    /// # Errors
+    /// Flags that cannot be read at all.
+    pub fn to_raw(&self) -> Result<raw::Document, Errors> {
+        let (document, errors) = self.read();
+        if errors.is_empty() {
+            Ok(document)
+        } else {
+            Err(Errors(errors))
+        }
+    }
+
+    /// Checks the configuration that the flags stand for.
+    ///
+    /// # Errors
+    /// Everything that is wrong; each error names its flag.
+    pub fn load(&self) -> Result<Loaded, Errors> {
+        let (document, errors) = self.read();
+        let known = Known {
+            clusters: true,
+            route_tables: true,
+        };
+        finish(&document, known, errors, &Source::Flags(self.origins()))
+    }
+
+    fn read(&self) -> (raw::Document, Vec<Diagnostic>) {
+        let (mut endpoints, mut errors) = (Vec::new(), Vec::new());
+        for text in self.upstreams {
+            match upstream(text) {
+                Ok(endpoint) => endpoints.push(raw::Short(endpoint)),
+                Err((message, help)) => {
+                    // Keeps later positions right; its address was not what is wrong.
+                    endpoints.push(raw::Short(raw::Endpoint {
+                        address: Some("placeholder.invalid:1".into()),
+                        ..raw::Endpoint::default()
+                    }));
+                    errors.push(error(upstream_flag(text), message, help));
+                }
+            }
+        }
+        if endpoints.is_empty() {
+            let help = "add `--upstream ADDR`, for example `--upstream 127.0.0.1:9001`";
+            errors.push(error(
+                "--upstream".into(),
+                "there is no upstream".into(),
+                help.into(),
+            ));
+        }
+        let policy = self.policy.map(str::parse).transpose();
+        let policy = policy.unwrap_or_else(|why: maglor_balance::SpecError| {
+            let text = why.to_string();
+            let (message, help) = text.split_once("; ").unwrap_or((&text, ""));
+            errors.push(error("--policy".into(), message.into(), help.into()));
+            None
+        });
+        let document = raw::Document {
+            workers: Some(u32::try_from(self.workers).unwrap_or(u32::MAX)),
+            admin: self.admin.map(|address| raw::Admin {
+                address: Some(address.to_string()),
+            }),
+            listeners: vec![listener(self.listen)],
+            clusters: vec![raw::Cluster {
+                name: Some(CLUSTER.into()),
+                policy,
+                endpoints,
+                ..raw::Cluster::default()
+            }],
+            ..raw::Document::default()
+        };
+        (document, errors)
+    }
+
+    /// Which flag each part of the configuration came from.
+    fn origins(&self) -> Vec<(Vec<Step>, String)> {
+        let field = |name: &str| Step::Field(name.into());
+        let cluster = vec![field("clusters"), Step::Index(0)];
+        let endpoints = [&cluster[..], &[field("endpoints")]].concat();
+        let mut origins = vec![
+            (
+                vec![field("workers")],
+                format!("--workers {}", self.workers),
+            ),
+            (
+                vec![field("listeners")],
+                format!("--listen {}", self.listen),
+            ),
+            (
+                vec![field("admin")],
+                "--admin".to_owned() + &self.admin.map_or_else(String::new, |a| format!(" {a}")),
+            ),
+            (cluster, "--upstream".into()),
+        ];
+        let each = self.upstreams.iter().enumerate();
+        origins.extend(each.map(|(i, text)| {
+            (
+                [&endpoints[..], &[Step::Index(i)]].concat(),
+                upstream_flag(text),
+            )
+        }));
+        origins
+    }
+}
+
+impl Config {
+    /// The configuration of the one-line mode; see [`Flags`].
+    ///
+    /// # Errors
+    /// Everything that is wrong; each error names its flag.
+    pub fn from_flags(
+        listen: SocketAddr,
+        upstreams: &[String],
+        policy: Option<&str>,
+        admin: Option<SocketAddr>,
+        workers: usize,
+    ) -> Result<Loaded, Errors> {
+        Flags {
+            listen,
+            upstreams,
+            policy,
+            admin,
+            workers,
+        }
+        .load()
+    }
+}
+
+fn upstream_flag(text: &str) -> String {
+    format!("--upstream {}", crate::yaml::short(text))
+}
+
+fn error(flag: String, message: String, help: String) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Error,
+        origin: Origin::Flag(flag),
+        path: String::new(),
+        message,
+        help: (!help.is_empty()).then_some(help),
+        snippet: None,
+        note: None,
+    }
+}
+
+/// `ADDR[,weight=N]`.
+fn upstream(text: &str) -> Result<raw::Endpoint, (String, String)> {
+    let mut parts = text.split(',');
+    let mut endpoint = raw::Endpoint {
+        address: parts.next().map(|address| address.trim().to_owned()),
+        ..raw::Endpoint::default()
+    };
+    for part in parts {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        if name.trim() != "weight" || endpoint.weight.is_some() {
+            let message = format!("`{}` means nothing here", crate::yaml::short(part));
+            return Err((message, "write `ADDR` or `ADDR,weight=N`".into()));
+        }
+        endpoint.weight = Some(value.trim().parse().map_err(|_| {
+            let message = format!("`{}` is not a weight", crate::yaml::short(value));
+            (message, "a weight is 1 to 1000000".to_owned())
+        })?);
+    }
+    Ok(endpoint)
+}
+
+fn listener(address: SocketAddr) -> raw::Listener {
+    let route = raw::Route {
+        cluster: Some(CLUSTER.into()),
+        ..raw::Route::default()
+    };
+    let host = raw::VirtualHost {
+        domains: Some(raw::OneOrMany(vec!["*".into()])),
+        routes: vec![route],
+        ..raw::VirtualHost::default()
+    };
+    raw::Listener {
+        name: Some(LISTENER.into()),
+        address: Some(address.to_string()),
+        http: Some(raw::Http {
+            virtual_hosts: vec![host],
+            ..raw::Http::default()
+        }),
+        ..raw::Listener::default()
+    }
+}

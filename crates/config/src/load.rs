@@ -1,0 +1,157 @@
+//! Text → configuration, by way of the tree, the raw types and the checks.
+
+use std::path::Path;
+
+use crate::check::{self, Known};
+use crate::report::{MAX_FINDINGS, Report};
+use crate::source::{Lines, Source, Yaml};
+use crate::suggest::nearest;
+use crate::yaml::de::{self, MAX_ERRORS};
+use crate::yaml::{DecodeError, Fault, Tree};
+use crate::{Config, Diagnostic, Errors, Origin, Severity, raw};
+
+/// A configuration that can be used.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the proxy runs on.
+    pub config: Config,
+    /// What is allowed but looks wrong, in the order of the file.
+    pub warnings: Vec<Diagnostic>,
+    /// The same configuration as YAML, in one form whatever it was written in (or which flags it
+    /// came from): two equal texts mean the same.
+    pub yaml: String,
+}
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of the file.
+pub fn load(path: &Path) -> Result<Loaded, Errors> {
+    let file = path.display().to_string();
+    let bytes = std::fs::read(path)
+        .map_err(|error| Errors::file(&file, format!("the file cannot be read: {error}"), None))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..valid]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count();
+        let message = format!("line {line} is not UTF-8 text");
+        Errors::file(&file, message, Some("save the file as UTF-8".into()))
+    })?;
+    parse(&text, &file)
+}
+
+/// Checks a text; `file` is its name in messages.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of the file.
+pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
+    let lines = Lines::new(text);
+    let tree = match Tree::read(text) {
+        Ok(tree) => tree,
+        Err(fault) => return Err(Errors(vec![of_fault(&lines, file, fault)])),
+    };
+    let mut decoded = de::decode::<raw::Document>(&tree);
+    let yaml = Yaml {
+        file,
+        lines,
+        tree: &tree,
+        poisoned: std::mem::take(&mut decoded.poisoned),
+    };
+    let mut found: Vec<Diagnostic> = Vec::new();
+    found.extend(decoded.errors.iter().map(|error| yaml.decode_error(error)));
+    let cut_short = decoded.errors.len() >= MAX_ERRORS;
+    let known = known(&decoded.errors);
+    found.extend(
+        tree.duplicates
+            .iter()
+            .map(|fault| of_fault(&yaml.lines, file, fault.clone())),
+    );
+    let Some(document) = decoded.value else {
+        return Err(refuse(found, usize::from(cut_short)));
+    };
+    finish(&document, known, found, &Source::Yaml(yaml))
+}
+
+/// Checks a raw configuration and puts all that was found in order.
+pub(crate) fn finish(
+    document: &raw::Document,
+    known: Known,
+    mut found: Vec<Diagnostic>,
+    source: &Source<'_>,
+) -> Result<Loaded, Errors> {
+    let report = Report::default();
+    let config = check::document(document, &report.root(), known);
+    let (findings, dropped) = report.into_findings();
+    let refused = findings
+        .iter()
+        .any(|finding| finding.severity == Severity::Error);
+    found.extend(
+        findings
+            .into_iter()
+            .filter_map(|finding| source.diagnostic(finding)),
+    );
+    let errors = |d: &Diagnostic| d.severity == Severity::Error;
+    if refused || found.iter().any(errors) {
+        found.retain(errors);
+        return Err(refuse(found, dropped));
+    }
+    found.sort_by(|a, b| a.origin.cmp(&b.origin));
+    let yaml = document.to_yaml().map_err(|error| {
+        Errors::file(
+            "configuration",
+            format!("it cannot be written as YAML: {error}"),
+            None,
+        )
+    })?;
+    Ok(Loaded {
+        config,
+        warnings: found,
+        yaml,
+    })
+}
+
+/// Errors in the order of the file.
+fn refuse(mut found: Vec<Diagnostic>, dropped: usize) -> Errors {
+    found.sort_by(|a, b| a.origin.cmp(&b.origin));
+    if dropped > 0 || found.len() > MAX_FINDINGS {
+        found.truncate(MAX_FINDINGS);
+        let file = match found.first().map(|first| &first.origin) {
+            Some(Origin::Place { file, .. } | Origin::File(file)) => file.clone(),
+            _ => "command line".into(),
+        };
+        let more = Errors::file(
+            &file,
+            "there are more errors; correct these first".into(),
+            None,
+        );
+        found.extend(more.0);
+    }
+    Errors(found)
+}
+
+fn of_fault(lines: &Lines<'_>, file: &str, fault: Fault) -> Diagnostic {
+    let mut diagnostic = lines.error(file, fault.place, fault.path, fault.message, fault.help);
+    diagnostic.note = fault.note;
+    diagnostic
+}
+
+/// Whether the names of clusters and tables could be read: an error in the list, in one of its
+/// items as a whole, in a name or in a field that was meant to be one may have hidden some.
+fn known(errors: &[DecodeError]) -> Known {
+    let readable = |list: &str| {
+        !errors.iter().any(|error| {
+            let path = error.path();
+            path.strip_prefix(list)
+                .is_some_and(|rest| match rest.split_once('.') {
+                    None => true,
+                    Some((_, field)) => nearest(field, ["name"]).is_some(),
+                })
+        })
+    };
+    Known {
+        clusters: readable("clusters"),
+        route_tables: readable("route_tables"),
+    }
+}

@@ -1,0 +1,132 @@
+//! What a route does: clusters by weight, rewriting, hashing, redirects, direct responses.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Pairs, Short, Shorthand, TimeSpan};
+
+/// A cluster and its share of a route's requests.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["name"]))]
+pub struct ClusterWeight {
+    /// Name of the cluster.
+    pub name: Option<String>,
+    /// Share = weight / sum of the weights; 0 for none, as long as the sum is above 0. 0-1000000.
+    #[schemars(range(max = 1_000_000), extend("default" = 1))]
+    pub weight: Option<u32>,
+}
+
+/// Changes of a forwarded request: at most one of `path`, `prefix`, `regex`; and of `host`,
+/// `auto_host`. The query stays.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rewrite {
+    /// The whole path becomes this.
+    pub path: Option<String>,
+    /// The prefix that the route matched becomes this.
+    pub prefix: Option<String>,
+    /// What this expression finds in the path is replaced by `substitution`.
+    pub regex: Option<String>,
+    /// Replacement for `regex`; `$1` or `${name}` stands for a group, `$$` for `$`.
+    pub substitution: Option<String>,
+    /// `Host` becomes this.
+    pub host: Option<String>,
+    /// `Host` becomes the chosen endpoint's DNS name (its address where it has none).
+    #[schemars(extend("default" = false))]
+    pub auto_host: Option<bool>,
+}
+
+/// One part of a request that is hashed; one of the fields beside `terminal`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct HashPolicy {
+    /// The value of this header.
+    pub header: Option<String>,
+    /// The value of this cookie; a text is the cookie's name.
+    pub cookie: Option<Short<Cookie>>,
+    /// The value of this query parameter.
+    pub query: Option<String>,
+    /// `true`: the path without query.
+    pub path: Option<bool>,
+    /// `true`: the client's address.
+    pub source_address: Option<bool>,
+    /// If this part is there, later ones are not looked at.
+    #[schemars(extend("default" = false))]
+    pub terminal: Option<bool>,
+}
+
+/// A cookie that keeps a client at its endpoint.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["name"]))]
+pub struct Cookie {
+    /// Its name.
+    pub name: Option<String>,
+    /// `Max-Age` of the cookie that the proxy gives to clients without one, up to 3650d; `0s`: until
+    /// the browser is closed. Absent: the proxy makes none.
+    pub ttl: Option<TimeSpan>,
+    /// `Path` of a cookie that the proxy makes.
+    #[schemars(extend("default" = "/"))]
+    pub path: Option<String>,
+}
+
+impl Shorthand for Cookie {
+    const TEXT: &'static str = "a cookie's name";
+
+    fn from_text(text: &str) -> Self {
+        Self {
+            name: Some(text.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    fn as_text(&self) -> Option<&str> {
+        match self {
+            Self {
+                name: Some(name),
+                ttl: None,
+                path: None,
+            } => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// A redirect; parts that are absent keep the request's.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    #[schemars(extend("default" = 301, "enum" = [301, 302, 303, 307, 308]))]
+    pub status: Option<u32>,
+    /// `http` or `https`.
+    #[schemars(extend("enum" = ["http", "https"]))]
+    pub scheme: Option<String>,
+    /// Host without port.
+    pub host: Option<String>,
+    /// Port, 1-65535.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<u32>,
+    /// The whole path becomes this.
+    pub path: Option<String>,
+    /// The prefix that the route matched becomes this.
+    pub prefix: Option<String>,
+    /// Drop the query.
+    #[schemars(extend("default" = false))]
+    pub strip_query: Option<bool>,
+}
+
+/// A response made by the proxy.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["status"]))]
+pub struct DirectResponse {
+    /// 200-599.
+    #[schemars(range(min = 200, max = 599))]
+    pub status: Option<u32>,
+    /// Body, at most 1MiB. Default: empty.
+    pub body: Option<String>,
+    /// Name → value; `content-type` is `text/plain` by default where there is a body.
+    pub headers: Option<Pairs<String>>,
+}

@@ -1,0 +1,183 @@
+//! `clusters`: sets of servers.
+
+use std::borrow::Cow;
+
+use maglor_balance as balance;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use super::{Pairs, Short, Shorthand, TimeSpan, UpstreamTls};
+
+/// A set of endpoints that answer the same requests.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["name"]))]
+pub struct Cluster {
+    /// Unique name; routes refer to it, and metrics are labelled with it.
+    pub name: Option<String>,
+    /// How an endpoint is chosen: `random`, `round-robin`, `lor(choices=2)`, `peak-ewma`,
+    /// `maglev(table_size=65537)`, `ring-hash(min=1024)`; or a mapping such as
+    /// `{name: maglev, table_size: 251}`.
+    #[schemars(with = "PolicySchema", extend("default" = "lor(choices=2)"))]
+    pub policy: Option<balance::Spec>,
+    /// The servers, by address or by DNS name. May be empty: requests are then answered with 503.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<Short<Endpoint>>,
+    /// HTTP version spoken to the endpoints.
+    #[schemars(extend("default" = "http1"))]
+    pub protocol: Option<UpstreamProtocol>,
+    /// TLS towards the endpoints. Absent: plain text.
+    pub tls: Option<UpstreamTls>,
+    /// Send a PROXY protocol header of this version on each new connection.
+    #[schemars(extend("default" = "off"))]
+    pub proxy_protocol: Option<ProxyProtocolOut>,
+    /// Time for the TCP and TLS handshakes together, 1ms-10m.
+    #[schemars(extend("default" = "5s"))]
+    pub connect_timeout: Option<TimeSpan>,
+    /// A pooled connection without request is closed after this, 1ms-24h.
+    #[schemars(extend("default" = "1m"))]
+    pub idle_timeout: Option<TimeSpan>,
+    /// Close a connection after so many requests, 1-4294967295. Absent: no limit.
+    #[schemars(range(min = 1))]
+    pub max_requests_per_connection: Option<u32>,
+    /// HTTP/1.1 connections kept idle for each worker and endpoint, 0-65536.
+    #[schemars(range(max = 65536), extend("default" = 1024))]
+    pub max_idle_connections: Option<u32>,
+    /// HTTP/2 streams at once on a connection before another one is opened, 1-65536.
+    #[schemars(range(min = 1, max = 65536), extend("default" = 100))]
+    pub max_concurrent_streams: Option<u32>,
+    /// When fewer than this percentage of the endpoints are healthy, health is ignored, 0-100.
+    /// 0: never.
+    #[schemars(range(max = 100), extend("default" = 50))]
+    pub panic_threshold: Option<u32>,
+    /// A priority level keeps all of its traffic while `factor × healthy / all ≥ 1`, 1-10.
+    #[schemars(range(min = 1.0, max = 10.0), extend("default" = 1.4))]
+    pub overprovisioning_factor: Option<f64>,
+    /// Shares of traffic by locality: locality → weight. Absent: localities are ignored.
+    pub locality_weights: Option<Pairs<u32>>,
+    /// Ramp up the traffic of endpoints that have just joined. Absent: no ramp.
+    pub slow_start: Option<SlowStart>,
+    /// Bounds of the time after which a DNS name is resolved again; the record's TTL in between.
+    pub dns_refresh: Option<DnsRefresh>,
+}
+
+/// How a policy is written.
+struct PolicySchema;
+
+impl JsonSchema for PolicySchema {
+    fn schema_name() -> Cow<'static, str> {
+        "Policy".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names = [
+            "lor",
+            "maglev",
+            "peak-ewma",
+            "random",
+            "ring-hash",
+            "round-robin",
+        ];
+        json_schema!({
+            "description": "A load balancing policy, `name` or `name(parameter=value,…)`, or a mapping with `name`.",
+            "anyOf": [
+                {"type": "string", "examples": ["lor(choices=2)", "maglev(table_size=65537)"]},
+                {"type": "object", "required": ["name"], "properties": {"name": {
+                    "description": "Which policy.", "enum": names,
+                }}},
+            ],
+        })
+    }
+}
+
+/// One server, or a name that stands for several.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["address"]))]
+pub struct Endpoint {
+    /// `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`; each address of a DNS name is an endpoint.
+    pub address: Option<String>,
+    /// Share of requests relative to other endpoints, 1-1000000.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1))]
+    pub weight: Option<u32>,
+    /// 0 is used first; higher ones when lower ones are not healthy enough, 0-127.
+    #[schemars(range(max = 127), extend("default" = 0))]
+    pub priority: Option<u32>,
+    /// `REGION`, `REGION/ZONE` or `REGION/ZONE/NODE`; the unit of `locality_weights`.
+    pub locality: Option<String>,
+}
+
+impl Shorthand for Endpoint {
+    const TEXT: &'static str = "an address such as `10.0.0.1:8080` or `app.internal:8080`";
+
+    fn from_text(text: &str) -> Self {
+        Self {
+            address: Some(text.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    fn as_text(&self) -> Option<&str> {
+        match self {
+            Self {
+                address: Some(address),
+                weight: None,
+                priority: None,
+                locality: None,
+            } => Some(address),
+            _ => None,
+        }
+    }
+}
+
+/// HTTP version towards a cluster.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpstreamProtocol {
+    /// By ALPN under TLS, otherwise HTTP/1.1.
+    Auto,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, in plain text with prior knowledge. Needed for gRPC.
+    Http2,
+}
+
+/// Version of the PROXY protocol header that is sent.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocolOut {
+    /// None.
+    Off,
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// The ramp of an endpoint that has just joined: its weight is multiplied by
+/// `max((age / window)^(1 / aggression), min_weight_percent / 100)`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlowStart {
+    /// Length of the ramp, 1ms-24h.
+    #[schemars(extend("default" = "30s"))]
+    pub window: Option<TimeSpan>,
+    /// Shape: 1 is linear, above 1 rises faster at first, 0.01-100.
+    #[schemars(range(min = 0.01, max = 100.0), extend("default" = 1.0))]
+    pub aggression: Option<f64>,
+    /// Where the ramp starts, in percent of the full weight, 1-100.
+    #[schemars(range(min = 1, max = 100), extend("default" = 10))]
+    pub min_weight_percent: Option<u32>,
+}
+
+/// Bounds of the time between two resolutions of a DNS name.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DnsRefresh {
+    /// A smaller TTL is raised to this, 100ms-24h.
+    #[schemars(extend("default" = "1s"))]
+    pub min: Option<TimeSpan>,
+    /// A larger TTL is lowered to this, `min`-24h.
+    #[schemars(extend("default" = "5m"))]
+    pub max: Option<TimeSpan>,
+}

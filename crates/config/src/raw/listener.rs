@@ -1,0 +1,171 @@
+//! `listeners`: sockets, filter chains, and what speaks on them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{DownstreamTls, OneOrMany, Size, TimeSpan, VirtualHost};
+
+/// A listening socket. Give it one of `http` and `tcp`, or a list of `filter_chains`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["name", "address"]))]
+pub struct Listener {
+    /// Unique name; metrics are labelled with it.
+    pub name: Option<String>,
+    /// `IP:PORT` to listen on; port 0 lets the kernel choose.
+    pub address: Option<String>,
+    /// Whether connections begin with a PROXY protocol header (v1 or v2) of a balancer in front.
+    #[schemars(extend("default" = "off"))]
+    pub proxy_protocol: Option<ProxyProtocolIn>,
+    /// Connections open at once over all workers, 1-10000000; above it new ones wait in the backlog.
+    #[schemars(range(min = 1, max = 10_000_000), extend("default" = 65_536))]
+    pub max_connections: Option<u32>,
+    /// Time for PROXY header, detection of TLS and TLS handshake together, 1ms-10m.
+    #[schemars(extend("default" = "10s"))]
+    pub handshake_timeout: Option<TimeSpan>,
+    /// TLS termination of the only chain (with `http` or `tcp`).
+    pub tls: Option<DownstreamTls>,
+    /// HTTP on every connection; short for one filter chain.
+    pub http: Option<Http>,
+    /// Bytes to a cluster on every connection; short for one filter chain.
+    pub tcp: Option<Tcp>,
+    /// What is done with connections, by server name, ALPN and client address. The most specific
+    /// chain takes a connection; one that no chain takes is closed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filter_chains: Vec<FilterChain>,
+}
+
+/// Whether a listener reads the PROXY protocol.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocolIn {
+    /// A header is read where there is one. Only where clients are trusted.
+    Accept,
+    /// Bytes are taken as they are.
+    Off,
+    /// A connection without header is closed.
+    Require,
+}
+
+/// A match and what is done with the connections that it takes; one of `http` and `tcp`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilterChain {
+    /// Unique in the listener. Default: the chain's position, `0`, `1`, ….
+    pub name: Option<String>,
+    /// Which connections. Default: all that no other chain takes.
+    pub r#match: Option<FilterChainMatch>,
+    /// TLS termination. Absent: plain text, or TLS passed through to a `tcp` cluster.
+    pub tls: Option<DownstreamTls>,
+    /// HTTP on these connections.
+    pub http: Option<Http>,
+    /// Bytes to a cluster.
+    pub tcp: Option<Tcp>,
+}
+
+/// Conditions on a connection; all must hold. The most specific chain wins: by server name (exact,
+/// then longest wildcard, then any), then by ALPN protocol, then by length of the source prefix.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilterChainMatch {
+    /// Names in the TLS client hello (SNI): `a.example.com`, `*.example.com`. Default: any, and no TLS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server_names: Vec<String>,
+    /// ALPN protocols of the client, such as `h2`. Default: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub application_protocols: Vec<String>,
+    /// Client networks, such as `10.0.0.0/8`, or addresses; after the PROXY protocol. Default: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source: Vec<String>,
+}
+
+/// Bytes to a cluster, both ways. A hashing policy hashes the client's address.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["cluster"]))]
+pub struct Tcp {
+    /// Name of the cluster.
+    pub cluster: Option<String>,
+    /// A connection on which no byte moves either way is closed after this, 1ms-30d.
+    #[schemars(extend("default" = "1h"))]
+    pub idle_timeout: Option<TimeSpan>,
+}
+
+/// HTTP versions that are spoken.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HttpProtocol {
+    /// By ALPN under TLS; in plain text by the HTTP/2 preface (prior knowledge).
+    Auto,
+    /// HTTP/1.1 (and 1.0) only.
+    Http1,
+    /// HTTP/2 only.
+    Http2,
+}
+
+/// How forwarding headers are treated.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ForwardedMode {
+    /// The proxy appends to what the client sent.
+    Append,
+    /// Passed on untouched.
+    Off,
+    /// What the client sent is replaced by what the proxy saw: the safe choice at an edge.
+    Replace,
+}
+
+/// HTTP/1.1 and HTTP/2 with routes; give it `virtual_hosts`, or the name of a table in `routes`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    /// Versions spoken.
+    #[schemars(extend("default" = "auto"))]
+    pub protocol: Option<HttpProtocol>,
+    /// Names and their routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub virtual_hosts: Vec<VirtualHost>,
+    /// Name of a table in `route_tables`, instead of `virtual_hosts`.
+    pub routes: Option<String>,
+    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    #[schemars(extend("default" = "append"))]
+    pub x_forwarded: Option<ForwardedMode>,
+    /// `Forwarded` (RFC 7239).
+    #[schemars(extend("default" = "off"))]
+    pub forwarded: Option<ForwardedMode>,
+    /// Give a request an `x-request-id` where it has none.
+    #[schemars(extend("default" = true))]
+    pub request_id: Option<bool>,
+    /// Keep the `x-request-id` that a client sent; `false` at an edge.
+    #[schemars(extend("default" = true))]
+    pub preserve_request_id: Option<bool>,
+    /// Protocols that `Upgrade` (in HTTP/2 extended CONNECT) may switch to; `[]` for none.
+    #[schemars(extend("default" = ["websocket"]))]
+    pub upgrades: Option<OneOrMany>,
+    /// Let routes match the method CONNECT; otherwise it is answered with 405.
+    #[schemars(extend("default" = false))]
+    pub allow_connect: Option<bool>,
+    /// A keep-alive connection without request is closed after this, 1ms-30d.
+    #[schemars(extend("default" = "1h"))]
+    pub idle_timeout: Option<TimeSpan>,
+    /// Time from the first byte of a request to the end of its head, 1ms-1h.
+    #[schemars(extend("default" = "10s"))]
+    pub header_timeout: Option<TimeSpan>,
+    /// A request or response on which no byte moves is reset after this, 1ms-30d.
+    #[schemars(extend("default" = "5m"))]
+    pub stream_idle_timeout: Option<TimeSpan>,
+    /// A connection is closed gracefully when it is this old, 1s-3650d. Absent: never.
+    pub max_connection_age: Option<TimeSpan>,
+    /// Size of a request head, 1KiB-1MiB; larger ones get 431.
+    #[schemars(extend("default" = "64KiB"))]
+    pub max_header_bytes: Option<Size>,
+    /// Number of headers of a request, 1-4096; more get 431.
+    #[schemars(range(min = 1, max = 4096), extend("default" = 128))]
+    pub max_headers: Option<u32>,
+    /// HTTP/2 streams at once on a connection, 1-65536.
+    #[schemars(range(min = 1, max = 65536), extend("default" = 128))]
+    pub max_concurrent_streams: Option<u32>,
+    /// The `server` header of responses that the proxy itself makes.
+    #[schemars(extend("default" = "maglor"))]
+    pub server_name: Option<String>,
+}

@@ -1,0 +1,129 @@
+//! What the operator typed: the YAML vocabulary, one struct a block.
+//!
+//! Nothing here is judged beyond its type: names, ranges and references are checked in `check`, so
+//! every field is optional here and documented with its default there. Words are Envoy's and Istio's
+//! where they have one. The doc comments become the descriptions of the JSON Schema.
+
+mod action;
+mod cluster;
+mod listener;
+mod route;
+mod tls;
+mod value;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
+pub use cluster::{Cluster, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol};
+pub use listener::{
+    FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, ProxyProtocolIn,
+    Tcp,
+};
+pub use route::{
+    HeaderMatch, HeaderRules, PathMatch, QueryMatch, Route, RouteMatch, RouteTable, StringMatch,
+    VirtualHost,
+};
+pub use tls::{CertificateFiles, DownstreamTls, TlsVersion, UpstreamTls};
+pub use value::{NotationError, OneOrMany, Pairs, Short, Shorthand, Size, TimeSpan};
+
+/// Configuration of maglor-proxy.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["listeners"]))]
+pub struct Document {
+    /// Worker threads, 1-256. Each has its own listening sockets, connections and pools. One worker
+    /// serves tens of thousands of requests a second.
+    #[schemars(range(min = 1, max = 256), extend("default" = 1))]
+    pub workers: Option<u32>,
+    /// The admin server with `/metrics`, `/ready`, `/live`, `/config`, `/clusters` and `/drain`.
+    /// Absent: no admin port.
+    pub admin: Option<Admin>,
+    /// Verbosity of the proxy's own log at start; the admin port changes it at run time.
+    #[schemars(extend("default" = "info"))]
+    pub log_level: Option<LogLevel>,
+    /// One line for each request. Absent: no access log.
+    pub access_log: Option<AccessLog>,
+    /// How long open connections may finish after SIGTERM, or after their listener has gone, 0s-24h.
+    #[schemars(extend("default" = "30s"))]
+    pub drain_timeout: Option<TimeSpan>,
+    /// Sockets that accept connections; at least one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<Listener>,
+    /// Tables of virtual hosts that several listeners share; `http.routes` refers to them by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub route_tables: Vec<RouteTable>,
+    /// Sets of servers; routes and `tcp` refer to them by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<Cluster>,
+}
+
+impl Document {
+    /// The same configuration as YAML text, without what is not set.
+    ///
+    /// # Errors
+    /// If the YAML writer fails, which it does not for these types.
+    pub fn to_yaml(&self) -> Result<String, serde_yaml::Error> {
+        let mut value = serde_yaml::to_value(self)?;
+        remove_nulls(&mut value);
+        serde_yaml::to_string(&value)
+    }
+}
+
+fn remove_nulls(value: &mut serde_yaml::Value) {
+    match value {
+        serde_yaml::Value::Mapping(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(remove_nulls);
+        }
+        serde_yaml::Value::Sequence(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}
+
+/// The admin server. It has no authentication: bind it to loopback or to a private network.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["address"]))]
+pub struct Admin {
+    /// `IP:PORT` to listen on; port 0 lets the kernel choose.
+    pub address: Option<String>,
+}
+
+/// Where and how requests are logged.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessLog {
+    /// A file that is appended to, or `/dev/stdout`.
+    #[schemars(extend("default" = "/dev/stdout"))]
+    pub path: Option<String>,
+    /// Layout of a line.
+    #[schemars(extend("default" = "json"))]
+    pub format: Option<AccessLogFormat>,
+}
+
+/// Layout of an access log line.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Space-separated, quoted where needed.
+    Text,
+}
+
+/// Verbosity of the proxy's own log.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Only what needs an operator now.
+    Error,
+    /// Also what may need one soon.
+    Warn,
+    /// Also starts, stops, reloads.
+    Info,
+    /// Also each connection's fate.
+    Debug,
+    /// Also each request's steps.
+    Trace,
+}

@@ -1,0 +1,429 @@
+//! Values with a notation of their own: times, sizes, one-or-many, ordered mappings.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+/// A length of time: numbers with units, `250ms`, `5s`, `1m30s`, `1h`; the largest unit first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct TimeSpan(pub Duration);
+
+/// Units of time, largest first, in nanoseconds.
+const TIME_UNITS: &[(&str, u64)] = &[
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+/// No time in a configuration is longer: 10 years.
+const MAX_TIME: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// The message of a value in a wrong notation; a `; ` separates what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotationError(String);
+
+impl FromStr for TimeSpan {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Self, NotationError> {
+        let bad = |why: &str| {
+            let text = crate::yaml::short(text);
+            NotationError(format!(
+                "`{text}` is not a time; {why}, as in `250ms`, `5s` or `1m30s`"
+            ))
+        };
+        if text == "0" {
+            return Ok(Self(Duration::ZERO));
+        }
+        let (mut rest, mut units, mut total) = (text, TIME_UNITS, 0u64);
+        while !rest.is_empty() {
+            let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let (number, tail) = rest.split_at(digits);
+            let letters = tail.len() - tail.trim_start_matches(|c: char| c.is_alphabetic()).len();
+            let (unit, tail) = tail.split_at(letters);
+            if number.is_empty() {
+                return Err(bad("write whole numbers with units"));
+            }
+            if unit.is_empty() {
+                return Err(bad("give each number a unit (ms, s, m, h, d)"));
+            }
+            let Some(at) = units.iter().position(|(name, _)| *name == unit) else {
+                return Err(bad(
+                    "the units are d, h, m, s, ms, us, ns, each once, largest first",
+                ));
+            };
+            let nanos = number.parse::<u64>().ok();
+            let nanos = nanos.and_then(|n| n.checked_mul(units[at].1));
+            total = nanos
+                .and_then(|n| n.checked_add(total))
+                .filter(|n| Duration::from_nanos(*n) <= MAX_TIME)
+                .ok_or_else(|| bad("the longest is 3650d"))?;
+            (rest, units) = (tail, &units[at + 1..]);
+        }
+        if text.is_empty() {
+            return Err(bad("write a number with a unit"));
+        }
+        Ok(Self(Duration::from_nanos(total)))
+    }
+}
+
+impl Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX);
+        if rest == 0 {
+            return f.write_str("0s");
+        }
+        for (unit, size) in TIME_UNITS {
+            // Days only when nothing is left: 36h reads better than 1d12h.
+            if (*unit == "d" && !rest.is_multiple_of(*size)) || rest < *size {
+                continue;
+            }
+            write!(f, "{}{unit}", rest / size)?;
+            rest %= size;
+        }
+        Ok(())
+    }
+}
+
+/// A number of bytes: `64KiB`, `1MiB`, or a plain number.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Size(pub u64);
+
+const SIZE_UNITS: &[(&str, u64)] = &[("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+impl FromStr for Size {
+    type Err = NotationError;
+
+    fn from_str(text: &str) -> Result<Self, NotationError> {
+        let bad = |why: String| {
+            let text = crate::yaml::short(text);
+            NotationError(format!("`{text}` is not a size; {why}"))
+        };
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+        let unit = text[digits.len()..].trim();
+        let factor = match SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
+            Some((_, factor)) => *factor,
+            None if unit.is_empty() || unit == "B" => 1,
+            None => {
+                let letter = unit.chars().next().unwrap_or('K').to_ascii_uppercase();
+                let unit = if matches!(letter, 'M' | 'G') {
+                    letter
+                } else {
+                    'K'
+                };
+                return Err(bad(format!(
+                    "units are powers of 1024: write `{digits}{unit}iB`"
+                )));
+            }
+        };
+        let number: Option<u64> = digits.parse().ok();
+        number
+            .and_then(|number| number.checked_mul(factor))
+            .map(Self)
+            .ok_or_else(|| bad("write a whole number, as in `64KiB`".into()))
+    }
+}
+
+impl Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = SIZE_UNITS
+            .iter()
+            .find(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size));
+        match unit {
+            Some((unit, size)) => write!(f, "{}{unit}", self.0 / size),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// Text, or a plain number taken as text.
+struct Notation<T>(&'static str, PhantomData<T>);
+
+impl<T: FromStr<Err = NotationError>> Visitor<'_> for Notation<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        number.to_string().parse().map_err(E::custom)
+    }
+}
+
+macro_rules! notation {
+    ($type:ty, $name:literal, $expected:literal, $schema:tt) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any(Notation($expected, PhantomData))
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+notation!(TimeSpan, "TimeSpan", "a time such as `250ms` or `1m30s`", {
+    "description": "A length of time: whole numbers with units, the largest first, such as `250ms`, `5s`, `1m30s` or `1h`.",
+    "type": ["string", "integer"],
+    "pattern": "^(0|([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?([0-9]+us)?([0-9]+ns)?)$",
+    "maximum": 0,
+    "minimum": 0,
+});
+notation!(Size, "Size", "a size such as `64KiB`", {
+    "description": "A number of bytes, such as `64KiB` or `1MiB`.",
+    "type": ["string", "integer"],
+    "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB)?$",
+    "minimum": 0,
+});
+
+/// A list of texts, or one text without brackets.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[serde(transparent)]
+pub struct OneOrMany(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = OneOrMany;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(OneOrMany)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for OneOrMany {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "OneOrMany".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "string"}},
+        ]})
+    }
+}
+
+/// A free mapping, in the order in which it was written.
+#[derive(Clone, Debug)]
+pub struct Pairs<T>(pub Vec<(String, T)>);
+
+impl<T> Default for Pairs<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Pairs<T> {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = Pairs<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mapping of names to values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+impl<T: Serialize> Serialize for Pairs<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Pairs<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Pairs_of_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let value = generator.subschema_for::<T>();
+        json_schema!({"type": "object", "additionalProperties": value})
+    }
+}
+
+/// A block that may also be written as one text.
+pub trait Shorthand: Sized {
+    /// What the text is, for messages and the schema.
+    const TEXT: &'static str;
+
+    /// The block that the text stands for.
+    fn from_text(text: &str) -> Self;
+
+    /// The text, when nothing else is set.
+    fn as_text(&self) -> Option<&str>;
+}
+
+/// Reads and writes a [`Shorthand`] either way.
+#[derive(Clone, Debug, Default)]
+pub struct Short<T>(pub T);
+
+impl<'de, T: Deserialize<'de> + Shorthand> Deserialize<'de> for Short<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de> + Shorthand> Visitor<'de> for Either<T> {
+            type Value = Short<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{} or a mapping of fields", T::TEXT)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Short(T::from_text(text)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Short)
+            }
+        }
+
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+impl<T: Serialize + Shorthand> Serialize for Short<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_text() {
+            Some(text) => serializer.serialize_str(text),
+            None => self.0.serialize(serializer),
+        }
+    }
+}
+
+impl<T: JsonSchema + Shorthand> JsonSchema for Short<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Short_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let fields = generator.subschema_for::<T>();
+        json_schema!({"anyOf": [{"type": "string", "description": T::TEXT}, fields]})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_written() {
+        for (text, millis) in [
+            ("0s", 0),
+            ("250ms", 250),
+            ("5s", 5000),
+            ("1m30s", 90_000),
+            ("1h", 3_600_000),
+            ("36h", 129_600_000),
+            ("2d", 172_800_000),
+        ] {
+            let span: TimeSpan = text.parse().unwrap();
+            assert_eq!(span.0, Duration::from_millis(millis), "{text}");
+            assert_eq!(span.to_string(), text);
+        }
+        for bad in [
+            "",
+            "5",
+            "s",
+            "1.5s",
+            "-1s",
+            "5 s",
+            "30s1m",
+            "1s1s",
+            "1x",
+            "4000d",
+            "99999999999999999999s",
+        ] {
+            assert!(bad.parse::<TimeSpan>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in [("64KiB", 65_536), ("1MiB", 1 << 20), ("100", 100)] {
+            let size: Size = text.parse().unwrap();
+            assert_eq!((size.0, size.to_string()), (bytes, text.to_owned()));
+        }
+        let error = "64k".parse::<Size>().unwrap_err().to_string();
+        assert!(error.contains("write `64KiB`"), "{error}");
+        assert!("99999999999GiB".parse::<Size>().is_err());
+        assert!("KiB".parse::<Size>().is_err());
+    }
+}

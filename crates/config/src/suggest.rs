@@ -1,0 +1,109 @@
+//! "Did you mean …": the nearest of a list of words.
+
+/// Longer words are not compared: the cost is quadratic in the length.
+const MAX_LENGTH: usize = 64;
+/// More candidates are not compared, so that a file full of errors stays cheap.
+const MAX_CANDIDATES: usize = 1000;
+
+/// The candidate nearest to `word`, if one is near: at most a third of the letters differ.
+pub(crate) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let word = normal(word);
+    if word.is_empty() || word.len() > MAX_LENGTH {
+        return None;
+    }
+    let limit = (word.len() / 3).max(1);
+    candidates
+        .into_iter()
+        .take(MAX_CANDIDATES)
+        .filter_map(|candidate| {
+            let distance = distance(&word, &normal(candidate))?;
+            (distance <= limit).then_some((distance, candidate))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `did you mean …`, or the list of what there is when nothing is near.
+pub(crate) fn did_you_mean(word: &str, candidates: &[&str]) -> Option<String> {
+    if let Some(near) = nearest(word, candidates.iter().copied()) {
+        return Some(format!("did you mean `{near}`?"));
+    }
+    (!candidates.is_empty() && candidates.len() <= 24)
+        .then(|| format!("expected {}", one_of(candidates)))
+}
+
+/// `` `a`, `b` or `c` ``.
+pub(crate) fn one_of(words: &[&str]) -> String {
+    match words {
+        [] => "nothing".into(),
+        [only] => format!("`{only}`"),
+        [init @ .., last] => {
+            let init: Vec<_> = init.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} or `{last}`", init.join(", "))
+        }
+    }
+}
+
+/// Case and the choice between `-` and `_` do not count.
+fn normal(word: &str) -> Vec<char> {
+    let same = |c: char| {
+        if c == '-' {
+            '_'
+        } else {
+            c.to_ascii_lowercase()
+        }
+    };
+    word.chars().take(MAX_LENGTH + 1).map(same).collect()
+}
+
+/// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours.
+fn distance(a: &[char], b: &[char]) -> Option<usize> {
+    if b.len() > MAX_LENGTH || a.len().abs_diff(b.len()) > a.len().max(b.len()) / 2 {
+        return None;
+    }
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let mut best = (above[j] + usize::from(x != y))
+                .min(above[j + 1] + 1)
+                .min(row[j] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                best = best.min(before[j - 1] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above.last().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let words = ["clusters", "cluster", "listeners", "route_tables"];
+        assert_eq!(nearest("cluser", words), Some("cluster"));
+        assert_eq!(nearest("lsiteners", words), Some("listeners"));
+        assert_eq!(nearest("route-tables", words), Some("route_tables"));
+        assert_eq!(nearest("Routetables", words), Some("route_tables"));
+        assert_eq!(nearest("zebra", words), None);
+        assert_eq!(nearest("", words), None);
+        assert_eq!(nearest(&"x".repeat(10_000), words), None);
+    }
+
+    #[test]
+    fn lists_read_well() {
+        assert_eq!(one_of(&["a", "b", "c"]), "`a`, `b` or `c`");
+        assert_eq!(
+            did_you_mean("zzz", &["on", "off"]).as_deref(),
+            Some("expected `on` or `off`")
+        );
+    }
+}

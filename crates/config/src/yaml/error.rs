@@ -1,0 +1,153 @@
+//! The error of [`super::de`]: where, what and what to do, in words for an operator.
+
+use std::fmt::{self, Display};
+
+use serde::de::{Expected, Unexpected};
+
+use super::tree::{self, Id};
+use crate::hints;
+use crate::suggest::did_you_mean;
+
+/// A value that does not have the type it should have.
+#[derive(Debug)]
+pub(crate) struct DecodeError {
+    /// The innermost node that is wrong; `None` until a deserializer has seen the error pass.
+    pub(crate) node: Option<Id>,
+    /// From the outermost to the innermost name, in reverse.
+    trail: Vec<Step>,
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Index(usize),
+    Key(String),
+}
+
+impl DecodeError {
+    fn new(message: String, help: Option<String>) -> Self {
+        Self {
+            node: None,
+            trail: Vec::new(),
+            message,
+            help,
+        }
+    }
+
+    /// A key or value that was left empty.
+    pub(super) fn empty() -> Self {
+        let help = "write a value (`{}` for a block with all defaults), or remove the line";
+        Self::new("the value is empty".into(), Some(help.into()))
+    }
+
+    pub(super) fn at(mut self, node: Id) -> Self {
+        self.node.get_or_insert(node);
+        self
+    }
+
+    pub(super) fn in_key(mut self, key: &str) -> Self {
+        self.trail.push(Step::Key(key.to_owned()));
+        self
+    }
+
+    pub(super) fn in_item(mut self, index: usize) -> Self {
+        self.trail.push(Step::Index(index));
+        self
+    }
+
+    /// `clusters[0].policy`.
+    pub(crate) fn path(&self) -> String {
+        let mut path = String::new();
+        for step in self.trail.iter().rev() {
+            match step {
+                Step::Index(index) => path.push_str(&format!("[{index}]")),
+                Step::Key(key) => path = tree::join(&path, key),
+            }
+        }
+        path
+    }
+}
+
+impl Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl serde::de::Error for DecodeError {
+    /// A message of the form `what; what to do` is split into message and help.
+    fn custom<T: Display>(text: T) -> Self {
+        let text = text.to_string();
+        match text.split_once("; ") {
+            Some((message, help)) => Self::new(message.into(), Some(help.into())),
+            None => Self::new(text, None),
+        }
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::mismatch(&found, expected)
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::mismatch(&found, expected)
+    }
+
+    fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
+        let help = did_you_mean(found, expected);
+        Self::new(
+            format!("`{}` is not one of the choices", short(found)),
+            help,
+        )
+    }
+
+    fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
+        let near = crate::suggest::nearest(found, expected.iter().copied());
+        let help = hints::for_field(found, expected)
+            .or_else(|| near.map(|word| format!("did you mean `{word}`?")))
+            .or_else(|| did_you_mean(found, expected));
+        Self::new(format!("there is no field `{}` here", short(found)), help)
+    }
+}
+
+impl DecodeError {
+    fn mismatch(found: &Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let expected = expected.to_string();
+        let whole = |range: &str| format!("a whole number from {range}");
+        let expected = match expected.as_str() {
+            "u8" => whole("0 to 255"),
+            "u16" => whole("0 to 65535"),
+            "u32" => whole("0 to 4294967295"),
+            "u64" | "usize" => whole("0"),
+            "f64" => "a number".into(),
+            "a boolean" => "`true` or `false`".into(),
+            "a sequence" => "a list".into(),
+            text if text.starts_with("struct ") => "a mapping of fields".into(),
+            text => text.to_owned(),
+        };
+        let found = match found {
+            Unexpected::Map => "a mapping".into(),
+            Unexpected::Seq => "a list".into(),
+            Unexpected::Unit | Unexpected::Option => "nothing".into(),
+            Unexpected::Bool(value) => format!("`{value}`"),
+            Unexpected::Signed(value) => format!("the number {value}"),
+            Unexpected::Unsigned(value) => format!("the number {value}"),
+            Unexpected::Float(value) => format!("the number {value}"),
+            Unexpected::Str(text) => format!("the text `{}`", short(text)),
+            other => other.to_string(),
+        };
+        Self::new(format!("expected {expected}, found {found}"), None)
+    }
+}
+
+/// At most 60 characters of a text from the file.
+pub(crate) fn short(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None if line.len() < text.trim_end().len() => format!("{line}…"),
+        None => line.to_owned(),
+    }
+}

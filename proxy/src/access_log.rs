@@ -7,48 +7,49 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, header};
+use http::{Method, StatusCode, Version};
 use maglor_config::{AccessLog as Settings, AccessLogFormat};
 
 use crate::error::ProxyError;
+use crate::fields::Known;
+use crate::message::Request;
 
 /// With so much waiting, lines are dropped (and counted) rather than held.
 const MAX_WAITING: usize = 4 * 1024 * 1024;
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What is logged of a request and known before its response.
 #[derive(Debug)]
 pub(crate) struct Entry {
     client: SocketAddr,
     method: Method,
-    uri: Uri,
+    target: Vec<u8>,
     version: Version,
-    host: Option<HeaderValue>,
-    user_agent: Option<HeaderValue>,
-    request_id: Option<HeaderValue>,
+    host: Option<Vec<u8>>,
+    user_agent: Option<Vec<u8>>,
+    request_id: Option<Vec<u8>>,
     upstream: Option<(SocketAddr, Arc<str>)>,
     error: Option<String>,
 }
 
 impl Entry {
-    pub(crate) fn new<B>(request: &Request<B>, client: SocketAddr) -> Box<Self> {
-        let field = |name: HeaderName| request.headers().get(name).cloned();
+    pub(crate) fn new(request: &Request, client: SocketAddr) -> Box<Self> {
+        let field = |name| request.fields.get(name).map(<[u8]>::to_vec);
         Box::new(Self {
             client,
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            host: field(header::HOST),
-            user_agent: field(header::USER_AGENT),
-            request_id: field(X_REQUEST_ID),
+            method: request.method.clone(),
+            target: request.path_and_query().to_vec(),
+            version: request.version,
+            host: request.host().map(<[u8]>::to_vec),
+            user_agent: field(Known::UserAgent),
+            request_id: field(Known::XRequestId),
             upstream: None,
             error: None,
         })
     }
 
     /// The identifier that the request was given by the proxy.
-    pub(crate) fn request_id(&mut self, headers: &HeaderMap) {
-        self.request_id = headers.get(X_REQUEST_ID).cloned();
+    pub(crate) fn request_id(&mut self, request: &Request) {
+        self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);
     }
 
     pub(crate) fn upstream(&mut self, address: SocketAddr, cluster: &Arc<str>) {
@@ -134,8 +135,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
-    let text = |value: &Option<HeaderValue>| {
-        value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    let text = |value: &Option<Vec<u8>>| {
+        value.as_ref().map(|value| String::from_utf8_lossy(value).into_owned())
     };
     let (upstream, cluster) = entry.upstream.as_ref().map_or((None, None), |(address, cluster)| {
         (Some(address.to_string()), Some(cluster.as_ref()))
@@ -144,7 +145,7 @@ fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
         "time": timestamp().to_string(),
         "client": entry.client.to_string(),
         "method": entry.method.as_str(),
-        "target": entry.uri.to_string(),
+        "target": String::from_utf8_lossy(&entry.target),
         "protocol": format!("{:?}", entry.version),
         "host": text(&entry.host),
         "user_agent": text(&entry.user_agent),
@@ -170,23 +171,21 @@ fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
         timestamp(),
         entry.client,
         entry.method,
-        entry.uri,
+        entry.target.escape_ascii(),
         entry.version,
         ended.status.as_u16(),
         ended.flag,
         ended.response_bytes,
         millis(ended.took),
         upstream.as_deref().unwrap_or("-"),
-        quoted(entry.host.as_ref()),
-        quoted(entry.request_id.as_ref()),
+        quoted(entry.host.as_deref()),
+        quoted(entry.request_id.as_deref()),
     );
 }
 
 /// Quotes, with everything escaped that could end the quotation or the line.
-fn quoted(value: Option<&HeaderValue>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| {
-        format!("\"{}\"", value.as_bytes().escape_ascii())
-    })
+fn quoted(value: Option<&[u8]>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("\"{}\"", value.escape_ascii()))
 }
 
 fn millis(took: Duration) -> f64 {
@@ -204,7 +203,6 @@ mod tests {
 
     #[test]
     fn hostile_values_stay_inside_their_quotes() {
-        let value = HeaderValue::from_bytes(b"a\" b\\\t\xff").unwrap();
-        assert_eq!(quoted(Some(&value)), r#""a\" b\\\t\xff""#);
+        assert_eq!(quoted(Some(b"a\" b\\\t\xff")), r#""a\" b\\\t\xff""#);
     }
 }

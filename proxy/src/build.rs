@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use hashbrown::HashMap;
-use http::HeaderValue;
 use maglor_balance::{SpecError, Time};
 use maglor_config as config;
 use maglor_config::cluster::UpstreamProtocol;
@@ -204,10 +203,8 @@ impl Build<'_> {
             self.routes.push((Arc::clone(old), table));
             return Arc::clone(old);
         }
-        let server = HeaderValue::from_str(&bare.server_name);
         Arc::new(HttpChain {
             settings: bare,
-            server: server.unwrap_or_else(|_| HeaderValue::from_static("maglor")),
             routes: ArcSwap::from_pointee(table),
             retired: AtomicBool::new(false),
             metrics: Arc::clone(self.own),

@@ -16,6 +16,7 @@ pub mod tcp;
 pub mod tls;
 // A request, top to bottom.
 mod codec;
+mod fields;
 mod http;
 mod message;
 mod route;

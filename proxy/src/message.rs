@@ -9,11 +9,75 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{Method, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::codec::Target;
 use crate::error::ProxyError;
+use crate::fields::{Fields, Known};
 use crate::io::Stream;
+
+/// A request, all but its body.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) target: Target,
+    /// The version it came by.
+    pub(crate) version: Version,
+    pub(crate) fields: Fields,
+}
+
+impl Request {
+    /// The path, never empty.
+    pub(crate) fn path(&self) -> &[u8] {
+        match self.fields.slice(self.target.path) {
+            b"" => b"/",
+            path => path,
+        }
+    }
+
+    /// The query without its question mark.
+    pub(crate) fn query(&self) -> Option<&[u8]> {
+        self.target.query.map(|query| self.fields.slice(query))
+    }
+
+    /// Path and query as an origin server is asked for them.
+    pub(crate) fn path_and_query(&self) -> &[u8] {
+        self.fields.slice(self.target.path_and_query)
+    }
+
+    /// Asks for another path and query.
+    pub(crate) fn set_path_and_query(&mut self, text: &[u8]) {
+        let span = self.fields.add_text(text);
+        let target = Target::origin(text, span.start as usize);
+        self.target = Target { authority: self.target.authority, ..target };
+    }
+
+    /// Whom the request is for: the target's authority, or the `host` field.
+    pub(crate) fn host(&self) -> Option<&[u8]> {
+        match self.target.authority {
+            Some(authority) => Some(self.fields.slice(authority)),
+            None => self.fields.get(Known::Host),
+        }
+    }
+
+    /// Whether this is a gRPC call, which expects errors in its own form.
+    pub(crate) fn is_grpc(&self) -> bool {
+        self.method == Method::POST
+            && self.fields.get(Known::ContentType).is_some_and(|value| {
+                value.starts_with(b"application/grpc")
+                    && matches!(value.get(16), None | Some(b'+' | b';' | b' '))
+            })
+    }
+}
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+    pub(crate) body: Body,
+}
 
 /// Where the frames of a body come from.
 pub(crate) trait Source: Debug {
@@ -51,7 +115,7 @@ pub(crate) trait Account: Debug {
 /// Takes informational responses on behalf of a client.
 pub(crate) trait Interim: Debug {
     /// Sends a 1xx response, before anything else that is sent later.
-    fn send(&self, status: StatusCode, headers: &HeaderMap);
+    fn send(&self, status: StatusCode, fields: &Fields);
 }
 
 /// A request's or response's body.

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use http::{HeaderMap, Method, Request, Uri, header};
 use maglor_balance::Rng;
 use maglor_config::route::{
     self as config, Domain, Forward, HeaderMatch, HeaderRules, PathMatch, QueryMatch, RouteAction,
@@ -15,6 +14,8 @@ use maglor_config::route::{
 };
 use percent_encoding::percent_decode_str;
 
+use crate::fields::Fields;
+use crate::message::Request;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::upstream::{Cluster, Clusters};
 
@@ -109,21 +110,19 @@ impl Table {
     }
 
     /// The route of a request.
-    pub(crate) fn find<B>(&self, request: &Request<B>) -> Option<(&Host, &Route)> {
-        let host = self.host(request_host(request.uri(), request.headers()))?;
-        let subject = Subject {
-            method: request.method(),
-            path: request.uri().path(),
-            query: request.uri().query(),
-            headers: request.headers(),
-        };
-        let route = host.routes.iter().find(|route| matches(&route.config.matches, &subject))?;
+    pub(crate) fn find(&self, request: &Request) -> Option<(&Host, &Route)> {
+        let host = self.host(request.host().unwrap_or_default())?;
+        let route = host.routes.iter().find(|route| matches(&route.config.matches, request))?;
         Some((host, route))
     }
 
     /// The virtual host of a name: exact, longest suffix, longest prefix, any.
-    fn host(&self, name: &str) -> Option<&Host> {
-        let name = lower_case(name);
+    fn host(&self, name: &[u8]) -> Option<&Host> {
+        if self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() {
+            return self.hosts.get(self.any?);
+        }
+        let name = text(name);
+        let name = lower_case(&name);
         let bare = without_port(&name);
         let index = self
             .exact
@@ -152,16 +151,6 @@ fn compile_route(
         metrics: metrics.route(listener, &route.name),
         clusters: shares.iter().filter_map(|share| clusters.get(&share.cluster)).collect(),
         total_weight: shares.iter().map(|share| share.weight).sum(),
-    }
-}
-
-fn request_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> &'a str {
-    match uri.authority() {
-        Some(authority) => {
-            let host = authority.as_str();
-            host.rsplit_once('@').map_or(host, |(_, host)| host)
-        }
-        None => headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
     }
 }
 
@@ -201,42 +190,32 @@ fn longest_prefix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a
     dots.into_iter().find_map(|(at, _)| map.get(&name[..=at]))
 }
 
-/// What conditions look at.
-struct Subject<'a> {
-    method: &'a Method,
-    path: &'a str,
-    query: Option<&'a str>,
-    headers: &'a HeaderMap,
+fn matches(conditions: &config::RouteMatch, request: &Request) -> bool {
+    path_matches(&conditions.path, request.path())
+        && (conditions.methods.is_empty() || conditions.methods.contains(&request.method))
+        && conditions.headers.iter().all(|header| header_matches(header, &request.fields))
+        && conditions.query.iter().all(|query| query_matches(query, request.query()))
+        && (!conditions.grpc || request.is_grpc())
 }
 
-fn matches(conditions: &config::RouteMatch, subject: &Subject<'_>) -> bool {
-    path_matches(&conditions.path, subject.path)
-        && (conditions.methods.is_empty() || conditions.methods.contains(subject.method))
-        && conditions.headers.iter().all(|header| header_matches(header, subject.headers))
-        && conditions.query.iter().all(|query| query_matches(query, subject.query))
-        && (!conditions.grpc || is_grpc(subject.method, subject.headers))
-}
-
-fn path_matches(condition: &PathMatch, path: &str) -> bool {
+fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     match condition {
-        PathMatch::Exact(exact) => path == exact,
-        PathMatch::Prefix(prefix) => {
-            path.strip_prefix(prefix.as_str()).is_some_and(|rest| {
-                prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/')
-            })
-        }
-        PathMatch::Regex(regex) => regex.is_match(path),
+        PathMatch::Exact(exact) => path == exact.as_bytes(),
+        PathMatch::Prefix(prefix) => path.strip_prefix(prefix.as_bytes()).is_some_and(|rest| {
+            prefix.ends_with('/') || rest.is_empty() || rest.starts_with(b"/")
+        }),
+        PathMatch::Regex(regex) => regex.is_match(&text(path)),
     }
 }
 
-fn header_matches(condition: &HeaderMatch, headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(&condition.name).iter();
+fn header_matches(condition: &HeaderMatch, fields: &Fields) -> bool {
+    let mut values = fields.all(&condition.name);
     let found = match (values.next(), values.next()) {
         (None, _) => false,
-        (Some(value), None) => string_matches(&condition.value, &text(value.as_bytes())),
+        (Some(value), None) => string_matches(&condition.value, &text(value)),
         (Some(_), Some(_)) => {
-            let all = headers.get_all(&condition.name).iter().map(|v| text(v.as_bytes()));
-            string_matches(&condition.value, &all.collect::<Vec<_>>().join(","))
+            let all: Vec<_> = fields.all(&condition.name).map(text).collect();
+            string_matches(&condition.value, &all.join(","))
         }
     };
     found != condition.invert
@@ -246,8 +225,9 @@ fn text(value: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(value)
 }
 
-fn query_matches(condition: &QueryMatch, query: Option<&str>) -> bool {
-    let value = query.and_then(|query| query_value(query, &condition.name));
+fn query_matches(condition: &QueryMatch, query: Option<&[u8]>) -> bool {
+    let query = query.map(text);
+    let value = query.as_ref().and_then(|query| query_value(query, &condition.name));
     let found = value.is_some_and(|value| string_matches(&condition.value, &value));
     found != condition.invert
 }
@@ -277,16 +257,6 @@ fn string_matches(condition: &StringMatch, value: &str) -> bool {
         StringMatch::Regex(regex) => regex.is_match(value),
         StringMatch::Suffix(suffix) => value.ends_with(suffix.as_str()),
     }
-}
-
-/// Whether this is a gRPC call, which expects errors in its own form.
-pub(crate) fn is_grpc(method: &Method, headers: &HeaderMap) -> bool {
-    *method == Method::POST
-        && headers.get(header::CONTENT_TYPE).is_some_and(|value| {
-            let value = value.as_bytes();
-            value.starts_with(b"application/grpc")
-                && matches!(value.get(16), None | Some(b'+' | b';' | b' '))
-        })
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use http::HeaderValue;
 use maglor_config as config;
 use maglor_config::listener::{HttpFilter, ProxyProtocolIn};
 
@@ -60,7 +59,6 @@ pub(crate) enum Filter {
 #[derive(Debug)]
 pub(crate) struct HttpChain {
     pub(crate) settings: HttpFilter,
-    pub(crate) server: HeaderValue,
     pub(crate) routes: ArcSwap<Table>,
     /// The chain is gone or has other settings: its connections should end when they can.
     pub(crate) retired: AtomicBool,

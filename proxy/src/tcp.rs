@@ -3,9 +3,9 @@
 //! An idle tunnel holds no buffer and no pipe, only its two sockets. Little data is copied through
 //! one buffer that all tunnels of the thread share; only what the receiver does not take at once is
 //! kept. Much data between two plain sockets goes through a pipe by `splice(2)` and is never copied
-//! to user space (see [`splice`]).
+//! to user space (`splice.rs`).
 //!
-//! Each way is its own [`Half`]: it reads only when all that it had read before is written, which is
+//! Each way is its own `Half`: it reads only when all that it had read before is written, which is
 //! the back-pressure, and passes the end of its source on as a shutdown of its target's write side,
 //! while the other way goes on. How a side fails decides what the other one sees:
 //!

@@ -246,7 +246,7 @@ pub(crate) fn encode_chunk_size(len: usize, out: &mut BytesMut) {
 pub(crate) fn encode_chunked_end(trailers: Option<&HeaderMap>, out: &mut BytesMut) {
     out.extend_from_slice(b"0\r\n");
     if let Some(trailers) = trailers {
-        head::encode_headers(trailers, out);
+        head::encode_trailers(trailers, out);
     }
     out.extend_from_slice(b"\r\n");
 }

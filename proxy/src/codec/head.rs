@@ -5,11 +5,12 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Version};
 
 use super::framing::Framing;
+use crate::fields::{Fields, Known, Span};
 
 /// More headers than any limit that can be configured.
 const MAX_HEADERS: usize = 512;
@@ -62,9 +63,9 @@ pub enum HeadError {
 #[derive(Debug)]
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
-    pub(crate) uri: Uri,
+    pub(crate) target: Target,
     pub(crate) version: Version,
-    pub(crate) headers: HeaderMap,
+    pub(crate) fields: Fields,
     pub(crate) framing: Framing,
     /// The client wants the connection kept.
     pub(crate) keep_alive: bool,
@@ -74,10 +75,35 @@ pub(crate) struct RequestHead {
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
+    pub(crate) fields: Fields,
     pub(crate) framing: Framing,
     /// The server keeps the connection.
     pub(crate) keep_alive: bool,
+}
+
+/// What a request is for, as spans of its fields' text.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Target {
+    /// Path and query, or `*`; what an origin server is asked for.
+    pub(crate) path_and_query: Span,
+    pub(crate) path: Span,
+    pub(crate) query: Option<Span>,
+    /// Host and port, where the target names them.
+    pub(crate) authority: Option<Span>,
+}
+
+impl Target {
+    /// Of a path with or without query that begins at `start` of a text.
+    pub(crate) fn origin(text: &[u8], start: usize) -> Self {
+        let len = memchr::memchr(b'?', text).unwrap_or(text.len());
+        let query = (len < text.len()).then(|| Span::new(start + len + 1, text.len() - len - 1));
+        Self {
+            path_and_query: Span::new(start, text.len()),
+            path: Span::new(start, len),
+            query,
+            authority: None,
+        }
+    }
 }
 
 /// Parses a request head at the start of `buf`; `None` = more bytes are needed. The second value
@@ -98,16 +124,14 @@ pub(crate) fn parse_request(
     else {
         return Err(HeadError::Malformed);
     };
-    let raw = Bytes::copy_from_slice(&buf[..len]);
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| HeadError::Malformed)?;
-    let target = raw.slice(offset(buf, path.as_bytes())..offset(buf, path.as_bytes()) + path.len());
-    let uri = parse_target(&method, target)?;
+    let target = parse_target(&method, path.as_bytes(), offset(buf, path.as_bytes()))?;
     let version = version(minor);
-    let (mut headers, seen) = collect(buf, &raw, parsed.headers)?;
-    check_host(&headers, &seen, version)?;
-    let framing = request_framing(&mut headers, &seen, version)?;
-    let keep_alive = keep_alive(&headers, &seen, version);
-    let head = RequestHead { method, uri, version, headers, framing, keep_alive };
+    let mut fields = collect(buf, len, parsed.headers);
+    check_host(&fields, version)?;
+    let framing = request_framing(&mut fields, version)?;
+    let keep_alive = keep_alive(&fields, version);
+    let head = RequestHead { method, target, version, fields, framing, keep_alive };
     Ok(Some((head, len)))
 }
 
@@ -120,8 +144,7 @@ pub(crate) fn parse_response(
     let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut parsed = httparse::Response::new(&mut []);
     let slots = &mut slots[..limits.headers.min(MAX_HEADERS)];
-    let mut config = httparse::ParserConfig::default();
-    config.allow_spaces_after_header_name_in_responses(false);
+    let config = httparse::ParserConfig::default();
     let status = config
         .parse_response_with_uninit_headers(&mut parsed, buf, slots)
         .map_err(head_error)?;
@@ -134,17 +157,16 @@ pub(crate) fn parse_response(
         return Err(HeadError::Malformed);
     };
     let status = StatusCode::from_u16(code).map_err(|_| HeadError::Malformed)?;
-    let raw = Bytes::copy_from_slice(&buf[..len]);
     let version = version(minor);
-    let (mut headers, seen) = collect(buf, &raw, parsed.headers)?;
-    let framing = response_framing(&mut headers, &seen, status, method)?;
-    let keep_alive = framing != Framing::Close && keep_alive(&headers, &seen, version);
-    Ok(Some((ResponseHead { status, headers, framing, keep_alive }, len)))
+    let mut fields = collect(buf, len, parsed.headers);
+    let framing = response_framing(&mut fields, status, method)?;
+    let keep_alive = framing != Framing::Close && keep_alive(&fields, version);
+    Ok(Some((ResponseHead { status, fields, framing, keep_alive }, len)))
 }
 
 /// Parses a trailer section including its final empty line.
 pub(crate) fn parse_trailers(buf: &[u8]) -> Result<Option<(HeaderMap, usize)>, HeadError> {
-    let mut slots = [httparse::EMPTY_HEADER; 64];
+    let mut slots = [httparse::EMPTY_HEADER; MAX_TRAILERS];
     let (len, parsed) = match httparse::parse_headers(buf, &mut slots).map_err(head_error)? {
         httparse::Status::Complete(done) => done,
         httparse::Status::Partial => return Ok(None),
@@ -152,15 +174,20 @@ pub(crate) fn parse_trailers(buf: &[u8]) -> Result<Option<(HeaderMap, usize)>, H
     if has_bare_lf(&buf[..len]) {
         return Err(HeadError::BareLf);
     }
-    let raw = Bytes::copy_from_slice(&buf[..len]);
-    let mut trailers = collect(buf, &raw, parsed)?.0;
-    // RFC 9110 §6.5.1: fields that frame, route or authenticate a message must not come late.
-    for name in FORBIDDEN_TRAILERS {
-        trailers.remove(name);
+    let mut trailers = HeaderMap::with_capacity(parsed.len());
+    for field in parsed {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let value = HeaderValue::from_bytes(field.value);
+        let (Ok(name), Ok(value)) = (name, value) else { return Err(HeadError::Malformed) };
+        // RFC 9110 §6.5.1: fields that frame, route or authenticate a message must not come late.
+        if !FORBIDDEN_TRAILERS.contains(&name) {
+            trailers.append(name, value);
+        }
     }
     Ok(Some((trailers, len)))
 }
 
+const MAX_TRAILERS: usize = 64;
 const FORBIDDEN_TRAILERS: [HeaderName; 8] = [
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -208,95 +235,98 @@ fn offset(whole: &[u8], part: &[u8]) -> usize {
     part.as_ptr() as usize - whole.as_ptr() as usize
 }
 
-/// Which of the headers that decide framing and persistence were there: most messages have few of
-/// them, and a look-up in the map costs more than this note.
-#[derive(Default)]
-struct Seen {
-    connection: bool,
-    content_length: bool,
-    host: bool,
-    transfer_encoding: bool,
-}
-
-fn collect(
-    buf: &[u8],
-    raw: &Bytes,
-    parsed: &[httparse::Header<'_>],
-) -> Result<(HeaderMap, Seen), HeadError> {
-    let mut headers = HeaderMap::with_capacity(parsed.len() + EXTRA_HEADERS);
-    let mut seen = Seen::default();
+fn collect(buf: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Fields {
+    let mut fields = Fields::with_text(&buf[..len]);
     for field in parsed {
-        let name =
-            HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Malformed)?;
-        let start = offset(buf, field.value);
-        let value = HeaderValue::from_maybe_shared(raw.slice(start..start + field.value.len()))
-            .map_err(|_| HeadError::Malformed)?;
-        match name {
-            header::CONNECTION => seen.connection = true,
-            header::CONTENT_LENGTH => seen.content_length = true,
-            header::HOST => {
-                if seen.host {
-                    return Err(HeadError::Host);
-                }
-                seen.host = true;
-            }
-            header::TRANSFER_ENCODING => seen.transfer_encoding = true,
-            _ => {}
-        }
-        headers.append(name, value);
+        let name = Span::new(offset(buf, field.name.as_bytes()), field.name.len());
+        fields.push_spans(name, Span::new(offset(buf, field.value), field.value.len()));
     }
-    Ok((headers, seen))
+    fields
 }
 
-/// Room for what the proxy adds, so that the map does not grow again.
-const EXTRA_HEADERS: usize = 6;
-
-fn parse_target(method: &Method, target: Bytes) -> Result<Uri, HeadError> {
-    let uri = Uri::from_maybe_shared(target).map_err(|_| HeadError::Target)?;
-    let well_formed = if method == Method::CONNECT {
-        uri.authority().is_some() && uri.scheme().is_none() && uri.path_and_query().is_none()
-    } else if uri.scheme().is_some() {
-        true
-    } else {
-        // Origin form, or `*` for OPTIONS.
-        uri.authority().is_none() && (uri.path().starts_with('/') || method == Method::OPTIONS)
-    };
-    if well_formed { Ok(uri) } else { Err(HeadError::Target) }
-}
-
-fn check_host(headers: &HeaderMap, seen: &Seen, version: Version) -> Result<(), HeadError> {
-    if !seen.host {
-        return if version == Version::HTTP_11 { Err(HeadError::Host) } else { Ok(()) };
+/// The forms of RFC 9112 §3.2. `start` is where the target stands in the head.
+fn parse_target(method: &Method, text: &[u8], start: usize) -> Result<Target, HeadError> {
+    if memchr::memchr(b'#', text).is_some() {
+        return Err(HeadError::Target);
     }
-    let host = headers.get(header::HOST).map_or(&b""[..], HeaderValue::as_bytes);
-    let fine = host.iter().all(|&b| b.is_ascii_graphic() && !matches!(b, b'/' | b'?' | b'#' | b'@'));
-    if fine { Ok(()) } else { Err(HeadError::Host) }
+    if *method == Method::CONNECT {
+        let (_, port) = split_port(text).ok_or(HeadError::Target)?;
+        let valid = is_host(text) && !port.is_empty();
+        let authority = Some(Span::new(start, text.len()));
+        return if valid {
+            Ok(Target { authority, ..Target::default() })
+        } else {
+            Err(HeadError::Target)
+        };
+    }
+    if text.starts_with(b"/") || (text == b"*" && *method == Method::OPTIONS) {
+        return Ok(Target::origin(text, start));
+    }
+    absolute_target(text, start)
 }
 
-fn request_framing(
-    headers: &mut HeaderMap,
-    seen: &Seen,
-    version: Version,
-) -> Result<Framing, HeadError> {
-    if seen.transfer_encoding {
-        if seen.content_length {
+/// `http://authority/path?query`; an empty path means `/`, which is not in the text.
+fn absolute_target(text: &[u8], start: usize) -> Result<Target, HeadError> {
+    let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| {
+        text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    });
+    let after = scheme.ok_or(HeadError::Target)?.len();
+    let rest = &text[after..];
+    let end = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
+    if end == 0 || !is_host(&rest[..end]) {
+        return Err(HeadError::Target);
+    }
+    let target = Target::origin(&rest[end..], start + after + end);
+    Ok(Target { authority: Some(Span::new(start + after, end)), ..target })
+}
+
+/// `host:port`, where a port is given.
+fn split_port(authority: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = memchr::memrchr(b':', authority)?;
+    let port = &authority[colon + 1..];
+    port.iter().all(u8::is_ascii_digit).then(|| (&authority[..colon], port))
+}
+
+/// Characters that a host with port may have; credentials are refused.
+fn is_host(text: &[u8]) -> bool {
+    !text.is_empty()
+        && text.iter().all(|b| {
+            b.is_ascii_alphanumeric()
+                || matches!(b, b'-' | b'.' | b'_' | b'~' | b':' | b'[' | b']' | b'%' | b'!' | b'$'
+                    | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
+        })
+}
+
+fn check_host(fields: &Fields, version: Version) -> Result<(), HeadError> {
+    let mut hosts = fields.all(Known::Host);
+    match (hosts.next(), hosts.next()) {
+        (Some(_), Some(_)) => Err(HeadError::Host),
+        (Some(host), None) if host.is_empty() || is_host(host) => Ok(()),
+        (Some(_), None) => Err(HeadError::Host),
+        (None, _) if version == Version::HTTP_11 => Err(HeadError::Host),
+        (None, _) => Ok(()),
+    }
+}
+
+fn request_framing(fields: &mut Fields, version: Version) -> Result<Framing, HeadError> {
+    if fields.contains(Known::TransferEncoding) {
+        if fields.contains(Known::ContentLength) {
             return Err(HeadError::ContentLengthAndTransferEncoding);
         }
-        if version == Version::HTTP_10 || !is_chunked_alone(headers) {
+        if version == Version::HTTP_10 || !is_chunked_alone(fields) {
             return Err(HeadError::TransferEncoding);
         }
-        headers.remove(header::TRANSFER_ENCODING);
+        fields.remove(Known::TransferEncoding);
         return Ok(Framing::Chunked);
     }
-    if seen.content_length {
-        return Ok(Framing::Length(content_length(headers)?));
+    if fields.contains(Known::ContentLength) {
+        return Ok(Framing::Length(content_length(fields)?));
     }
     Ok(Framing::EMPTY)
 }
 
 fn response_framing(
-    headers: &mut HeaderMap,
-    seen: &Seen,
+    fields: &mut Fields,
     status: StatusCode,
     method: &Method,
 ) -> Result<Framing, HeadError> {
@@ -304,47 +334,53 @@ fn response_framing(
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
         || *method == Method::HEAD
         || (*method == Method::CONNECT && status.is_success());
-    let framing = if seen.transfer_encoding {
-        if !is_chunked_alone(headers) {
-            return Err(HeadError::TransferEncoding);
-        }
-        headers.remove(header::TRANSFER_ENCODING);
-        if seen.content_length {
+    let framing = if fields.contains(Known::TransferEncoding) {
+        if fields.contains(Known::ContentLength) {
             return Err(HeadError::ContentLengthAndTransferEncoding);
         }
+        if !is_chunked_alone(fields) {
+            return Err(HeadError::TransferEncoding);
+        }
+        fields.remove(Known::TransferEncoding);
         Framing::Chunked
-    } else if seen.content_length {
-        Framing::Length(content_length(headers)?)
+    } else if fields.contains(Known::ContentLength) {
+        Framing::Length(content_length(fields)?)
     } else {
         Framing::Close
     };
     Ok(if bodiless { Framing::EMPTY } else { framing })
 }
 
-fn is_chunked_alone(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let only = values.next().is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"chunked"));
+fn is_chunked_alone(fields: &Fields) -> bool {
+    let mut values = fields.all(Known::TransferEncoding);
+    let only = values.next().is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"));
     only && values.next().is_none()
 }
 
 /// The one value of `content-length`. Repeated equal fields are merged (RFC 9110 §8.6); anything
 /// else is an error.
-fn content_length(headers: &mut HeaderMap) -> Result<u64, HeadError> {
+fn content_length(fields: &mut Fields) -> Result<u64, HeadError> {
     let mut length = None;
-    let mut fields = 0;
-    for value in headers.get_all(header::CONTENT_LENGTH) {
-        fields += 1;
-        let value = parse_digits(value.as_bytes()).ok_or(HeadError::ContentLength)?;
+    let mut repeated = false;
+    for value in fields.all(Known::ContentLength) {
+        let value = parse_digits(value).ok_or(HeadError::ContentLength)?;
+        repeated = length.is_some();
         if length.is_some_and(|seen| seen != value) {
             return Err(HeadError::ContentLength);
         }
         length = Some(value);
     }
     let length = length.ok_or(HeadError::ContentLength)?;
-    if fields > 1 {
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if repeated {
+        set_content_length(fields, length);
     }
     Ok(length)
+}
+
+/// Gives a message this length.
+pub(crate) fn set_content_length(fields: &mut Fields, length: u64) {
+    let mut digits = itoa::Buffer::new();
+    fields.set(Known::ContentLength, digits.format(length).as_bytes());
 }
 
 fn parse_digits(text: &[u8]) -> Option<u64> {
@@ -354,44 +390,30 @@ fn parse_digits(text: &[u8]) -> Option<u64> {
     Some(text.iter().fold(0, |n, b| n * 10 + u64::from(b - b'0')))
 }
 
-fn keep_alive(headers: &HeaderMap, seen: &Seen, version: Version) -> bool {
-    let token = |wanted| seen.connection && has_token(headers, &header::CONNECTION, wanted);
+fn keep_alive(fields: &Fields, version: Version) -> bool {
+    let token = |wanted| fields.has_token(Known::Connection, wanted);
     match version {
         Version::HTTP_10 => token("keep-alive") && !token("close"),
         _ => !token("close"),
     }
 }
 
-/// Whether a comma-separated header holds a token (ASCII case ignored).
-pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
-    tokens(headers, name).any(|token| token.eq_ignore_ascii_case(wanted))
-}
-
-/// The tokens of a comma-separated header.
-pub(crate) fn tokens<'a>(
-    headers: &'a HeaderMap,
-    name: &HeaderName,
-) -> impl Iterator<Item = &'a str> {
-    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())
-}
-
-/// Appends `METHOD target HTTP/1.1`, the host and the headers, without the final empty line.
-pub(crate) fn encode_request(method: &Method, uri: &Uri, headers: &HeaderMap, out: &mut BytesMut) {
-    out.reserve(head_size_hint(headers) + uri.path().len());
+/// Appends `METHOD target HTTP/1.1` and the fields, without the final empty line.
+pub(crate) fn encode_request(method: &Method, target: &[u8], fields: &Fields, out: &mut BytesMut) {
+    out.reserve(fields.encoded_len() + 64);
     out.extend_from_slice(method.as_str().as_bytes());
     out.extend_from_slice(b" ");
-    match uri.path_and_query() {
-        Some(target) => out.extend_from_slice(target.as_str().as_bytes()),
-        None => out.extend_from_slice(b"/"),
+    if !matches!(target.first(), Some(b'/' | b'*')) {
+        out.extend_from_slice(b"/");
     }
+    out.extend_from_slice(target);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    encode_headers(headers, out);
+    fields.encode(out);
 }
 
-/// Appends a status line and headers, without the final empty line.
-pub(crate) fn encode_response(status: StatusCode, headers: &HeaderMap, out: &mut BytesMut) {
-    out.reserve(head_size_hint(headers));
+/// Appends a status line and the fields, without the final empty line.
+pub(crate) fn encode_response(status: StatusCode, fields: &Fields, out: &mut BytesMut) {
+    out.reserve(fields.encoded_len() + 64);
     if status == StatusCode::OK {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     } else {
@@ -401,12 +423,12 @@ pub(crate) fn encode_response(status: StatusCode, headers: &HeaderMap, out: &mut
         out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    encode_headers(headers, out);
+    fields.encode(out);
 }
 
-/// Appends header lines.
-pub(crate) fn encode_headers(headers: &HeaderMap, out: &mut BytesMut) {
-    for (name, value) in headers {
+/// Appends trailer lines.
+pub(crate) fn encode_trailers(trailers: &HeaderMap, out: &mut BytesMut) {
+    for (name, value) in trailers {
         encode_header(name.as_str().as_bytes(), value.as_bytes(), out);
     }
 }
@@ -418,10 +440,6 @@ pub(crate) fn encode_header(name: &[u8], value: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
-}
-
-fn head_size_hint(headers: &HeaderMap) -> usize {
-    64 + headers.len() * 32
 }
 
 #[cfg(test)]

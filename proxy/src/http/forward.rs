@@ -6,9 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use http::header::{self, HeaderValue};
-use http::uri::{Authority, Parts as UriParts, PathAndQuery, Scheme};
-use http::{Method, Request, Response, StatusCode, Uri, Version, request};
+use http::{Method, StatusCode, Version};
 use maglor_balance::{Excluded, PickCtx};
 use maglor_config::cluster::UpstreamProtocol;
 use maglor_config::route::{Forward, HostRewrite};
@@ -18,10 +16,10 @@ use super::hash_key::{HashKey, hash_key};
 use super::record::Record;
 use super::service::{RequestContext, Service};
 use super::{headers, reply, rewrite};
-use crate::codec;
 use crate::error::ProxyError;
+use crate::fields::{Fields, Known};
 use crate::io::{Io, Stream};
-use crate::message::{Account, Body, Interim};
+use crate::message::{Account, Body, Interim, Request, Response};
 use crate::proxy_protocol::Addresses;
 use crate::route::Route;
 use crate::upstream::{self, Cluster, Connection, Open, Picked, Pool, Target};
@@ -38,16 +36,16 @@ pub(crate) struct Hop<'a> {
 /// Forwards a request and prepares its response for the client.
 pub(crate) async fn forward(
     hop: Hop<'_>,
-    request: Request<Body>,
+    mut request: Request,
+    body: Body,
     record: &mut Record,
-) -> Result<Response<Body>, ProxyError> {
+) -> Result<Response, ProxyError> {
     let worker = &hop.service.worker;
     let cluster = worker.with_rng(|rng| hop.route.cluster(hop.forward, rng).cloned());
     let cluster = cluster.ok_or(ProxyError::NoHealthyUpstream)?;
-    let (mut parts, body) = request.into_parts();
-    let key = hop.hash_key(&parts);
-    let upgrade = headers::upgrade_protocol(&parts.headers, &hop.service.settings().upgrades);
-    hop.prepare(&mut parts, upgrade.as_ref())?;
+    let key = hop.hash_key(&request);
+    let upgrade = headers::upgrade_protocol(&request.fields, &hop.service.settings().upgrades);
+    hop.prepare(&mut request, upgrade.as_deref())?;
 
     let now = hop.context.started;
     let picked = hop.pick(&cluster, key.hash, now).ok_or_else(|| {
@@ -56,11 +54,11 @@ pub(crate) async fn forward(
     })?;
     let Picked { target, outstanding } = picked;
     record.upstream(&cluster, target.address, now, outstanding);
-    hop.rewrite_host(&mut parts, &target);
+    hop.rewrite_host(&mut request, &target);
 
     let attempt = Attempt { hop, cluster: &cluster, target: &target };
     let mut response = {
-        let mut attempt = pin!(attempt.run(parts, body));
+        let mut attempt = pin!(attempt.run(&request, body));
         poll_fn(|cx| match attempt.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(result),
             Poll::Pending => record.poll_timeout(cx).map(Err),
@@ -72,33 +70,32 @@ pub(crate) async fn forward(
 }
 
 /// Takes off the response what concerned only the endpoint's connection.
-fn finish(response: &mut Response<Body>, key: HashKey, upgrading: bool, record: &mut Record) {
-    let status = response.status();
-    let fields = response.headers_mut();
-    if upgrading && status == StatusCode::SWITCHING_PROTOCOLS {
+fn finish(response: &mut Response, key: HashKey, upgrading: bool, record: &mut Record) {
+    let fields = &mut response.fields;
+    if upgrading && response.status == StatusCode::SWITCHING_PROTOCOLS {
         record.lift_deadline();
-        let protocol = fields.get(header::UPGRADE).cloned();
+        let protocol = fields.get(Known::Upgrade).map(<[u8]>::to_vec);
         headers::remove_hop_by_hop(fields);
         if let Some(protocol) = protocol {
-            headers::set_upgrade(fields, protocol);
+            headers::set_upgrade(fields, &protocol);
         }
         return;
     }
     headers::remove_hop_by_hop(fields);
     if let Some(cookie) = key.set_cookie {
-        fields.append(header::SET_COOKIE, cookie);
+        fields.push(Known::SetCookie, cookie.as_bytes());
     }
 }
 
 impl<'a> Hop<'a> {
-    fn hash_key(&self, parts: &request::Parts) -> HashKey {
+    fn hash_key(&self, request: &Request) -> HashKey {
         if self.forward.hash_policy.is_empty() {
             return HashKey::default();
         }
         let policy = &self.forward.hash_policy;
         let client = &self.service.client;
         let worker = &self.service.worker;
-        worker.with_rng(|rng| hash_key(policy, &parts.uri, &parts.headers, client, rng))
+        worker.with_rng(|rng| hash_key(policy, request, client, rng))
     }
 
     fn pick(&self, cluster: &Cluster, hash: Option<u64>, now: Instant) -> Option<Picked> {
@@ -109,41 +106,28 @@ impl<'a> Hop<'a> {
     }
 
     /// Makes the client's request one of our own.
-    fn prepare(
-        &self,
-        parts: &mut request::Parts,
-        upgrade: Option<&HeaderValue>,
-    ) -> Result<(), ProxyError> {
-        let host = headers::host_of(&parts.uri, &parts.headers);
-        let te = parts.headers.contains_key(header::TE)
-            && codec::has_token(&parts.headers, &header::TE, "trailers");
-        headers::remove_hop_by_hop(&mut parts.headers);
-        if parts.headers.contains_key(header::TE) {
-            headers::keep_te_trailers(&mut parts.headers, te);
-        }
+    fn prepare(&self, request: &mut Request, upgrade: Option<&[u8]>) -> Result<(), ProxyError> {
+        headers::remove_hop_by_hop(&mut request.fields);
+        headers::keep_only_te_trailers(&mut request.fields);
         if let Some(protocol) = upgrade {
-            headers::set_upgrade(&mut parts.headers, protocol.clone());
+            headers::set_upgrade(&mut request.fields, protocol);
         }
-        if parts.version == Version::HTTP_2 {
-            headers::join_cookies(&mut parts.headers);
+        if request.version == Version::HTTP_2 {
+            headers::join_cookies(&mut request.fields);
         }
-        rewrite::path(parts, self.forward, self.route)?;
-        if parts.uri.authority().is_some() {
-            if let Some(host) = host {
-                parts.headers.insert(header::HOST, host);
-            }
-        }
-        Ok(())
+        rewrite::path(request, self.forward, self.route)
     }
 
-    fn rewrite_host(&self, parts: &mut request::Parts, target: &Target) {
-        let value = match &self.forward.host_rewrite {
-            Some(HostRewrite::Literal(value)) => value.clone(),
-            Some(HostRewrite::Endpoint) => target_host(target),
-            None if !parts.headers.contains_key(header::HOST) => target_host(target),
-            None => return,
-        };
-        parts.headers.insert(header::HOST, value);
+    fn rewrite_host(&self, request: &mut Request, target: &Target) {
+        match &self.forward.host_rewrite {
+            Some(HostRewrite::Literal(value)) => {
+                request.fields.set(Known::Host, value.as_bytes());
+            }
+            None if request.fields.contains(Known::Host) => {}
+            Some(HostRewrite::Endpoint) | None => {
+                request.fields.set(Known::Host, target_host(target).as_bytes());
+            }
+        }
     }
 
     fn ends(&self) -> Addresses {
@@ -151,12 +135,11 @@ impl<'a> Hop<'a> {
     }
 }
 
-fn target_host(target: &Target) -> HeaderValue {
-    let text = match &target.host {
+fn target_host(target: &Target) -> String {
+    match &target.host {
         Some(host) => format!("{host}:{}", target.address.port()),
         None => target.address.to_string(),
-    };
-    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("localhost"))
+    }
 }
 
 /// One try at one endpoint.
@@ -169,32 +152,32 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     async fn run(
         self,
-        parts: request::Parts,
+        request: &Request,
         body: Body,
-    ) -> Result<Response<Body>, ProxyError> {
-        if parts.method == Method::CONNECT {
+    ) -> Result<Response, ProxyError> {
+        if request.method == Method::CONNECT {
             return self.connect_tunnel().await;
         }
-        let upgrading = parts.headers.contains_key(header::UPGRADE);
+        let upgrading = request.fields.contains(Known::Upgrade);
         match self.cluster.config().protocol {
-            UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(parts, body)).await,
+            UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(request, body)).await,
             UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
-                Box::pin(self.negotiated(parts, body)).await
+                Box::pin(self.negotiated(request, body)).await
             }
-            _ => self.http1(parts, body).await,
+            _ => self.http1(request, body).await,
         }
     }
 
     /// Over a pooled HTTP/1.1 connection, or a new one.
-    async fn http1(&self, parts: request::Parts, body: Body) -> Result<Response<Body>, ProxyError> {
+    async fn http1(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         // Nothing of a request without body is lost when a kept-alive connection turns out to have
         // been closed under it, and nothing happens twice where the method is idempotent.
-        let repeatable = body.is_empty() && parts.method.is_idempotent();
+        let repeatable = body.is_empty() && request.method.is_idempotent();
         let mut body = Some(body);
         while let Some(connection) = pool.take() {
             let body = body.take().unwrap_or_else(Body::empty);
-            match upstream::exchange(connection, &parts, body, self.interim()).await {
+            match upstream::exchange(connection, request, body, self.interim()).await {
                 Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
                     self.cluster.metrics().stale_retries.inc(self.shard());
                 }
@@ -203,7 +186,7 @@ impl Attempt<'_> {
         }
         let connection = self.new_http1(&pool).await?;
         let body = body.take().unwrap_or_else(Body::empty);
-        upstream::exchange(connection, &parts, body, self.interim()).await
+        upstream::exchange(connection, request, body, self.interim()).await
     }
 
     async fn new_http1(&self, pool: &Rc<Pool>) -> Result<Box<Connection>, ProxyError> {
@@ -217,40 +200,40 @@ impl Attempt<'_> {
     }
 
     /// Over a shared HTTP/2 connection.
-    async fn http2(&self, parts: request::Parts, body: Body) -> Result<Response<Body>, ProxyError> {
+    async fn http2(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.hop.context.started;
         let open = || Open::new(self.cluster, self.shard());
         let slot = pool.http2.slot(now, self.connect(), open).await?;
-        slot.exchange(self.http2_request(parts, body)?).await
+        slot.exchange(self.http2_request(request, body)?).await
     }
 
     /// Over whatever the endpoint agrees to by ALPN.
     async fn negotiated(
         &self,
-        parts: request::Parts,
+        request: &Request,
         body: Body,
-    ) -> Result<Response<Body>, ProxyError> {
+    ) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.hop.context.started;
         if let Some(slot) = pool.http2.free_slot(now) {
-            return slot.exchange(self.http2_request(parts, body)?).await;
+            return slot.exchange(self.http2_request(request, body)?).await;
         }
         if let Some(connection) = pool.take() {
-            return upstream::exchange(connection, &parts, body, self.interim()).await;
+            return upstream::exchange(connection, request, body, self.interim()).await;
         }
         let io = self.connect().await?;
         if io.alpn() == Some(b"h2") {
             let open = Open::new(self.cluster, self.shard());
             let slot = pool.http2.adopt(io, now, open).await?;
-            return slot.exchange(self.http2_request(parts, body)?).await;
+            return slot.exchange(self.http2_request(request, body)?).await;
         }
         let connection = self.as_http1(io, &pool);
-        upstream::exchange(connection, &parts, body, self.interim()).await
+        upstream::exchange(connection, request, body, self.interim()).await
     }
 
     /// CONNECT ends here: the endpoint gets the bytes inside.
-    async fn connect_tunnel(&self) -> Result<Response<Body>, ProxyError> {
+    async fn connect_tunnel(&self) -> Result<Response, ProxyError> {
         let io = Box::pin(self.connect()).await?;
         let guard = Open::new(self.cluster, self.shard());
         let stream = Stream { io, prefix: bytes::Bytes::new(), guard: Some(Box::new(guard)) };
@@ -265,29 +248,19 @@ impl Attempt<'_> {
         connected
     }
 
-    /// HTTP/2 says in the target what HTTP/1.1 says in `host`.
+    /// The request as HTTP/2 has it.
     fn http2_request(
         &self,
-        mut parts: request::Parts,
+        request: &Request,
         body: Body,
-    ) -> Result<Request<Body>, ProxyError> {
-        let host = parts.headers.remove(header::HOST);
-        let authority = host.and_then(|host| Authority::from_maybe_shared(host).ok());
-        let mut uri = UriParts::default();
-        uri.scheme = Some(if self.cluster.tls().is_some() { Scheme::HTTPS } else { Scheme::HTTP });
-        uri.authority = authority;
-        let root = || PathAndQuery::from_static("/");
-        uri.path_and_query = Some(parts.uri.path_and_query().cloned().unwrap_or_else(root));
-        parts.uri = Uri::from_parts(uri)
-            .map_err(|_| ProxyError::DownstreamHead(codec::HeadError::Target))?;
-        parts.version = Version::HTTP_2;
-        if parts.headers.remove(header::EXPECT).is_some() {
+    ) -> Result<http::Request<Body>, ProxyError> {
+        if request.fields.contains(Known::Expect) {
             // The endpoint's window says how much it takes; the client need not wait.
             if let Some(interim) = self.interim() {
-                interim.send(StatusCode::CONTINUE, &http::HeaderMap::new());
+                interim.send(StatusCode::CONTINUE, &Fields::default());
             }
         }
-        Ok(Request::from_parts(parts, body))
+        upstream::http2_request(request, body, self.cluster.tls().is_some())
     }
 
     fn pool(&self) -> Rc<Pool> {

@@ -1,42 +1,45 @@
 //! What of a request is hashed for `maglev` and `ring-hash`.
 
-use http::{HeaderMap, HeaderValue, Uri, header};
 use maglor_balance::{Rng, combine, hash_bytes};
 use maglor_config::route::{HashKind, HashSource};
 
 use super::headers::{self, Client};
+use crate::fields::{Fields, Known};
+use crate::message::Request;
 use crate::route::query_value;
 
 /// The hash of a request, and the cookie that keeps it where the client had none.
 #[derive(Debug, Default)]
 pub(crate) struct HashKey {
     pub(crate) hash: Option<u64>,
-    pub(crate) set_cookie: Option<HeaderValue>,
+    pub(crate) set_cookie: Option<String>,
 }
 
 /// Applies a route's hash policy.
 pub(crate) fn hash_key(
     policy: &[HashSource],
-    uri: &Uri,
-    headers: &HeaderMap,
+    request: &Request,
     client: &Client,
     rng: &mut Rng,
 ) -> HashKey {
     let mut key = HashKey::default();
     for source in policy {
         let part = match &source.kind {
-            HashKind::Cookie { name, ttl, path } => cookie(headers, name).or_else(|| {
+            HashKind::Cookie { name, ttl, path } => cookie(&request.fields, name).or_else(|| {
                 let ttl = (*ttl)?;
                 let value = format!("{:016x}", rng.next_u64());
-                key.set_cookie = headers::set_cookie(name, &value, path, ttl);
+                key.set_cookie = Some(headers::set_cookie(name, &value, path, ttl));
                 Some(hash_bytes(value.as_bytes()))
             }),
-            HashKind::Header(name) => header(headers, name),
-            HashKind::Path => Some(hash_bytes(uri.path().as_bytes())),
-            HashKind::Query(name) => uri
-                .query()
-                .and_then(|query| query_value(query, name))
-                .map(|value| hash_bytes(value.as_bytes())),
+            HashKind::Header(name) => {
+                request.fields.all(name).map(hash_bytes).reduce(combine)
+            }
+            HashKind::Path => Some(hash_bytes(request.path())),
+            HashKind::Query(name) => {
+                let query = request.query().map(String::from_utf8_lossy);
+                let value = query.as_ref().and_then(|query| query_value(query, name));
+                value.map(|value| hash_bytes(value.as_bytes()))
+            }
             HashKind::SourceAddress => Some(match client.address.ip().to_canonical() {
                 std::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
                 std::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
@@ -52,34 +55,38 @@ pub(crate) fn hash_key(
     key
 }
 
-fn header(headers: &HeaderMap, name: &http::HeaderName) -> Option<u64> {
-    let parts = headers.get_all(name).iter().map(|value| hash_bytes(value.as_bytes()));
-    parts.reduce(combine)
-}
-
-fn cookie(headers: &HeaderMap, name: &str) -> Option<u64> {
-    let fields = headers.get_all(header::COOKIE).into_iter().filter_map(|v| v.to_str().ok());
-    let mut pairs = fields.flat_map(|field| field.split(';'));
+fn cookie(fields: &Fields, name: &str) -> Option<u64> {
+    let mut pairs = fields.all(Known::Cookie).flat_map(|field| field.split(|b| *b == b';'));
     let value = pairs.find_map(|pair| {
-        let (key, value) = pair.trim().split_once('=')?;
-        (key == name).then_some(value)
+        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
+        value.strip_prefix(b"=")
     })?;
-    Some(hash_bytes(value.trim_matches('"').as_bytes()))
+    let bare = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    Some(hash_bytes(bare.unwrap_or(value)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use http::{Method, Version};
 
-    fn key(policy: &[HashSource], uri: &str, cookie: Option<&'static str>) -> HashKey {
-        let mut headers = HeaderMap::new();
+    use super::*;
+    use crate::codec::Target;
+
+    fn key(policy: &[HashSource], uri: &str, cookie: Option<&str>) -> HashKey {
+        let mut request = Request {
+            method: Method::GET,
+            target: Target::default(),
+            version: Version::HTTP_11,
+            fields: Fields::default(),
+        };
+        request.set_path_and_query(uri.as_bytes());
         if let Some(cookie) = cookie {
-            headers.insert(header::COOKIE, HeaderValue::from_static(cookie));
+            request.fields.push(Known::Cookie, cookie.as_bytes());
         }
         let client = Client::new("127.0.0.1:1".parse().unwrap(), false);
-        hash_key(policy, &uri.parse().unwrap(), &headers, &client, &mut Rng::seed(1))
+        hash_key(policy, &request, &client, &mut Rng::seed(1))
     }
 
     fn source(kind: HashKind) -> HashSource {
@@ -102,9 +109,8 @@ mod tests {
         let policy = [source(kind)];
         let made = key(&policy, "/", None);
         let cookie = made.set_cookie.unwrap();
-        let cookie = cookie.to_str().unwrap();
         assert!(cookie.ends_with("; HttpOnly; Path=/; Max-Age=60"), "{cookie}");
-        let pair: &'static str = cookie.split(';').next().unwrap().to_owned().leak();
+        let pair = cookie.split(';').next().unwrap();
         let again = key(&policy, "/", Some(pair));
         assert_eq!(again.hash, made.hash);
         assert!(again.set_cookie.is_none());

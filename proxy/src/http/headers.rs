@@ -3,33 +3,21 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-use bytes::{BufMut, BytesMut};
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::Uri;
 use maglor_balance::Rng;
 use maglor_config::listener::{ForwardedMode, HttpFilter};
 use maglor_config::route::HeaderRules;
 
-use crate::codec;
-
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// Also read by the access log.
-pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
-const UPGRADE: HeaderValue = HeaderValue::from_static("upgrade");
+use crate::fields::{Fields, Key, Known};
+use crate::message::Request;
 
 /// The client of a connection, in the forms in which headers want it. Made once a connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     pub(crate) tls: bool,
-    ip: HeaderValue,
+    ip: String,
     /// `for=…;proto=…` of RFC 7239.
     forwarded: String,
 }
@@ -42,10 +30,7 @@ impl Client {
             IpAddr::V4(ip) => format!("for={ip};proto={scheme}"),
             IpAddr::V6(ip) => format!("for=\"[{ip}]\";proto={scheme}"),
         };
-        // An address prints as visible ASCII.
-        let ip = HeaderValue::from_str(&ip.to_string());
-        let ip = ip.unwrap_or_else(|_| HeaderValue::from_static("unknown"));
-        Self { address, tls, ip, forwarded }
+        Self { address, tls, ip: ip.to_string(), forwarded }
     }
 
     pub(crate) fn scheme(&self) -> &'static str {
@@ -58,222 +43,174 @@ fn scheme(tls: bool) -> &'static str {
 }
 
 /// The protocol that a request asks to switch to, where it is one of `allowed` (lower case).
-pub(crate) fn upgrade_protocol(headers: &HeaderMap, allowed: &[String]) -> Option<HeaderValue> {
-    if allowed.is_empty() {
+pub(crate) fn upgrade_protocol(fields: &Fields, allowed: &[String]) -> Option<Vec<u8>> {
+    if !fields.contains(Known::Upgrade) {
         return None;
     }
-    let wanted = headers.get(header::UPGRADE)?;
-    let text = wanted.to_str().ok()?;
-    let known = allowed.iter().any(|protocol| text.eq_ignore_ascii_case(protocol));
-    (known && codec::has_token(headers, &header::CONNECTION, "upgrade")).then(|| wanted.clone())
+    let wanted = fields.get(Known::Upgrade)?;
+    let known = allowed.iter().any(|protocol| wanted.eq_ignore_ascii_case(protocol.as_bytes()));
+    (known && fields.has_token(Known::Connection, "upgrade")).then(|| wanted.to_vec())
 }
 
 /// Takes off what concerns only the connection that the message came by.
-pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> = codec::tokens(headers, &header::CONNECTION)
-            .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
+pub(crate) fn remove_hop_by_hop(fields: &mut Fields) {
+    if fields.contains(Known::Connection) {
+        let named: Vec<Vec<u8>> = fields
+            .tokens(Known::Connection)
             // Naming these would change what the message is, not how it is carried.
-            .filter(|name| *name != header::HOST && *name != header::CONTENT_LENGTH)
+            .filter(|name| {
+                !name.eq_ignore_ascii_case(b"host") && !name.eq_ignore_ascii_case(b"content-length")
+            })
+            .map(<[u8]>::to_vec)
             .collect();
         for name in named {
-            headers.remove(name);
+            fields.remove(Key::new(&name));
         }
-        headers.remove(header::CONNECTION);
+        fields.remove(Known::Connection);
     }
-    headers.remove(KEEP_ALIVE);
-    headers.remove(PROXY_CONNECTION);
-    headers.remove(header::UPGRADE);
-    headers.remove(HTTP2_SETTINGS);
+    fields.remove(Known::KeepAlive);
+    fields.remove(Known::ProxyConnection);
+    fields.remove(Known::Upgrade);
+    fields.remove(Known::Http2Settings);
 }
 
 /// `te` passes only as the one value that HTTP/2 allows; gRPC needs it.
-pub(crate) fn keep_te_trailers(headers: &mut HeaderMap, had_te_trailers: bool) {
-    headers.remove(header::TE);
-    if had_te_trailers {
-        headers.insert(header::TE, TRAILERS);
+pub(crate) fn keep_only_te_trailers(fields: &mut Fields) {
+    if !fields.contains(Known::Te) {
+        return;
+    }
+    let trailers = fields.has_token(Known::Te, "trailers");
+    fields.remove(Known::Te);
+    if trailers {
+        fields.push(Known::Te, b"trailers");
     }
 }
 
 /// Puts back what an HTTP/1.1 upgrade needs on its next hop.
-pub(crate) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
-    headers.insert(header::CONNECTION, UPGRADE);
-    headers.insert(header::UPGRADE, protocol);
+pub(crate) fn set_upgrade(fields: &mut Fields, protocol: &[u8]) {
+    fields.set(Known::Connection, b"upgrade");
+    fields.set(Known::Upgrade, protocol);
 }
 
 /// Adds what the next hop should know about the client.
-pub(crate) fn add_forwarded(
-    headers: &mut HeaderMap,
-    client: &Client,
-    host: Option<&HeaderValue>,
-    settings: &HttpFilter,
-) {
-    add_x_forwarded(headers, client, host, settings.x_forwarded);
-    let value = match settings.forwarded {
-        ForwardedMode::Off => return,
-        ForwardedMode::Replace => None,
-        ForwardedMode::Append => headers.get(header::FORWARDED),
-    };
-    let mut text = BytesMut::new();
-    if let Some(value) = value {
-        text.put_slice(value.as_bytes());
-        text.put_slice(b", ");
+pub(crate) fn add_forwarded(request: &mut Request, client: &Client, settings: &HttpFilter) {
+    if settings.x_forwarded != ForwardedMode::Off {
+        add_x_forwarded(request, client, settings.x_forwarded == ForwardedMode::Append);
     }
-    text.put_slice(client.forwarded.as_bytes());
-    if let Some(host) = host {
-        text.put_slice(b";host=\"");
-        text.put_slice(host.as_bytes());
-        text.put_slice(b"\"");
-    }
-    if let Ok(value) = HeaderValue::from_maybe_shared(text.freeze()) {
-        headers.insert(header::FORWARDED, value);
-    }
-}
-
-fn add_x_forwarded(
-    headers: &mut HeaderMap,
-    client: &Client,
-    host: Option<&HeaderValue>,
-    mode: ForwardedMode,
-) {
-    if mode == ForwardedMode::Off {
+    if settings.forwarded == ForwardedMode::Off {
         return;
     }
-    let append = mode == ForwardedMode::Append;
-    match headers.entry(X_FORWARDED_FOR) {
-        header::Entry::Occupied(mut before) if append => {
-            let mut list = BytesMut::new();
-            for value in before.iter() {
-                list.put_slice(value.as_bytes());
-                list.put_slice(b", ");
-            }
-            list.put_slice(client.ip.as_bytes());
-            if let Ok(list) = HeaderValue::from_maybe_shared(list.freeze()) {
-                before.insert(list);
-            }
-        }
-        header::Entry::Occupied(mut before) => {
-            before.insert(client.ip.clone());
-        }
-        header::Entry::Vacant(none) => {
-            none.insert(client.ip.clone());
-        }
+    let mut value = Vec::new();
+    if settings.forwarded == ForwardedMode::Append {
+        join(request.fields.all(Known::Forwarded), b", ", &mut value);
     }
-    set_unless(headers, X_FORWARDED_PROTO, append, || {
-        Some(HeaderValue::from_static(client.scheme()))
-    });
-    set_unless(headers, X_FORWARDED_HOST, append, || host.cloned());
+    value.extend_from_slice(client.forwarded.as_bytes());
+    if let Some(host) = request.host() {
+        value.extend_from_slice(b";host=\"");
+        value.extend_from_slice(host);
+        value.extend_from_slice(b"\"");
+    }
+    request.fields.set(Known::Forwarded, &value);
 }
 
-fn set_unless(
-    headers: &mut HeaderMap,
-    name: HeaderName,
-    keep: bool,
-    value: impl FnOnce() -> Option<HeaderValue>,
-) {
-    match headers.entry(name) {
-        header::Entry::Occupied(_) if keep => {}
-        header::Entry::Occupied(mut before) => match value() {
-            Some(value) => {
-                before.insert(value);
-            }
-            None => {
-                before.remove();
-            }
-        },
-        header::Entry::Vacant(none) => {
-            if let Some(value) = value() {
-                none.insert(value);
-            }
+fn add_x_forwarded(request: &mut Request, client: &Client, append: bool) {
+    let ip = client.ip.as_bytes();
+    let fields = &mut request.fields;
+    if append && fields.contains(Known::XForwardedFor) {
+        let mut list = Vec::new();
+        join(fields.all(Known::XForwardedFor), b", ", &mut list);
+        list.extend_from_slice(ip);
+        fields.set(Known::XForwardedFor, &list);
+    } else {
+        fields.set(Known::XForwardedFor, ip);
+    }
+    if !append || !fields.contains(Known::XForwardedProto) {
+        fields.set(Known::XForwardedProto, client.scheme().as_bytes());
+    }
+    if !append || !fields.contains(Known::XForwardedHost) {
+        fields.remove(Known::XForwardedHost);
+        if let Some(host) = fields.find(Known::Host) {
+            fields.push_copy(Known::XForwardedHost, host);
         }
+    }
+}
+
+/// Each value followed by the separator.
+fn join<'a>(values: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut Vec<u8>) {
+    for value in values {
+        out.extend_from_slice(value);
+        out.extend_from_slice(separator);
     }
 }
 
 /// Makes sure that a request can be found again in the logs of everybody on its way.
-pub(crate) fn set_request_id(headers: &mut HeaderMap, settings: &HttpFilter, rng: &mut Rng) {
-    if settings.preserve_request_id && headers.contains_key(X_REQUEST_ID) {
+pub(crate) fn set_request_id(fields: &mut Fields, settings: &HttpFilter, rng: &mut Rng) {
+    if settings.preserve_request_id && fields.contains(Known::XRequestId) {
         return;
     }
-    headers.insert(X_REQUEST_ID, uuid(rng));
+    fields.set(Known::XRequestId, &uuid(rng));
 }
 
 /// A random (version 4) UUID.
-fn uuid(rng: &mut Rng) -> HeaderValue {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
+fn uuid(rng: &mut Rng) -> [u8; 36] {
     let high = rng.next_u64() & !0xf000 | 0x4000;
     let low = rng.next_u64() & !(0b11 << 62) | 0b10 << 62;
-    let mut text = [0u8; 36];
-    let mut nibble = 0;
-    for (at, byte) in text.iter_mut().enumerate() {
-        if matches!(at, 8 | 13 | 18 | 23) {
-            *byte = b'-';
-            continue;
-        }
-        let word = if nibble < 16 { high } else { low };
-        *byte = HEX[(word >> (60 - 4 * (nibble % 16)) & 15) as usize];
-        nibble += 1;
-    }
-    HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    let (high, low) = (hex(high), hex(low));
+    let mut text = [b'-'; 36];
+    text[..8].copy_from_slice(&high[..8]);
+    text[9..13].copy_from_slice(&high[8..12]);
+    text[14..18].copy_from_slice(&high[12..]);
+    text[19..23].copy_from_slice(&low[..4]);
+    text[24..].copy_from_slice(&low[4..]);
+    text
+}
+
+/// Sixteen hexadecimal digits.
+fn hex(word: u64) -> [u8; 16] {
+    // One nibble a byte, most significant first; then all bytes become digits at once.
+    let mut spread = u128::from(word);
+    spread = (spread | spread << 32) & 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff;
+    spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
+    spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
+    spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f;
+    spread.to_be_bytes().map(|nibble| nibble + if nibble < 10 { b'0' } else { b'a' - 10 })
 }
 
 /// Applies an operator's rules: remove, set, add.
-pub(crate) fn apply(rules: &HeaderRules, headers: &mut HeaderMap) {
+pub(crate) fn apply(rules: &HeaderRules, fields: &mut Fields) {
     for name in &rules.remove {
-        headers.remove(name);
+        fields.remove(name);
     }
     for (name, value) in &rules.set {
-        headers.insert(name, value.clone());
+        fields.set(name, value.as_bytes());
     }
     for (name, value) in &rules.add {
-        headers.append(name, value.clone());
-    }
-}
-
-/// The host that a request is for: its authority, or its `host` header.
-pub(crate) fn host_of(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
-    match uri.authority() {
-        Some(authority) => {
-            let host = authority.as_str();
-            // Credentials in an authority are not part of the host.
-            let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-            HeaderValue::from_str(host).ok()
-        }
-        None => headers.get(header::HOST).cloned(),
+        fields.push(name, value.as_bytes());
     }
 }
 
 /// HTTP/2 may split cookies over fields; HTTP/1.1 may not (RFC 9113 §8.2.3).
-pub(crate) fn join_cookies(headers: &mut HeaderMap) {
-    if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
+pub(crate) fn join_cookies(fields: &mut Fields) {
+    if fields.all(Known::Cookie).nth(1).is_none() {
         return;
     }
-    let mut joined = BytesMut::new();
-    for value in headers.get_all(header::COOKIE) {
-        if !joined.is_empty() {
-            joined.put_slice(b"; ");
-        }
-        joined.put_slice(value.as_bytes());
-    }
-    if let Ok(value) = HeaderValue::from_maybe_shared(joined.freeze()) {
-        headers.insert(header::COOKIE, value);
-    }
+    let mut joined = Vec::new();
+    join(fields.all(Known::Cookie), b"; ", &mut joined);
+    joined.truncate(joined.len() - 2);
+    fields.set(Known::Cookie, &joined);
 }
 
 /// The `set-cookie` value for a cookie that the proxy makes to keep a client at its endpoint.
-pub(crate) fn set_cookie(
-    name: &str,
-    value: &str,
-    path: &str,
-    max_age: std::time::Duration,
-) -> Option<HeaderValue> {
+pub(crate) fn set_cookie(name: &str, value: &str, path: &str, max_age: Duration) -> String {
     let mut text = format!("{name}={value}; HttpOnly");
+    // Writing to a string does not fail.
     if !path.is_empty() {
         let _ = write!(text, "; Path={path}");
     }
     if !max_age.is_zero() {
         let _ = write!(text, "; Max-Age={}", max_age.as_secs());
     }
-    HeaderValue::from_str(&text).ok()
+    text
 }
 
 #[cfg(test)]

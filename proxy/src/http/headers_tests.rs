@@ -1,15 +1,24 @@
-use super::*;
+use http::{Method, Version};
 
-fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+use super::*;
+use crate::codec::Target;
+
+fn fields(list: &[(&str, &str)]) -> Fields {
+    let mut fields = Fields::default();
+    for (name, value) in list {
+        fields.push(Key::new(name.as_bytes()), value.as_bytes());
+    }
     fields
-        .iter()
-        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
-        .collect()
+}
+
+fn pairs(fields: &Fields) -> Vec<(String, String)> {
+    let text = |part: &[u8]| String::from_utf8(part.to_vec()).unwrap();
+    fields.iter().map(|(name, value)| (text(name), text(value))).collect()
 }
 
 #[test]
 fn hop_by_hop_fields_and_those_that_connection_names_are_removed() {
-    let mut headers = map(&[
+    let mut all = fields(&[
         ("connection", "close, X-Secret, host, content-length"),
         ("x-secret", "1"),
         ("host", "a"),
@@ -19,50 +28,64 @@ fn hop_by_hop_fields_and_those_that_connection_names_are_removed() {
         ("upgrade", "h2c"),
         ("x-other", "2"),
     ]);
-    remove_hop_by_hop(&mut headers);
-    assert_eq!(headers, map(&[("host", "a"), ("content-length", "5"), ("x-other", "2")]));
+    remove_hop_by_hop(&mut all);
+    let left = fields(&[("host", "a"), ("content-length", "5"), ("x-other", "2")]);
+    assert_eq!(pairs(&all), pairs(&left));
 }
 
 #[test]
 fn an_upgrade_needs_both_fields_and_a_known_protocol() {
     let allowed = ["websocket".to_owned()];
-    let full = map(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]);
-    assert!(upgrade_protocol(&full, &allowed).is_some());
-    assert!(upgrade_protocol(&full, &[]).is_none());
-    assert!(upgrade_protocol(&map(&[("upgrade", "websocket")]), &allowed).is_none());
-    let other = map(&[("connection", "upgrade"), ("upgrade", "h2c")]);
-    assert!(upgrade_protocol(&other, &allowed).is_none());
+    let full = fields(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]);
+    assert_eq!(upgrade_protocol(&full, &allowed), Some(b"WebSocket".to_vec()));
+    assert_eq!(upgrade_protocol(&full, &[]), None);
+    assert_eq!(upgrade_protocol(&fields(&[("upgrade", "websocket")]), &allowed), None);
+    let other = fields(&[("connection", "upgrade"), ("upgrade", "h2c")]);
+    assert_eq!(upgrade_protocol(&other, &allowed), None);
 }
 
 #[test]
 fn request_ids_are_version_4_uuids() {
     let mut rng = Rng::seed(1);
     let id = uuid(&mut rng);
-    let id = id.to_str().unwrap();
-    assert_eq!(id.len(), 36);
-    assert_eq!(id.as_bytes()[14], b'4');
-    assert!(matches!(id.as_bytes()[19], b'8' | b'9' | b'a' | b'b'));
+    let text = std::str::from_utf8(&id).unwrap();
+    let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
+    assert_eq!(dashes, [8, 13, 18, 23]);
+    assert_eq!(id[14], b'4');
+    assert!(matches!(id[19], b'8' | b'9' | b'a' | b'b'));
+    assert!(text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit()));
     assert_ne!(uuid(&mut rng), id);
+}
+
+#[test]
+fn words_print_as_hexadecimal() {
+    for word in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX, 0xf0f0_0f0f_1234_0000] {
+        assert_eq!(hex(word), format!("{word:016x}").as_bytes());
+    }
 }
 
 #[test]
 fn forwarded_for_is_appended_or_replaced() {
     let client = Client::new("[::ffff:10.0.0.9]:5000".parse().unwrap(), true);
-    let mut headers = map(&[("x-forwarded-for", "1.2.3.4"), ("x-forwarded-proto", "http")]);
-    add_x_forwarded(&mut headers, &client, None, ForwardedMode::Append);
-    assert_eq!(headers["x-forwarded-for"], "1.2.3.4, 10.0.0.9");
-    assert_eq!(headers["x-forwarded-proto"], "http");
-    add_x_forwarded(&mut headers, &client, None, ForwardedMode::Replace);
-    assert_eq!(headers["x-forwarded-for"], "10.0.0.9");
-    assert_eq!(headers["x-forwarded-proto"], "https");
+    let list = [("host", "h"), ("x-forwarded-for", "1.2.3.4"), ("x-forwarded-proto", "http")];
+    let mut request = Request {
+        method: Method::GET,
+        target: Target::default(),
+        version: Version::HTTP_11,
+        fields: fields(&list),
+    };
+    add_x_forwarded(&mut request, &client, true);
+    assert_eq!(request.fields.get(Known::XForwardedFor), Some(&b"1.2.3.4, 10.0.0.9"[..]));
+    assert_eq!(request.fields.get(Known::XForwardedProto), Some(&b"http"[..]));
+    assert_eq!(request.fields.get(Known::XForwardedHost), Some(&b"h"[..]));
+    add_x_forwarded(&mut request, &client, false);
+    assert_eq!(request.fields.get(Known::XForwardedFor), Some(&b"10.0.0.9"[..]));
+    assert_eq!(request.fields.get(Known::XForwardedProto), Some(&b"https"[..]));
 }
 
 #[test]
 fn split_cookies_are_joined() {
-    let mut headers = HeaderMap::new();
-    headers.append("cookie", HeaderValue::from_static("a=1"));
-    headers.append("cookie", HeaderValue::from_static("b=2"));
-    join_cookies(&mut headers);
-    assert_eq!(headers["cookie"], "a=1; b=2");
-    assert_eq!(headers.get_all("cookie").iter().count(), 1);
+    let mut cookies = fields(&[("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")]);
+    join_cookies(&mut cookies);
+    assert_eq!(cookies.all(Known::Cookie).collect::<Vec<_>>(), [b"a=1; b=2"]);
 }

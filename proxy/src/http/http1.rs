@@ -13,8 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version, response};
+use http::{Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::time::Instant;
@@ -24,8 +23,9 @@ use crate::codec::{
     self, Decoder, Framing, HeadError, Limits, Output, Piece, RequestHead, poll_read_body,
 };
 use crate::error::ProxyError;
+use crate::fields::{Fields, Known};
 use crate::io::{Io, Stream};
-use crate::message::{Account, Body, Interim, Source};
+use crate::message::{Account, Body, Interim, Request, Response, Source};
 use crate::timer::Timer;
 
 /// An idle connection keeps its buffers this long.
@@ -98,7 +98,7 @@ async fn session(stream: Stream, service: &Rc<Service>) -> End {
             }
             Next::Request(head) => head,
         };
-        match exchange(&shared, service, *head).await {
+        match exchange(&shared, service, head).await {
             After::Close => return End::Closed,
             After::Linger => {
                 shared.linger().await;
@@ -128,7 +128,7 @@ async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead)
         version: head.version,
         keep_alive: head.keep_alive,
     };
-    let request = shared.begin(head);
+    let (request, body) = shared.begin(head);
     let context = RequestContext {
         started: Instant::now(),
         timer: Rc::clone(&shared.timer),
@@ -136,7 +136,7 @@ async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead)
             .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
     };
     let response = {
-        let mut handling = pin!(service.handle(request, context));
+        let mut handling = pin!(service.handle(request, body, context));
         poll_fn(|cx| {
             if let Poll::Ready(response) = handling.as_mut().poll(cx) {
                 return Poll::Ready(Some(response));
@@ -161,22 +161,19 @@ async fn respond(
     shared: &Rc<Shared>,
     service: &Service,
     asked: &Asked,
-    response: Response<Body>,
+    mut response: Response,
 ) -> After {
-    let (parts, mut body) = response.into_parts();
-    if let Some((upstream, record)) = body.take_tunnel() {
-        shared.encode_tunnel_head(&parts);
+    if let Some((upstream, record)) = response.body.take_tunnel() {
+        shared.encode_tunnel_head(&response);
         let flushed = poll_fn(|cx| shared.poll_flush(cx)).await;
         return if flushed.is_ok() { After::Tunnel(upstream, record) } else { After::Close };
     }
     let request_read = shared.inner.borrow().decoder.is_done();
     let keep = asked.keep_alive && request_read && !service.is_draining();
-    let plan = Plan::new(asked, &parts, &body, keep);
-    shared.encode_head(parts, &plan, asked);
-    let mut writer = Writer { body, chunked: plan.framing == Framing::Chunked, ended: false };
-    if plan.bodiless {
-        writer.ended = true;
-    }
+    let plan = Plan::new(asked, &response, keep);
+    shared.encode_head(&mut response, &plan, asked);
+    let chunked = plan.framing == Framing::Chunked;
+    let mut writer = Writer { body: response.body, chunked, ended: plan.bodiless };
     match poll_fn(|cx| shared.poll_write_body(cx, &mut writer)).await {
         Written::Whole if plan.keep => After::NextRequest,
         Written::Whole if !request_read => After::Linger,
@@ -199,10 +196,10 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(asked: &Asked, parts: &response::Parts, body: &Body, keep: bool) -> Self {
+    fn new(asked: &Asked, response: &Response, keep: bool) -> Self {
         let bodiless = asked.method == Method::HEAD
-            || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let framing = match body.size_hint().exact() {
+            || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let framing = match response.body.size_hint().exact() {
             Some(length) => Framing::Length(length),
             None if bodiless => Framing::EMPTY,
             None if asked.version == Version::HTTP_10 => Framing::Close,
@@ -214,12 +211,11 @@ impl Plan {
 
 /// Answers a request that could not be read.
 async fn refuse(shared: &Rc<Shared>, service: &Service, error: &ProxyError) {
-    let response = service.refuse(error);
+    let mut response = service.refuse(error);
     let asked = Asked { method: Method::GET, version: Version::HTTP_11, keep_alive: false };
-    let (parts, body) = response.into_parts();
-    let plan = Plan::new(&asked, &parts, &body, false);
-    shared.encode_head(parts, &plan, &asked);
-    let mut writer = Writer { body, chunked: false, ended: false };
+    let plan = Plan::new(&asked, &response, false);
+    shared.encode_head(&mut response, &plan, &asked);
+    let mut writer = Writer { body: response.body, chunked: false, ended: false };
     if let Written::Whole = poll_fn(|cx| shared.poll_write_body(cx, &mut writer)).await {
         shared.linger().await;
     }
@@ -227,10 +223,10 @@ async fn refuse(shared: &Rc<Shared>, service: &Service, error: &ProxyError) {
 
 impl Interim for Shared {
     /// Queues a 1xx response; it leaves when the connection is next polled.
-    fn send(&self, status: StatusCode, headers: &HeaderMap) {
+    fn send(&self, status: StatusCode, fields: &Fields) {
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;
-        codec::encode_response(status, headers, out);
+        codec::encode_response(status, fields, out);
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -263,11 +259,12 @@ enum Waiting {
 }
 
 /// What a connection in want of a request gets.
+#[allow(clippy::large_enum_variant, reason = "made once a request, where a box would be an allocation")]
 enum Next {
     Close,
     Idle,
     Refuse(ProxyError),
-    Request(Box<RequestHead>),
+    Request(RequestHead),
 }
 
 impl Shared {
@@ -331,7 +328,7 @@ impl Shared {
     }
 
     /// Makes the request out of its head and what follows on the connection.
-    fn begin(self: &Rc<Self>, head: RequestHead) -> Request<Body> {
+    fn begin(self: &Rc<Self>, head: RequestHead) -> (Request, Body) {
         {
             let mut inner = self.inner.borrow_mut();
             inner.decoder = Decoder::new(head.framing);
@@ -345,12 +342,8 @@ impl Shared {
         } else {
             Body::source(Box::new(RequestBody(Rc::clone(self))))
         };
-        let mut request = Request::new(body);
-        *request.method_mut() = head.method;
-        *request.uri_mut() = head.uri;
-        *request.version_mut() = head.version;
-        *request.headers_mut() = head.headers;
-        request
+        let RequestHead { method, target, version, fields, .. } = head;
+        (Request { method, target, version, fields }, body)
     }
 
     /// While a request is being handled: send informational responses, read ahead a little, and
@@ -379,23 +372,22 @@ impl Shared {
         Poll::Pending
     }
 
-    fn encode_head(&self, parts: response::Parts, plan: &Plan, asked: &Asked) {
-        let mut inner = self.inner.borrow_mut();
-        let out = &mut inner.output.gathered;
-        let mut headers = parts.headers;
-        if !matches!(plan.framing, Framing::Length(_)) {
-            headers.remove(header::CONTENT_LENGTH);
-        }
-        codec::encode_response(parts.status, &headers, out);
+    fn encode_head(&self, response: &mut Response, plan: &Plan, asked: &Asked) {
+        let fields = &mut response.fields;
         match plan.framing {
             Framing::Length(length) => {
-                if !plan.bodiless && !headers.contains_key(header::CONTENT_LENGTH) {
-                    let mut digits = itoa::Buffer::new();
-                    codec::encode_header(b"content-length", digits.format(length).as_bytes(), out);
+                if !plan.bodiless && !fields.contains(Known::ContentLength) {
+                    codec::set_content_length(fields, length);
                 }
             }
+            Framing::Chunked | Framing::Close => fields.remove(Known::ContentLength),
+        }
+        let mut inner = self.inner.borrow_mut();
+        let out = &mut inner.output.gathered;
+        codec::encode_response(response.status, fields, out);
+        match plan.framing {
             Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-            Framing::Close => {}
+            Framing::Close | Framing::Length(_) => {}
         }
         if !plan.keep {
             out.extend_from_slice(b"connection: close\r\n");
@@ -405,13 +397,10 @@ impl Shared {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn encode_tunnel_head(&self, parts: &response::Parts) {
+    fn encode_tunnel_head(&self, response: &Response) {
         let mut inner = self.inner.borrow_mut();
         let out = &mut inner.output.gathered;
-        codec::encode_response(parts.status, &parts.headers, out);
-        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-            out.extend_from_slice(b"connection: upgrade\r\n");
-        }
+        codec::encode_response(response.status, &response.fields, out);
         out.extend_from_slice(b"\r\n");
     }
 
@@ -487,7 +476,7 @@ impl Inner {
                 match codec::parse_request(&self.input, limits) {
                     Ok(Some((head, len))) => {
                         self.input.advance(len);
-                        return Poll::Ready(Next::Request(Box::new(head)));
+                        return Poll::Ready(Next::Request(head));
                     }
                     Ok(None) => {}
                     Err(error) => return Poll::Ready(refused(error)),
@@ -505,7 +494,7 @@ impl Inner {
                 match codec::parse_request(bytes, limits) {
                     Ok(Some((head, len))) => {
                         input.extend_from_slice(&bytes[len..]);
-                        Some(Next::Request(Box::new(head)))
+                        Some(Next::Request(head))
                     }
                     Ok(None) => {
                         input.extend_from_slice(bytes);

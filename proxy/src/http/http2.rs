@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
@@ -20,7 +20,8 @@ use super::service::{RequestContext, Service};
 use crate::codec;
 use crate::error::ProxyError;
 use crate::io::{Rewind, Stream};
-use crate::message::{Body, Source};
+use crate::fields::Fields;
+use crate::message::{Body, Request, Response, Source};
 use crate::timer::Timer;
 use crate::upstream::LocalExecutor;
 
@@ -139,24 +140,52 @@ impl Drop for Busy {
     }
 }
 
-async fn handle(service: &Rc<Service>, request: Request<Incoming>) -> Response<Body> {
+async fn handle(
+    service: &Rc<Service>,
+    request: http::Request<Incoming>,
+) -> http::Response<Body> {
     if request.headers().len() > service.settings().max_headers {
-        return service.refuse(&ProxyError::DownstreamHead(codec::HeadError::TooManyHeaders));
+        let error = ProxyError::DownstreamHead(codec::HeadError::TooManyHeaders);
+        return outgoing(service.refuse(&error));
     }
-    let request = request.map(|body| {
-        if body.is_end_stream() { Body::empty() } else { Body::source(Box::new(RequestBody(body))) }
-    });
     let context = RequestContext {
         started: Instant::now(),
         timer: Rc::new(Timer::new()),
         interim: None,
     };
-    let mut response = service.handle(request, context).await;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+    let (request, body) = incoming(request);
+    let mut response = service.handle(request, body, context).await;
+    if response.status == StatusCode::SWITCHING_PROTOCOLS {
         // Cannot be asked for by HTTP/2, hence never forwarded.
-        *response.status_mut() = StatusCode::BAD_GATEWAY;
+        response.status = StatusCode::BAD_GATEWAY;
     }
-    response
+    outgoing(response)
+}
+
+fn incoming(request: http::Request<Incoming>) -> (Request, Body) {
+    let (parts, body) = request.into_parts();
+    let mut request = Request {
+        method: parts.method,
+        target: codec::Target::default(),
+        version: parts.version,
+        fields: Fields::from_map(&parts.headers),
+    };
+    if let Some(target) = parts.uri.path_and_query() {
+        request.set_path_and_query(target.as_str().as_bytes());
+    }
+    if let Some(authority) = parts.uri.authority() {
+        request.target.authority = Some(request.fields.add_text(authority.as_str().as_bytes()));
+    }
+    let body =
+        if body.is_end_stream() { Body::empty() } else { Body::source(Box::new(RequestBody(body))) };
+    (request, body)
+}
+
+fn outgoing(response: Response) -> http::Response<Body> {
+    let mut converted = http::Response::new(response.body);
+    *converted.status_mut() = response.status;
+    *converted.headers_mut() = response.fields.to_map(&[]);
+    converted
 }
 
 /// The body of a request.

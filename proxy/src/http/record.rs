@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use maglor_balance::Outstanding;
 use tokio::time::Instant;
 
 use crate::access_log::{Ended, Entry};
 use crate::error::ProxyError;
-use crate::message::Account;
+use crate::message::{Account, Request};
 use crate::metrics::RouteMetrics;
 use crate::timer::Timer;
 use crate::upstream::Cluster;
@@ -88,9 +88,9 @@ impl Record {
     }
 
     /// The request's identifier is known.
-    pub(crate) fn request_id(&mut self, headers: &HeaderMap) {
+    pub(crate) fn request_id(&mut self, request: &Request) {
         if let Some(entry) = &mut self.entry {
-            entry.request_id(headers);
+            entry.request_id(request);
         }
     }
 

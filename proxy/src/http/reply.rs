@@ -2,37 +2,31 @@
 
 use std::time::SystemTime;
 
-use http::header::{self, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
+use http::StatusCode;
 use maglor_config::route::DirectResponse;
 
 use crate::error::ProxyError;
-use crate::message::Body;
+use crate::fields::{Fields, Known};
+use crate::message::{Body, Response};
 
-/// Says in one word why the proxy, and not an endpoint, answered.
-const REASON: HeaderName = HeaderName::from_static("x-maglor-reason");
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const TEXT: &[u8] = b"text/plain; charset=utf-8";
 
 /// The response for an error.
-pub(crate) fn error(error: &ProxyError, server: &HeaderValue, grpc: bool) -> Response<Body> {
+pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
     let verdict = error.verdict();
     let mut response = if grpc {
         let mut response = own(StatusCode::OK, Body::empty(), server);
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(verdict.grpc)));
-        if let Ok(message) = HeaderValue::from_str(&grpc_message(&error.to_string())) {
-            headers.insert(GRPC_MESSAGE, message);
-        }
+        let fields = &mut response.fields;
+        fields.push(Known::ContentType, b"application/grpc");
+        fields.push(Known::GrpcStatus, verdict.grpc.to_string().as_bytes());
+        fields.push(Known::GrpcMessage, grpc_message(&error.to_string()).as_bytes());
         response
     } else {
         let mut response = own(verdict.status, Body::full(format!("{error}\n")), server);
-        response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+        response.fields.push(Known::ContentType, TEXT);
         response
     };
-    response.headers_mut().insert(REASON, HeaderValue::from_static(verdict.flag));
+    response.fields.push(Known::XMaglorReason, verdict.flag.as_bytes());
     response
 }
 
@@ -50,43 +44,34 @@ fn grpc_message(text: &str) -> String {
 }
 
 /// The response that a route's `direct_response` asks for.
-pub(crate) fn direct(direct: &DirectResponse, server: &HeaderValue) -> Response<Body> {
+pub(crate) fn direct(direct: &DirectResponse, server: &str) -> Response {
     let body = Body::full(direct.body.as_bytes().to_vec());
     let mut response = own(direct.status, body, server);
-    let headers = response.headers_mut();
     for (name, value) in &direct.headers {
-        headers.append(name, value.clone());
+        response.fields.push(name, value.as_bytes());
     }
-    if !direct.body.is_empty() && !headers.contains_key(header::CONTENT_TYPE) {
-        headers.insert(header::CONTENT_TYPE, TEXT);
+    if !direct.body.is_empty() && !response.fields.contains(Known::ContentType) {
+        response.fields.push(Known::ContentType, TEXT);
     }
     response
 }
 
 /// A redirect.
-pub(crate) fn redirect(
-    status: StatusCode,
-    location: HeaderValue,
-    server: &HeaderValue,
-) -> Response<Body> {
+pub(crate) fn redirect(status: StatusCode, location: &[u8], server: &str) -> Response {
     let mut response = own(status, Body::empty(), server);
-    response.headers_mut().insert(header::LOCATION, location);
+    response.fields.push(Known::Location, location);
     response
 }
 
 /// The answer to a CONNECT that has reached its endpoint.
-pub(crate) fn connected(body: Body) -> Response<Body> {
-    Response::new(body)
+pub(crate) fn connected(body: Body) -> Response {
+    Response { status: StatusCode::OK, fields: Fields::default(), body }
 }
 
-fn own(status: StatusCode, body: Body, server: &HeaderValue) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::SERVER, server.clone());
+fn own(status: StatusCode, body: Body, server: &str) -> Response {
+    let mut fields = Fields::default();
+    fields.push(Known::Server, server.as_bytes());
     let date = httpdate::fmt_http_date(SystemTime::now());
-    if let Ok(date) = HeaderValue::from_str(&date) {
-        headers.insert(header::DATE, date);
-    }
-    response
+    fields.push(Known::Date, date.as_bytes());
+    Response { status, fields, body }
 }

@@ -1,32 +1,32 @@
 //! Paths and locations: what a route makes of a request's target.
 
-use http::uri::{PathAndQuery, Uri};
-use http::{HeaderValue, Request, request};
 use maglor_config::route::{Forward, PathRewrite, Redirect, RedirectPath};
 
-use super::headers::{self, Client};
+use super::headers::Client;
 use crate::codec::HeadError;
 use crate::error::ProxyError;
+use crate::message::Request;
 use crate::route::Route;
 
 /// Applies a route's path rewrite.
 pub(crate) fn path(
-    parts: &mut request::Parts,
+    request: &mut Request,
     forward: &Forward,
     route: &Route,
 ) -> Result<(), ProxyError> {
     let Some(rewrite) = &forward.path_rewrite else { return Ok(()) };
-    let old = parts.uri.path();
+    let old = String::from_utf8_lossy(request.path());
     let new = match rewrite {
         PathRewrite::Full(path) => path.clone(),
-        PathRewrite::Prefix(prefix) => replace_prefix(old, route.matched_prefix(), prefix),
-        PathRewrite::Regex(regex, with) => regex.replace_all(old, with.as_str()).into_owned(),
+        PathRewrite::Prefix(prefix) => replace_prefix(&old, route.matched_prefix(), prefix),
+        PathRewrite::Regex(regex, with) => regex.replace_all(&old, with.as_str()).into_owned(),
     };
-    let target = with_query(&new, parts.uri.query());
-    let target = PathAndQuery::try_from(target).map_err(|_| bad_target())?;
-    let mut uri = std::mem::take(&mut parts.uri).into_parts();
-    uri.path_and_query = Some(target);
-    parts.uri = Uri::from_parts(uri).map_err(|_| bad_target())?;
+    // A substitution may have made anything of what the client sent.
+    if !new.starts_with('/') || !new.bytes().all(|b| b > b' ' && !matches!(b, 0x7f | b'?' | b'#')) {
+        return Err(bad_target());
+    }
+    let target = with_query(new, request.query());
+    request.set_path_and_query(&target);
     Ok(())
 }
 
@@ -34,11 +34,13 @@ fn bad_target() -> ProxyError {
     ProxyError::DownstreamHead(HeadError::Target)
 }
 
-fn with_query(path: &str, query: Option<&str>) -> String {
-    match query {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
+fn with_query(path: String, query: Option<&[u8]>) -> Vec<u8> {
+    let mut target = path.into_bytes();
+    if let Some(query) = query {
+        target.push(b'?');
+        target.extend_from_slice(query);
     }
+    target
 }
 
 /// Replaces the matched prefix so that exactly one slash stands where the parts meet.
@@ -53,32 +55,30 @@ fn replace_prefix(path: &str, prefix: &str, with: &str) -> String {
 }
 
 /// The `location` of a redirect.
-pub(crate) fn location<B>(
+pub(crate) fn location(
     redirect: &Redirect,
     route: &Route,
-    request: &Request<B>,
+    request: &Request,
     client: &Client,
-) -> Result<HeaderValue, ProxyError> {
+) -> Vec<u8> {
     let scheme = redirect.scheme.as_deref().unwrap_or(client.scheme());
-    let authority = headers::host_of(request.uri(), request.headers());
-    let authority = authority.as_ref().and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let (own_host, own_port) = split_port(authority);
+    let authority = String::from_utf8_lossy(request.host().unwrap_or_default());
+    let (own_host, own_port) = split_port(&authority);
     let host = redirect.host.as_deref().unwrap_or(own_host);
     // A port of the request belongs to its own scheme: a new scheme means its default port.
     let kept = own_port.filter(|_| redirect.scheme.is_none());
     let port = redirect.port.map(|port| port.to_string()).or(kept.map(str::to_owned));
     let default = if scheme == "https" { "443" } else { "80" };
     let port = port.filter(|port| port != default).map(|port| format!(":{port}"));
-    let old = request.uri().path();
+    let old = String::from_utf8_lossy(request.path());
     let path = match &redirect.path {
         Some(RedirectPath::Full(path)) => path.clone(),
-        Some(RedirectPath::Prefix(prefix)) => replace_prefix(old, route.matched_prefix(), prefix),
-        None => old.to_owned(),
+        Some(RedirectPath::Prefix(prefix)) => replace_prefix(&old, route.matched_prefix(), prefix),
+        None => old.into_owned(),
     };
-    let query = request.uri().query().filter(|_| !redirect.strip_query);
-    let target = with_query(&path, query);
-    let location = format!("{scheme}://{host}{}{target}", port.unwrap_or_default());
-    HeaderValue::try_from(location).map_err(|_| bad_target())
+    let query = request.query().filter(|_| !redirect.strip_query);
+    let path = format!("{scheme}://{host}{}{path}", port.unwrap_or_default());
+    with_query(path, query)
 }
 
 fn split_port(authority: &str) -> (&str, Option<&str>) {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::{Method, Request, Response};
+use http::Method;
 use maglor_config::listener::HttpFilter;
 use maglor_config::route::RouteAction;
 use tokio::time::Instant;
@@ -21,9 +21,10 @@ use crate::access_log::Entry;
 use crate::codec::Limits;
 use crate::error::ProxyError;
 use crate::io::Stream;
-use crate::message::{Account, Body, Interim};
+use crate::fields::Known;
+use crate::message::{Account, Body, Interim, Request, Response};
 use crate::relay::relay;
-use crate::route::{Host, Route, is_grpc};
+use crate::route::{Host, Route};
 use crate::state::HttpChain;
 use crate::timer::Timer;
 use crate::upstream::Pools;
@@ -93,70 +94,72 @@ impl Service {
     /// Handles one request. Every outcome leaves through here, with a record in its body.
     pub(crate) async fn handle(
         &self,
-        request: Request<Body>,
+        mut request: Request,
+        body: Body,
         context: RequestContext,
-    ) -> Response<Body> {
+    ) -> Response {
         if self.expires.is_some_and(|expires| expires <= context.started) {
             self.expired.set(true);
         }
-        let grpc = is_grpc(request.method(), request.headers());
+        let grpc = request.is_grpc();
+        settle_host(&mut request);
         let entry = self.worker.shared().access_log().map(|_| Entry::new(&request, self.client.address));
         let idle = self.settings().stream_idle_timeout;
         let mut record =
             Record::new(&self.worker, context.started, Rc::clone(&context.timer), idle, entry);
-        let response = match self.dispatch(request, &context, &mut record).await {
+        let mut response = match self.dispatch(request, body, &context, &mut record).await {
             Ok(response) => response,
             Err(error) => {
                 record.fail(&error);
-                reply::error(&error, &self.chain.server, grpc)
+                reply::error(&error, self.server(), grpc)
             }
         };
-        record.status(response.status());
-        let (parts, body) = response.into_parts();
-        Response::from_parts(parts, body.with_account(record))
+        record.status(response.status);
+        response.body = response.body.with_account(record);
+        response
     }
 
     /// Route, then do what the route says.
     async fn dispatch(
         &self,
-        mut request: Request<Body>,
+        mut request: Request,
+        body: Body,
         context: &RequestContext,
         record: &mut Record,
-    ) -> Result<Response<Body>, ProxyError> {
+    ) -> Result<Response, ProxyError> {
         let table = self.chain.routes.load_full();
         let (host, route) = table.find(&request).ok_or(ProxyError::NoRoute)?;
-        if *request.method() == Method::CONNECT && !self.settings().allow_connect {
+        if request.method == Method::CONNECT && !self.settings().allow_connect {
             return Err(ProxyError::ConnectNotAllowed);
         }
         let mut response = match &route.config.action {
             RouteAction::Direct(direct) => {
                 record.route(&route.metrics, None);
-                reply::direct(direct, &self.chain.server)
+                reply::direct(direct, self.server())
             }
             RouteAction::Redirect(redirect) => {
                 record.route(&route.metrics, None);
-                let location = rewrite::location(redirect, route, &request, &self.client)?;
-                reply::redirect(redirect.status, location, &self.chain.server)
+                let location = rewrite::location(redirect, route, &request, &self.client);
+                reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
                 record.route(&route.metrics, forward.timeout);
                 self.rewrite_headers(&mut request, host, route);
-                record.request_id(request.headers());
+                record.request_id(&request);
                 let hop = Hop { service: self, route, forward, context };
-                forward::forward(hop, request, record).await?
+                forward::forward(hop, request, body, record).await?
             }
         };
-        headers::apply(&route.config.response_headers, response.headers_mut());
-        headers::apply(&host.response_headers, response.headers_mut());
+        headers::apply(&route.config.response_headers, &mut response.fields);
+        headers::apply(&host.response_headers, &mut response.fields);
         Ok(response)
     }
 
     /// What every forwarded request gets, before the route's own changes.
-    fn rewrite_headers(&self, request: &mut Request<Body>, host: &Host, route: &Route) {
+    fn rewrite_headers(&self, request: &mut Request, host: &Host, route: &Route) {
         let settings = self.settings();
-        let authority = headers::host_of(request.uri(), request.headers());
-        let fields = request.headers_mut();
-        headers::add_forwarded(fields, &self.client, authority.as_ref(), settings);
+        headers::add_forwarded(request, &self.client, settings);
+        let fields = &mut request.fields;
         if settings.request_id {
             self.worker.with_rng(|rng| headers::set_request_id(fields, settings, rng));
         }
@@ -165,9 +168,9 @@ impl Service {
     }
 
     /// The answer to a request that could not be read.
-    pub(crate) fn refuse(&self, error: &ProxyError) -> Response<Body> {
+    pub(crate) fn refuse(&self, error: &ProxyError) -> Response {
         tracing::debug!(client = %self.client.address, %error, "request refused");
-        reply::error(error, &self.chain.server, false)
+        reply::error(error, self.server(), false)
     }
 
     /// Moves bytes between a client and an endpoint that have left HTTP behind.
@@ -186,4 +189,19 @@ impl Service {
         }
     }
 
+    /// The name of this server, for responses that it makes itself.
+    fn server(&self) -> &str {
+        &self.chain.settings.server_name
+    }
+}
+
+/// Whoever a request is for stands in its `host` field from now on, where rules can change it.
+fn settle_host(request: &mut Request) {
+    if request.method == Method::CONNECT {
+        return;
+    }
+    if let Some(authority) = request.target.authority.take() {
+        let host = request.fields.slice(authority).to_vec();
+        request.fields.set(Known::Host, &host);
+    }
 }

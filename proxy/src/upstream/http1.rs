@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, Method, Response, StatusCode, header, request};
+use http::{Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -19,8 +19,9 @@ use crate::codec::{
     self, Decoder, Framing, FramingError, Limits, Output, Piece, ResponseHead,
 };
 use crate::error::ProxyError;
+use crate::fields::Known;
 use crate::io::{Io, Stream};
-use crate::message::{Body, Interim, Source};
+use crate::message::{Body, Interim, Request, Response, Source};
 
 /// Heads of responses are bounded like those of requests, with room for fat cookies.
 const LIMITS: Limits = Limits { bytes: 128 * 1024, headers: 256 };
@@ -94,18 +95,18 @@ impl Connection {
         self.input.is_empty() && codec::poll_read(&mut self.io, cx, |_| ()).is_pending()
     }
 
-    fn start(&mut self, parts: &request::Parts, body: Body) {
+    fn start(&mut self, request: &Request, body: Body) {
         let exact = body.size_hint().exact();
         let out = &mut self.output.gathered;
-        codec::encode_request(&parts.method, &parts.uri, &parts.headers, out);
+        let Request { method, fields, .. } = request;
+        codec::encode_request(method, request.path_and_query(), fields, out);
         self.chunked_request = false;
         match exact {
             // A known length travels as the content-length header the client sent; bodies that
             // came without one (HTTP/2, or none at all) get it where the method means a body.
             Some(length) => {
-                let expects_body =
-                    matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
-                let missing = !parts.headers.contains_key(header::CONTENT_LENGTH);
+                let expects_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
+                let missing = !fields.contains(Known::ContentLength);
                 if missing && (length > 0 || expects_body) {
                     encode_length(length, out);
                 }
@@ -287,7 +288,7 @@ impl Connection {
     }
 
     /// Takes the socket out for a tunnel.
-    fn into_stream(self) -> Stream {
+    fn into_stream(self: Box<Self>) -> Stream {
         Stream { io: self.io, prefix: self.input.freeze(), guard: Some(Box::new(self.open)) }
     }
 }
@@ -350,11 +351,11 @@ fn cut_off(error: io::Error) -> ProxyError {
 /// Informational responses go to `interim`. The returned body owns the connection.
 pub(crate) async fn exchange(
     mut connection: Box<Connection>,
-    request: &request::Parts,
+    request: &Request,
     body: Body,
     interim: Option<&dyn Interim>,
-) -> Result<Response<Body>, ProxyError> {
-    let upgrading = request.headers.contains_key(header::UPGRADE);
+) -> Result<Response, ProxyError> {
+    let upgrading = request.fields.contains(Known::Upgrade);
     connection.start(request, body);
     loop {
         let head = poll_fn(|cx| {
@@ -368,27 +369,22 @@ pub(crate) async fn exchange(
             if !upgrading {
                 return Err(ProxyError::UnexpectedUpgrade);
             }
-            let body = |connection: Connection| Body::tunnel(connection.into_stream());
-            return Ok(respond(head.status, head.headers, body(*connection)));
+            let body = Body::tunnel(connection.into_stream());
+            return Ok(Response { status: head.status, fields: head.fields, body });
         }
         if head.status.is_informational() {
             if let Some(interim) = interim {
-                interim.send(head.status, &head.headers);
+                interim.send(head.status, &head.fields);
             }
             continue;
         }
         connection.start_body(&head);
-        if connection.is_end_stream() {
+        let body = if connection.is_end_stream() {
             connection.release();
-            return Ok(respond(head.status, head.headers, Body::empty()));
-        }
-        return Ok(respond(head.status, head.headers, Body::source(connection)));
+            Body::empty()
+        } else {
+            Body::source(connection)
+        };
+        return Ok(Response { status: head.status, fields: head.fields, body });
     }
-}
-
-fn respond(status: StatusCode, headers: HeaderMap, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
 }

@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::uri::{Parts as UriParts, Scheme};
+use http::Uri;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
@@ -22,7 +23,9 @@ use tokio::time::Instant;
 use super::Open;
 use crate::error::ProxyError;
 use crate::io::Io;
-use crate::message::{Body, Source};
+use crate::codec::HeadError;
+use crate::fields::{Fields, Known};
+use crate::message::{Body, Request, Response, Source};
 
 /// Window of a stream: memory at the edge scales with it.
 const STREAM_WINDOW: u32 = 64 * 1024;
@@ -124,18 +127,43 @@ impl Slot {
     /// Sends a request and returns the response as soon as its head is there.
     pub(crate) async fn exchange(
         self,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, ProxyError> {
+        request: http::Request<Body>,
+    ) -> Result<Response, ProxyError> {
         let mut sender = self.0.sender.clone();
         sender.ready().await.map_err(ProxyError::UpstreamHttp2)?;
         let response = sender.send_request(request).await.map_err(ProxyError::UpstreamHttp2)?;
-        Ok(response.map(|body| {
-            if body.is_end_stream() {
-                return Body::empty();
-            }
+        let (parts, body) = response.into_parts();
+        let body = if body.is_end_stream() {
+            Body::empty()
+        } else {
             Body::source(Box::new(ResponseBody { body, _slot: self }))
-        }))
+        };
+        Ok(Response { status: parts.status, fields: Fields::from_map(&parts.headers), body })
     }
+}
+
+/// A request as HTTP/2 has it: what HTTP/1.1 says in `host` stands in the target.
+pub(crate) fn http2_request(
+    request: &Request,
+    body: Body,
+    tls: bool,
+) -> Result<http::Request<Body>, ProxyError> {
+    let bad = |()| ProxyError::DownstreamHead(HeadError::Target);
+    let mut uri = UriParts::default();
+    uri.scheme = Some(if tls { Scheme::HTTPS } else { Scheme::HTTP });
+    let host = request.fields.get(Known::Host).unwrap_or_default();
+    uri.authority = Some(host.try_into().map_err(|_| bad(()))?);
+    let target = match request.path_and_query() {
+        b"" => b"/",
+        target => target,
+    };
+    uri.path_and_query = Some(target.try_into().map_err(|_| bad(()))?);
+    let mut converted = http::Request::new(body);
+    *converted.method_mut() = request.method.clone();
+    *converted.uri_mut() = Uri::from_parts(uri).map_err(|_| bad(()))?;
+    *converted.version_mut() = http::Version::HTTP_2;
+    *converted.headers_mut() = request.fields.to_map(&[Known::Host, Known::Expect]);
+    Ok(converted)
 }
 
 /// A response's body; holds its place on the connection.

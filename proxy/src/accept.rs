@@ -94,13 +94,17 @@ async fn prepare(tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> 
     if listener.is_immediate() {
         return handshake.await;
     }
-    tokio::time::timeout(limit, handshake).await.unwrap_or(Err(Refused::Timeout))
+    tokio::time::timeout(limit, handshake)
+        .await
+        .unwrap_or(Err(Refused::Timeout))
 }
 
 async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> {
     let mut seen = BytesMut::new();
-    let mut addresses =
-        Addresses { source: tcp.peer_addr()?, destination: tcp.local_addr()? };
+    let mut addresses = Addresses {
+        source: tcp.peer_addr()?,
+        destination: tcp.local_addr()?,
+    };
     if listener.config.proxy_protocol != ProxyProtocolIn::Off {
         let mode = listener.config.proxy_protocol;
         if let Some(told) = proxy_protocol::read_header(&mut tcp, &mut seen, mode).await? {
@@ -109,25 +113,53 @@ async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Ref
     }
     let mut hello = ClientHello::default();
     if listener.selector.needs_client_hello() {
-        hello = detect::client_hello(&mut tcp, &mut seen).await?.unwrap_or_default();
+        hello = detect::client_hello(&mut tcp, &mut seen)
+            .await?
+            .unwrap_or_default();
     }
     let name = hello.server_name.as_deref();
     let source = addresses.source.ip().to_canonical();
-    let chain = listener.selector.select(name, &hello.alpn, source).ok_or(Refused::NoChain)?;
-    let tls = listener.chains.get(chain).and_then(|chain| chain.tls.clone());
+    let chain = listener
+        .selector
+        .select(name, &hello.alpn, source)
+        .ok_or(Refused::NoChain)?;
+    let tls = listener
+        .chains
+        .get(chain)
+        .and_then(|chain| chain.tls.clone());
     let stream = match tls {
         Some(config) => {
-            let io = tls::accept(tcp, seen.freeze(), config).await.map_err(Refused::Tls)?;
-            Stream { io, prefix: Bytes::new(), guard: None }
+            let io = tls::accept(tcp, seen.freeze(), config)
+                .await
+                .map_err(Refused::Tls)?;
+            Stream {
+                io,
+                prefix: Bytes::new(),
+                guard: None,
+            }
         }
-        None => Stream { io: Io::Tcp(tcp), prefix: seen.freeze(), guard: None },
+        None => Stream {
+            io: Io::Tcp(tcp),
+            prefix: seen.freeze(),
+            guard: None,
+        },
     };
-    Ok(Ready { stream, chain, addresses })
+    Ok(Ready {
+        stream,
+        chain,
+        addresses,
+    })
 }
 
 async fn filter(ready: Ready, listener: &Listener, local: &Local) {
-    let Ready { stream, chain, addresses } = ready;
-    let Some(Chain { filter, .. }) = listener.chains.get(chain) else { return };
+    let Ready {
+        stream,
+        chain,
+        addresses,
+    } = ready;
+    let Some(Chain { filter, .. }) = listener.chains.get(chain) else {
+        return;
+    };
     match filter {
         Filter::Http(chain) => {
             let client = Client::new(addresses.source, stream.io.is_tls());
@@ -153,13 +185,25 @@ async fn forward(
     local: &Local,
 ) {
     let worker = &local.worker;
-    let Some(cluster) = chain.cluster.load_full() else { return };
+    let Some(cluster) = chain.cluster.load_full() else {
+        return;
+    };
     let excluded = Excluded::default();
     let now = Instant::now();
-    let hash = Some(maglor_balance::hash_bytes(addresses.source.ip().to_string().as_bytes()));
-    let context = PickCtx { now: worker.time(now), hash, excluded: &excluded };
+    let hash = Some(maglor_balance::hash_bytes(
+        addresses.source.ip().to_string().as_bytes(),
+    ));
+    let context = PickCtx {
+        now: worker.time(now),
+        hash,
+        excluded: &excluded,
+    };
     let picked = worker.with_rng(|rng| cluster.pick(&context, rng));
-    let Some(Picked { target, outstanding }) = picked else {
+    let Some(Picked {
+        target,
+        outstanding,
+    }) = picked
+    else {
         cluster.metrics().no_endpoint.inc(worker.shard());
         listener.metrics.refused_upstream.inc(worker.shard());
         return;
@@ -174,9 +218,12 @@ async fn forward(
         }
     };
     let open = Open::new(&cluster, worker.shard());
-    let upstream = Stream { io, prefix: Bytes::new(), guard: Some(Box::new(open)) };
+    let upstream = Stream {
+        io,
+        prefix: Bytes::new(),
+        guard: Some(Box::new(open)),
+    };
     let idle = chain.settings.idle_timeout;
     relay(worker, &listener.metrics, downstream, upstream, idle).await;
     outstanding.finish(worker.time(Instant::now()));
 }
-

@@ -89,7 +89,11 @@ impl AccessLog {
     pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
         let file = append(&settings.path)?;
         let settings = settings.clone();
-        Ok(Self { settings, waiting: Mutex::default(), file: Mutex::new(file) })
+        Ok(Self {
+            settings,
+            waiting: Mutex::default(),
+            file: Mutex::new(file),
+        })
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -136,11 +140,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
     let text = |value: &Option<Vec<u8>>| {
-        value.as_ref().map(|value| String::from_utf8_lossy(value).into_owned())
+        value
+            .as_ref()
+            .map(|value| String::from_utf8_lossy(value).into_owned())
     };
-    let (upstream, cluster) = entry.upstream.as_ref().map_or((None, None), |(address, cluster)| {
-        (Some(address.to_string()), Some(cluster.as_ref()))
-    });
+    let (upstream, cluster) = entry
+        .upstream
+        .as_ref()
+        .map_or((None, None), |(address, cluster)| {
+            (Some(address.to_string()), Some(cluster.as_ref()))
+        });
     let line = serde_json::json!({
         "time": timestamp().to_string(),
         "client": entry.client.to_string(),
@@ -164,7 +173,10 @@ fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
 }
 
 fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
-    let upstream = entry.upstream.as_ref().map(|(address, _)| address.to_string());
+    let upstream = entry
+        .upstream
+        .as_ref()
+        .map(|(address, _)| address.to_string());
     let _ = writeln!(
         out,
         "{} {} \"{} {} {:?}\" {} {} {} {:.3} {} {} {}",
@@ -185,7 +197,10 @@ fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
 
 /// Quotes, with everything escaped that could end the quotation or the line.
 fn quoted(value: Option<&[u8]>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("\"{}\"", value.escape_ascii()))
+    value.map_or_else(
+        || "-".to_owned(),
+        |value| format!("\"{}\"", value.escape_ascii()),
+    )
 }
 
 fn millis(took: Duration) -> f64 {

@@ -88,15 +88,23 @@ impl Admin {
             "/listeners" if get => json_answer(&self.listeners()),
             "/live" if get => answer(StatusCode::OK, TEXT, "live\n"),
             "/logging" if get || change => self.logging(request.uri().query()),
-            "/metrics" if get => {
-                answer(StatusCode::OK, maglor_telemetry::metrics::CONTENT_TYPE, self.app.borrow().metrics())
-            }
+            "/metrics" if get => answer(
+                StatusCode::OK,
+                maglor_telemetry::metrics::CONTENT_TYPE,
+                self.app.borrow().metrics(),
+            ),
             "/ready" if get => self.ready(),
             "/" | "/clusters" | "/config" | "/drain" | "/listeners" | "/live" | "/logging"
-            | "/metrics" | "/ready" => {
-                answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "wrong method; see GET /\n")
-            }
-            _ => answer(StatusCode::NOT_FOUND, TEXT, format!("no such page; there are:\n{INDEX}")),
+            | "/metrics" | "/ready" => answer(
+                StatusCode::METHOD_NOT_ALLOWED,
+                TEXT,
+                "wrong method; see GET /\n",
+            ),
+            _ => answer(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                format!("no such page; there are:\n{INDEX}"),
+            ),
         }
     }
 
@@ -113,7 +121,9 @@ impl Admin {
 
     fn listeners(&self) -> Value {
         let addresses = self.app.borrow().addresses();
-        let pairs = addresses.into_iter().map(|(name, bound)| (name.to_string(), json!(bound)));
+        let pairs = addresses
+            .into_iter()
+            .map(|(name, bound)| (name.to_string(), json!(bound)));
         Value::Object(pairs.collect())
     }
 
@@ -147,7 +157,11 @@ impl Admin {
 
     fn logging(&self, query: Option<&str>) -> Answer {
         let Some(log) = &self.log else {
-            return answer(StatusCode::NOT_IMPLEMENTED, TEXT, "the log is not ours to change\n");
+            return answer(
+                StatusCode::NOT_IMPLEMENTED,
+                TEXT,
+                "the log is not ours to change\n",
+            );
         };
         let level = query.and_then(|query| crate::route::query_value(query, "level"));
         let Some(level) = level else {

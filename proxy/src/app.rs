@@ -87,7 +87,10 @@ impl App {
         };
         Ok(Self {
             workers: (0..workers).map(worker).collect::<Result<_, _>>()?,
-            config: Arc::new(config::Config { listeners: Vec::new(), ..config.clone() }),
+            config: Arc::new(config::Config {
+                listeners: Vec::new(),
+                ..config.clone()
+            }),
             yaml: String::new(),
             clusters: Clusters::default(),
             listening: HashMap::new(),
@@ -125,7 +128,12 @@ impl App {
         let mut all: Vec<_> = self
             .listening
             .values()
-            .map(|listening| (Arc::clone(&listening.state.borrow().config.name), listening.bound))
+            .map(|listening| {
+                (
+                    Arc::clone(&listening.state.borrow().config.name),
+                    listening.bound,
+                )
+            })
             .collect();
         all.sort();
         all
@@ -145,7 +153,10 @@ impl App {
         let mut built = Vec::with_capacity(wanted.listeners.len());
         for listener in &wanted.listeners {
             let key = socket_key(listener);
-            let before = self.listening.get(&key).map(|l| Arc::clone(&l.state.borrow()));
+            let before = self
+                .listening
+                .get(&key)
+                .map(|l| Arc::clone(&l.state.borrow()));
             let before = before.filter(|before| before.config.name == listener.name);
             let before = before.as_deref();
             let new = build::listener(listener, before, &clusters, &mut roots, metrics)?;
@@ -156,7 +167,10 @@ impl App {
             built.push((key, new, sockets));
         }
         let access_log = self.access_log(&wanted)?;
-        let names = wanted.clusters.iter().any(|cluster| needs_resolver(cluster));
+        let names = wanted
+            .clusters
+            .iter()
+            .any(|cluster| needs_resolver(cluster));
         if names && self.resolver.is_none() {
             let resolver = Resolver::new().map_err(|e| ApplyError::Resolver(e.to_string()))?;
             self.resolver = Some(resolver);
@@ -187,7 +201,9 @@ impl App {
         }
         for (_, listening) in gone {
             retire(&listening.state.borrow(), None);
-            self.tell(|| Command::Close { name: Arc::clone(&listening.key) });
+            self.tell(|| Command::Close {
+                name: Arc::clone(&listening.key),
+            });
         }
         self.tell(|| Command::Wake);
     }
@@ -203,53 +219,87 @@ impl App {
         let bound = bound.unwrap_or(listener.config.address);
         for (worker, socket) in self.workers.iter().zip(sockets) {
             let name = Arc::clone(key);
-            worker.send(Command::Listen { name, socket, state: state.subscribe() });
+            worker.send(Command::Listen {
+                name,
+                socket,
+                state: state.subscribe(),
+            });
         }
         tracing::info!(listener = %listener.config.name, address = %bound, "listening");
-        Listening { state, bound, key: Arc::clone(key) }
+        Listening {
+            state,
+            bound,
+            key: Arc::clone(key),
+        }
     }
 
     fn tell(&self, command: impl Fn() -> Command) {
-        self.workers.iter().for_each(|worker| worker.send(command()));
+        self.workers
+            .iter()
+            .for_each(|worker| worker.send(command()));
     }
 
     fn access_log(&self, wanted: &config::Config) -> Result<Option<Arc<AccessLog>>, ApplyError> {
-        let Some(settings) = &wanted.access_log else { return Ok(None) };
+        let Some(settings) = &wanted.access_log else {
+            return Ok(None);
+        };
         match self.shared.access_log() {
             Some(log) if log.settings() == settings => Ok(Some(log)),
-            _ => AccessLog::open(settings).map(|log| Some(Arc::new(log))).map_err(|source| {
-                ApplyError::AccessLog { path: settings.path.clone(), source }
-            }),
+            _ => AccessLog::open(settings)
+                .map(|log| Some(Arc::new(log)))
+                .map_err(|source| ApplyError::AccessLog {
+                    path: settings.path.clone(),
+                    source,
+                }),
         }
     }
 
     /// Follows the names of all clusters anew.
     fn resolve(&mut self) {
         self.resolving.drain(..).for_each(|task| task.abort());
-        let Some(resolver) = &self.resolver else { return };
-        for cluster in self.clusters.iter().filter(|cluster| needs_resolver(cluster.config())) {
-            let follow = resolver.clone().follow(Arc::clone(cluster), Arc::clone(&self.shared));
-            self.resolving.push(tokio::task::spawn_local(follow).abort_handle());
+        let Some(resolver) = &self.resolver else {
+            return;
+        };
+        for cluster in self
+            .clusters
+            .iter()
+            .filter(|cluster| needs_resolver(cluster.config()))
+        {
+            let follow = resolver
+                .clone()
+                .follow(Arc::clone(cluster), Arc::clone(&self.shared));
+            self.resolving
+                .push(tokio::task::spawn_local(follow).abort_handle());
         }
     }
 
     /// To be called about once a second.
     pub(crate) fn tick(&mut self) {
-        self.memory.tick(self.shared.take_closed(), std::time::Instant::now());
+        self.memory
+            .tick(self.shared.take_closed(), std::time::Instant::now());
     }
 
     /// Writes what the access log holds.
     pub(crate) fn flush_access_log(&self) {
-        let Some(log) = self.shared.access_log() else { return };
+        let Some(log) = self.shared.access_log() else {
+            return;
+        };
         match log.flush() {
-            Ok(dropped) => self.shared.metrics.control.access_log_dropped.add_shared(dropped),
+            Ok(dropped) => self
+                .shared
+                .metrics
+                .control
+                .access_log_dropped
+                .add_shared(dropped),
             Err(error) => tracing::warn!(%error, "cannot write the access log"),
         }
     }
 
     /// Opens the access log's file anew, after a rotation.
     pub(crate) fn reopen_access_log(&self) {
-        let Some(log) = self.shared.access_log() else { return };
+        let Some(log) = self.shared.access_log() else {
+            return;
+        };
         if let Err(error) = log.reopen() {
             tracing::warn!(%error, "cannot reopen the access log");
         }
@@ -258,7 +308,11 @@ impl App {
     /// Copies what is counted elsewhere into the metrics, and renders them.
     pub(crate) fn metrics(&self) -> String {
         for cluster in self.clusters.iter() {
-            cluster.endpoints().targets().iter().for_each(|target| target.metrics.refresh());
+            cluster
+                .endpoints()
+                .targets()
+                .iter()
+                .for_each(|target| target.metrics.refresh());
         }
         self.shared.metrics.encode()
     }
@@ -319,7 +373,9 @@ fn needs_resolver(cluster: &config::Cluster) -> bool {
 
 /// Different in each process: replicas must not draw the same candidates in step.
 fn seed() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
     nanos ^ u64::from(std::process::id()).rotate_left(32)
 }

@@ -36,7 +36,12 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 
     /// Address to listen on; port 0 lets the system choose.
-    #[arg(long, value_name = "ADDR", required_unless_present = "config", requires = "upstream")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        required_unless_present = "config",
+        requires = "upstream"
+    )]
     listen: Option<SocketAddr>,
 
     /// A server to forward to, by address or name: ADDR:PORT[,weight=N]. Repeat for more.
@@ -102,7 +107,9 @@ impl Args {
     }
 
     fn place(&self) -> String {
-        self.config.as_ref().map_or_else(|| "flags".into(), |file| file.display().to_string())
+        self.config
+            .as_ref()
+            .map_or_else(|| "flags".into(), |file| file.display().to_string())
     }
 
     fn load(&self) -> Result<Loaded, Errors> {
@@ -112,12 +119,24 @@ impl Args {
         // clap has made sure that it is there.
         let listen = self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
         let policy = self.policy.as_deref();
-        Config::from_flags(listen, &self.upstream, policy, self.admin, self.workers.unwrap_or(1))
+        Config::from_flags(
+            listen,
+            &self.upstream,
+            policy,
+            self.admin,
+            self.workers.unwrap_or(1),
+        )
     }
 
     fn serve(self, loaded: Loaded) -> ExitCode {
-        let level = self.log_level.unwrap_or_else(|| loaded.config.log_level.to_string());
-        let format = if self.log_format == "json" { Format::Json } else { Format::Text };
+        let level = self
+            .log_level
+            .unwrap_or_else(|| loaded.config.log_level.to_string());
+        let format = if self.log_format == "json" {
+            Format::Json
+        } else {
+            Format::Text
+        };
         let log = match logs::init(&level, format) {
             Ok(log) => log,
             Err(error) => {
@@ -125,8 +144,11 @@ impl Args {
                 return ExitCode::from(2);
             }
         };
-        let options =
-            Options { file: self.config, ready_file: self.ready_file, log: Some(log) };
+        let options = Options {
+            file: self.config,
+            ready_file: self.ready_file,
+            log: Some(log),
+        };
         match maglor_proxy::run(loaded, options, std::future::pending()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

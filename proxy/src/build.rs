@@ -95,13 +95,19 @@ fn cluster(
         UpstreamProtocol::Http1 => &[b"http/1.1"],
         UpstreamProtocol::Http2 => &[b"h2"],
     };
-    let tls = wanted.tls.as_ref().map(|tls| tls::client_config(tls, alpn, roots)).transpose();
+    let tls = wanted
+        .tls
+        .as_ref()
+        .map(|tls| tls::client_config(tls, alpn, roots))
+        .transpose();
     let tls = tls.map_err(|source| BuildError::Tls {
         place: format!("cluster `{}`", wanted.name),
         source: Box::new(source),
     })?;
-    Cluster::new(Arc::clone(wanted), tls, metrics, old, now)
-        .map_err(|source| BuildError::Policy { cluster: Arc::clone(&wanted.name), source })
+    Cluster::new(Arc::clone(wanted), tls, metrics, old, now).map_err(|source| BuildError::Policy {
+        cluster: Arc::clone(&wanted.name),
+        source,
+    })
 }
 
 /// Whether two parts of configurations say the same. Regular expressions know no equality; their
@@ -140,17 +146,36 @@ pub(crate) fn listener(
     roots: &mut Roots,
     metrics: &Metrics,
 ) -> Result<Built, BuildError> {
-    let own = before.map_or_else(|| metrics.listener(&wanted.name), |b| Arc::clone(&b.metrics));
-    let mut built = Build { name: &wanted.name, before, clusters, metrics, own: &own, routes: Vec::new(), tcp: Vec::new() };
+    let own = before.map_or_else(
+        || metrics.listener(&wanted.name),
+        |b| Arc::clone(&b.metrics),
+    );
+    let mut built = Build {
+        name: &wanted.name,
+        before,
+        clusters,
+        metrics,
+        own: &own,
+        routes: Vec::new(),
+        tcp: Vec::new(),
+    };
     let mut chains = Vec::with_capacity(wanted.filter_chains.len());
     for chain in &wanted.filter_chains {
-        let tls = chain.tls.as_ref().map(|tls| tls::server_config(tls, roots)).transpose();
+        let tls = chain
+            .tls
+            .as_ref()
+            .map(|tls| tls::server_config(tls, roots))
+            .transpose();
         let tls = tls.map_err(|source| BuildError::Tls {
             place: format!("listener `{}`, filter chain `{}`", wanted.name, chain.name),
             source: Box::new(source),
         })?;
         let filter = built.filter(chain);
-        chains.push(Chain { name: Arc::clone(&chain.name), tls, filter });
+        chains.push(Chain {
+            name: Arc::clone(&chain.name),
+            tls,
+            filter,
+        });
     }
     let (routes, tcp) = (built.routes, built.tcp);
     let listener = Arc::new(Listener {
@@ -159,7 +184,11 @@ pub(crate) fn listener(
         chains,
         metrics: Arc::clone(&own),
     });
-    Ok(Built { listener, routes, clusters: tcp })
+    Ok(Built {
+        listener,
+        routes,
+        clusters: tcp,
+    })
 }
 
 /// What building a listener's chains needs and yields.
@@ -175,9 +204,9 @@ struct Build<'a> {
 
 impl Build<'_> {
     fn filter(&mut self, wanted: &FilterChain) -> Filter {
-        let old = self.before.and_then(|before| {
-            before.chains.iter().find(|chain| chain.name == wanted.name)
-        });
+        let old = self
+            .before
+            .and_then(|before| before.chains.iter().find(|chain| chain.name == wanted.name));
         match &wanted.filter {
             config::Filter::Http(settings) => {
                 let old = match old.map(|old| &old.filter) {
@@ -198,7 +227,10 @@ impl Build<'_> {
 
     fn http(&mut self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Arc<HttpChain> {
         let table = Table::compile(&settings.routes, self.name, self.clusters, self.metrics);
-        let bare = HttpFilter { routes: Arc::new(RouteTable::default()), ..settings.clone() };
+        let bare = HttpFilter {
+            routes: Arc::new(RouteTable::default()),
+            ..settings.clone()
+        };
         if let Some(old) = old.filter(|old| same(&old.settings, &bare)) {
             self.routes.push((Arc::clone(old), table));
             return Arc::clone(old);
@@ -213,26 +245,39 @@ impl Build<'_> {
 
     fn tcp(&mut self, settings: &config::TcpFilter, old: Option<&Arc<TcpChain>>) -> Arc<TcpChain> {
         let cluster = self.clusters.get(&settings.cluster);
-        if let (Some(old), Some(cluster)) = (old.filter(|old| old.settings == *settings), &cluster) {
+        if let (Some(old), Some(cluster)) = (old.filter(|old| old.settings == *settings), &cluster)
+        {
             self.tcp.push((Arc::clone(old), Arc::clone(cluster)));
             return Arc::clone(old);
         }
-        Arc::new(TcpChain { settings: settings.clone(), cluster: ArcSwapOption::new(cluster) })
+        Arc::new(TcpChain {
+            settings: settings.clone(),
+            cluster: ArcSwapOption::new(cluster),
+        })
     }
 }
 
 /// The chains of `before` that `now` does not have any more.
 pub(crate) fn retired(before: &Listener, now: Option<&Listener>) -> Vec<Arc<HttpChain>> {
-    let kept: HashMap<*const HttpChain, ()> =
-        now.iter().flat_map(|now| http_chains(now)).map(|chain| (Arc::as_ptr(chain), ())).collect();
-    http_chains(before).filter(|chain| !kept.contains_key(&Arc::as_ptr(chain))).cloned().collect()
+    let kept: HashMap<*const HttpChain, ()> = now
+        .iter()
+        .flat_map(|now| http_chains(now))
+        .map(|chain| (Arc::as_ptr(chain), ()))
+        .collect();
+    http_chains(before)
+        .filter(|chain| !kept.contains_key(&Arc::as_ptr(chain)))
+        .cloned()
+        .collect()
 }
 
 fn http_chains(listener: &Listener) -> impl Iterator<Item = &Arc<HttpChain>> {
-    listener.chains.iter().filter_map(|chain| match &chain.filter {
-        Filter::Http(chain) => Some(chain),
-        Filter::Tcp(_) => None,
-    })
+    listener
+        .chains
+        .iter()
+        .filter_map(|chain| match &chain.filter {
+            Filter::Http(chain) => Some(chain),
+            Filter::Tcp(_) => None,
+        })
 }
 
 /// One listening socket a worker, all on one address.
@@ -258,7 +303,11 @@ pub(crate) fn bind(
 }
 
 fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     if address.is_ipv6() {
         // `[::]` is for both families, as operators expect it from other proxies.
         socket.set_only_v6(false)?;

@@ -93,9 +93,11 @@ impl ProxyError {
     pub fn verdict(&self) -> Verdict {
         use StatusCode as S;
         let (status, grpc, flag) = match self {
-            Self::ClientGone | Self::DownstreamIo(_) | Self::DownstreamHttp2(_) => {
-                (S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST), 1, "DC")
-            }
+            Self::ClientGone | Self::DownstreamIo(_) | Self::DownstreamHttp2(_) => (
+                S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST),
+                1,
+                "DC",
+            ),
             Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
             Self::Connect(_) | Self::ConnectTimeout => (S::SERVICE_UNAVAILABLE, 14, "UF"),
             Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),

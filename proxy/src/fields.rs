@@ -69,7 +69,12 @@ known! {
 /// may have: letters, digits and dashes are told apart by what 0x20 makes of them.
 fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
     let differ = |(a, b): (&u8, &u8)| a ^ (b | 0x20);
-    known.iter().zip(name).map(differ).fold(0, |all, one| all | one) == 0
+    known
+        .iter()
+        .zip(name)
+        .map(differ)
+        .fold(0, |all, one| all | one)
+        == 0
 }
 
 /// Known names by their length, which decides almost everything; 0 ends a row.
@@ -123,13 +128,19 @@ pub(crate) struct Key<'a> {
 impl<'a> Key<'a> {
     /// Any name.
     pub(crate) fn new(name: &'a [u8]) -> Self {
-        Self { known: Known::of(name), text: name }
+        Self {
+            known: Known::of(name),
+            text: name,
+        }
     }
 }
 
 impl From<Known> for Key<'static> {
     fn from(known: Known) -> Self {
-        Self { known, text: known.as_str().as_bytes() }
+        Self {
+            known,
+            text: known.as_str().as_bytes(),
+        }
     }
 }
 
@@ -150,7 +161,10 @@ impl Span {
     pub(crate) fn new(start: usize, len: usize) -> Self {
         // Heads are far smaller than 4 GiB; a span out of range would read as empty.
         let to = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Self { start: to(start), end: to(start + len) }
+        Self {
+            start: to(start),
+            end: to(start + len),
+        }
     }
 
     fn len(self) -> usize {
@@ -170,8 +184,10 @@ impl Field {
     fn line(self, text: &[u8]) -> Option<Span> {
         let between = text.get(self.name.end as usize..self.value.start as usize)?;
         let after = text.get(self.value.end as usize..self.value.end as usize + 2)?;
-        (between == b": " && after == b"\r\n")
-            .then_some(Span { start: self.name.start, end: self.value.end + 2 })
+        (between == b": " && after == b"\r\n").then_some(Span {
+            start: self.name.start,
+            end: self.value.end + 2,
+        })
     }
 }
 
@@ -196,7 +212,10 @@ impl Default for Fields {
 
 impl Drop for Fields {
     fn drop(&mut self) {
-        let (mut text, mut list) = (std::mem::take(&mut self.text), std::mem::take(&mut self.list));
+        let (mut text, mut list) = (
+            std::mem::take(&mut self.text),
+            std::mem::take(&mut self.list),
+        );
         if text.capacity() > RECYCLED_TEXT || list.capacity() > RECYCLED_FIELDS {
             return;
         }
@@ -217,12 +236,18 @@ impl Fields {
     pub(crate) fn with_text(head: &[u8]) -> Self {
         let (mut text, list) = POOL.with_borrow_mut(Vec::pop).unwrap_or_default();
         text.extend_from_slice(head);
-        Self { text, list, present: 0 }
+        Self {
+            text,
+            list,
+            present: 0,
+        }
     }
 
     /// A part of the text.
     pub(crate) fn slice(&self, span: Span) -> &[u8] {
-        self.text.get(span.start as usize..span.end as usize).unwrap_or_default()
+        self.text
+            .get(span.start as usize..span.end as usize)
+            .unwrap_or_default()
     }
 
     /// Adds text that is no field, such as a new path.
@@ -256,7 +281,11 @@ impl Fields {
         }
         let value = Span::new(start, self.text.len() - start);
         self.text.extend_from_slice(b"\r\n");
-        self.list.push(Field { known: key.known, name, value });
+        self.list.push(Field {
+            known: key.known,
+            name,
+            value,
+        });
         self.present |= key.known.bit();
     }
 
@@ -266,7 +295,8 @@ impl Fields {
         self.text.extend_from_slice(b": ");
         let start = self.text.len();
         let end = self.text.len().min(from.end as usize);
-        self.text.extend_from_within((from.start as usize).min(end)..end);
+        self.text
+            .extend_from_within((from.start as usize).min(end)..end);
         let value = Span::new(start, self.text.len() - start);
         self.text.extend_from_slice(b"\r\n");
         self.list.push(Field { known, name, value });
@@ -278,7 +308,10 @@ impl Fields {
         if !self.contains(known) {
             return None;
         }
-        self.list.iter().find(|field| field.known == known).map(|field| field.value)
+        self.list
+            .iter()
+            .find(|field| field.known == known)
+            .map(|field| field.value)
     }
 
     /// Replaces all fields of a name by one.
@@ -294,7 +327,11 @@ impl Fields {
         if self.present & key.known.bit() == 0 {
             return;
         }
-        let Self { text, list, present } = self;
+        let Self {
+            text,
+            list,
+            present,
+        } = self;
         list.retain(|field| !is(field, key, text));
         if key.known != Known::Other {
             *present &= !key.known.bit();
@@ -322,26 +359,37 @@ impl Fields {
         key: impl Into<Key<'k>>,
     ) -> impl Iterator<Item = &'a [u8]> + 'a {
         let key = key.into();
-        let list = if self.present & key.known.bit() == 0 { &[][..] } else { &self.list };
+        let list = if self.present & key.known.bit() == 0 {
+            &[][..]
+        } else {
+            &self.list
+        };
         let of_name = list.iter().filter(move |field| is(field, key, &self.text));
         of_name.map(|field| self.slice(field.value))
     }
 
     /// The tokens of a comma-separated field.
     pub(crate) fn tokens(&self, known: Known) -> impl Iterator<Item = &[u8]> {
-        let parts = self.all(known).flat_map(|value| value.split(|b| *b == b','));
-        parts.map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+        let parts = self
+            .all(known)
+            .flat_map(|value| value.split(|b| *b == b','));
+        parts
+            .map(<[u8]>::trim_ascii)
+            .filter(|token| !token.is_empty())
     }
 
     /// Whether a comma-separated field holds a token, whatever its case.
     pub(crate) fn has_token(&self, known: Known, wanted: &str) -> bool {
-        self.tokens(known).any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
+        self.tokens(known)
+            .any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
     }
 
     /// Every field, in order.
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.list.iter().map(|field| (self.slice(field.name), self.slice(field.value)))
+        self.list
+            .iter()
+            .map(|field| (self.slice(field.name), self.slice(field.value)))
     }
 
     /// Appends all fields as lines.
@@ -379,7 +427,11 @@ impl Fields {
     /// Fields for a message that does not leave as text, without some.
     pub(crate) fn to_map(&self, without: &[Known]) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.list.len());
-        for field in self.list.iter().filter(|field| !without.contains(&field.known)) {
+        for field in self
+            .list
+            .iter()
+            .filter(|field| !without.contains(&field.known))
+        {
             let name = HeaderName::from_bytes(self.slice(field.name));
             let value = HeaderValue::from_bytes(self.slice(field.value));
             // Both were checked when they were parsed or configured.
@@ -438,7 +490,10 @@ mod tests {
 
     #[test]
     fn odd_spacing_is_normalised() {
-        assert_eq!(text(&parse("Host:a\r\nX:  b \r\nY: c\r\n")), "Host: a\r\nX: b\r\nY: c\r\n");
+        assert_eq!(
+            text(&parse("Host:a\r\nX:  b \r\nY: c\r\n")),
+            "Host: a\r\nX: b\r\nY: c\r\n"
+        );
     }
 
     #[test]
@@ -457,7 +512,10 @@ mod tests {
         let mut fields = parse("host: a\r\nx: 1\r\n");
         fields.set(Known::Host, b"b");
         fields.push_parts(Known::XForwardedFor, &[b"1.2.3.4", b", ", b"5.6.7.8"]);
-        assert_eq!(text(&fields), "x: 1\r\nhost: b\r\nx-forwarded-for: 1.2.3.4, 5.6.7.8\r\n");
+        assert_eq!(
+            text(&fields),
+            "x: 1\r\nhost: b\r\nx-forwarded-for: 1.2.3.4, 5.6.7.8\r\n"
+        );
         assert_eq!(fields.get(Known::Host), Some(&b"b"[..]));
     }
 

@@ -21,10 +21,17 @@ enum Settings {
 impl Files {
     /// The files of a configuration, as they are now.
     pub(crate) fn of(config: &Config) -> Self {
-        let chains = config.listeners.iter().flat_map(|listener| &listener.filter_chains);
-        let downstream = chains.filter_map(|chain| chain.tls.clone()).map(Settings::Downstream);
+        let chains = config
+            .listeners
+            .iter()
+            .flat_map(|listener| &listener.filter_chains);
+        let downstream = chains
+            .filter_map(|chain| chain.tls.clone())
+            .map(Settings::Downstream);
         let clusters = config.clusters.iter();
-        let upstream = clusters.filter_map(|cluster| cluster.tls.clone()).map(Settings::Upstream);
+        let upstream = clusters
+            .filter_map(|cluster| cluster.tls.clone())
+            .map(Settings::Upstream);
         let settings: Vec<_> = downstream.chain(upstream).collect();
         let seen = look(&settings);
         Self { settings, seen }

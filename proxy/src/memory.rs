@@ -19,7 +19,10 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { closed: 0, last: now }
+        Self {
+            closed: 0,
+            last: now,
+        }
     }
 
     /// To be called about once a second with the connections closed since the last call.

@@ -50,7 +50,10 @@ impl Request {
     pub(crate) fn set_path_and_query(&mut self, text: &[u8]) {
         let span = self.fields.add_text(text);
         let target = Target::origin(text, span.start as usize);
-        self.target = Target { authority: self.target.authority, ..target };
+        self.target = Target {
+            authority: self.target.authority,
+            ..target
+        };
     }
 
     /// Whom the request is for: the target's authority, or the `host` field.
@@ -144,7 +147,11 @@ impl Body {
     /// A body in memory.
     pub(crate) fn full(data: impl Into<Bytes>) -> Self {
         let data = data.into();
-        Self::of(if data.is_empty() { Kind::Empty } else { Kind::Full(data) })
+        Self::of(if data.is_empty() {
+            Kind::Empty
+        } else {
+            Kind::Full(data)
+        })
     }
 
     pub(crate) fn source(source: Box<dyn Source>) -> Self {
@@ -156,7 +163,10 @@ impl Body {
     }
 
     fn of(kind: Kind) -> Self {
-        Self { kind, account: None }
+        Self {
+            kind,
+            account: None,
+        }
     }
 
     /// Accounts the rest of the exchange to `account`.
@@ -184,7 +194,9 @@ impl Body {
     /// Ready when the exchange has taken too long; for those who wait for something else than the
     /// next frame.
     pub(crate) fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
-        let Some(account) = &mut self.account else { return Poll::Pending };
+        let Some(account) = &mut self.account else {
+            return Poll::Pending;
+        };
         account.poll_timeout(cx).map(|error| {
             account.fail(&error);
             error
@@ -226,7 +238,9 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
         let frame = self.poll_kind(cx);
         let ended = self.is_end_stream();
-        let Some(account) = &mut self.account else { return frame };
+        let Some(account) = &mut self.account else {
+            return frame;
+        };
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 account.count(frame.data_ref().map_or(0, |data| data.len() as u64));

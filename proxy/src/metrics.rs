@@ -59,29 +59,107 @@ impl Metrics {
             registry.histogram(name, help, labels, Buckets::latency())
         };
         let route = &["listener", "route", "status"];
-        let reload = counter("config_reloads_total", "Configurations applied or refused.", &["result"]);
+        let reload = counter(
+            "config_reloads_total",
+            "Configurations applied or refused.",
+            &["result"],
+        );
         Self {
-            requests: counter("http_requests_total", "Requests answered, by route and status class; `none` = the client left first.", route),
-            request_duration: latency("http_request_duration_seconds", "From the end of the request's head to the last byte of the response.", &["listener"]),
-            response_bytes: counter("http_response_bytes_total", "Bytes of response bodies.", &["listener"]),
-            downstream_connections: gauge("downstream_connections", "Client connections that are open.", &["listener"]),
-            downstream_connections_total: counter("downstream_connections_total", "Client connections accepted.", &["listener"]),
-            downstream_refused: counter("downstream_connections_refused_total", "Client connections closed before their first request or byte, by reason.", &["listener", "reason"]),
-            tcp_bytes: counter("tcp_bytes_total", "Bytes passed through TCP chains and upgraded connections.", &["listener", "direction"]),
-            upstream_requests: counter("upstream_requests_total", "Requests sent to endpoints, by status class; `none` = no response.", &["cluster", "status"]),
-            upstream_duration: latency("upstream_request_duration_seconds", "From the choice of the endpoint to the last byte of its response.", &["cluster"]),
-            upstream_connections: gauge("upstream_connections", "Connections to endpoints that are open.", &["cluster"]),
-            upstream_connections_total: counter("upstream_connections_total", "Connections made to endpoints.", &["cluster"]),
-            upstream_connect_failures: counter("upstream_connect_failures_total", "Connections to endpoints that failed or took too long.", &["cluster"]),
-            upstream_retries_reused: counter("upstream_stale_connection_retries_total", "Requests sent again because a kept-alive connection had been closed by its endpoint.", &["cluster"]),
-            upstream_no_endpoint: counter("upstream_no_endpoint_total", "Requests for which no endpoint could be chosen.", &["cluster"]),
-            endpoint_requests: gauge("upstream_outstanding_requests", "Requests sent to an endpoint whose response has not ended.", &["cluster", "endpoint"]),
+            requests: counter(
+                "http_requests_total",
+                "Requests answered, by route and status class; `none` = the client left first.",
+                route,
+            ),
+            request_duration: latency(
+                "http_request_duration_seconds",
+                "From the end of the request's head to the last byte of the response.",
+                &["listener"],
+            ),
+            response_bytes: counter(
+                "http_response_bytes_total",
+                "Bytes of response bodies.",
+                &["listener"],
+            ),
+            downstream_connections: gauge(
+                "downstream_connections",
+                "Client connections that are open.",
+                &["listener"],
+            ),
+            downstream_connections_total: counter(
+                "downstream_connections_total",
+                "Client connections accepted.",
+                &["listener"],
+            ),
+            downstream_refused: counter(
+                "downstream_connections_refused_total",
+                "Client connections closed before their first request or byte, by reason.",
+                &["listener", "reason"],
+            ),
+            tcp_bytes: counter(
+                "tcp_bytes_total",
+                "Bytes passed through TCP chains and upgraded connections.",
+                &["listener", "direction"],
+            ),
+            upstream_requests: counter(
+                "upstream_requests_total",
+                "Requests sent to endpoints, by status class; `none` = no response.",
+                &["cluster", "status"],
+            ),
+            upstream_duration: latency(
+                "upstream_request_duration_seconds",
+                "From the choice of the endpoint to the last byte of its response.",
+                &["cluster"],
+            ),
+            upstream_connections: gauge(
+                "upstream_connections",
+                "Connections to endpoints that are open.",
+                &["cluster"],
+            ),
+            upstream_connections_total: counter(
+                "upstream_connections_total",
+                "Connections made to endpoints.",
+                &["cluster"],
+            ),
+            upstream_connect_failures: counter(
+                "upstream_connect_failures_total",
+                "Connections to endpoints that failed or took too long.",
+                &["cluster"],
+            ),
+            upstream_retries_reused: counter(
+                "upstream_stale_connection_retries_total",
+                "Requests sent again because a kept-alive connection had been closed by its endpoint.",
+                &["cluster"],
+            ),
+            upstream_no_endpoint: counter(
+                "upstream_no_endpoint_total",
+                "Requests for which no endpoint could be chosen.",
+                &["cluster"],
+            ),
+            endpoint_requests: gauge(
+                "upstream_outstanding_requests",
+                "Requests sent to an endpoint whose response has not ended.",
+                &["cluster", "endpoint"],
+            ),
             control: Control {
                 reloads: reload.with(&["applied"]),
                 reloads_failed: reload.with(&["refused"]),
-                reload_time: gauge("config_last_applied_timestamp_seconds", "When the configuration in force was applied.", &[]).with(&[]),
-                dns_failures: counter("dns_failures_total", "Failed resolutions of endpoint names.", &["cluster"]),
-                access_log_dropped: counter("access_log_dropped_total", "Access log lines dropped because their file could not keep up.", &[]).with(&[]),
+                reload_time: gauge(
+                    "config_last_applied_timestamp_seconds",
+                    "When the configuration in force was applied.",
+                    &[],
+                )
+                .with(&[]),
+                dns_failures: counter(
+                    "dns_failures_total",
+                    "Failed resolutions of endpoint names.",
+                    &["cluster"],
+                ),
+                access_log_dropped: counter(
+                    "access_log_dropped_total",
+                    "Access log lines dropped because their file could not keep up.",
+                    &[],
+                )
+                .with(&[]),
             },
             registry,
         }
@@ -133,8 +211,13 @@ impl Metrics {
         address: SocketAddr,
         stats: &Arc<EndpointStats>,
     ) -> EndpointMetrics {
-        let outstanding = self.endpoint_requests.with(&[cluster, &address.to_string()]);
-        EndpointMetrics { outstanding, stats: Arc::clone(stats) }
+        let outstanding = self
+            .endpoint_requests
+            .with(&[cluster, &address.to_string()]);
+        EndpointMetrics {
+            outstanding,
+            stats: Arc::clone(stats),
+        }
     }
 }
 

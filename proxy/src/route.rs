@@ -112,7 +112,10 @@ impl Table {
     /// The route of a request.
     pub(crate) fn find(&self, request: &Request) -> Option<(&Host, &Route)> {
         let host = self.host(request.host().unwrap_or_default())?;
-        let route = host.routes.iter().find(|route| matches(&route.config.matches, request))?;
+        let route = host
+            .routes
+            .iter()
+            .find(|route| matches(&route.config.matches, request))?;
         Some((host, route))
     }
 
@@ -149,7 +152,10 @@ fn compile_route(
     Route {
         config: route.clone(),
         metrics: metrics.route(listener, &route.name),
-        clusters: shares.iter().filter_map(|share| clusters.get(&share.cluster)).collect(),
+        clusters: shares
+            .iter()
+            .filter_map(|share| clusters.get(&share.cluster))
+            .collect(),
         total_weight: shares.iter().map(|share| share.weight).sum(),
     }
 }
@@ -166,7 +172,11 @@ fn lower_case(name: &str) -> Cow<'_, str> {
 fn without_port(name: &str) -> &str {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => {
-            if host.starts_with('[') == host.ends_with(']') { host } else { name }
+            if host.starts_with('[') == host.ends_with(']') {
+                host
+            } else {
+                name
+            }
         }
         _ => name,
     };
@@ -178,7 +188,9 @@ fn longest_suffix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a
     if map.is_empty() {
         return None;
     }
-    name.match_indices('.').filter(|(at, _)| *at > 0).find_map(|(at, _)| map.get(&name[at..]))
+    name.match_indices('.')
+        .filter(|(at, _)| *at > 0)
+        .find_map(|(at, _)| map.get(&name[at..]))
 }
 
 /// `a.b.c` is looked up as `a.b.`, then `a.`: the longest prefix wins.
@@ -186,24 +198,32 @@ fn longest_prefix<'a>(map: &'a HashMap<String, usize>, name: &str) -> Option<&'a
     if map.is_empty() {
         return None;
     }
-    let dots = name.rmatch_indices('.').filter(|(at, _)| at + 1 < name.len());
+    let dots = name
+        .rmatch_indices('.')
+        .filter(|(at, _)| at + 1 < name.len());
     dots.into_iter().find_map(|(at, _)| map.get(&name[..=at]))
 }
 
 fn matches(conditions: &config::RouteMatch, request: &Request) -> bool {
     path_matches(&conditions.path, request.path())
         && (conditions.methods.is_empty() || conditions.methods.contains(&request.method))
-        && conditions.headers.iter().all(|header| header_matches(header, &request.fields))
-        && conditions.query.iter().all(|query| query_matches(query, request.query()))
+        && conditions
+            .headers
+            .iter()
+            .all(|header| header_matches(header, &request.fields))
+        && conditions
+            .query
+            .iter()
+            .all(|query| query_matches(query, request.query()))
         && (!conditions.grpc || request.is_grpc())
 }
 
 fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     match condition {
         PathMatch::Exact(exact) => path == exact.as_bytes(),
-        PathMatch::Prefix(prefix) => path.strip_prefix(prefix.as_bytes()).is_some_and(|rest| {
-            prefix.ends_with('/') || rest.is_empty() || rest.starts_with(b"/")
-        }),
+        PathMatch::Prefix(prefix) => path
+            .strip_prefix(prefix.as_bytes())
+            .is_some_and(|rest| prefix.ends_with('/') || rest.is_empty() || rest.starts_with(b"/")),
         PathMatch::Regex(regex) => regex.is_match(&text(path)),
     }
 }
@@ -227,7 +247,9 @@ fn text(value: &[u8]) -> Cow<'_, str> {
 
 fn query_matches(condition: &QueryMatch, query: Option<&[u8]>) -> bool {
     let query = query.map(text);
-    let value = query.as_ref().and_then(|query| query_value(query, &condition.name));
+    let value = query
+        .as_ref()
+        .and_then(|query| query_value(query, &condition.name));
     let found = value.is_some_and(|value| string_matches(&condition.value, &value));
     found != condition.invert
 }

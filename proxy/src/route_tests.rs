@@ -17,8 +17,11 @@ fn hosts(domains: &[&str]) -> Table {
             _ => drop(table.exact.insert((*domain).to_owned(), index)),
         }
         let rules = HeaderRules::default();
-        let host =
-            Host { request_headers: rules.clone(), response_headers: rules, routes: Vec::new() };
+        let host = Host {
+            request_headers: rules.clone(),
+            response_headers: rules,
+            routes: Vec::new(),
+        };
         table.hosts.push(host);
     }
     table
@@ -28,7 +31,11 @@ fn hosts(domains: &[&str]) -> Table {
 fn check(domains: &[&str], name: &str, expected: Option<&str>) {
     let table = hosts(domains);
     let found = table.host(name.as_bytes()).map(|host| {
-        let at = table.hosts.iter().position(|other| std::ptr::eq(other, host)).unwrap();
+        let at = table
+            .hosts
+            .iter()
+            .position(|other| std::ptr::eq(other, host))
+            .unwrap();
         domains[at]
     });
     assert_eq!(found, expected, "{name} in {domains:?}");
@@ -36,7 +43,14 @@ fn check(domains: &[&str], name: &str, expected: Option<&str>) {
 
 #[test]
 fn hosts_match_exact_then_suffix_then_prefix_then_any() {
-    let all = ["a.example.com", "*.example.com", "*.com", "a.*", "a.example.*", "*"];
+    let all = [
+        "a.example.com",
+        "*.example.com",
+        "*.com",
+        "a.*",
+        "a.example.*",
+        "*",
+    ];
     check(&all, "a.example.com", Some("a.example.com"));
     check(&all, "A.Example.COM", Some("a.example.com"));
     check(&all, "a.example.com:8080", Some("a.example.com"));
@@ -96,9 +110,25 @@ fn repeated_headers_are_compared_joined() {
     let mut fields = Fields::default();
     fields.push(Key::new(b"x"), b"1");
     fields.push(Key::new(b"X"), b"2");
-    let condition = |value, invert| HeaderMatch { name: "x".parse().unwrap(), value, invert };
-    assert!(header_matches(&condition(StringMatch::Exact("1,2".into()), false), &fields));
-    assert!(header_matches(&condition(StringMatch::Present, false), &fields));
-    assert!(!header_matches(&condition(StringMatch::Present, true), &fields));
-    assert!(header_matches(&condition(StringMatch::Present, true), &Fields::default()));
+    let condition = |value, invert| HeaderMatch {
+        name: "x".parse().unwrap(),
+        value,
+        invert,
+    };
+    assert!(header_matches(
+        &condition(StringMatch::Exact("1,2".into()), false),
+        &fields
+    ));
+    assert!(header_matches(
+        &condition(StringMatch::Present, false),
+        &fields
+    ));
+    assert!(!header_matches(
+        &condition(StringMatch::Present, true),
+        &fields
+    ));
+    assert!(header_matches(
+        &condition(StringMatch::Present, true),
+        &Fields::default()
+    ));
 }

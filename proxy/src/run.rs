@@ -75,7 +75,9 @@ pub fn run(
     options: Options,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())?;
     runtime.block_on(control(loaded, options, stop))
 }
 
@@ -100,13 +102,22 @@ async fn control(
         bound = Some(socket.local_addr()?);
         tracing::info!(address = %socket.local_addr()?, "admin");
         let (app, drain) = (Rc::clone(&app), Rc::clone(&drain));
-        let admin = Admin { app, log: options.log.clone(), drain };
+        let admin = Admin {
+            app,
+            log: options.log.clone(),
+            drain,
+        };
         tokio::task::spawn_local(admin::serve(socket, admin));
     }
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
     }
-    let mut life = Life { app, files, watch: watch(options.file.as_deref()), file: options.file };
+    let mut life = Life {
+        app,
+        files,
+        watch: watch(options.file.as_deref()),
+        file: options.file,
+    };
     life.until_stopped(&mut signals, &drain, stop).await;
     life.end(&mut signals).await;
     Ok(())
@@ -124,13 +135,18 @@ fn watch(file: Option<&Path>) -> Option<Watch> {
 /// Writes the file as a whole, so that a reader never sees half of it.
 fn write_ready_file(path: &Path, admin: Option<SocketAddr>, app: &App) -> Result<(), RunError> {
     let addresses = app.addresses();
-    let pairs = addresses.into_iter().map(|(name, bound)| (name.to_string(), json!(bound)));
+    let pairs = addresses
+        .into_iter()
+        .map(|(name, bound)| (name.to_string(), json!(bound)));
     let listeners: serde_json::Map<_, _> = pairs.collect();
     let text = json!({ "admin": admin, "listeners": listeners }).to_string();
     let partial = path.with_extension("partial");
     std::fs::write(&partial, text)
         .and_then(|()| std::fs::rename(&partial, path))
-        .map_err(|source| RunError::ReadyFile { path: path.to_owned(), source })
+        .map_err(|source| RunError::ReadyFile {
+            path: path.to_owned(),
+            source,
+        })
 }
 
 /// The signals that a proxy heeds.
@@ -258,6 +274,10 @@ async fn changed(watch: Option<&mut Watch>) {
 fn count_reload(app: &App) {
     let control = &app.shared().metrics.control;
     control.reloads.add_shared(1);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    control.reload_time.set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    control
+        .reload_time
+        .set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
 }

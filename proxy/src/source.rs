@@ -24,14 +24,18 @@ impl Watch {
     /// When the system has no watch left.
     pub(crate) fn new(path: &Path) -> notify::Result<Self> {
         let (sender, events) = unbounded_channel();
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An error may mean lost events: look at the file.
-            if event.is_err() || event.is_ok_and(|event| changes(&event.kind)) {
-                let _ = sender.send(());
-            }
-        })?;
+        let mut watcher =
+            notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+                // An error may mean lost events: look at the file.
+                if event.is_err() || event.is_ok_and(|event| changes(&event.kind)) {
+                    let _ = sender.send(());
+                }
+            })?;
         watcher.watch(&folder(path), RecursiveMode::NonRecursive)?;
-        Ok(Self { _watcher: watcher, events })
+        Ok(Self {
+            _watcher: watcher,
+            events,
+        })
     }
 
     /// Waits for a change, and for it to be over.

@@ -29,7 +29,11 @@ const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Accept on a new socket.
-    Listen { name: Arc<str>, socket: StdListener, state: watch::Receiver<Arc<Listener>> },
+    Listen {
+        name: Arc<str>,
+        socket: StdListener,
+        state: watch::Receiver<Arc<Listener>>,
+    },
     /// Stop accepting on a listener; its connections end by themselves.
     Close { name: Arc<str> },
     /// Let connections end that belong to a retired chain.
@@ -88,7 +92,10 @@ fn run(
         }
     };
     let worker = Worker::new(shard, shared, seed);
-    let local = Local { worker, pools: Rc::new(Pools::default()) };
+    let local = Local {
+        worker,
+        pools: Rc::new(Pools::default()),
+    };
     runtime.block_on(obey(local, commands));
 }
 
@@ -98,7 +105,11 @@ async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
     tokio::task::spawn_local(sweep(local.clone()));
     while let Some(command) = commands.recv().await {
         match command {
-            Command::Listen { name, socket, state } => match TcpListener::from_std(socket) {
+            Command::Listen {
+                name,
+                socket,
+                state,
+            } => match TcpListener::from_std(socket) {
                 Ok(socket) => {
                     let (stop, stopped) = oneshot::channel();
                     tokio::task::spawn_local(accept(socket, state, local.clone(), stopped));
@@ -174,7 +185,10 @@ async fn accept_one(
 /// Errors that concern only the connection that was about to be accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind as K;
-    matches!(error.kind(), K::ConnectionAborted | K::ConnectionRefused | K::ConnectionReset)
+    matches!(
+        error.kind(),
+        K::ConnectionAborted | K::ConnectionRefused | K::ConnectionReset
+    )
 }
 
 /// Closes what is idle, for as long as the worker lives.

@@ -40,7 +40,6 @@ impl Timer {
         self.arm(deadline.min(now + MAX_ARM));
     }
 
-
     fn arm(&self, at: Instant) {
         self.armed.set(Some(at));
         let mut sleep = self.sleep.borrow_mut();
@@ -53,10 +52,14 @@ impl Timer {
     /// Ready once the deadline has passed. Must be polled after each [`Timer::set`].
     pub(crate) fn poll_expired(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let Some(deadline) = self.deadline.get() else { return Poll::Pending };
+            let Some(deadline) = self.deadline.get() else {
+                return Poll::Pending;
+            };
             {
                 let mut sleep = self.sleep.borrow_mut();
-                let Some(sleep) = sleep.as_mut() else { return Poll::Pending };
+                let Some(sleep) = sleep.as_mut() else {
+                    return Poll::Pending;
+                };
                 if sleep.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -85,7 +88,10 @@ mod tests {
             timer.set(start, Some(start + Duration::from_millis(millis)));
             poll_fn(|cx| timer.poll_expired(cx)).await;
             let took = start.elapsed().as_millis();
-            assert!((u128::from(millis)..=u128::from(millis) + 2).contains(&took), "{took}");
+            assert!(
+                (u128::from(millis)..=u128::from(millis) + 2).contains(&took),
+                "{took}"
+            );
         }
     }
 
@@ -94,7 +100,11 @@ mod tests {
         let timer = Timer::new();
         let start = Instant::now();
         timer.set(start, Some(start + Duration::from_millis(100)));
-        assert!(poll_fn(|cx| Poll::Ready(timer.poll_expired(cx))).await.is_pending());
+        assert!(
+            poll_fn(|cx| Poll::Ready(timer.poll_expired(cx)))
+                .await
+                .is_pending()
+        );
         timer.set(start, Some(start + Duration::from_secs(2)));
         poll_fn(|cx| timer.poll_expired(cx)).await;
         assert!(start.elapsed() >= Duration::from_secs(2));
@@ -107,6 +117,10 @@ mod tests {
         timer.set(start, Some(start + Duration::from_millis(5)));
         timer.set(start, None);
         let expired = poll_fn(|cx| timer.poll_expired(cx));
-        assert!(tokio::time::timeout(Duration::from_secs(60), expired).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_secs(60), expired)
+                .await
+                .is_err()
+        );
     }
 }

@@ -104,7 +104,10 @@ impl Connections {
         });
         slots[slot] = Some(waker);
         list.open.set(list.open.get() + 1);
-        Registered { worker: Rc::clone(worker), slot }
+        Registered {
+            worker: Rc::clone(worker),
+            slot,
+        }
     }
 
     /// Waits until none is open.

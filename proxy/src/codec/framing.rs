@@ -114,12 +114,20 @@ impl Decoder {
             match self.state {
                 State::Done => return Ok(Piece::End),
                 State::Length(left) => {
-                    let Some((data, left)) = take(buf, left) else { return Ok(Piece::More) };
-                    self.state = if left == 0 { State::Done } else { State::Length(left) };
+                    let Some((data, left)) = take(buf, left) else {
+                        return Ok(Piece::More);
+                    };
+                    self.state = if left == 0 {
+                        State::Done
+                    } else {
+                        State::Length(left)
+                    };
                     return Ok(Piece::Data(data));
                 }
                 State::Close => {
-                    let Some((data, _)) = take(buf, u64::MAX) else { return Ok(Piece::More) };
+                    let Some((data, _)) = take(buf, u64::MAX) else {
+                        return Ok(Piece::More);
+                    };
                     return Ok(Piece::Data(data));
                 }
                 State::ChunkSize => match chunk_size(buf)? {
@@ -128,8 +136,14 @@ impl Decoder {
                     Some(n) => self.state = State::ChunkData(n),
                 },
                 State::ChunkData(left) => {
-                    let Some((data, left)) = take(buf, left) else { return Ok(Piece::More) };
-                    self.state = if left == 0 { State::ChunkEnd } else { State::ChunkData(left) };
+                    let Some((data, left)) = take(buf, left) else {
+                        return Ok(Piece::More);
+                    };
+                    self.state = if left == 0 {
+                        State::ChunkEnd
+                    } else {
+                        State::ChunkData(left)
+                    };
                     return Ok(Piece::Data(data));
                 }
                 State::ChunkEnd => {
@@ -196,7 +210,9 @@ fn chunk_size(buf: &mut BytesMut) -> Result<Option<u64>, FramingError> {
         }
         return Ok(None);
     };
-    let Some(line) = buf[..end].strip_suffix(b"\r") else { return Err(FramingError::ChunkSize) };
+    let Some(line) = buf[..end].strip_suffix(b"\r") else {
+        return Err(FramingError::ChunkSize);
+    };
     let size = parse_chunk_line(line)?;
     buf.advance(end + 1);
     Ok(Some(size))

@@ -1,6 +1,10 @@
 use super::*;
 
-fn decode_all(framing: Framing, input: &[u8], step: usize) -> Result<(Vec<u8>, bool), FramingError> {
+fn decode_all(
+    framing: Framing,
+    input: &[u8],
+    step: usize,
+) -> Result<(Vec<u8>, bool), FramingError> {
     let mut decoder = Decoder::new(framing);
     let mut buf = BytesMut::new();
     let mut body = Vec::new();
@@ -31,8 +35,14 @@ fn every_split_of_a_chunked_body_decodes_alike() {
 
 #[test]
 fn length_and_close_bodies_end_where_they_should() {
-    assert_eq!(decode_all(Framing::Length(3), b"abcdef", 6).unwrap().0, b"abc");
-    assert_eq!(decode_all(Framing::Close, b"abcdef", 2).unwrap().0, b"abcdef");
+    assert_eq!(
+        decode_all(Framing::Length(3), b"abcdef", 6).unwrap().0,
+        b"abc"
+    );
+    assert_eq!(
+        decode_all(Framing::Close, b"abcdef", 2).unwrap().0,
+        b"abcdef"
+    );
     assert_eq!(decode_all(Framing::Length(0), b"abcdef", 6).unwrap().0, b"");
 }
 
@@ -65,7 +75,11 @@ fn ambiguous_chunks_are_refused() {
         b"0\r\nx: 1\n\r\n",
     ] {
         let got = decode_all(Framing::Chunked, bad, bad.len());
-        assert!(got.is_err(), "{:?} gave {got:?}", String::from_utf8_lossy(bad));
+        assert!(
+            got.is_err(),
+            "{:?} gave {got:?}",
+            String::from_utf8_lossy(bad)
+        );
     }
 }
 

@@ -115,7 +115,10 @@ pub(crate) fn parse_request(
     let mut slots = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut []);
     let slots = &mut slots[..limits.headers.min(MAX_HEADERS)];
-    let len = match parsed.parse_with_uninit_headers(buf, slots).map_err(head_error)? {
+    let len = match parsed
+        .parse_with_uninit_headers(buf, slots)
+        .map_err(head_error)?
+    {
         httparse::Status::Complete(len) => len,
         httparse::Status::Partial => return partial(buf, limits),
     };
@@ -131,7 +134,14 @@ pub(crate) fn parse_request(
     check_host(&fields, version)?;
     let framing = request_framing(&mut fields, version)?;
     let keep_alive = keep_alive(&fields, version);
-    let head = RequestHead { method, target, version, fields, framing, keep_alive };
+    let head = RequestHead {
+        method,
+        target,
+        version,
+        fields,
+        framing,
+        keep_alive,
+    };
     Ok(Some((head, len)))
 }
 
@@ -161,7 +171,15 @@ pub(crate) fn parse_response(
     let mut fields = collect(buf, len, parsed.headers);
     let framing = response_framing(&mut fields, status, method)?;
     let keep_alive = framing != Framing::Close && keep_alive(&fields, version);
-    Ok(Some((ResponseHead { status, fields, framing, keep_alive }, len)))
+    Ok(Some((
+        ResponseHead {
+            status,
+            fields,
+            framing,
+            keep_alive,
+        },
+        len,
+    )))
 }
 
 /// Parses a trailer section including its final empty line.
@@ -178,7 +196,9 @@ pub(crate) fn parse_trailers(buf: &[u8]) -> Result<Option<(HeaderMap, usize)>, H
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let value = HeaderValue::from_bytes(field.value);
-        let (Ok(name), Ok(value)) = (name, value) else { return Err(HeadError::Malformed) };
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(HeadError::Malformed);
+        };
         // RFC 9110 §6.5.1: fields that frame, route or authenticate a message must not come late.
         if !FORBIDDEN_TRAILERS.contains(&name) {
             trailers.append(name, value);
@@ -200,7 +220,11 @@ const FORBIDDEN_TRAILERS: [HeaderName; 8] = [
 ];
 
 fn partial<T>(buf: &[u8], limits: Limits) -> Result<Option<T>, HeadError> {
-    if buf.len() >= limits.bytes { Err(HeadError::TooLarge) } else { Ok(None) }
+    if buf.len() >= limits.bytes {
+        Err(HeadError::TooLarge)
+    } else {
+        Ok(None)
+    }
 }
 
 fn check_bytes(head: &[u8], limits: Limits) -> Result<(), HeadError> {
@@ -227,7 +251,11 @@ fn head_error(error: httparse::Error) -> HeadError {
 }
 
 fn version(minor: u8) -> Version {
-    if minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 }
+    if minor == 0 {
+        Version::HTTP_10
+    } else {
+        Version::HTTP_11
+    }
 }
 
 /// `part` is a subslice of `whole`.
@@ -254,7 +282,10 @@ fn parse_target(method: &Method, text: &[u8], start: usize) -> Result<Target, He
         let valid = is_host(text) && !port.is_empty();
         let authority = Some(Span::new(start, text.len()));
         return if valid {
-            Ok(Target { authority, ..Target::default() })
+            Ok(Target {
+                authority,
+                ..Target::default()
+            })
         } else {
             Err(HeadError::Target)
         };
@@ -268,23 +299,32 @@ fn parse_target(method: &Method, text: &[u8], start: usize) -> Result<Target, He
 /// `http://authority/path?query`; an empty path means `/`, which is not in the text.
 fn absolute_target(text: &[u8], start: usize) -> Result<Target, HeadError> {
     let scheme = [&b"http://"[..], b"https://"].into_iter().find(|scheme| {
-        text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+        text.get(..scheme.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
     });
     let after = scheme.ok_or(HeadError::Target)?.len();
     let rest = &text[after..];
-    let end = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
+    let end = rest
+        .iter()
+        .position(|b| matches!(b, b'/' | b'?'))
+        .unwrap_or(rest.len());
     if end == 0 || !is_host(&rest[..end]) {
         return Err(HeadError::Target);
     }
     let target = Target::origin(&rest[end..], start + after + end);
-    Ok(Target { authority: Some(Span::new(start + after, end)), ..target })
+    Ok(Target {
+        authority: Some(Span::new(start + after, end)),
+        ..target
+    })
 }
 
 /// `host:port`, where a port is given.
 fn split_port(authority: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = memchr::memrchr(b':', authority)?;
     let port = &authority[colon + 1..];
-    port.iter().all(u8::is_ascii_digit).then(|| (&authority[..colon], port))
+    port.iter()
+        .all(u8::is_ascii_digit)
+        .then(|| (&authority[..colon], port))
 }
 
 /// Characters that a host with port may have; credentials are refused.
@@ -292,8 +332,27 @@ fn is_host(text: &[u8]) -> bool {
     !text.is_empty()
         && text.iter().all(|b| {
             b.is_ascii_alphanumeric()
-                || matches!(b, b'-' | b'.' | b'_' | b'~' | b':' | b'[' | b']' | b'%' | b'!' | b'$'
-                    | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
+                || matches!(
+                    b,
+                    b'-' | b'.'
+                        | b'_'
+                        | b'~'
+                        | b':'
+                        | b'['
+                        | b']'
+                        | b'%'
+                        | b'!'
+                        | b'$'
+                        | b'&'
+                        | b'\''
+                        | b'('
+                        | b')'
+                        | b'*'
+                        | b'+'
+                        | b','
+                        | b';'
+                        | b'='
+                )
         })
 }
 
@@ -353,7 +412,9 @@ fn response_framing(
 
 fn is_chunked_alone(fields: &Fields) -> bool {
     let mut values = fields.all(Known::TransferEncoding);
-    let only = values.next().is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"));
+    let only = values
+        .next()
+        .is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"));
     only && values.next().is_none()
 }
 

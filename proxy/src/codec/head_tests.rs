@@ -1,6 +1,9 @@
 use super::*;
 
-const LIMITS: Limits = Limits { bytes: 8192, headers: 100 };
+const LIMITS: Limits = Limits {
+    bytes: 8192,
+    headers: 100,
+};
 
 fn request(text: &str) -> Result<Option<(RequestHead, usize)>, HeadError> {
     parse_request(text.as_bytes(), LIMITS)
@@ -34,7 +37,10 @@ fn every_prefix_of_a_request_is_incomplete_and_the_whole_is_not() {
 fn framing_that_two_parsers_could_read_differently_is_refused() {
     use HeadError as E;
     let cases = [
-        ("Content-Length: 5\r\nTransfer-Encoding: chunked", E::ContentLengthAndTransferEncoding),
+        (
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+            E::ContentLengthAndTransferEncoding,
+        ),
         ("Content-Length: 5\r\nContent-Length: 6", E::ContentLength),
         ("Content-Length: 5, 5", E::ContentLength),
         ("Content-Length: +5", E::ContentLength),
@@ -44,7 +50,10 @@ fn framing_that_two_parsers_could_read_differently_is_refused() {
         ("Content-Length: 99999999999999999999", E::ContentLength),
         ("Transfer-Encoding: chunked, chunked", E::TransferEncoding),
         ("Transfer-Encoding: gzip, chunked", E::TransferEncoding),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", E::TransferEncoding),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+            E::TransferEncoding,
+        ),
         ("Transfer-Encoding: xchunked", E::TransferEncoding),
         ("Transfer-Encoding : chunked", E::Malformed),
         ("X: a\r\n b", E::Malformed),
@@ -74,18 +83,36 @@ fn targets_come_in_four_forms() {
     let target = |line: &str| request(&format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n"));
     let fine = |line: &str| target(line).unwrap().unwrap().0;
     let absolute = fine("GET http://a.b:80/c?d");
-    assert_eq!(absolute.fields.slice(absolute.target.authority.unwrap()), b"a.b:80");
-    assert_eq!(absolute.fields.slice(absolute.target.path_and_query), b"/c?d");
+    assert_eq!(
+        absolute.fields.slice(absolute.target.authority.unwrap()),
+        b"a.b:80"
+    );
+    assert_eq!(
+        absolute.fields.slice(absolute.target.path_and_query),
+        b"/c?d"
+    );
     let bare = fine("GET HTTP://a.b");
     assert_eq!(bare.fields.slice(bare.target.path_and_query), b"");
     let query = fine("GET http://a.b?c");
     assert_eq!(query.fields.slice(query.target.query.unwrap()), b"c");
     assert_eq!(fine("OPTIONS *").target.authority, None);
     let connect = fine("CONNECT a.b:443");
-    assert_eq!(connect.fields.slice(connect.target.authority.unwrap()), b"a.b:443");
+    assert_eq!(
+        connect.fields.slice(connect.target.authority.unwrap()),
+        b"a.b:443"
+    );
     for bad in [
-        "GET *", "GET a", "GET a.b:80", "GET ftp://a/", "GET http:///x", "GET http://u@a/",
-        "GET /a#b", "CONNECT a.b", "CONNECT /", "CONNECT a.b:", "CONNECT http://a/",
+        "GET *",
+        "GET a",
+        "GET a.b:80",
+        "GET ftp://a/",
+        "GET http:///x",
+        "GET http://u@a/",
+        "GET /a#b",
+        "CONNECT a.b",
+        "CONNECT /",
+        "CONNECT a.b:",
+        "CONNECT http://a/",
     ] {
         assert_eq!(target(bad).err(), Some(HeadError::Target), "{bad}");
     }
@@ -122,12 +149,33 @@ fn responses_end_as_their_status_and_request_say() {
     let framing = |text: &str, method| response(text, method).unwrap().framing;
     let with = |line: &str| format!("HTTP/1.1 200 OK\r\n{line}\r\n");
     assert_eq!(framing(&with(""), &get), Framing::Close);
-    assert_eq!(framing(&with("Content-Length: 3\r\n"), &get), Framing::Length(3));
-    assert_eq!(framing(&with("Content-Length: 3\r\n"), &Method::HEAD), Framing::EMPTY);
-    assert_eq!(framing(&with("Transfer-Encoding: chunked\r\n"), &get), Framing::Chunked);
-    assert_eq!(framing("HTTP/1.1 204 No Content\r\n\r\n", &get), Framing::EMPTY);
-    assert_eq!(framing("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", &get), Framing::EMPTY);
-    assert_eq!(framing("HTTP/1.1 100 Continue\r\n\r\n", &get), Framing::EMPTY);
+    assert_eq!(
+        framing(&with("Content-Length: 3\r\n"), &get),
+        Framing::Length(3)
+    );
+    assert_eq!(
+        framing(&with("Content-Length: 3\r\n"), &Method::HEAD),
+        Framing::EMPTY
+    );
+    assert_eq!(
+        framing(&with("Transfer-Encoding: chunked\r\n"), &get),
+        Framing::Chunked
+    );
+    assert_eq!(
+        framing("HTTP/1.1 204 No Content\r\n\r\n", &get),
+        Framing::EMPTY
+    );
+    assert_eq!(
+        framing(
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+            &get
+        ),
+        Framing::EMPTY
+    );
+    assert_eq!(
+        framing("HTTP/1.1 100 Continue\r\n\r\n", &get),
+        Framing::EMPTY
+    );
     let both = with("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n");
     assert!(response(&both, &get).is_err());
 }
@@ -138,7 +186,10 @@ fn limits_hold() {
     assert_eq!(request(&long).err(), Some(HeadError::TooLarge));
     let whole = format!("{long}\r\n\r\n");
     assert_eq!(request(&whole).err(), Some(HeadError::TooLarge));
-    let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: a\r\n".repeat(100));
+    let many = format!(
+        "GET / HTTP/1.1\r\nHost: x\r\n{}\r\n",
+        "X: a\r\n".repeat(100)
+    );
     assert_eq!(request(&many).err(), Some(HeadError::TooManyHeaders));
 }
 

@@ -52,11 +52,18 @@ pub(crate) async fn forward(
         cluster.metrics().no_endpoint.inc(worker.shard());
         ProxyError::NoHealthyUpstream
     })?;
-    let Picked { target, outstanding } = picked;
+    let Picked {
+        target,
+        outstanding,
+    } = picked;
     record.upstream(&cluster, target.address, now, outstanding);
     hop.rewrite_host(&mut request, &target);
 
-    let attempt = Attempt { hop, cluster: &cluster, target: &target };
+    let attempt = Attempt {
+        hop,
+        cluster: &cluster,
+        target: &target,
+    };
     let mut response = {
         let mut attempt = pin!(attempt.run(&request, body));
         poll_fn(|cx| match attempt.as_mut().poll(cx) {
@@ -101,7 +108,11 @@ impl<'a> Hop<'a> {
     fn pick(&self, cluster: &Cluster, hash: Option<u64>, now: Instant) -> Option<Picked> {
         let worker = &self.service.worker;
         let excluded = Excluded::default();
-        let context = PickCtx { now: worker.time(now), hash, excluded: &excluded };
+        let context = PickCtx {
+            now: worker.time(now),
+            hash,
+            excluded: &excluded,
+        };
         worker.with_rng(|rng| cluster.pick(&context, rng))
     }
 
@@ -125,13 +136,18 @@ impl<'a> Hop<'a> {
             }
             None if request.fields.contains(Known::Host) => {}
             Some(HostRewrite::Endpoint) | None => {
-                request.fields.set(Known::Host, target_host(target).as_bytes());
+                request
+                    .fields
+                    .set(Known::Host, target_host(target).as_bytes());
             }
         }
     }
 
     fn ends(&self) -> Addresses {
-        Addresses { source: self.service.client.address, destination: self.service.local }
+        Addresses {
+            source: self.service.client.address,
+            destination: self.service.local,
+        }
     }
 }
 
@@ -150,11 +166,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    async fn run(
-        self,
-        request: &Request,
-        body: Body,
-    ) -> Result<Response, ProxyError> {
+    async fn run(self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         if request.method == Method::CONNECT {
             return self.connect_tunnel().await;
         }
@@ -209,11 +221,7 @@ impl Attempt<'_> {
     }
 
     /// Over whatever the endpoint agrees to by ALPN.
-    async fn negotiated(
-        &self,
-        request: &Request,
-        body: Body,
-    ) -> Result<Response, ProxyError> {
+    async fn negotiated(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.hop.context.started;
         if let Some(slot) = pool.http2.free_slot(now) {
@@ -236,7 +244,11 @@ impl Attempt<'_> {
     async fn connect_tunnel(&self) -> Result<Response, ProxyError> {
         let io = Box::pin(self.connect()).await?;
         let guard = Open::new(self.cluster, self.shard());
-        let stream = Stream { io, prefix: bytes::Bytes::new(), guard: Some(Box::new(guard)) };
+        let stream = Stream {
+            io,
+            prefix: bytes::Bytes::new(),
+            guard: Some(Box::new(guard)),
+        };
         Ok(reply::connected(Body::tunnel(stream)))
     }
 
@@ -265,7 +277,9 @@ impl Attempt<'_> {
 
     fn pool(&self) -> Rc<Pool> {
         let service = self.hop.service;
-        service.pools.get(self.cluster, self.target, self.hop.context.started)
+        service
+            .pools
+            .get(self.cluster, self.target, self.hop.context.started)
     }
 
     fn interim(&self) -> Option<&dyn Interim> {

@@ -31,9 +31,7 @@ pub(crate) fn hash_key(
                 key.set_cookie = Some(headers::set_cookie(name, &value, path, ttl));
                 Some(hash_bytes(value.as_bytes()))
             }),
-            HashKind::Header(name) => {
-                request.fields.all(name).map(hash_bytes).reduce(combine)
-            }
+            HashKind::Header(name) => request.fields.all(name).map(hash_bytes).reduce(combine),
             HashKind::Path => Some(hash_bytes(request.path())),
             HashKind::Query(name) => {
                 let query = request.query().map(String::from_utf8_lossy);
@@ -56,12 +54,16 @@ pub(crate) fn hash_key(
 }
 
 fn cookie(fields: &Fields, name: &str) -> Option<u64> {
-    let mut pairs = fields.all(Known::Cookie).flat_map(|field| field.split(|b| *b == b';'));
+    let mut pairs = fields
+        .all(Known::Cookie)
+        .flat_map(|field| field.split(|b| *b == b';'));
     let value = pairs.find_map(|pair| {
         let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
         value.strip_prefix(b"=")
     })?;
-    let bare = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    let bare = value
+        .strip_prefix(b"\"")
+        .and_then(|value| value.strip_suffix(b"\""));
     Some(hash_bytes(bare.unwrap_or(value)))
 }
 
@@ -90,7 +92,10 @@ mod tests {
     }
 
     fn source(kind: HashKind) -> HashSource {
-        HashSource { kind, terminal: false }
+        HashSource {
+            kind,
+            terminal: false,
+        }
     }
 
     #[test]
@@ -105,11 +110,18 @@ mod tests {
     #[test]
     fn a_missing_cookie_is_made_and_then_found() {
         let ttl = Some(Duration::from_secs(60));
-        let kind = HashKind::Cookie { name: "id".into(), ttl, path: "/".into() };
+        let kind = HashKind::Cookie {
+            name: "id".into(),
+            ttl,
+            path: "/".into(),
+        };
         let policy = [source(kind)];
         let made = key(&policy, "/", None);
         let cookie = made.set_cookie.unwrap();
-        assert!(cookie.ends_with("; HttpOnly; Path=/; Max-Age=60"), "{cookie}");
+        assert!(
+            cookie.ends_with("; HttpOnly; Path=/; Max-Age=60"),
+            "{cookie}"
+        );
         let pair = cookie.split(';').next().unwrap();
         let again = key(&policy, "/", Some(pair));
         assert_eq!(again.hash, made.hash);
@@ -118,9 +130,15 @@ mod tests {
 
     #[test]
     fn a_terminal_source_ends_the_list() {
-        let first = HashSource { kind: HashKind::Query("a".into()), terminal: true };
+        let first = HashSource {
+            kind: HashKind::Query("a".into()),
+            terminal: true,
+        };
         let policy = [first, source(HashKind::Path)];
-        assert_eq!(key(&policy, "/x?a=1", None).hash, key(&policy, "/y?a=1", None).hash);
+        assert_eq!(
+            key(&policy, "/x?a=1", None).hash,
+            key(&policy, "/y?a=1", None).hash
+        );
         assert_ne!(key(&policy, "/x", None).hash, key(&policy, "/y", None).hash);
     }
 }

@@ -30,7 +30,12 @@ impl Client {
             IpAddr::V4(ip) => format!("for={ip};proto={scheme}"),
             IpAddr::V6(ip) => format!("for=\"[{ip}]\";proto={scheme}"),
         };
-        Self { address, tls, ip: ip.to_string(), forwarded }
+        Self {
+            address,
+            tls,
+            ip: ip.to_string(),
+            forwarded,
+        }
     }
 
     pub(crate) fn scheme(&self) -> &'static str {
@@ -48,7 +53,9 @@ pub(crate) fn upgrade_protocol(fields: &Fields, allowed: &[String]) -> Option<Ve
         return None;
     }
     let wanted = fields.get(Known::Upgrade)?;
-    let known = allowed.iter().any(|protocol| wanted.eq_ignore_ascii_case(protocol.as_bytes()));
+    let known = allowed
+        .iter()
+        .any(|protocol| wanted.eq_ignore_ascii_case(protocol.as_bytes()));
     (known && fields.has_token(Known::Connection, "upgrade")).then(|| wanted.to_vec())
 }
 
@@ -95,7 +102,11 @@ pub(crate) fn set_upgrade(fields: &mut Fields, protocol: &[u8]) {
 /// Adds what the next hop should know about the client.
 pub(crate) fn add_forwarded(request: &mut Request, client: &Client, settings: &HttpFilter) {
     if settings.x_forwarded != ForwardedMode::Off {
-        add_x_forwarded(request, client, settings.x_forwarded == ForwardedMode::Append);
+        add_x_forwarded(
+            request,
+            client,
+            settings.x_forwarded == ForwardedMode::Append,
+        );
     }
     if settings.forwarded == ForwardedMode::Off {
         return;
@@ -173,7 +184,9 @@ fn hex(word: u64) -> [u8; 16] {
     spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
     spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
     spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f;
-    spread.to_be_bytes().map(|nibble| nibble + if nibble < 10 { b'0' } else { b'a' - 10 })
+    spread
+        .to_be_bytes()
+        .map(|nibble| nibble + if nibble < 10 { b'0' } else { b'a' - 10 })
 }
 
 /// Applies an operator's rules: remove, set, add.

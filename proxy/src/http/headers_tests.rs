@@ -13,7 +13,10 @@ fn fields(list: &[(&str, &str)]) -> Fields {
 
 fn pairs(fields: &Fields) -> Vec<(String, String)> {
     let text = |part: &[u8]| String::from_utf8(part.to_vec()).unwrap();
-    fields.iter().map(|(name, value)| (text(name), text(value))).collect()
+    fields
+        .iter()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
 }
 
 #[test]
@@ -36,10 +39,19 @@ fn hop_by_hop_fields_and_those_that_connection_names_are_removed() {
 #[test]
 fn an_upgrade_needs_both_fields_and_a_known_protocol() {
     let allowed = ["websocket".to_owned()];
-    let full = fields(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]);
-    assert_eq!(upgrade_protocol(&full, &allowed), Some(b"WebSocket".to_vec()));
+    let full = fields(&[
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "WebSocket"),
+    ]);
+    assert_eq!(
+        upgrade_protocol(&full, &allowed),
+        Some(b"WebSocket".to_vec())
+    );
     assert_eq!(upgrade_protocol(&full, &[]), None);
-    assert_eq!(upgrade_protocol(&fields(&[("upgrade", "websocket")]), &allowed), None);
+    assert_eq!(
+        upgrade_protocol(&fields(&[("upgrade", "websocket")]), &allowed),
+        None
+    );
     let other = fields(&[("connection", "upgrade"), ("upgrade", "h2c")]);
     assert_eq!(upgrade_protocol(&other, &allowed), None);
 }
@@ -67,7 +79,11 @@ fn words_print_as_hexadecimal() {
 #[test]
 fn forwarded_for_is_appended_or_replaced() {
     let client = Client::new("[::ffff:10.0.0.9]:5000".parse().unwrap(), true);
-    let list = [("host", "h"), ("x-forwarded-for", "1.2.3.4"), ("x-forwarded-proto", "http")];
+    let list = [
+        ("host", "h"),
+        ("x-forwarded-for", "1.2.3.4"),
+        ("x-forwarded-proto", "http"),
+    ];
     let mut request = Request {
         method: Method::GET,
         target: Target::default(),
@@ -75,17 +91,32 @@ fn forwarded_for_is_appended_or_replaced() {
         fields: fields(&list),
     };
     add_x_forwarded(&mut request, &client, true);
-    assert_eq!(request.fields.get(Known::XForwardedFor), Some(&b"1.2.3.4, 10.0.0.9"[..]));
-    assert_eq!(request.fields.get(Known::XForwardedProto), Some(&b"http"[..]));
+    assert_eq!(
+        request.fields.get(Known::XForwardedFor),
+        Some(&b"1.2.3.4, 10.0.0.9"[..])
+    );
+    assert_eq!(
+        request.fields.get(Known::XForwardedProto),
+        Some(&b"http"[..])
+    );
     assert_eq!(request.fields.get(Known::XForwardedHost), Some(&b"h"[..]));
     add_x_forwarded(&mut request, &client, false);
-    assert_eq!(request.fields.get(Known::XForwardedFor), Some(&b"10.0.0.9"[..]));
-    assert_eq!(request.fields.get(Known::XForwardedProto), Some(&b"https"[..]));
+    assert_eq!(
+        request.fields.get(Known::XForwardedFor),
+        Some(&b"10.0.0.9"[..])
+    );
+    assert_eq!(
+        request.fields.get(Known::XForwardedProto),
+        Some(&b"https"[..])
+    );
 }
 
 #[test]
 fn split_cookies_are_joined() {
     let mut cookies = fields(&[("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")]);
     join_cookies(&mut cookies);
-    assert_eq!(cookies.all(Known::Cookie).collect::<Vec<_>>(), [b"a=1; b=2"]);
+    assert_eq!(
+        cookies.all(Known::Cookie).collect::<Vec<_>>(),
+        [b"a=1; b=2"]
+    );
 }

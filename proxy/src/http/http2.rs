@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use super::service::{RequestContext, Service};
 use crate::codec;
 use crate::error::ProxyError;
-use crate::io::{Rewind, Stream};
 use crate::fields::Fields;
+use crate::io::{Rewind, Stream};
 use crate::message::{Body, Request, Response, Source};
 use crate::timer::Timer;
 use crate::upstream::LocalExecutor;
@@ -99,7 +99,11 @@ async fn end(service: &Service, streams: &Streams) {
             if streams.busy.get() == 0 && since >= idle {
                 return Poll::Ready(());
             }
-            let again = if streams.busy.get() > 0 { idle } else { idle - since };
+            let again = if streams.busy.get() > 0 {
+                idle
+            } else {
+                idle - since
+            };
             wait.as_mut().reset(Instant::now() + again);
         }
         Poll::Pending
@@ -119,7 +123,10 @@ struct Streams {
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { busy: std::cell::Cell::new(0), last: std::cell::Cell::new(Instant::now()) }
+        Self {
+            busy: std::cell::Cell::new(0),
+            last: std::cell::Cell::new(Instant::now()),
+        }
     }
 }
 
@@ -140,10 +147,7 @@ impl Drop for Busy {
     }
 }
 
-async fn handle(
-    service: &Rc<Service>,
-    request: http::Request<Incoming>,
-) -> http::Response<Body> {
+async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http::Response<Body> {
     if request.headers().len() > service.settings().max_headers {
         let error = ProxyError::DownstreamHead(codec::HeadError::TooManyHeaders);
         return outgoing(service.refuse(&error));
@@ -176,8 +180,11 @@ fn incoming(request: http::Request<Incoming>) -> (Request, Body) {
     if let Some(authority) = parts.uri.authority() {
         request.target.authority = Some(request.fields.add_text(authority.as_str().as_bytes()));
     }
-    let body =
-        if body.is_end_stream() { Body::empty() } else { Body::source(Box::new(RequestBody(body))) };
+    let body = if body.is_end_stream() {
+        Body::empty()
+    } else {
+        Body::source(Box::new(RequestBody(body)))
+    };
     (request, body)
 }
 
@@ -197,7 +204,9 @@ impl Source for RequestBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        Pin::new(&mut self.0).poll_frame(cx).map_err(ProxyError::DownstreamHttp2)
+        Pin::new(&mut self.0)
+            .poll_frame(cx)
+            .map_err(ProxyError::DownstreamHttp2)
     }
 
     fn is_end_stream(&self) -> bool {

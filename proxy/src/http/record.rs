@@ -79,7 +79,6 @@ impl Record {
         })
     }
 
-
     /// The request goes by this route, which allows it so much time.
     pub(crate) fn route(&mut self, metrics: &Arc<RouteMetrics>, timeout: Option<Duration>) {
         self.route = Some(Arc::clone(metrics));

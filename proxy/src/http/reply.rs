@@ -19,14 +19,19 @@ pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
         let fields = &mut response.fields;
         fields.push(Known::ContentType, b"application/grpc");
         fields.push(Known::GrpcStatus, verdict.grpc.to_string().as_bytes());
-        fields.push(Known::GrpcMessage, grpc_message(&error.to_string()).as_bytes());
+        fields.push(
+            Known::GrpcMessage,
+            grpc_message(&error.to_string()).as_bytes(),
+        );
         response
     } else {
         let mut response = own(verdict.status, Body::full(format!("{error}\n")), server);
         response.fields.push(Known::ContentType, TEXT);
         response
     };
-    response.fields.push(Known::XMaglorReason, verdict.flag.as_bytes());
+    response
+        .fields
+        .push(Known::XMaglorReason, verdict.flag.as_bytes());
     response
 }
 
@@ -65,7 +70,11 @@ pub(crate) fn redirect(status: StatusCode, location: &[u8], server: &str) -> Res
 
 /// The answer to a CONNECT that has reached its endpoint.
 pub(crate) fn connected(body: Body) -> Response {
-    Response { status: StatusCode::OK, fields: Fields::default(), body }
+    Response {
+        status: StatusCode::OK,
+        fields: Fields::default(),
+        body,
+    }
 }
 
 fn own(status: StatusCode, body: Body, server: &str) -> Response {
@@ -73,5 +82,9 @@ fn own(status: StatusCode, body: Body, server: &str) -> Response {
     fields.push(Known::Server, server.as_bytes());
     let date = httpdate::fmt_http_date(SystemTime::now());
     fields.push(Known::Date, date.as_bytes());
-    Response { status, fields, body }
+    Response {
+        status,
+        fields,
+        body,
+    }
 }

@@ -14,7 +14,9 @@ pub(crate) fn path(
     forward: &Forward,
     route: &Route,
 ) -> Result<(), ProxyError> {
-    let Some(rewrite) = &forward.path_rewrite else { return Ok(()) };
+    let Some(rewrite) = &forward.path_rewrite else {
+        return Ok(());
+    };
     let old = String::from_utf8_lossy(request.path());
     let new = match rewrite {
         PathRewrite::Full(path) => path.clone(),
@@ -22,7 +24,11 @@ pub(crate) fn path(
         PathRewrite::Regex(regex, with) => regex.replace_all(&old, with.as_str()).into_owned(),
     };
     // A substitution may have made anything of what the client sent.
-    if !new.starts_with('/') || !new.bytes().all(|b| b > b' ' && !matches!(b, 0x7f | b'?' | b'#')) {
+    if !new.starts_with('/')
+        || !new
+            .bytes()
+            .all(|b| b > b' ' && !matches!(b, 0x7f | b'?' | b'#'))
+    {
         return Err(bad_target());
     }
     let target = with_query(new, request.query());
@@ -67,9 +73,14 @@ pub(crate) fn location(
     let host = redirect.host.as_deref().unwrap_or(own_host);
     // A port of the request belongs to its own scheme: a new scheme means its default port.
     let kept = own_port.filter(|_| redirect.scheme.is_none());
-    let port = redirect.port.map(|port| port.to_string()).or(kept.map(str::to_owned));
+    let port = redirect
+        .port
+        .map(|port| port.to_string())
+        .or(kept.map(str::to_owned));
     let default = if scheme == "https" { "443" } else { "80" };
-    let port = port.filter(|port| port != default).map(|port| format!(":{port}"));
+    let port = port
+        .filter(|port| port != default)
+        .map(|port| format!(":{port}"));
     let old = String::from_utf8_lossy(request.path());
     let path = match &redirect.path {
         Some(RedirectPath::Full(path)) => path.clone(),

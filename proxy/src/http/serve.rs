@@ -36,7 +36,9 @@ async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Str
         None => {}
     }
     let deadline = Instant::now() + service.settings().idle_timeout;
-    Box::pin(tokio::time::timeout_at(deadline, preface(stream))).await.ok()?
+    Box::pin(tokio::time::timeout_at(deadline, preface(stream)))
+        .await
+        .ok()?
 }
 
 /// Reads until the HTTP/2 preface is there or cannot be.

@@ -20,8 +20,8 @@ use super::{reply, rewrite};
 use crate::access_log::Entry;
 use crate::codec::Limits;
 use crate::error::ProxyError;
-use crate::io::Stream;
 use crate::fields::Known;
+use crate::io::Stream;
 use crate::message::{Account, Body, Interim, Request, Response};
 use crate::relay::relay;
 use crate::route::{Host, Route};
@@ -66,7 +66,15 @@ impl Service {
         let expires = age.map(|age| Instant::now() + age.mul_f64(jitter));
         let worker = Rc::clone(worker);
         let pools = Rc::clone(pools);
-        Rc::new(Self { worker, pools, chain, client, local, expires, expired: Cell::new(false) })
+        Rc::new(Self {
+            worker,
+            pools,
+            chain,
+            client,
+            local,
+            expires,
+            expired: Cell::new(false),
+        })
     }
 
     pub(crate) fn settings(&self) -> &HttpFilter {
@@ -75,7 +83,10 @@ impl Service {
 
     pub(crate) fn limits(&self) -> Limits {
         let settings = self.settings();
-        Limits { bytes: settings.max_header_bytes, headers: settings.max_headers }
+        Limits {
+            bytes: settings.max_header_bytes,
+            headers: settings.max_headers,
+        }
     }
 
     /// When the connection is old enough to end.
@@ -98,15 +109,27 @@ impl Service {
         body: Body,
         context: RequestContext,
     ) -> Response {
-        if self.expires.is_some_and(|expires| expires <= context.started) {
+        if self
+            .expires
+            .is_some_and(|expires| expires <= context.started)
+        {
             self.expired.set(true);
         }
         let grpc = request.is_grpc();
         settle_host(&mut request);
-        let entry = self.worker.shared().access_log().map(|_| Entry::new(&request, self.client.address));
+        let entry = self
+            .worker
+            .shared()
+            .access_log()
+            .map(|_| Entry::new(&request, self.client.address));
         let idle = self.settings().stream_idle_timeout;
-        let mut record =
-            Record::new(&self.worker, context.started, Rc::clone(&context.timer), idle, entry);
+        let mut record = Record::new(
+            &self.worker,
+            context.started,
+            Rc::clone(&context.timer),
+            idle,
+            entry,
+        );
         let mut response = match self.dispatch(request, body, &context, &mut record).await {
             Ok(response) => response,
             Err(error) => {
@@ -146,7 +169,12 @@ impl Service {
                 record.route(&route.metrics, forward.timeout);
                 self.rewrite_headers(&mut request, host, route);
                 record.request_id(&request);
-                let hop = Hop { service: self, route, forward, context };
+                let hop = Hop {
+                    service: self,
+                    route,
+                    forward,
+                    context,
+                };
                 forward::forward(hop, request, body, record).await?
             }
         };
@@ -161,7 +189,8 @@ impl Service {
         headers::add_forwarded(request, &self.client, settings);
         let fields = &mut request.fields;
         if settings.request_id {
-            self.worker.with_rng(|rng| headers::set_request_id(fields, settings, rng));
+            self.worker
+                .with_rng(|rng| headers::set_request_id(fields, settings, rng));
         }
         headers::apply(&host.request_headers, fields);
         headers::apply(&route.config.request_headers, fields);

@@ -92,7 +92,9 @@ impl Cluster {
         now: Time,
     ) -> Result<Self, balance::SpecError> {
         let same_wire = before.is_some_and(|before| before.same_wire(&config));
-        let old = before.filter(|_| same_wire).map(|before| before.endpoints.load_full());
+        let old = before
+            .filter(|_| same_wire)
+            .map(|before| before.endpoints.load_full());
         let old_targets = old.as_ref().map_or(&[][..], |old| &old.targets);
         let mut known = static_addresses(&config);
         if let Some(old) = &old {
@@ -100,7 +102,12 @@ impl Cluster {
         }
         let endpoints = Endpoints::build(&config, &known, old_targets, metrics, now)?;
         let metrics = metrics.cluster(&config.name);
-        Ok(Self { config, tls, metrics, endpoints: ArcSwap::from_pointee(endpoints) })
+        Ok(Self {
+            config,
+            tls,
+            metrics,
+            endpoints: ArcSwap::from_pointee(endpoints),
+        })
     }
 
     /// Whether connections made under the one configuration serve the other.
@@ -155,7 +162,10 @@ impl Cluster {
         let index = endpoints.balancer.pick(context, rng)?;
         let target = endpoints.targets.get(index.get())?;
         let outstanding = target.stats.begin(context.now);
-        Some(Picked { target: Arc::clone(target), outstanding })
+        Some(Picked {
+            target: Arc::clone(target),
+            outstanding,
+        })
     }
 }
 
@@ -178,8 +188,13 @@ impl Endpoints {
         let mut targets: Vec<Arc<Target>> = Vec::with_capacity(addresses.len());
         let mut endpoints = Vec::with_capacity(addresses.len());
         for resolved in addresses {
-            let Some(endpoint) = config.endpoints.get(resolved.endpoint) else { continue };
-            if targets.iter().any(|target| target.address == resolved.address) {
+            let Some(endpoint) = config.endpoints.get(resolved.endpoint) else {
+                continue;
+            };
+            if targets
+                .iter()
+                .any(|target| target.address == resolved.address)
+            {
                 // Two names may lead to one address; it is still one endpoint.
                 continue;
             }
@@ -187,7 +202,9 @@ impl Endpoints {
                 EndpointAddress::Dns { host, .. } => Some(Arc::clone(host)),
                 EndpointAddress::Socket(_) => None,
             };
-            let known = old.iter().find(|old| old.address == resolved.address && old.host == host);
+            let known = old
+                .iter()
+                .find(|old| old.address == resolved.address && old.host == host);
             let target = known.map_or_else(
                 || Arc::new(Target::new(config, resolved.address, host, metrics)),
                 Arc::clone,
@@ -211,7 +228,13 @@ impl Target {
         let metrics = metrics.endpoint(&config.name, address, &stats);
         // Relaxed: only uniqueness matters.
         let id = NEXT_TARGET.fetch_add(1, Ordering::Relaxed);
-        Self { id, address, host, stats, metrics }
+        Self {
+            id,
+            address,
+            host,
+            stats,
+            metrics,
+        }
     }
 }
 
@@ -248,7 +271,9 @@ fn static_addresses(config: &config::Cluster) -> Vec<Resolved> {
 fn carried_names(config: &config::Cluster, old: &[Arc<Target>]) -> Vec<Resolved> {
     let mut carried = Vec::new();
     for (endpoint, described) in config.endpoints.iter().enumerate() {
-        let EndpointAddress::Dns { host, port } = &described.address else { continue };
+        let EndpointAddress::Dns { host, port } = &described.address else {
+            continue;
+        };
         let same = |target: &&Arc<Target>| {
             target.host.as_ref() == Some(host) && target.address.port() == *port
         };

@@ -40,7 +40,9 @@ async fn establish(cluster: &Cluster, target: &Target, ends: Addresses) -> io::R
         proxy_protocol::encode(version, Some(&ends), &mut header);
         tcp.write_all(&header).await?;
     }
-    let Some(config) = cluster.tls() else { return Ok(Io::Tcp(tcp)) };
+    let Some(config) = cluster.tls() else {
+        return Ok(Io::Tcp(tcp));
+    };
     let name = server_name(cluster, target)?;
     tls::connect(tcp, name, Arc::clone(config)).await
 }
@@ -54,7 +56,11 @@ fn prepare(tcp: &TcpStream) -> io::Result<()> {
 
 /// The name that the endpoint must prove: the configured one, its DNS name, or its address.
 fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'static>> {
-    let configured = cluster.config().tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+    let configured = cluster
+        .config()
+        .tls
+        .as_ref()
+        .and_then(|tls| tls.server_name.as_deref());
     match configured.or(target.host.as_deref()) {
         Some(name) => ServerName::try_from(name.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),

@@ -45,9 +45,15 @@ impl Resolver {
 
     async fn resolve(&self, cluster: &Cluster) -> Round {
         let refresh = cluster.config().dns_refresh;
-        let mut round = Round { resolved: Vec::new(), valid_for: refresh.max, failures: 0 };
+        let mut round = Round {
+            resolved: Vec::new(),
+            valid_for: refresh.max,
+            failures: 0,
+        };
         for (endpoint, described) in cluster.config().endpoints.iter().enumerate() {
-            let EndpointAddress::Dns { host, port } = &described.address else { continue };
+            let EndpointAddress::Dns { host, port } = &described.address else {
+                continue;
+            };
             let found = match self.0.lookup_ip(host.as_ref()).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -58,7 +64,9 @@ impl Resolver {
                     continue;
                 }
             };
-            let ttl = found.valid_until().saturating_duration_since(Instant::now());
+            let ttl = found
+                .valid_until()
+                .saturating_duration_since(Instant::now());
             round.valid_for = round.valid_for.min(ttl.clamp(refresh.min, refresh.max));
             round.resolved.extend(found.iter().map(|ip| Resolved {
                 address: SocketAddr::new(ip, *port),
@@ -80,9 +88,13 @@ impl Round {
     /// Keeps the addresses that a name had.
     fn keep(&mut self, cluster: &Cluster, host: &Arc<str>, port: u16, endpoint: usize) {
         let endpoints = cluster.endpoints();
-        let of_name = endpoints.targets().iter().filter(|target| {
-            target.host.as_ref() == Some(host) && target.address.port() == port
-        });
-        self.resolved.extend(of_name.map(|target| Resolved { address: target.address, endpoint }));
+        let of_name = endpoints
+            .targets()
+            .iter()
+            .filter(|target| target.host.as_ref() == Some(host) && target.address.port() == port);
+        self.resolved.extend(of_name.map(|target| Resolved {
+            address: target.address,
+            endpoint,
+        }));
     }
 }

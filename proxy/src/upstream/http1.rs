@@ -15,16 +15,17 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::{Open, Pool};
-use crate::codec::{
-    self, Decoder, Framing, FramingError, Limits, Output, Piece, ResponseHead,
-};
+use crate::codec::{self, Decoder, Framing, FramingError, Limits, Output, Piece, ResponseHead};
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::io::{Io, Stream};
 use crate::message::{Body, Interim, Request, Response, Source};
 
 /// Heads of responses are bounded like those of requests, with room for fat cookies.
-const LIMITS: Limits = Limits { bytes: 128 * 1024, headers: 256 };
+const LIMITS: Limits = Limits {
+    bytes: 128 * 1024,
+    headers: 256,
+};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -132,7 +133,11 @@ impl Connection {
                 }
             }
             if self.output.is_empty() {
-                return if self.request.is_none() { Poll::Ready(Ok(())) } else { Poll::Pending };
+                return if self.request.is_none() {
+                    Poll::Ready(Ok(()))
+                } else {
+                    Poll::Pending
+                };
             }
             if ready!(self.output.poll_flush(&mut self.io, cx)).is_err() {
                 self.request = None;
@@ -145,7 +150,9 @@ impl Connection {
 
     /// Takes one frame of the request's body.
     fn poll_gather(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, ProxyError> {
-        let Some(body) = &mut self.request else { return Ok(Poll::Ready(())) };
+        let Some(body) = &mut self.request else {
+            return Ok(Poll::Ready(()));
+        };
         match std::pin::Pin::new(body).poll_frame(cx) {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(None) => {
@@ -193,7 +200,9 @@ impl Connection {
         cx: &mut Context<'_>,
         method: &Method,
     ) -> Poll<Result<Option<ResponseHead>, ProxyError>> {
-        let Self { io, input, state, .. } = self;
+        let Self {
+            io, input, state, ..
+        } = self;
         let read = ready!(codec::poll_read(io, cx, |bytes| {
             if bytes.is_empty() {
                 return Err(None);
@@ -289,7 +298,11 @@ impl Connection {
 
     /// Takes the socket out for a tunnel.
     fn into_stream(self: Box<Self>) -> Stream {
-        Stream { io: self.io, prefix: self.input.freeze(), guard: Some(Box::new(self.open)) }
+        Stream {
+            io: self.io,
+            prefix: self.input.freeze(),
+            guard: Some(Box::new(self.open)),
+        }
     }
 }
 
@@ -322,7 +335,8 @@ impl Source for Connection {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
     /// Gives the connection back to its pool, or closes it.
@@ -370,7 +384,11 @@ pub(crate) async fn exchange(
                 return Err(ProxyError::UnexpectedUpgrade);
             }
             let body = Body::tunnel(connection.into_stream());
-            return Ok(Response { status: head.status, fields: head.fields, body });
+            return Ok(Response {
+                status: head.status,
+                fields: head.fields,
+                body,
+            });
         }
         if head.status.is_informational() {
             if let Some(interim) = interim {
@@ -385,6 +403,10 @@ pub(crate) async fn exchange(
         } else {
             Body::source(connection)
         };
-        return Ok(Response { status: head.status, fields: head.fields, body });
+        return Ok(Response {
+            status: head.status,
+            fields: head.fields,
+            body,
+        });
     }
 }

@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::{Parts as UriParts, Scheme};
 use http::Uri;
+use http::uri::{Parts as UriParts, Scheme};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
@@ -21,10 +21,10 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::Open;
-use crate::error::ProxyError;
-use crate::io::Io;
 use crate::codec::HeadError;
+use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
+use crate::io::Io;
 use crate::message::{Body, Request, Response, Source};
 
 /// Window of a stream: memory at the edge scales with it.
@@ -64,7 +64,11 @@ impl Drop for Slot {
 
 impl Http2 {
     pub(crate) fn new(max_streams: u32) -> Self {
-        Self { connections: RefCell::default(), opening: Mutex::new(()), max_streams }
+        Self {
+            connections: RefCell::default(),
+            opening: Mutex::new(()),
+            max_streams,
+        }
     }
 
     /// A place on a live connection; `open` makes a new one where there is none.
@@ -85,12 +89,7 @@ impl Http2 {
     }
 
     /// Makes a connection of a stream that speaks HTTP/2, and takes a place on it.
-    pub(crate) async fn adopt(
-        &self,
-        io: Io,
-        now: Instant,
-        open: Open,
-    ) -> Result<Slot, ProxyError> {
+    pub(crate) async fn adopt(&self, io: Io, now: Instant, open: Open) -> Result<Slot, ProxyError> {
         let connection = Rc::new(handshake(io, now, open).await?);
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(occupy(&connection, now))
@@ -100,8 +99,11 @@ impl Http2 {
     pub(crate) fn free_slot(&self, now: Instant) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| !connection.sender.is_closed());
-        let free = connections.iter().filter(|c| c.streams.get() < self.max_streams);
-        free.min_by_key(|connection| connection.streams.get()).map(|c| occupy(c, now))
+        let free = connections
+            .iter()
+            .filter(|c| c.streams.get() < self.max_streams);
+        free.min_by_key(|connection| connection.streams.get())
+            .map(|c| occupy(c, now))
     }
 
     /// Closes connections without streams that have idled too long.
@@ -131,14 +133,21 @@ impl Slot {
     ) -> Result<Response, ProxyError> {
         let mut sender = self.0.sender.clone();
         sender.ready().await.map_err(ProxyError::UpstreamHttp2)?;
-        let response = sender.send_request(request).await.map_err(ProxyError::UpstreamHttp2)?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(ProxyError::UpstreamHttp2)?;
         let (parts, body) = response.into_parts();
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
             Body::source(Box::new(ResponseBody { body, _slot: self }))
         };
-        Ok(Response { status: parts.status, fields: Fields::from_map(&parts.headers), body })
+        Ok(Response {
+            status: parts.status,
+            fields: Fields::from_map(&parts.headers),
+            body,
+        })
     }
 }
 
@@ -178,7 +187,9 @@ impl Source for ResponseBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        Pin::new(&mut self.body).poll_frame(cx).map_err(ProxyError::UpstreamHttp2)
+        Pin::new(&mut self.body)
+            .poll_frame(cx)
+            .map_err(ProxyError::UpstreamHttp2)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -208,7 +219,12 @@ async fn handshake(io: Io, now: Instant, open: Open) -> Result<Connection, Proxy
             tracing::debug!(%error, "upstream HTTP/2 connection ended");
         }
     });
-    Ok(Connection { sender, streams: Cell::new(0), idle_since: Cell::new(now), _open: open })
+    Ok(Connection {
+        sender,
+        streams: Cell::new(0),
+        idle_since: Cell::new(now),
+        _open: open,
+    })
 }
 
 /// Runs hyper's tasks on the worker's own thread.

@@ -16,7 +16,10 @@ impl Open {
     pub(crate) fn new(cluster: &Arc<Cluster>, shard: usize) -> Self {
         cluster.metrics().connections.inc(shard);
         cluster.metrics().connections_total.inc(shard);
-        Self { cluster: Arc::clone(cluster), shard }
+        Self {
+            cluster: Arc::clone(cluster),
+            shard,
+        }
     }
 }
 

@@ -71,7 +71,9 @@ impl Pool {
             low_water: Cell::new(0),
             now: Cell::new(now),
             max_idle: config.max_idle_connections,
-            max_requests: config.max_requests_per_connection.map_or(u32::MAX, Into::into),
+            max_requests: config
+                .max_requests_per_connection
+                .map_or(u32::MAX, Into::into),
             idle_timeout: config.idle_timeout,
             http2: Http2::new(config.max_concurrent_streams),
         }

@@ -1,0 +1,349 @@
+//! What a client's connection and the body of its present request share: the socket and the bytes
+//! on their way in and out.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::StatusCode;
+use http_body::{Frame, SizeHint};
+use tokio::io::AsyncWrite;
+use tokio::time::Instant;
+
+use super::PARK_AFTER;
+use crate::codec::{
+    self, Decoder, Framing, HeadError, Limits, Output, Piece, RequestHead, poll_read_body,
+};
+use crate::error::ProxyError;
+use crate::fields::Fields;
+use crate::http::service::Service;
+use crate::io::{Io, Stream};
+use crate::message::{Body, Interim, Request, Source};
+use crate::timer::Timer;
+
+/// A client may pipeline so many bytes while its request is being answered.
+const MAX_AHEAD: usize = 64 * 1024;
+/// After a response that ends the connection, what the client still sends is read (and dropped)
+/// this long and this much, so that a reset does not overtake the response.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1024 * 1024;
+
+/// What a connection's session and its request's body both need.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) inner: RefCell<Inner>,
+    pub(super) timer: Rc<Timer>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    io: Io,
+    input: BytesMut,
+    pub(super) output: Output,
+    pub(super) decoder: Decoder,
+    /// Bytes of the request's body that have not been handed on, where that is known.
+    length: Option<u64>,
+    /// What the timer means before a request: none of it has come, or some of it.
+    waiting: Waiting,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Waiting {
+    /// Not yet begun to wait.
+    Not,
+    ForFirstByte,
+    ForHead,
+}
+
+/// What a connection in want of a request gets.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "made once a request, where a box would be an allocation"
+)]
+pub(super) enum Next {
+    Close,
+    Idle,
+    Refuse(ProxyError),
+    Request(RequestHead),
+}
+
+impl Shared {
+    pub(super) fn new(stream: Stream) -> Self {
+        let inner = Inner {
+            io: stream.io,
+            input: BytesMut::from(stream.prefix),
+            output: Output::default(),
+            decoder: Decoder::new(Framing::EMPTY),
+            length: Some(0),
+            waiting: Waiting::Not,
+        };
+        Self {
+            inner: RefCell::new(inner),
+            timer: Rc::new(Timer::new()),
+        }
+    }
+
+    pub(super) fn into_io(self: Rc<Self>) -> Option<Io> {
+        Rc::into_inner(self).map(|shared| shared.inner.into_inner().io)
+    }
+
+    pub(super) fn into_stream(self: Rc<Self>) -> Option<Stream> {
+        let inner = Rc::into_inner(self)?.inner.into_inner();
+        Some(Stream {
+            io: inner.io,
+            prefix: inner.input.freeze(),
+            guard: None,
+        })
+    }
+
+    pub(super) fn poll_request(&self, cx: &mut Context<'_>, service: &Service) -> Poll<Next> {
+        let inner = &mut *self.inner.borrow_mut();
+        let limits = service.limits();
+        match inner.poll_head(cx, limits) {
+            Poll::Ready(next) => {
+                inner.waiting = Waiting::Not;
+                Poll::Ready(next)
+            }
+            Poll::Pending => self.poll_wait(inner, cx, service),
+        }
+    }
+
+    /// No whole head is there: watch the clock.
+    fn poll_wait(&self, inner: &mut Inner, cx: &mut Context<'_>, service: &Service) -> Poll<Next> {
+        let waiting = if inner.input.is_empty() {
+            Waiting::ForFirstByte
+        } else {
+            Waiting::ForHead
+        };
+        if waiting == Waiting::ForFirstByte && service.is_draining() {
+            return Poll::Ready(Next::Close);
+        }
+        if inner.waiting != waiting {
+            inner.waiting = waiting;
+            let settings = service.settings();
+            let patience = match waiting {
+                Waiting::ForHead => settings.header_timeout,
+                _ => settings.idle_timeout.min(PARK_AFTER),
+            };
+            let now = Instant::now();
+            self.timer.set(now, Some(now + patience));
+        }
+        ready!(self.timer.poll_expired(cx));
+        inner.waiting = Waiting::Not;
+        Poll::Ready(match waiting {
+            Waiting::ForHead => Next::Refuse(ProxyError::HeaderTimeout),
+            _ if service.settings().idle_timeout <= PARK_AFTER => Next::Close,
+            _ => Next::Idle,
+        })
+    }
+
+    /// Makes the request out of its head and what follows on the connection.
+    pub(super) fn begin(self: &Rc<Self>, head: RequestHead) -> (Request, Body) {
+        {
+            let mut inner = self.inner.borrow_mut();
+            inner.decoder = Decoder::new(head.framing);
+            inner.length = match head.framing {
+                Framing::Length(length) => Some(length),
+                Framing::Chunked | Framing::Close => None,
+            };
+        }
+        let body = if head.framing.is_empty() {
+            Body::empty()
+        } else {
+            Body::source(Box::new(RequestBody(Rc::clone(self))))
+        };
+        let RequestHead {
+            method,
+            target,
+            version,
+            fields,
+            ..
+        } = head;
+        (
+            Request {
+                method,
+                target,
+                version,
+                fields,
+            },
+            body,
+        )
+    }
+
+    /// While a request is being handled: send informational responses, read ahead a little, and
+    /// notice that the client has gone (Ready).
+    pub(super) fn poll_watch(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let inner = &mut *self.inner.borrow_mut();
+        if !inner.output.is_empty() {
+            if let Poll::Ready(Err(_)) = inner.output.poll_flush(&mut inner.io, cx) {
+                return Poll::Ready(());
+            }
+        }
+        // While the body is being read, its reader sees the end of the stream.
+        if !inner.decoder.is_done() {
+            return Poll::Pending;
+        }
+        while inner.input.len() < MAX_AHEAD {
+            let input = &mut inner.input;
+            let read = codec::poll_read(&mut inner.io, cx, |bytes| {
+                input.extend_from_slice(bytes);
+                bytes.len()
+            });
+            if matches!(ready!(read), Ok(0) | Err(_)) {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let inner = &mut *self.inner.borrow_mut();
+        inner.output.poll_flush(&mut inner.io, cx)
+    }
+
+    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner.borrow_mut().io).poll_shutdown(cx)
+    }
+
+    /// Closes in a way that the client cannot take for a normal end.
+    pub(super) fn abort(&self) {
+        let inner = self.inner.borrow();
+        // A zero linger time cannot block; where it fails, the close is merely less clear.
+        let _ = socket2::SockRef::from(inner.io.tcp()).set_linger(Some(Duration::ZERO));
+    }
+
+    pub(super) async fn linger(&self) {
+        let draining = async {
+            if poll_fn(|cx| self.poll_shutdown(cx)).await.is_err() {
+                return;
+            }
+            let mut left = LINGER_BYTES;
+            while left > 0 {
+                let read = poll_fn(|cx| {
+                    codec::poll_read(&mut self.inner.borrow_mut().io, cx, <[u8]>::len)
+                });
+                match read.await {
+                    Ok(n) if n > 0 => left = left.saturating_sub(n),
+                    _ => return,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LINGER, draining).await;
+    }
+}
+
+impl Inner {
+    fn poll_head(&mut self, cx: &mut Context<'_>, limits: Limits) -> Poll<Next> {
+        loop {
+            if !self.input.is_empty() {
+                match codec::parse_request(&self.input, limits) {
+                    Ok(Some((head, len))) => {
+                        self.input.advance(len);
+                        return Poll::Ready(Next::Request(head));
+                    }
+                    Ok(None) => {}
+                    Err(error) => return Poll::Ready(refused(error)),
+                }
+            }
+            let input = &mut self.input;
+            let read = ready!(codec::poll_read(&mut self.io, cx, |bytes| {
+                if bytes.is_empty() {
+                    return Some(Next::Close);
+                }
+                if !input.is_empty() {
+                    input.extend_from_slice(bytes);
+                    return None;
+                }
+                match codec::parse_request(bytes, limits) {
+                    Ok(Some((head, len))) => {
+                        input.extend_from_slice(&bytes[len..]);
+                        Some(Next::Request(head))
+                    }
+                    Ok(None) => {
+                        input.extend_from_slice(bytes);
+                        None
+                    }
+                    Err(error) => Some(refused(error)),
+                }
+            }));
+            match read {
+                Ok(Some(next)) => return Poll::Ready(next),
+                Ok(None) => {}
+                Err(_) => return Poll::Ready(Next::Close),
+            }
+        }
+    }
+}
+
+fn refused(error: HeadError) -> Next {
+    Next::Refuse(ProxyError::DownstreamHead(error))
+}
+
+impl Interim for Shared {
+    /// Queues a 1xx response; it leaves when the connection is next polled.
+    fn send(&self, status: StatusCode, fields: &Fields) {
+        let mut inner = self.inner.borrow_mut();
+        let out = &mut inner.output.gathered;
+        codec::encode_response(status, fields, out);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The body of a request, read from the client's connection when somebody asks for it.
+#[derive(Debug)]
+struct RequestBody(Rc<Shared>);
+
+impl Source for RequestBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let inner = &mut *self.0.inner.borrow_mut();
+        loop {
+            let piece = match inner.decoder.decode(&mut inner.input) {
+                Ok(piece) => piece,
+                Err(error) => return Poll::Ready(Some(Err(ProxyError::DownstreamBody(error)))),
+            };
+            match piece {
+                Piece::Data(data) => {
+                    if let Some(length) = &mut inner.length {
+                        *length -= data.len() as u64;
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Piece::Trailers(trailers) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+                Piece::End => return Poll::Ready(None),
+                Piece::More => {
+                    let expected = inner.decoder.expected();
+                    let read = poll_read_body(&mut inner.io, &mut inner.input, expected, cx);
+                    match ready!(read) {
+                        Ok(0) => return Poll::Ready(Some(Err(ProxyError::ClientGone))),
+                        Ok(_) => {}
+                        Err(error) => {
+                            return Poll::Ready(Some(Err(ProxyError::DownstreamIo(error))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.inner.borrow().decoder.is_done()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0
+            .inner
+            .borrow()
+            .length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

@@ -1,0 +1,163 @@
+//! One HTTP/1.1 connection from a client.
+//!
+//! A connection alternates between two shapes. Busy, it is a boxed [`session`] with buffers, a
+//! timer and the whole request pipeline in its future. Idle for [`PARK_AFTER`], it is its bare
+//! socket in a future of a few hundred bytes, and becomes a session again when bytes arrive.
+
+mod connection;
+mod response;
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Version};
+use tokio::time::Instant;
+
+use self::connection::{Next, Shared};
+use super::service::{RequestContext, Service};
+use crate::codec::RequestHead;
+use crate::io::{Io, Stream};
+use crate::message::{Account, Interim};
+
+/// An idle connection keeps its buffers this long.
+const PARK_AFTER: Duration = Duration::from_millis(500);
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(mut stream: Stream, service: Rc<Service>) {
+    loop {
+        match Box::pin(session(stream, &service)).await {
+            End::Closed => return,
+            End::Idle(io) => {
+                if !parked(&io, &service).await {
+                    return;
+                }
+                stream = Stream {
+                    io,
+                    prefix: Bytes::new(),
+                    guard: None,
+                };
+            }
+            End::Tunnel(tunnel) => {
+                let Tunnel {
+                    downstream,
+                    upstream,
+                    record,
+                } = *tunnel;
+                return Box::pin(service.tunnel(downstream, upstream, record)).await;
+            }
+        }
+    }
+}
+
+/// How a session ends.
+enum End {
+    Closed,
+    Idle(Io),
+    Tunnel(Box<Tunnel>),
+}
+
+struct Tunnel {
+    downstream: Stream,
+    upstream: Stream,
+    record: Option<Box<dyn Account>>,
+}
+
+/// Waits for the next request on a bare socket; false = the connection is to be closed.
+async fn parked(io: &Io, service: &Service) -> bool {
+    let limit = service.settings().idle_timeout.saturating_sub(PARK_AFTER);
+    let mut timeout = pin!(tokio::time::sleep(limit));
+    poll_fn(|cx| {
+        if service.is_draining() {
+            return Poll::Ready(false);
+        }
+        if io.tcp().poll_read_ready(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        timeout.as_mut().poll(cx).map(|()| false)
+    })
+    .await
+}
+
+/// Serves requests until the connection closes, idles or becomes a tunnel.
+async fn session(stream: Stream, service: &Rc<Service>) -> End {
+    let shared = Rc::new(Shared::new(stream));
+    loop {
+        let head = match poll_fn(|cx| shared.poll_request(cx, service)).await {
+            Next::Close => return End::Closed,
+            Next::Idle => return shared.into_io().map_or(End::Closed, End::Idle),
+            Next::Refuse(error) => {
+                response::refuse(&shared, service, &error).await;
+                return End::Closed;
+            }
+            Next::Request(head) => head,
+        };
+        match exchange(&shared, service, head).await {
+            After::Close => return End::Closed,
+            After::Linger => {
+                shared.linger().await;
+                return End::Closed;
+            }
+            After::NextRequest => {}
+            After::Tunnel(upstream, record) => {
+                let Some(downstream) = Shared::into_stream(shared) else {
+                    return End::Closed;
+                };
+                return End::Tunnel(Box::new(Tunnel {
+                    downstream,
+                    upstream,
+                    record,
+                }));
+            }
+        }
+    }
+}
+
+/// What follows a response.
+enum After {
+    Close,
+    Linger,
+    NextRequest,
+    Tunnel(Stream, Option<Box<dyn Account>>),
+}
+
+/// One request and its response.
+async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead) -> After {
+    let asked = Asked {
+        method: head.method.clone(),
+        version: head.version,
+        keep_alive: head.keep_alive,
+    };
+    let (request, body) = shared.begin(head);
+    let context = RequestContext {
+        started: Instant::now(),
+        timer: Rc::clone(&shared.timer),
+        interim: (asked.version == Version::HTTP_11)
+            .then(|| -> Rc<dyn Interim> { Rc::<Shared>::clone(shared) }),
+    };
+    let response = {
+        let mut handling = pin!(service.handle(request, body, context));
+        poll_fn(|cx| {
+            if let Poll::Ready(response) = handling.as_mut().poll(cx) {
+                return Poll::Ready(Some(response));
+            }
+            shared.poll_watch(cx).map(|()| None)
+        })
+        .await
+    };
+    // Dropping the pipeline's future has cancelled the request and logged it.
+    let Some(response) = response else {
+        return After::Close;
+    };
+    response::respond(shared, service, &asked, response).await
+}
+
+/// What of the request decides how the response is written.
+struct Asked {
+    method: Method,
+    version: Version,
+    keep_alive: bool,
+}

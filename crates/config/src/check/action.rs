@@ -218,6 +218,10 @@ fn substitution(text: &str, regex: &regex::Regex, at: &At<'_>) {
         at.warning("`\\1` is taken literally")
             .help("a group is written `$1` or `${1}`");
     }
+    if text.contains(['?', '#']) {
+        at.error("the query cannot be rewritten: it stays as it is")
+            .help("write a path without `?` and `#`");
+    }
     let mut rest = text;
     while let Some(start) = rest.find('$') {
         rest = &rest[start + 1..];

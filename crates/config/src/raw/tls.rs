@@ -1,6 +1,8 @@
 //! TLS blocks.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A certificate chain and its key.
@@ -15,7 +17,7 @@ pub struct CertificateFiles {
 }
 
 /// The oldest TLS version that is spoken.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub enum TlsVersion {
     /// TLS 1.2 and 1.3.
     #[serde(rename = "1.2")]
@@ -23,6 +25,20 @@ pub enum TlsVersion {
     /// Only TLS 1.3.
     #[serde(rename = "1.3")]
     V13,
+}
+
+/// Without quotes, `1.3` is a number for an editor.
+impl JsonSchema for TlsVersion {
+    fn schema_name() -> Cow<'static, str> {
+        "TlsVersion".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The oldest TLS version that is spoken.",
+            "enum": ["1.2", "1.3", 1.2, 1.3],
+        })
+    }
 }
 
 /// TLS termination. Relative file names are relative to the working directory.

@@ -20,23 +20,125 @@ const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
+    downstream: Downstream,
+    upstream: Upstream,
+    /// Process-wide counts of the control thread.
+    pub(crate) control: Control,
+}
+
+/// Families of what clients do.
+#[derive(Debug)]
+struct Downstream {
     requests: CounterFamily,
     request_duration: HistogramFamily,
     response_bytes: CounterFamily,
-    downstream_connections: GaugeFamily,
-    downstream_connections_total: CounterFamily,
-    downstream_refused: CounterFamily,
+    connections: GaugeFamily,
+    connections_total: CounterFamily,
+    refused: CounterFamily,
     tcp_bytes: CounterFamily,
-    upstream_requests: CounterFamily,
-    upstream_duration: HistogramFamily,
-    upstream_connections: GaugeFamily,
-    upstream_connections_total: CounterFamily,
-    upstream_connect_failures: CounterFamily,
-    upstream_retries_reused: CounterFamily,
-    upstream_no_endpoint: CounterFamily,
-    endpoint_requests: GaugeFamily,
-    /// Process-wide counts of the control thread.
-    pub(crate) control: Control,
+}
+
+impl Downstream {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name, help, labels: &[&str]| registry.counter(name, help, labels);
+        Self {
+            requests: counter(
+                "http_requests_total",
+                "Requests answered, by route and status class; `none` = the client left first.",
+                &["listener", "route", "status"],
+            ),
+            request_duration: registry.histogram(
+                "http_request_duration_seconds",
+                "From the end of the request's head to the last byte of the response.",
+                &["listener"],
+                Buckets::latency(),
+            ),
+            response_bytes: counter(
+                "http_response_bytes_total",
+                "Bytes of response bodies.",
+                &["listener"],
+            ),
+            connections: registry.gauge(
+                "downstream_connections",
+                "Client connections that are open.",
+                &["listener"],
+            ),
+            connections_total: counter(
+                "downstream_connections_total",
+                "Client connections accepted.",
+                &["listener"],
+            ),
+            refused: counter(
+                "downstream_connections_refused_total",
+                "Client connections closed before their first request or byte, by reason.",
+                &["listener", "reason"],
+            ),
+            tcp_bytes: counter(
+                "tcp_bytes_total",
+                "Bytes passed through TCP chains and upgraded connections.",
+                &["listener", "direction"],
+            ),
+        }
+    }
+}
+
+/// Families of what goes to endpoints.
+#[derive(Debug)]
+struct Upstream {
+    requests: CounterFamily,
+    duration: HistogramFamily,
+    connections: GaugeFamily,
+    connections_total: CounterFamily,
+    connect_failures: CounterFamily,
+    stale_retries: CounterFamily,
+    no_endpoint: CounterFamily,
+    outstanding: GaugeFamily,
+}
+
+impl Upstream {
+    fn new(registry: &Registry) -> Self {
+        let cluster = &["cluster"];
+        let counter = |name, help| registry.counter(name, help, cluster);
+        Self {
+            requests: registry.counter(
+                "upstream_requests_total",
+                "Requests sent to endpoints, by status class; `none` = no response.",
+                &["cluster", "status"],
+            ),
+            duration: registry.histogram(
+                "upstream_request_duration_seconds",
+                "From the choice of the endpoint to the last byte of its response.",
+                cluster,
+                Buckets::latency(),
+            ),
+            connections: registry.gauge(
+                "upstream_connections",
+                "Connections to endpoints that are open.",
+                cluster,
+            ),
+            connections_total: counter(
+                "upstream_connections_total",
+                "Connections made to endpoints.",
+            ),
+            connect_failures: counter(
+                "upstream_connect_failures_total",
+                "Connections to endpoints that failed or took too long.",
+            ),
+            stale_retries: counter(
+                "upstream_stale_connection_retries_total",
+                "Requests sent again because their kept-alive connection had been closed.",
+            ),
+            no_endpoint: counter(
+                "upstream_no_endpoint_total",
+                "Requests for which no endpoint could be chosen.",
+            ),
+            outstanding: registry.gauge(
+                "upstream_outstanding_requests",
+                "Requests sent to an endpoint whose response has not ended.",
+                &["cluster", "endpoint"],
+            ),
+        }
+    }
 }
 
 /// Counts of the control thread.
@@ -49,118 +151,46 @@ pub(crate) struct Control {
     pub(crate) access_log_dropped: Counter,
 }
 
-impl Metrics {
-    pub(crate) fn new(workers: usize) -> Self {
-        let registry = Registry::new(workers);
-        registry.describe_process("maglor-proxy", env!("CARGO_PKG_VERSION"));
+impl Control {
+    fn new(registry: &Registry) -> Self {
         let counter = |name, help, labels: &[&str]| registry.counter(name, help, labels);
-        let gauge = |name, help, labels: &[&str]| registry.gauge(name, help, labels);
-        let latency = |name, help, labels: &[&str]| {
-            registry.histogram(name, help, labels, Buckets::latency())
-        };
-        let route = &["listener", "route", "status"];
-        let reload = counter(
+        let reloads = counter(
             "config_reloads_total",
             "Configurations applied or refused.",
             &["result"],
         );
+        let reload_time = registry.gauge(
+            "config_last_applied_timestamp_seconds",
+            "When the configuration in force was applied.",
+            &[],
+        );
+        let dropped = counter(
+            "access_log_dropped_total",
+            "Access log lines dropped because their file could not keep up.",
+            &[],
+        );
         Self {
-            requests: counter(
-                "http_requests_total",
-                "Requests answered, by route and status class; `none` = the client left first.",
-                route,
-            ),
-            request_duration: latency(
-                "http_request_duration_seconds",
-                "From the end of the request's head to the last byte of the response.",
-                &["listener"],
-            ),
-            response_bytes: counter(
-                "http_response_bytes_total",
-                "Bytes of response bodies.",
-                &["listener"],
-            ),
-            downstream_connections: gauge(
-                "downstream_connections",
-                "Client connections that are open.",
-                &["listener"],
-            ),
-            downstream_connections_total: counter(
-                "downstream_connections_total",
-                "Client connections accepted.",
-                &["listener"],
-            ),
-            downstream_refused: counter(
-                "downstream_connections_refused_total",
-                "Client connections closed before their first request or byte, by reason.",
-                &["listener", "reason"],
-            ),
-            tcp_bytes: counter(
-                "tcp_bytes_total",
-                "Bytes passed through TCP chains and upgraded connections.",
-                &["listener", "direction"],
-            ),
-            upstream_requests: counter(
-                "upstream_requests_total",
-                "Requests sent to endpoints, by status class; `none` = no response.",
-                &["cluster", "status"],
-            ),
-            upstream_duration: latency(
-                "upstream_request_duration_seconds",
-                "From the choice of the endpoint to the last byte of its response.",
+            reloads: reloads.with(&["applied"]),
+            reloads_failed: reloads.with(&["refused"]),
+            reload_time: reload_time.with(&[]),
+            dns_failures: counter(
+                "dns_failures_total",
+                "Failed resolutions of endpoint names.",
                 &["cluster"],
             ),
-            upstream_connections: gauge(
-                "upstream_connections",
-                "Connections to endpoints that are open.",
-                &["cluster"],
-            ),
-            upstream_connections_total: counter(
-                "upstream_connections_total",
-                "Connections made to endpoints.",
-                &["cluster"],
-            ),
-            upstream_connect_failures: counter(
-                "upstream_connect_failures_total",
-                "Connections to endpoints that failed or took too long.",
-                &["cluster"],
-            ),
-            upstream_retries_reused: counter(
-                "upstream_stale_connection_retries_total",
-                "Requests sent again because a kept-alive connection had been closed by its endpoint.",
-                &["cluster"],
-            ),
-            upstream_no_endpoint: counter(
-                "upstream_no_endpoint_total",
-                "Requests for which no endpoint could be chosen.",
-                &["cluster"],
-            ),
-            endpoint_requests: gauge(
-                "upstream_outstanding_requests",
-                "Requests sent to an endpoint whose response has not ended.",
-                &["cluster", "endpoint"],
-            ),
-            control: Control {
-                reloads: reload.with(&["applied"]),
-                reloads_failed: reload.with(&["refused"]),
-                reload_time: gauge(
-                    "config_last_applied_timestamp_seconds",
-                    "When the configuration in force was applied.",
-                    &[],
-                )
-                .with(&[]),
-                dns_failures: counter(
-                    "dns_failures_total",
-                    "Failed resolutions of endpoint names.",
-                    &["cluster"],
-                ),
-                access_log_dropped: counter(
-                    "access_log_dropped_total",
-                    "Access log lines dropped because their file could not keep up.",
-                    &[],
-                )
-                .with(&[]),
-            },
+            access_log_dropped: dropped.with(&[]),
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new(workers: usize) -> Self {
+        let registry = Registry::new(workers);
+        registry.describe_process("maglor-proxy", env!("CARGO_PKG_VERSION"));
+        Self {
+            downstream: Downstream::new(&registry),
+            upstream: Upstream::new(&registry),
+            control: Control::new(&registry),
             registry,
         }
     }
@@ -171,12 +201,12 @@ impl Metrics {
     }
 
     pub(crate) fn listener(&self, listener: &str) -> Arc<ListenerMetrics> {
-        let refused = |reason| self.downstream_refused.with(&[listener, reason]);
+        let refused = |reason| self.downstream.refused.with(&[listener, reason]);
         Arc::new(ListenerMetrics {
-            connections: self.downstream_connections.with(&[listener]),
-            connections_total: self.downstream_connections_total.with(&[listener]),
-            bytes_up: self.tcp_bytes.with(&[listener, "to_upstream"]),
-            bytes_down: self.tcp_bytes.with(&[listener, "to_downstream"]),
+            connections: self.downstream.connections.with(&[listener]),
+            connections_total: self.downstream.connections_total.with(&[listener]),
+            bytes_up: self.downstream.tcp_bytes.with(&[listener, "to_upstream"]),
+            bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
             refused_no_chain: refused("no_filter_chain"),
             refused_proxy_protocol: refused("proxy_protocol"),
             refused_timeout: refused("timeout"),
@@ -187,21 +217,21 @@ impl Metrics {
 
     pub(crate) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {
         Arc::new(RouteMetrics {
-            requests: CLASSES.map(|class| self.requests.with(&[listener, route, class])),
-            duration: self.request_duration.with(&[listener]),
-            response_bytes: self.response_bytes.with(&[listener]),
+            requests: CLASSES.map(|class| self.downstream.requests.with(&[listener, route, class])),
+            duration: self.downstream.request_duration.with(&[listener]),
+            response_bytes: self.downstream.response_bytes.with(&[listener]),
         })
     }
 
     pub(crate) fn cluster(&self, cluster: &str) -> ClusterMetrics {
         ClusterMetrics {
-            requests: CLASSES.map(|class| self.upstream_requests.with(&[cluster, class])),
-            duration: self.upstream_duration.with(&[cluster]),
-            connections: self.upstream_connections.with(&[cluster]),
-            connections_total: self.upstream_connections_total.with(&[cluster]),
-            connect_failures: self.upstream_connect_failures.with(&[cluster]),
-            stale_retries: self.upstream_retries_reused.with(&[cluster]),
-            no_endpoint: self.upstream_no_endpoint.with(&[cluster]),
+            requests: CLASSES.map(|class| self.upstream.requests.with(&[cluster, class])),
+            duration: self.upstream.duration.with(&[cluster]),
+            connections: self.upstream.connections.with(&[cluster]),
+            connections_total: self.upstream.connections_total.with(&[cluster]),
+            connect_failures: self.upstream.connect_failures.with(&[cluster]),
+            stale_retries: self.upstream.stale_retries.with(&[cluster]),
+            no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
         }
     }
 

@@ -359,9 +359,8 @@ fn is_host(text: &[u8]) -> bool {
 fn check_host(fields: &Fields, version: Version) -> Result<(), HeadError> {
     let mut hosts = fields.all(Known::Host);
     match (hosts.next(), hosts.next()) {
-        (Some(_), Some(_)) => Err(HeadError::Host),
         (Some(host), None) if host.is_empty() || is_host(host) => Ok(()),
-        (Some(_), None) => Err(HeadError::Host),
+        (Some(_), _) => Err(HeadError::Host),
         (None, _) if version == Version::HTTP_11 => Err(HeadError::Host),
         (None, _) => Ok(()),
     }

@@ -315,11 +315,10 @@ impl Source for Connection {
         if self.state != State::InBody {
             return Poll::Ready(None);
         }
-        if self.request.is_some() || !self.output.is_empty() {
-            if let Poll::Ready(Err(error)) = self.poll_send(cx) {
-                self.state = State::Failed;
-                return Poll::Ready(Some(Err(error)));
-            }
+        let sending = self.request.is_some() || !self.output.is_empty();
+        if sending && let Poll::Ready(Err(error)) = self.poll_send(cx) {
+            self.state = State::Failed;
+            return Poll::Ready(Some(Err(error)));
         }
         let frame = ready!(self.poll_piece(cx));
         if matches!(frame, Some(Err(_))) {

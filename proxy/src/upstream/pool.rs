@@ -51,6 +51,10 @@ impl Pools {
 #[derive(Debug)]
 pub(crate) struct Pool {
     target: Weak<Target>,
+    #[allow(
+        clippy::vec_box,
+        reason = "a connection moves between pool and exchange as one pointer"
+    )]
     idle: RefCell<Vec<Box<Connection>>>,
     /// The fewest that were idle in this interval: so many were not needed.
     low_water: Cell<usize>,

@@ -179,10 +179,10 @@ impl Shared {
     /// notice that the client has gone (Ready).
     pub(super) fn poll_watch(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
-        if !inner.output.is_empty() {
-            if let Poll::Ready(Err(_)) = inner.output.poll_flush(&mut inner.io, cx) {
-                return Poll::Ready(());
-            }
+        if !inner.output.is_empty()
+            && let Poll::Ready(Err(_)) = inner.output.poll_flush(&mut inner.io, cx)
+        {
+            return Poll::Ready(());
         }
         // While the body is being read, its reader sees the end of the stream.
         if !inner.decoder.is_done() {

@@ -242,7 +242,8 @@ impl Metrics {
         stats: &Arc<EndpointStats>,
     ) -> EndpointMetrics {
         let outstanding = self
-            .endpoint_requests
+            .upstream
+            .outstanding
             .with(&[cluster, &address.to_string()]);
         EndpointMetrics {
             outstanding,

@@ -4,8 +4,7 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use maglor_testkit::pattern;
-use maglor_testkit::seed;
+use maglor_testkit::{pattern, seed};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, LocalSet};

@@ -221,6 +221,8 @@ fn matches(conditions: &config::RouteMatch, request: &Request) -> bool {
 fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     match condition {
         PathMatch::Exact(exact) => path == exact.as_bytes(),
+        // Any path, that of `OPTIONS *` too.
+        PathMatch::Prefix(prefix) if prefix == "/" => true,
         PathMatch::Prefix(prefix) => path
             .strip_prefix(prefix.as_bytes())
             .is_some_and(|rest| prefix.ends_with('/') || rest.is_empty() || rest.starts_with(b"/")),

@@ -31,6 +31,8 @@ pub(crate) struct Hop<'a> {
     pub(crate) route: &'a Route,
     pub(crate) forward: &'a Forward,
     pub(crate) context: &'a RequestContext,
+    /// The protocol that the client may and wants to switch to.
+    pub(crate) upgrade: Option<&'a [u8]>,
 }
 
 /// Forwards a request and prepares its response for the client.
@@ -44,8 +46,7 @@ pub(crate) async fn forward(
     let cluster = worker.with_rng(|rng| hop.route.cluster(hop.forward, rng).cloned());
     let cluster = cluster.ok_or(ProxyError::NoHealthyUpstream)?;
     let key = hop.hash_key(&request);
-    let upgrade = headers::upgrade_protocol(&request.fields, &hop.service.settings().upgrades);
-    hop.prepare(&mut request, upgrade.as_deref())?;
+    hop.prepare(&mut request)?;
 
     let now = hop.context.started;
     let picked = hop.pick(&cluster, key.hash, now).ok_or_else(|| {
@@ -72,7 +73,7 @@ pub(crate) async fn forward(
         })
         .await?
     };
-    finish(&mut response, key, upgrade.is_some(), record);
+    finish(&mut response, key, hop.upgrade.is_some(), record);
     Ok(response)
 }
 
@@ -117,10 +118,9 @@ impl<'a> Hop<'a> {
     }
 
     /// Makes the client's request one of our own.
-    fn prepare(&self, request: &mut Request, upgrade: Option<&[u8]>) -> Result<(), ProxyError> {
-        headers::remove_hop_by_hop(&mut request.fields);
+    fn prepare(&self, request: &mut Request) -> Result<(), ProxyError> {
         headers::keep_only_te_trailers(&mut request.fields);
-        if let Some(protocol) = upgrade {
+        if let Some(protocol) = self.upgrade {
             headers::set_upgrade(&mut request.fields, protocol);
         }
         if request.version == Version::HTTP_2 {

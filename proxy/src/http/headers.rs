@@ -64,9 +64,11 @@ pub(crate) fn remove_hop_by_hop(fields: &mut Fields) {
     if fields.contains(Known::Connection) {
         let named: Vec<Vec<u8>> = fields
             .tokens(Known::Connection)
-            // Naming these would change what the message is, not how it is carried.
+            // Naming these would change what the message is, not how it is carried; `te` has rules
+            // of its own.
             .filter(|name| {
-                !name.eq_ignore_ascii_case(b"host") && !name.eq_ignore_ascii_case(b"content-length")
+                let kept: [&[u8]; 3] = [b"host", b"content-length", b"te"];
+                !kept.iter().any(|kept| name.eq_ignore_ascii_case(kept))
             })
             .map(<[u8]>::to_vec)
             .collect();

@@ -108,6 +108,8 @@ impl Shared {
     fn encode_head(&self, response: &mut Response, plan: &Plan, asked: &Asked) {
         let fields = &mut response.fields;
         match plan.framing {
+            // RFC 9110 §8.6: not even a zero.
+            _ if response.status == StatusCode::NO_CONTENT => fields.remove(Known::ContentLength),
             Framing::Length(length) => {
                 if !plan.bodiless && !fields.contains(Known::ContentLength) {
                     codec::set_content_length(fields, length);

@@ -1,0 +1,130 @@
+//! Bounds of HTTP/1.1: how much a client may send, how slowly, and how long it may be silent.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
+use support::{Web, connect, get, wait_quiet};
+
+#[test]
+fn heads_that_are_too_large_get_431() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("max_header_bytes: 4KiB, max_headers: 20")
+        .start();
+    let head = |fields: &str| format!("GET / HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
+    let fits = head(&format!("x: {}\r\n", "y".repeat(3900)));
+    assert_eq!(connect(&proxy).request(fits).status, 200);
+    assert_eq!(
+        connect(&proxy).request(head(&"x: y\r\n".repeat(19))).status,
+        200
+    );
+    let large = [
+        head(&format!("x: {}\r\n", "y".repeat(4096))),
+        // Without an end: refused when the limit is reached, not when the end is.
+        format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "y".repeat(4096)),
+        format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "y".repeat(4096)),
+        format!("GET /{}", "y".repeat(8192)),
+        head(&"x: y\r\n".repeat(20)),
+        head(&"x: y\r\n".repeat(600)),
+    ];
+    for request in &large {
+        let mut client = connect(&proxy);
+        client.send(request);
+        assert_eq!(client.response().status, 431, "{request}");
+        client.assert_closed();
+    }
+    assert_eq!(upstream.requests(), 2);
+}
+
+#[test]
+fn a_head_that_takes_too_long_gets_408() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("header_timeout: 300ms")
+        .start();
+    let started = Instant::now();
+    let mut client = connect(&proxy);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n");
+    // A drop at a time does not buy more time.
+    let drips = std::thread::spawn({
+        let mut dripping = connect(&proxy);
+        move || {
+            for byte in "GET / HTTP/1.1\r\nhost: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".bytes() {
+                if dripping.connection().send([byte]).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            dripping.response().status
+        }
+    });
+    assert_eq!(client.response().status, 408);
+    client.assert_closed();
+    assert!(started.elapsed() >= Duration::from_millis(300));
+    assert_eq!(drips.join().unwrap(), 408);
+
+    // The same for the second request of a connection, and after the connection was parked.
+    let mut client = connect(&proxy);
+    assert_eq!(client.get("/").status, 200);
+    client.assert_silent(Duration::from_millis(800));
+    client.send("GET / HT");
+    assert_eq!(client.response().status, 408);
+    client.assert_closed();
+    assert_eq!(upstream.requests(), 1);
+    wait_quiet(&proxy);
+}
+
+#[test]
+fn who_says_nothing_is_closed_without_a_word() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("idle_timeout: 200ms")
+        .start();
+    let mut silent = connect(&proxy);
+    silent.assert_closed();
+    let mut client = connect(&proxy);
+    assert_eq!(client.get("/").status, 200);
+    client.assert_closed();
+    wait_quiet(&proxy);
+
+    let proxy = Web::to([upstream.address()])
+        .http("idle_timeout: 900ms")
+        .start();
+    // Longer than an idle connection keeps its buffers.
+    let started = Instant::now();
+    let mut client = connect(&proxy);
+    assert_eq!(client.get("/").status, 200);
+    client.assert_closed();
+    assert!(started.elapsed() >= Duration::from_millis(850));
+    wait_quiet(&proxy);
+}
+
+#[test]
+fn many_bad_clients_leave_nothing_behind() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/").status, 200);
+    let files = proxy.open_files();
+    for number in 0..300 {
+        let mut client = RawHttp1::connect(proxy.listener("web"));
+        match number % 3 {
+            0 => client.send("GET"),
+            1 => client.send("POST /hang HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nx"),
+            _ => client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n"),
+        }
+        if number % 2 == 0 {
+            client.connection().reset_on_close().unwrap();
+        }
+    }
+    wait_quiet(&proxy);
+    eventually(TIMEOUT, "the sockets are closed", || {
+        proxy.open_files() <= files + 1
+    });
+}

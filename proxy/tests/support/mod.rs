@@ -1,0 +1,129 @@
+//! What the tests of the whole proxy share: configurations and short ways to talk to it.
+#![allow(
+    dead_code,
+    reason = "each test file is a program of its own and uses a part"
+)]
+
+use std::net::SocketAddr;
+
+use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};
+
+/// A proxy that is not yet started.
+pub(crate) fn builder() -> ProxyBuilder {
+    ProxyBuilder::new(env!("CARGO_BIN_EXE_maglor-proxy"))
+}
+
+/// A proxy with this configuration.
+#[track_caller]
+pub(crate) fn start(config: &str) -> Proxy {
+    builder().config(config).start()
+}
+
+/// The proxy's simplest form, with room for settings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Web {
+    endpoints: Vec<SocketAddr>,
+    top: String,
+    listener: String,
+    http: String,
+    route: String,
+    cluster: String,
+}
+
+impl Web {
+    /// Everything to these endpoints.
+    pub(crate) fn to(endpoints: impl IntoIterator<Item = SocketAddr>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Top-level settings, one a line.
+    pub(crate) fn top(mut self, settings: &str) -> Self {
+        self.top.push_str(settings);
+        self.top.push('\n');
+        self
+    }
+
+    /// A setting of the listener, as in `max_connections: 1`.
+    pub(crate) fn listener(mut self, setting: &str) -> Self {
+        self.listener.push_str(&format!("  {setting}\n"));
+        self
+    }
+
+    /// Settings of `http`.
+    pub(crate) fn http(mut self, settings: &str) -> Self {
+        push(&mut self.http, settings);
+        self
+    }
+
+    /// Settings of the only route.
+    pub(crate) fn route(mut self, settings: &str) -> Self {
+        push(&mut self.route, settings);
+        self
+    }
+
+    /// Settings of the cluster.
+    pub(crate) fn cluster(mut self, settings: &str) -> Self {
+        push(&mut self.cluster, settings);
+        self
+    }
+
+    /// The configuration's text.
+    pub(crate) fn yaml(&self) -> String {
+        let endpoints: Vec<_> = self.endpoints.iter().map(|e| format!("\"{e}\"")).collect();
+        format!(
+            "admin: {{address: \"127.0.0.1:0\"}}\n{top}\
+             listeners:\n- name: web\n  address: 127.0.0.1:0\n{listener}  \
+             http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: backend{route}}}]}}]{http}}}\n\
+             clusters:\n- {{name: backend, endpoints: [{endpoints}]{cluster}}}\n",
+            top = self.top,
+            listener = self.listener,
+            route = self.route,
+            http = self.http,
+            cluster = self.cluster,
+            endpoints = endpoints.join(", "),
+        )
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub(crate) fn start(&self) -> Proxy {
+        start(&self.yaml())
+    }
+}
+
+fn push(settings: &mut String, more: &str) {
+    settings.push_str(", ");
+    settings.push_str(more);
+}
+
+/// A connection to the listener `web`.
+#[track_caller]
+pub(crate) fn connect(proxy: &Proxy) -> RawHttp1 {
+    RawHttp1::connect(proxy.listener("web"))
+}
+
+/// One GET on a connection of its own.
+#[track_caller]
+pub(crate) fn get(proxy: &Proxy, path: &str) -> RawResponse {
+    connect(proxy).get(path)
+}
+
+/// Requests that the proxy counts as under way.
+#[track_caller]
+pub(crate) fn outstanding(proxy: &Proxy) -> f64 {
+    proxy.metric("maglor_upstream_outstanding_requests", &[])
+}
+
+/// Waits until no request is under way and no client is connected.
+#[track_caller]
+pub(crate) fn wait_quiet(proxy: &Proxy) {
+    eventually(TIMEOUT, "no request is outstanding", || {
+        outstanding(proxy) == 0.0
+    });
+    eventually(TIMEOUT, "no client is connected", || {
+        proxy.metric("maglor_downstream_connections", &[]) == 0.0
+    });
+}

@@ -88,24 +88,29 @@ fn validity(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
             failure.subject, failure.place
         ));
     }
-    let noisy: Vec<_> = bench
+    text.push_str(&noise(bench, results, peers));
+    text
+}
+
+/// How often, and how badly, another program had the proxies' processor.
+fn noise(bench: &Bench, results: &Results, peers: &[Subject]) -> String {
+    let wait = |cell, peer| results.median(Phase::Load, Some(cell), peer, metric::WAIT);
+    let waits: Vec<f64> = bench
         .options
         .scenarios()
         .into_iter()
-        .flat_map(|cell| peers.iter().map(move |&peer| (cell, peer)))
-        .filter(|(cell, peer)| {
-            let wait = results.median(Phase::Load, Some(*cell), *peer, metric::WAIT);
-            wait.is_some_and(|wait| wait > NOISY_PCT)
-        })
-        .map(|(cell, peer)| format!("{peer} {cell}"))
+        .flat_map(|cell| peers.iter().filter_map(move |&peer| wait(cell, peer)))
         .collect();
-    if !noisy.is_empty() {
-        let list = noisy.join(", ");
-        text.push_str(&format!(
-            "\nWaited more than {NOISY_PCT} % for a processor: {list}.\n"
-        ));
+    let noisy = waits.iter().filter(|wait| **wait > NOISY_PCT).count();
+    if noisy == 0 {
+        return String::new();
     }
-    text
+    let worst = waits.iter().copied().fold(0.0, f64::max);
+    format!(
+        "\n**Noisy**: in {noisy} of {} medians the proxy waited more than {NOISY_PCT} % of the \
+         time for its processor (worst {worst:.0} %): latency and throughput mean little.\n",
+        waits.len(),
+    )
 }
 
 /// One metric over all cells: what it is called and how a value is found.

@@ -1,3 +1,90 @@
-//! The maglor command line.
+//! The `maglor` command line. One module a command.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+mod check;
+mod demo;
+mod output;
+
+const EXAMPLES: &str = "\
+Examples:
+  See least outstanding requests beside random and round-robin, with real requests:
+    maglor demo
+  The same for 60 seconds with eight servers and another policy:
+    maglor demo --for 60 --servers 8 --policy 'peak-ewma'
+  Look whether a configuration is right, before the proxy gets it:
+    maglor check maglor.yaml
+  Completion and checking of configuration files in an editor:
+    maglor schema > maglor.schema.json
+  Completion of this command:
+    maglor completions bash > /etc/bash_completion.d/maglor
+
+The proxy itself is the program maglor-proxy.";
+
+/// Maglor: a small reverse proxy and sidecar that balances well.
+#[derive(Debug, Parser)]
+#[command(name = "maglor", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check configuration files of the proxy and say everything that is wrong with them.
+    Check(check::Options),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Run a proxy in front of real servers on this machine and show how it balances.
+    ///
+    /// Starts a few small HTTP servers, one of them at half the speed of the others, and the real
+    /// proxy in front of them, all in this process and on the loopback interface; needs no
+    /// privileges. Then sends it the same requests under one policy after the other, shows what
+    /// happens, and sums up. Fails if any request fails.
+    Demo(demo::Options),
+    /// Print the JSON Schema of the proxy's configuration file.
+    Schema,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Check(options) => check::run(&options),
+        Command::Completions { shell } => completions(shell),
+        Command::Demo(options) => demo::run(&options),
+        Command::Schema => {
+            output::print(&format!("{:#}\n", maglor_config::schema()));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn completions(shell: Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "maglor", &mut script);
+    output::print(&String::from_utf8_lossy(&script));
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn policies_are_checked_while_parsing() {
+        let parse = |policy| Cli::try_parse_from(["maglor", "demo", "--policy", policy]);
+        assert!(parse("maglev(table_size=65537)").is_ok());
+        let error = parse("maglev(table_size=10)").expect_err("10 is not prime");
+        assert!(error.to_string().contains("prime"), "{error}");
+    }
+}

@@ -1,0 +1,108 @@
+//! A client of the proxy that keeps its connections.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::servers::{SERVED_BY, WORK};
+
+/// Far more than any answer takes.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("connect: {0}")]
+    Connect(#[from] std::io::Error),
+    #[error("HTTP: {0}")]
+    Http(#[from] hyper::Error),
+    #[error("not an answer of our servers")]
+    Stranger,
+    #[error("status {0}")]
+    Status(StatusCode),
+    #[error("no answer within {TIMEOUT:?}")]
+    Timeout,
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    address: SocketAddr,
+    host: HeaderValue,
+    idle: RefCell<Vec<SendRequest<Empty<Bytes>>>>,
+}
+
+impl Client {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            host: HeaderValue::from_static("demo.example"),
+            idle: RefCell::default(),
+        }
+    }
+
+    /// Sends a request that makes this much work; who answered it.
+    pub(super) async fn work(&self, work: f64, user: u32) -> Result<usize, Failure> {
+        let mut request = self.request("/");
+        let headers = request.headers_mut();
+        headers.insert("x-user", HeaderValue::from(user));
+        if let Ok(work) = HeaderValue::from_str(&format!("{work:.4}")) {
+            headers.insert(WORK, work);
+        }
+        let response = self.send(request).await?.0;
+        let server = response.headers().get(SERVED_BY);
+        server
+            .and_then(|index| index.to_str().ok()?.parse().ok())
+            .ok_or(Failure::Stranger)
+    }
+
+    /// The body of a page.
+    pub(super) async fn get(&self, path: &'static str) -> Result<Bytes, Failure> {
+        Ok(self.send(self.request(path)).await?.1)
+    }
+
+    fn request(&self, path: &'static str) -> Request<Empty<Bytes>> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = http::Uri::from_static(path);
+        request
+            .headers_mut()
+            .insert(header::HOST, self.host.clone());
+        request
+    }
+
+    async fn send(&self, request: Request<Empty<Bytes>>) -> Result<(Response<()>, Bytes), Failure> {
+        let exchange = async {
+            let mut connection = self.connection().await?;
+            let response = connection.send_request(request).await?;
+            let (head, body) = response.into_parts();
+            let body = body.collect().await?.to_bytes();
+            self.idle.borrow_mut().push(connection);
+            match head.status {
+                StatusCode::OK => Ok((Response::from_parts(head, ()), body)),
+                status => Err(Failure::Status(status)),
+            }
+        };
+        tokio::time::timeout(TIMEOUT, exchange)
+            .await
+            .unwrap_or(Err(Failure::Timeout))
+    }
+
+    async fn connection(&self) -> Result<SendRequest<Empty<Bytes>>, Failure> {
+        let idle = |connection: SendRequest<_>| connection.is_ready().then_some(connection);
+        let found = self.idle.borrow_mut().pop().and_then(idle);
+        if let Some(connection) = found {
+            return Ok(connection);
+        }
+        let tcp = TcpStream::connect(self.address).await?;
+        tcp.set_nodelay(true)?;
+        let (connection, driver) = http1::handshake(TokioIo::new(tcp)).await?;
+        tokio::task::spawn_local(driver);
+        Ok(connection)
+    }
+}

@@ -1,0 +1,195 @@
+//! The load: an open loop with random arrivals, the same ones for every policy.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::Rng;
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::client::Client;
+use super::plan::Plan;
+use super::proxy::Proxy;
+use super::screen::{Frame, Screen};
+use super::tally::Tally;
+
+/// Requests under way at once; beyond that arrivals wait, so that the demo stays a small load
+/// whatever happens.
+const MOST_UNDER_WAY: u32 = 1000;
+/// Different users, for policies that hash.
+const USERS: u32 = 1000;
+const SEED: u64 = 0x6d61_676c_6f72;
+const FRAME: Duration = Duration::from_secs(1);
+/// The proxy heeds the same signals. A request that fails is not counted when one comes this soon.
+const SIGNAL_LAG: Duration = Duration::from_millis(100);
+
+/// Whether somebody wants the demo to end.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    requested: Rc<Cell<bool>>,
+    told: Rc<Notify>,
+}
+
+impl Stop {
+    /// Heeds the terminal (Ctrl-C), `kill`, and a terminal that goes away.
+    pub(super) fn on_signals() -> io::Result<Self> {
+        let stop = Self::default();
+        for kind in [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ] {
+            let mut signal = signal(kind)?;
+            let (requested, told) = (Rc::clone(&stop.requested), Rc::clone(&stop.told));
+            tokio::task::spawn_local(async move {
+                signal.recv().await;
+                requested.set(true);
+                told.notify_waiters();
+            });
+        }
+        Ok(stop)
+    }
+
+    pub(super) fn requested(&self) -> bool {
+        self.requested.get()
+    }
+
+    async fn wait(&self) {
+        let told = self.told.notified();
+        if !self.requested() {
+            told.await;
+        }
+    }
+}
+
+/// What does not change from policy to policy.
+#[derive(Debug)]
+pub(super) struct Stage<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) servers: &'a [SocketAddr],
+    pub(super) proxy: &'a Proxy,
+    pub(super) stop: Rc<Stop>,
+}
+
+impl Stage<'_> {
+    /// One policy under load, from its first request to its last answer.
+    pub(super) async fn drive(&self, index: usize, screen: &mut Screen) -> Tally {
+        let plan = self.plan;
+        let tally = Rc::new(RefCell::new(Tally::new(plan.servers)));
+        let Some(address) = self.proxy.listener(index) else {
+            return tally.take();
+        };
+        let load = Load {
+            client: Rc::new(Client::new(address)),
+            tally: Rc::clone(&tally),
+            stop: Rc::clone(&self.stop),
+            places: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
+        };
+        let admin = Client::new(self.proxy.admin);
+        let started = Instant::now();
+        let mut frames = tokio::time::interval_at(started + FRAME, FRAME);
+        frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        screen.begin(&plan.policies[index]);
+        let mut arrivals = pin!(load.arrivals(plan.rate, started + plan.each));
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.wait() => break,
+                () = &mut arrivals => break,
+                _ = frames.tick() => {
+                    let outstanding = self.outstanding(&admin, index).await;
+                    let recent = tally.borrow_mut().take_recent();
+                    screen.draw(&Frame {
+                        since: started.elapsed(),
+                        recent: &recent,
+                        outstanding: &outstanding,
+                        failures: tally.borrow().failures(),
+                    });
+                }
+            }
+        }
+        tally.borrow_mut().took = started.elapsed();
+        load.all_answered().await;
+        screen.end();
+        tally.take()
+    }
+
+    /// Requests that the proxy has under way at each server, as its admin port says.
+    async fn outstanding(&self, admin: &Client, index: usize) -> Vec<u64> {
+        let page = admin.get("/clusters").await.unwrap_or_default();
+        let page: Value = serde_json::from_slice(&page).unwrap_or_default();
+        let all = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let name = Plan::listener(index);
+        let cluster = all(&page["clusters"])
+            .into_iter()
+            .find(|cluster| cluster["name"] == name.as_str());
+        let endpoints = all(&cluster.unwrap_or_default()["endpoints"]);
+        let of = |server: &SocketAddr| {
+            let server = server.to_string();
+            let endpoint = endpoints.iter().find(|e| e["address"] == server.as_str());
+            endpoint.and_then(|endpoint| endpoint["outstanding"].as_u64())
+        };
+        self.servers
+            .iter()
+            .map(|server| of(server).unwrap_or(0))
+            .collect()
+    }
+}
+
+struct Load {
+    client: Rc<Client>,
+    tally: Rc<RefCell<Tally>>,
+    stop: Rc<Stop>,
+    places: Arc<Semaphore>,
+}
+
+impl Load {
+    /// Sends requests at random moments (a Poisson process) until `end`.
+    async fn arrivals(&self, rate: f64, end: Instant) {
+        let mut rng = Rng::seed(SEED);
+        let mut due = Instant::now();
+        loop {
+            due += Duration::from_secs_f64(exponential(&mut rng) / rate);
+            tokio::time::sleep_until(due.min(end)).await;
+            if due >= end {
+                return;
+            }
+            let (work, user) = (exponential(&mut rng), rng.below(USERS));
+            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+                return; // never: it is not closed
+            };
+            let (client, stop) = (Rc::clone(&self.client), Rc::clone(&self.stop));
+            let tally = Rc::clone(&self.tally);
+            tokio::task::spawn_local(async move {
+                let sent = Instant::now();
+                match client.work(work, user).await {
+                    Ok(server) => tally.borrow_mut().answered(server, sent.elapsed()),
+                    Err(failure) => {
+                        tokio::time::sleep(SIGNAL_LAG).await;
+                        if !stop.requested() {
+                            tally.borrow_mut().failed(&failure);
+                        }
+                    }
+                }
+                drop(place);
+            });
+        }
+    }
+
+    /// Waits for the requests that are under way.
+    async fn all_answered(&self) {
+        drop(self.places.acquire_many(MOST_UNDER_WAY).await);
+    }
+}
+
+/// An exponentially distributed number with mean 1.
+fn exponential(rng: &mut Rng) -> f64 {
+    -(1.0 - rng.unit()).ln()
+}

@@ -1,0 +1,145 @@
+//! What the demo will do: which policies, how fast the servers are, how many requests.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use maglor_balance::Spec;
+
+use super::proxy::Proxy;
+
+/// Mean time that a server works on a request; it works on one at a time.
+const SERVICE_TIME: Duration = Duration::from_millis(10);
+/// The last server is so much slower.
+const SLOWER: u32 = 2;
+/// How busy the slow server is when requests are shared out evenly. Below 1, so that no policy
+/// drowns; all servers together are about half busy.
+const SLOW_SERVER_BUSY: f64 = 0.9;
+/// What every policy is shown beside.
+const BASELINES: [&str; 3] = ["lor(choices=2)", "random", "round-robin"];
+
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// In the order in which they are shown; the first is the one asked for.
+    pub(super) policies: Vec<Spec>,
+    pub(super) servers: usize,
+    /// Requests a second, on average.
+    pub(super) rate: f64,
+    /// How long each policy is shown.
+    pub(super) each: Duration,
+}
+
+impl Plan {
+    pub(super) fn new(policy: &Spec, servers: u16, seconds: u64) -> Self {
+        let mut policies = vec![policy.clone()];
+        for baseline in BASELINES.iter().filter_map(|name| name.parse().ok()) {
+            if !policies.contains(&baseline) {
+                policies.push(baseline);
+            }
+        }
+        let slow = SERVICE_TIME * SLOWER;
+        let each = Duration::from_secs(seconds).div_f64(policies.len() as f64);
+        Self {
+            policies,
+            servers: usize::from(servers),
+            rate: f64::from(servers) * SLOW_SERVER_BUSY / slow.as_secs_f64(),
+            each,
+        }
+    }
+
+    /// Mean service time of each server.
+    pub(super) fn service_times(&self) -> Vec<Duration> {
+        let mut times = vec![SERVICE_TIME; self.servers];
+        if let Some(last) = times.last_mut() {
+            *last *= SLOWER;
+        }
+        times
+    }
+
+    /// The name of a policy's listener and cluster.
+    pub(super) fn listener(index: usize) -> String {
+        format!("demo-{index}")
+    }
+
+    /// The proxy's configuration: a listener and a cluster for each policy, all with the same
+    /// servers.
+    pub(super) fn configuration(&self, servers: &[SocketAddr]) -> String {
+        let mut listeners = String::from("listeners:\n");
+        let mut clusters = String::from("clusters:\n");
+        for (index, policy) in self.policies.iter().enumerate() {
+            let name = Self::listener(index);
+            let hash = if policy.uses_hash() {
+                ", hash_policy: [{header: x-user}]"
+            } else {
+                ""
+            };
+            let _ = write!(
+                listeners,
+                "- name: {name}\n  address: 127.0.0.1:0\n  http:\n    virtual_hosts:\n    \
+                 - domains: [\"*\"]\n      routes: [{{cluster: {name}{hash}}}]\n",
+            );
+            let endpoints: Vec<_> = servers.iter().map(|a| format!("\"{a}\"")).collect();
+            let _ = write!(
+                clusters,
+                "- name: {name}\n  policy: {policy}\n  endpoints: [{}]\n",
+                endpoints.join(", "),
+            );
+        }
+        format!("admin: {{address: \"127.0.0.1:0\"}}\n{listeners}{clusters}")
+    }
+
+    /// What somebody should know before the numbers come.
+    pub(super) fn introduction(&self, servers: &[SocketAddr], proxy: &Proxy) -> String {
+        let ports: Vec<_> = servers.iter().map(|a| a.port().to_string()).collect();
+        let listener = proxy.listener(0).map(|address| address.to_string());
+        let listener = listener.unwrap_or_default();
+        format!(
+            "{count} HTTP servers on 127.0.0.1, ports {ports}. Each works on one request at a time, \
+             for {fast} ms\non average; server {count} takes {slow} ms.\n\
+             The proxy is in front of them: {policy} at {listener}, metrics at \
+             http://{admin}/metrics.\n\
+             Load: {rate:.0} requests/s at random moments, half of what the servers can do. \
+             Ctrl-C ends it.\n\n",
+            count = self.servers,
+            ports = ports.join(", "),
+            fast = SERVICE_TIME.as_millis(),
+            slow = (SERVICE_TIME * SLOWER).as_millis(),
+            policy = self.policies[0],
+            admin = proxy.admin,
+            rate = self.rate,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_shown_once() {
+        let policies = |text: &str| Plan::new(&text.parse().unwrap(), 4, 20).policies;
+        assert_eq!(policies("lor(choices=2)").len(), 3);
+        assert_eq!(policies("peak-ewma").len(), 4);
+        assert_eq!(policies("random")[0].to_string(), "random");
+    }
+
+    #[test]
+    fn the_configuration_is_valid_for_every_policy() {
+        let servers = [([127, 0, 0, 1], 9001).into(), ([127, 0, 0, 1], 9002).into()];
+        for policy in ["peak-ewma", "maglev(table_size=251)", "ring-hash(min=64)"] {
+            let plan = Plan::new(&policy.parse().unwrap(), 2, 20);
+            let text = plan.configuration(&servers);
+            let loaded = maglor_config::parse(&text, "demo").unwrap();
+            assert_eq!(loaded.warnings, [], "{text}");
+            assert_eq!(loaded.config.clusters.len(), 4);
+        }
+    }
+
+    #[test]
+    fn nobody_drowns() {
+        let plan = Plan::new(&"random".parse().unwrap(), 5, 20);
+        let share = plan.rate / 5.0;
+        let busy = |time: &Duration| share * time.as_secs_f64();
+        assert!(plan.service_times().iter().all(|time| busy(time) < 0.95));
+    }
+}

@@ -1,0 +1,91 @@
+//! The commands as somebody types them.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn maglor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args(arguments)
+        .output()
+        .expect("the binary can be started")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_demo_shows_every_policy_and_succeeds() {
+    let output = maglor(&["demo", "--for", "4", "--servers", "3"]);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}{output:?}");
+    for part in [
+        "lor(choices=2)\n",
+        "random\n",
+        "round-robin\n",
+        "outstanding",
+        "times that with lor(choices=2)",
+    ] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "a pipe is not a terminal:\n{text}");
+    assert!(!text.contains("error under"), "{text}");
+}
+
+#[test]
+fn an_interrupted_demo_ends_cleanly() {
+    let child = Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args(["demo", "--for", "60", "--policy", "maglev(table_size=251)"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary can be started");
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = child.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let output = child.wait_with_output().expect("it ends");
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}{output:?}");
+    assert!(text.contains("Ended early."), "{text}");
+}
+
+#[test]
+fn check_says_what_the_proxy_would_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = folder.path().join("good.yaml");
+    let bad = folder.path().join("bad.yaml");
+    let text = "listeners: [{name: web, address: 127.0.0.1:8080, tcp: {cluster: backend}}]
+clusters: [{name: backend, endpoints: [127.0.0.1:9001]}]";
+    std::fs::write(&good, text).unwrap();
+    std::fs::write(
+        &bad,
+        text.replace("{cluster: backend}", "{cluster: bakend}"),
+    )
+    .unwrap();
+    let (good, bad) = (good.display().to_string(), bad.display().to_string());
+
+    let output = maglor(&["check", &good]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(stdout(&output).contains("configuration is valid"));
+
+    let output = maglor(&["check", &bad, &good]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("did you mean `backend`?"), "{errors}");
+    assert!(stdout(&output).contains("good.yaml: configuration is valid"));
+}
+
+#[test]
+fn the_schema_is_that_of_the_configuration() {
+    let output = maglor(&["schema"]);
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(schema, maglor_config::schema());
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = stdout(&maglor(&["completions", shell]));
+        assert!(text.contains("demo") && text.contains("check"), "{shell}");
+    }
+}

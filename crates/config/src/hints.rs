@@ -138,6 +138,5 @@ pub(crate) fn for_field(found: &str, known: &[&str]) -> Option<String> {
         return Some((*help).to_owned());
     }
     let beside_http = known.contains(&"http") || known == ["cluster", "idle_timeout"];
-    (beside_http && HTTP_ONLY.contains(&found))
-        .then(|| format!("`{found}` belongs into `http`; bytes of `tcp` are not looked at"))
+    (beside_http && HTTP_ONLY.contains(&found)).then(|| format!("`{found}` is a field of `http`"))
 }

@@ -52,6 +52,11 @@ pub fn parse(text: &str, file: &str) -> Result<Loaded, Errors> {
         Ok(tree) => tree,
         Err(fault) => return Err(Errors(vec![of_fault(&lines, file, fault)])),
     };
+    if tree.text(tree.root) == Some("") {
+        let help = "docs/configuration.md begins with a small example";
+        let message = "the file holds no configuration".to_owned();
+        return Err(Errors::file(file, message, Some(help.into())));
+    }
     let mut decoded = de::decode::<raw::Document>(&tree);
     let yaml = Yaml {
         file,

@@ -163,8 +163,13 @@ impl Yaml<'_> {
 pub(crate) struct Lines<'a>(Vec<&'a str>);
 
 impl<'a> Lines<'a> {
+    /// Lines end as YAML says: with LF, CR LF or CR.
     pub(crate) fn new(text: &'a str) -> Self {
-        Self(text.lines().collect())
+        let lines = text.split_inclusive('\n').flat_map(|line| {
+            let line = line.strip_suffix('\n').unwrap_or(line);
+            line.strip_suffix('\r').unwrap_or(line).split('\r')
+        });
+        Self(lines.collect())
     }
 
     /// An error at a place.

@@ -31,7 +31,7 @@ pub(crate) fn did_you_mean(word: &str, candidates: &[&str]) -> Option<String> {
     if let Some(near) = nearest(word, candidates.iter().copied()) {
         return Some(format!("did you mean `{near}`?"));
     }
-    (!candidates.is_empty() && candidates.len() <= 24)
+    (!candidates.is_empty() && candidates.len() <= 12)
         .then(|| format!("expected {}", one_of(candidates)))
 }
 

@@ -1,6 +1,12 @@
 //! The checked-in schema and the field tables of docs/configuration.md are those of the code, and
 //! the defaults they state are the defaults. `UPDATE=1` rewrites the files.
 
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -66,7 +66,9 @@ fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec
         let empty = raw::FilterChainMatch::default();
         let matches = raw.r#match.as_ref().unwrap_or(&empty);
         let matches = chain_match(matches, &at.field("match"));
-        taken.check(&matches, &at);
+        if complete(&matches, raw.r#match.as_ref()) {
+            taken.check(&matches, &at);
+        }
         let (tls, filters) = (raw.tls.as_ref(), (raw.http.as_ref(), raw.tcp.as_ref()));
         let given = [("http", raw.http.is_some()), ("tcp", raw.tcp.is_some())];
         if rule::exactly_one(&given, &at).is_some() {
@@ -169,6 +171,14 @@ fn chain_match(raw: &raw::FilterChainMatch, at: &At<'_>) -> FilterChainMatch {
         application_protocols: raw.application_protocols.clone(),
         source,
     }
+}
+
+/// Whether all of the conditions could be read; without some a match would be too wide.
+fn complete(matches: &FilterChainMatch, raw: Option<&raw::FilterChainMatch>) -> bool {
+    raw.is_none_or(|raw| {
+        matches.server_names.len() == raw.server_names.len()
+            && matches.source.len() == raw.source.len()
+    })
 }
 
 fn network(text: &str, at: &At<'_>) -> Option<IpNet> {

@@ -55,6 +55,9 @@ impl FromStr for TimeSpan {
             if number.is_empty() {
                 return Err(bad("write whole numbers with units"));
             }
+            if tail.starts_with('.') {
+                return Err(bad("write whole numbers, with a smaller unit for the rest"));
+            }
             if unit.is_empty() {
                 return Err(bad("give each number a unit (ms, s, m, h, d)"));
             }

@@ -8,7 +8,8 @@
 use std::collections::HashSet;
 
 use serde::de::{
-    self, Deserialize, DeserializeSeed, Error as _, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+    self, Deserialize, DeserializeSeed, Error as _, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -131,6 +132,20 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         }
     }
 
+    /// A list is not taken for the fields in their order.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        if let Kind::Sequence(_) = self.tree.kind(self.id) {
+            let error = DecodeError::invalid_type(Unexpected::Seq, &visitor);
+            return Err(error.at(self.id));
+        }
+        self.deserialize_any(visitor)
+    }
+
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -163,7 +178,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct
-        seq tuple tuple_struct map struct
+        seq tuple tuple_struct map
     }
 }
 

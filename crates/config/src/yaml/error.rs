@@ -81,9 +81,16 @@ impl serde::de::Error for DecodeError {
     /// A message of the form `what; what to do` is split into message and help.
     fn custom<T: Display>(text: T) -> Self {
         let text = text.to_string();
+        // The path says that it is a policy.
+        let text = text.strip_prefix("policy ").unwrap_or(&text);
+        if text.ends_with("or `name(parameter=value, ...)`") && text.contains("`)` is missing") {
+            let message = text.split("; ").next().unwrap_or(text);
+            let help = "inside `{…}` and `[…]`, quote a policy with several parameters";
+            return Self::new(message.into(), Some(help.into()));
+        }
         match text.split_once("; ") {
             Some((message, help)) => Self::new(message.into(), Some(help.into())),
-            None => Self::new(text, None),
+            None => Self::new(text.into(), None),
         }
     }
 
@@ -124,8 +131,19 @@ impl DecodeError {
             "f64" => "a number".into(),
             "a boolean" => "`true` or `false`".into(),
             "a sequence" => "a list".into(),
+            "a string" => "a text".into(),
             text if text.starts_with("struct ") => "a mapping of fields".into(),
             text => text.to_owned(),
+        };
+        let help = match found {
+            Unexpected::Str(text) if expected == "a list" => {
+                Some(format!("write `[{}]`", short(text)))
+            }
+            Unexpected::Map if expected == "a list" => Some("begin each item with `- `".into()),
+            Unexpected::Seq if expected == "a mapping of fields" => {
+                Some("write the fields without `- ` and without brackets".into())
+            }
+            _ => None,
         };
         let found = match found {
             Unexpected::Map => "a mapping".into(),
@@ -138,7 +156,7 @@ impl DecodeError {
             Unexpected::Str(text) => format!("the text `{}`", short(text)),
             other => other.to_string(),
         };
-        Self::new(format!("expected {expected}, found {found}"), None)
+        Self::new(format!("expected {expected}, found {found}"), help)
     }
 }
 

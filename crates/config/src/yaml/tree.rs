@@ -135,7 +135,11 @@ fn check_text(text: &str) -> Result<(), Fault> {
         );
         return Err(syntax(start, String::new(), &message));
     }
-    let forbidden = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{85}');
+    // Characters that YAML 1.1 takes for line breaks and YAML 1.2 does not would let two readers
+    // see two files.
+    let breaks = ['\u{85}', '\u{2028}', '\u{2029}'];
+    let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    let forbidden = |c: char| control(c) || breaks.contains(&c);
     let Some(at) = text.find(forbidden) else {
         return Ok(());
     };
@@ -147,7 +151,7 @@ fn check_text(text: &str) -> Result<(), Fault> {
         length: 1,
     };
     let code = rest.chars().next().map_or(0, u32::from);
-    let message = format!("control character U+{code:04X} is not allowed in YAML");
+    let message = format!("the invisible character U+{code:04X} is not allowed");
     Err(syntax(place, String::new(), &message))
 }
 
@@ -166,6 +170,11 @@ fn syntax(place: Place, path: String, message: &str) -> Fault {
         help,
         note: None,
     }
+}
+
+fn too_deep(place: Place) -> Fault {
+    let message = format!("lists and mappings are nested more than {MAX_DEPTH} deep");
+    syntax(place, String::new(), &message)
 }
 
 /// A list or mapping that is not closed yet.
@@ -204,7 +213,10 @@ impl Builder {
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(self.fault(Place::at(&span.start), "a second YAML document"));
+                    return Err(self.fault(
+                        Place::at(&span.start),
+                        "a second YAML document begins; a file holds one",
+                    ));
                 }
             }
             Event::Alias(anchor) => {
@@ -266,8 +278,7 @@ impl Builder {
     fn start(&mut self, anchor: usize, span: &Span, items: Items) -> Result<(), Fault> {
         let place = Place::at(&span.start);
         if self.open.len() as u32 >= MAX_DEPTH {
-            let message = format!("nested more than {MAX_DEPTH} deep");
-            return Err(self.fault(place, &message));
+            return Err(too_deep(place));
         }
         if anchor > 0 {
             self.unfinished.insert(anchor);
@@ -344,7 +355,7 @@ impl Builder {
             return Err(self.too_many(place));
         }
         if deepest > MAX_DEPTH {
-            return Err(self.fault(place, &format!("nested more than {MAX_DEPTH} deep")));
+            return Err(too_deep(place));
         }
         match &mut open.items {
             Items::Sequence(items) => items.push(id),

@@ -167,8 +167,7 @@ impl Service {
             }
             RouteAction::Forward(forward) => {
                 record.route(&route.metrics, forward.timeout);
-                let upgrade =
-                    headers::upgrade_protocol(&request.fields, &self.settings().upgrades);
+                let upgrade = headers::upgrade_protocol(&request.fields, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 headers::remove_hop_by_hop(&mut request.fields);
                 self.rewrite_headers(&mut request, host, route);

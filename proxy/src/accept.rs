@@ -1,7 +1,9 @@
 //! A client's connection from `accept(2)` to its filter: PROXY header, ClientHello, filter chain,
 //! TLS handshake, HTTP or TCP.
 
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use tokio::time::Instant;
 use crate::detect::{self, ClientHello};
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
+use crate::metrics::ListenerMetrics;
 use crate::proxy_protocol::{self, Addresses};
 use crate::relay::relay;
 use crate::state::{Chain, Filter, Listener, TcpChain};
@@ -55,22 +58,50 @@ struct Ready {
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(tcp: TcpStream, listener: Arc<Listener>, local: Local) {
-    let registered = Connections::register(&local.worker).await;
-    let shard = local.worker.shard();
-    let metrics = Arc::clone(&listener.metrics);
-    metrics.connections.inc(shard);
-    metrics.connections_total.inc(shard);
-    match Box::pin(prepare(tcp, &listener)).await {
-        Ok(ready) => filter(ready, &listener, &local).await,
+    let _registered = Connections::register(&local.worker).await;
+    let _counted = Counted::new(Arc::clone(&listener.metrics), local.worker.shard());
+    // Each step lives in a box of its own that ends with it, so that an idle connection holds
+    // nothing of the steps before.
+    let Some(serving) = Box::pin(start(tcp, listener, local)).await else {
+        return;
+    };
+    serving.await;
+}
+
+/// The rest of a connection's life.
+type Serving = Pin<Box<dyn Future<Output = ()>>>;
+
+async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<Serving> {
+    match prepare(tcp, &listener).await {
+        Ok(ready) => filter(ready, &listener, &local),
         Err(refused) => {
             tracing::debug!(listener = %listener.config.name, error = %refused, "connection refused");
             if let Some(counter) = counter(&refused, &listener) {
-                counter.inc(shard);
+                counter.inc(local.worker.shard());
             }
+            None
         }
     }
-    metrics.connections.dec(shard);
-    drop(registered);
+}
+
+/// Counts an open connection.
+struct Counted {
+    metrics: Arc<ListenerMetrics>,
+    shard: usize,
+}
+
+impl Counted {
+    fn new(metrics: Arc<ListenerMetrics>, shard: usize) -> Self {
+        metrics.connections.inc(shard);
+        metrics.connections_total.inc(shard);
+        Self { metrics, shard }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.connections.dec(self.shard);
+    }
 }
 
 fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter> {
@@ -151,16 +182,14 @@ async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Ref
     })
 }
 
-async fn filter(ready: Ready, listener: &Listener, local: &Local) {
+fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Serving> {
     let Ready {
         stream,
         chain,
         addresses,
     } = ready;
-    let Some(Chain { filter, .. }) = listener.chains.get(chain) else {
-        return;
-    };
-    match filter {
+    let Chain { filter, .. } = listener.chains.get(chain)?;
+    Some(match filter {
         Filter::Http(chain) => {
             let client = Client::new(addresses.source, stream.io.is_tls());
             let service = Service::new(
@@ -170,21 +199,29 @@ async fn filter(ready: Ready, listener: &Listener, local: &Local) {
                 client,
                 addresses.destination,
             );
-            http::serve(stream, service).await;
+            Box::pin(http::serve(stream, service))
         }
-        Filter::Tcp(chain) => Box::pin(forward(stream, chain, addresses, listener, local)).await,
-    }
+        Filter::Tcp(chain) => {
+            let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
+            Box::pin(forward(
+                stream,
+                chain,
+                addresses,
+                metrics,
+                Rc::clone(&local.worker),
+            ))
+        }
+    })
 }
 
 /// TCP: pick, connect, relay.
 async fn forward(
     downstream: Stream,
-    chain: &TcpChain,
+    chain: Arc<TcpChain>,
     addresses: Addresses,
-    listener: &Listener,
-    local: &Local,
+    metrics: Arc<ListenerMetrics>,
+    worker: Rc<Worker>,
 ) {
-    let worker = &local.worker;
     let Some(cluster) = chain.cluster.load_full() else {
         return;
     };
@@ -205,14 +242,14 @@ async fn forward(
     }) = picked
     else {
         cluster.metrics().no_endpoint.inc(worker.shard());
-        listener.metrics.refused_upstream.inc(worker.shard());
+        metrics.refused_upstream.inc(worker.shard());
         return;
     };
     let io = match upstream::connect(&cluster, &target, addresses).await {
         Ok(io) => io,
         Err(error) => {
             cluster.metrics().connect_failures.inc(worker.shard());
-            listener.metrics.refused_upstream.inc(worker.shard());
+            metrics.refused_upstream.inc(worker.shard());
             tracing::debug!(endpoint = %target.address, %error, "TCP connection refused");
             return;
         }
@@ -224,6 +261,21 @@ async fn forward(
         guard: Some(Box::new(open)),
     };
     let idle = chain.settings.idle_timeout;
-    relay(worker, &listener.metrics, downstream, upstream, idle).await;
+    relay(&worker, &metrics, downstream, upstream, idle).await;
     outstanding.finish(worker.time(Instant::now()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an idle connection costs is mostly the size of its task.
+    #[test]
+    fn a_connections_future_stays_small() {
+        fn size<F>(_: impl FnOnce(TcpStream, Arc<Listener>, Local) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(serve);
+        assert!(size <= 256, "{size} bytes");
+    }
 }

@@ -276,7 +276,7 @@ impl App {
     /// To be called about once a second.
     pub(crate) fn tick(&mut self) {
         self.memory
-            .tick(self.shared.take_closed(), std::time::Instant::now());
+            .tick(self.shared.take_released(), std::time::Instant::now());
     }
 
     /// Writes what the access log holds.

@@ -5,15 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-/// So many connections must have closed for a look at the heap to be worth it.
+/// So many connections must have given up their buffers for a look at the heap to be worth it.
 const WORTH: usize = 32;
-/// While connections keep closing, the heap is looked at no more often than this.
+/// While that goes on, the heap is looked at no more often than this.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 
 /// Decides when to give memory back.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    closed: usize,
+    released: usize,
     last: Instant,
 }
 
@@ -25,13 +25,13 @@ impl Memory {
         }
     }
 
-    /// To be called about once a second with the connections closed since the last call.
-    pub(crate) fn tick(&mut self, closed: usize, now: Instant) {
-        self.closed += closed;
-        let quiet = closed < WORTH;
-        if self.closed >= WORTH && (quiet || now - self.last >= AT_MOST_EVERY) {
+    /// To be called about once a second with the connections that gave up their buffers since.
+    pub(crate) fn tick(&mut self, released: usize, now: Instant) {
+        self.released += released;
+        let quiet = released < WORTH;
+        if self.released >= WORTH && (quiet || now - self.last >= AT_MOST_EVERY) {
             give_back();
-            self.closed = 0;
+            self.released = 0;
             self.last = now;
         }
     }
@@ -62,3 +62,64 @@ fn give_back() {
 
 #[cfg(not(target_env = "gnu"))]
 fn give_back() {}
+
+/// Lets the system forget the pages of code that only the start (or a reload) needed: parsers, TLS
+/// set-up, argument handling. They are clean and come back from the file should they be needed
+/// again; until then they do not count as ours, and for a small sidecar they are most of it.
+pub(crate) fn forget_code() {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        return;
+    };
+    for (start, end) in maps.lines().filter_map(code_of_a_file) {
+        forget(start, end);
+    }
+}
+
+/// The range of an executable mapping of a file: never written, hence never dirty.
+fn code_of_a_file(line: &str) -> Option<(usize, usize)> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, permissions) = (words.next()?, words.next()?);
+    let path = words.nth(3)?;
+    if permissions != "r-xp" || !path.starts_with('/') {
+        return None;
+    }
+    let (start, end) = range.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    Some((number(start)?, number(end)?))
+}
+
+#[allow(unsafe_code)]
+fn forget(start: usize, end: usize) {
+    let at = std::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: the range is a private, read-only mapping of a file (see `code_of_a_file`). Its pages
+    // equal the file's, so dropping them changes no byte that anybody can read.
+    unsafe {
+        libc::madvise(at, end - start, libc::MADV_DONTNEED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_executable_mappings_of_files_are_code() {
+        let code = "7f00-7f10 r-xp 00001000 fe:00 12 /usr/bin/true";
+        assert_eq!(code_of_a_file(code), Some((0x7f00, 0x7f10)));
+        for other in [
+            "7f00-7f10 r--p 00001000 fe:00 12 /usr/bin/true",
+            "7f00-7f10 rw-p 00001000 fe:00 12 /usr/bin/true",
+            "7f00-7f10 r-xp 00000000 00:00 0 [vdso]",
+            "7f00-7f10 rw-p 00000000 00:00 0",
+            "",
+        ] {
+            assert_eq!(code_of_a_file(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn code_comes_back_when_it_is_called() {
+        forget_code();
+        assert_eq!("12".parse::<u32>(), Ok(12));
+    }
+}

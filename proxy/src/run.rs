@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::files::Files;
+use crate::memory;
 use crate::source::Watch;
 
 /// How often memory and certificate files are looked at.
@@ -109,6 +110,7 @@ async fn control(
         };
         tokio::task::spawn_local(admin::serve(socket, admin));
     }
+    memory::forget_code();
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
     }
@@ -220,6 +222,7 @@ impl Life {
             Ok(true) => {
                 count_reload(&app);
                 self.files = Files::of(app.config());
+                memory::forget_code();
                 tracing::info!(file = %file.display(), "configuration applied");
             }
             Ok(false) => tracing::debug!("configuration unchanged"),

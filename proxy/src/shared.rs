@@ -16,8 +16,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     base: Instant,
     access_log: ArcSwapOption<AccessLog>,
-    /// Connections closed since memory was last given back to the system.
-    closed: AtomicUsize,
+    /// Connections that have given up their buffers since memory was last given back to the system.
+    released: AtomicUsize,
 }
 
 impl Shared {
@@ -26,7 +26,7 @@ impl Shared {
             metrics: Metrics::new(workers),
             base: Instant::now(),
             access_log: ArcSwapOption::empty(),
-            closed: AtomicUsize::new(0),
+            released: AtomicUsize::new(0),
         }
     }
 
@@ -44,15 +44,16 @@ impl Shared {
         self.access_log.store(log);
     }
 
-    pub(crate) fn count_closed(&self, connections: usize) {
+    /// So many connections have closed, or become idle and given up their buffers.
+    pub(crate) fn count_released(&self, connections: usize) {
         if connections > 0 {
             // Relaxed: a hint of how much there is to give back.
-            self.closed.fetch_add(connections, Ordering::Relaxed);
+            self.released.fetch_add(connections, Ordering::Relaxed);
         }
     }
 
-    /// How many connections have closed since the last call.
-    pub(crate) fn take_closed(&self) -> usize {
-        self.closed.swap(0, Ordering::Relaxed)
+    /// How many connections have given up their buffers since the last call.
+    pub(crate) fn take_released(&self) -> usize {
+        self.released.swap(0, Ordering::Relaxed)
     }
 }

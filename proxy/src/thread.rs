@@ -198,6 +198,6 @@ async fn sweep(local: Local) {
     loop {
         let now = ticks.tick().await;
         let closed = local.pools.sweep(now);
-        local.worker.shared().count_closed(closed);
+        local.worker.shared().count_released(closed);
     }
 }

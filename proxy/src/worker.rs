@@ -142,6 +142,6 @@ impl Connections {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.worker.connections.leave(self.slot);
-        self.worker.shared.count_closed(1);
+        self.worker.shared.count_released(1);
     }
 }

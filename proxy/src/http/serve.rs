@@ -1,5 +1,7 @@
 //! Which version of HTTP a connection speaks.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::BytesMut;
@@ -17,11 +19,18 @@ const FIRST_READ: usize = 2048;
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
-    match version(stream, &service).await {
-        Some((HttpProtocol::Http2, stream)) => Box::pin(http2::serve(stream, service)).await,
-        Some((_, stream)) => http1::serve(stream, service).await,
-        None => {}
+    let serving = Box::pin(start(stream, service)).await;
+    if let Some(serving) = serving {
+        serving.await;
     }
+}
+
+/// What serves the connection from now on.
+async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    Some(match version(stream, &service).await? {
+        (HttpProtocol::Http2, stream) => Box::pin(http2::serve(stream, service)),
+        (_, stream) => Box::pin(http1::serve(stream, service)),
+    })
 }
 
 /// By configuration, ALPN or the first bytes; `None` = the client left or was too slow.

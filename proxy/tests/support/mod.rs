@@ -6,6 +6,8 @@
 
 use std::net::SocketAddr;
 
+pub(crate) mod load;
+
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};
 
 /// A proxy that is not yet started.
@@ -126,4 +128,36 @@ pub(crate) fn wait_quiet(proxy: &Proxy) {
     eventually(TIMEOUT, "no client is connected", || {
         proxy.metric("maglor_downstream_connections", &[]) == 0.0
     });
+}
+
+/// How many configurations were applied, that of the start included.
+#[track_caller]
+pub(crate) fn applied(proxy: &Proxy) -> u64 {
+    proxy.metric("maglor_config_reloads_total", &["result=\"applied\""]) as u64
+}
+
+/// How many configurations were refused.
+#[track_caller]
+pub(crate) fn refused(proxy: &Proxy) -> u64 {
+    proxy.metric("maglor_config_reloads_total", &["result=\"refused\""]) as u64
+}
+
+/// Replaces the configuration and waits until the new one is in force.
+#[track_caller]
+pub(crate) fn reload(proxy: &Proxy, config: &str) {
+    let before = applied(proxy);
+    proxy.replace_config(config);
+    eventually(TIMEOUT, "the configuration is applied", || {
+        applied(proxy) > before
+    });
+}
+
+/// The address of a listener as the admin port tells it now.
+#[track_caller]
+pub(crate) fn address_now(proxy: &Proxy, listener: &str) -> SocketAddr {
+    let listeners = proxy.admin_get("/listeners").json();
+    let address = listeners[listener]
+        .as_str()
+        .expect("there is such a listener");
+    address.parse().expect("an address")
 }

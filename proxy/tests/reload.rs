@@ -1,0 +1,274 @@
+//! Changes of the configuration while the proxy runs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use maglor_testkit::process::Signal;
+use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
+use support::load::Load;
+use support::{Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet};
+
+const ASK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[test]
+fn a_changed_file_is_applied_without_being_asked() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let (to_a, to_b) = (Web::to([a.address()]).yaml(), Web::to([b.address()]).yaml());
+    let proxy = support::start(&to_a);
+    let address = proxy.listener("web");
+    let mut client = connect(&proxy);
+    for (config, name) in [(&to_b, "b"), (&to_a, "a"), (&to_b, "b"), (&to_a, "a")] {
+        reload(&proxy, config);
+        // Old connections see the new routes, and the socket is the same.
+        assert_eq!(client.get("/").text(), name);
+        assert_eq!(address_now(&proxy, "web"), address);
+    }
+    // Written in place, in pieces, as some tools do.
+    let before = applied(&proxy);
+    fs::write(proxy.config_file(), &to_b[..to_b.len() / 2]).unwrap();
+    fs::write(proxy.config_file(), &to_b).unwrap();
+    eventually(TIMEOUT, "the configuration is applied", || {
+        applied(&proxy) > before
+    });
+    assert_eq!(client.get("/").text(), "b");
+    assert_eq!(
+        a.open_connections(),
+        0,
+        "the pool of an endpoint that is gone"
+    );
+}
+
+#[test]
+fn a_file_that_changes_right_after_the_start_is_not_missed() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    for _ in 0..10 {
+        let proxy = Web::to([a.address()]).start();
+        proxy.replace_config(&Web::to([b.address()]).yaml());
+        eventually(TIMEOUT, "the configuration is applied", || {
+            applied(&proxy) == 2
+        });
+        assert_eq!(get(&proxy, "/").text(), "b");
+    }
+}
+
+#[test]
+fn a_hangup_applies_the_file_again() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    let mut client = connect(&proxy);
+    assert_eq!(client.get("/").status, 200);
+    let before = applied(&proxy);
+    proxy.signal(Signal::Hangup);
+    eventually(TIMEOUT, "the configuration is applied", || {
+        applied(&proxy) > before
+    });
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(upstream.connections(), 1, "nothing has changed");
+}
+
+#[test]
+fn a_config_maps_swap_is_seen() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    // As the kubelet mounts it: config.yaml → ..data/config.yaml, ..data → ..TIME.
+    let version = |name: &str, endpoint: &Upstream| {
+        fs::create_dir(root.join(name)).unwrap();
+        let yaml = Web::to([endpoint.address()]).yaml();
+        fs::write(root.join(name).join("config.yaml"), yaml).unwrap();
+    };
+    version("..2026_1", &a);
+    symlink("..2026_1", root.join("..data")).unwrap();
+    symlink("..data/config.yaml", root.join("config.yaml")).unwrap();
+    let proxy = builder()
+        .arg("--config")
+        .arg(root.join("config.yaml"))
+        .start();
+    assert_eq!(get(&proxy, "/").text(), "a");
+    for (number, endpoint) in [(2, &b), (3, &a), (4, &b)] {
+        let name = format!("..2026_{number}");
+        version(&name, endpoint);
+        symlink(&name, root.join("..data_tmp")).unwrap();
+        fs::rename(root.join("..data_tmp"), root.join("..data")).unwrap();
+        fs::remove_dir_all(root.join(format!("..2026_{}", number - 1))).unwrap();
+        eventually(TIMEOUT, "the configuration is applied", || {
+            get(&proxy, "/").text() == endpoint.name()
+        });
+    }
+    assert_eq!(refused(&proxy), 0);
+}
+
+#[test]
+fn a_bad_configuration_changes_nothing() {
+    let upstream = Upstream::start("a");
+    let good = Web::to([upstream.address()]).yaml();
+    let proxy = support::start(&good);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let shown = proxy.admin_get("/config").text().to_owned();
+    let cases = [
+        ("not: [yaml".to_owned(), "config.yaml"),
+        (
+            good.replace("cluster: backend", "cluster: bakend"),
+            "bakend",
+        ),
+        (good.replace("endpoints", "endpoint"), "endpoint"),
+        (
+            good.replace(
+                "listeners:",
+                &format!(
+                    "listeners:\n- {{name: x, address: '{taken}', tcp: {{cluster: backend}}}}"
+                ),
+            ),
+            "cannot bind",
+        ),
+        (
+            good.replace(
+                "  http:",
+                "  tls: {certificate: /nowhere.pem, private_key: /nowhere.key}\n  http:",
+            ),
+            "/nowhere.pem",
+        ),
+        (
+            format!("access_log: {{path: /nowhere/log}}\n{good}"),
+            "/nowhere/log",
+        ),
+        (String::new(), "listeners"),
+    ];
+    for (number, (config, why)) in (1..).zip(&cases) {
+        proxy.replace_config(config);
+        eventually(TIMEOUT, "the configuration is refused", || {
+            refused(&proxy) >= number
+        });
+        assert!(proxy.stderr().contains(why), "{why}");
+        assert_eq!(get(&proxy, "/").text(), "a", "{why}");
+        assert_eq!(proxy.admin_get("/config").text(), shown, "{why}");
+    }
+    assert_eq!(applied(&proxy), 1);
+    assert!(proxy.stderr().contains("last good one stays in force"));
+    fs::remove_file(proxy.config_file()).unwrap();
+    eventually(TIMEOUT, "a missing file is refused", || {
+        refused(&proxy) > cases.len() as u64
+    });
+    assert_eq!(get(&proxy, "/").text(), "a");
+    reload(&proxy, &good.replace("backend", "other"));
+    assert_eq!(get(&proxy, "/").text(), "a");
+}
+
+#[test]
+fn listeners_come_go_and_move() {
+    let upstream = Upstream::start("a");
+    let base = Web::to([upstream.address()]).yaml();
+    let with = |more: &str| base.replace("clusters:\n", &format!("{more}clusters:\n"));
+    let listener = |name: &str, address: &str| {
+        format!(
+            "- name: {name}\n  address: {address}\n  http: {{virtual_hosts: [{{domains: ['*'], \
+             routes: [{{cluster: backend}}]}}]}}\n"
+        )
+    };
+    let proxy = support::start(&base);
+    reload(&proxy, &with(&listener("second", "127.0.0.1:0")));
+    let second = address_now(&proxy, "second");
+    let mut client = RawHttp1::connect(second);
+    assert_eq!(client.get("/").text(), "a");
+
+    // A request under way outlives its listener.
+    let mut busy = RawHttp1::connect(second);
+    busy.send("GET /delay/1s HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "the endpoint has it", || {
+        upstream
+            .recorded()
+            .iter()
+            .any(|r| r.uri.path() == "/delay/1s")
+    });
+    reload(&proxy, &base);
+    let response = busy.response();
+    assert_eq!(
+        (response.text(), response.header("connection")),
+        ("a", Some("close"))
+    );
+    busy.assert_closed();
+    eventually(TIMEOUT, "the port is closed", || {
+        std::net::TcpStream::connect(second).is_err()
+    });
+    assert!(proxy.admin_get("/listeners").json()["second"].is_null());
+
+    // It moves to a port of its own, under the same name and under another one.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    reload(&proxy, &with(&listener("second", &address.to_string())));
+    let mut client = RawHttp1::connect(address);
+    assert_eq!(client.get("/").text(), "a");
+    reload(&proxy, &with(&listener("renamed", &address.to_string())));
+    assert_eq!(RawHttp1::connect(address).get("/").text(), "a");
+    assert_eq!(
+        proxy.metric("maglor_http_requests_total", &["listener=\"renamed\""]),
+        1.0
+    );
+    assert_eq!(get(&proxy, "/").text(), "a");
+}
+
+#[test]
+fn changed_settings_reach_new_requests_and_old_ones_end() {
+    let upstream = Upstream::start("a");
+    let web = Web::to([upstream.address()]);
+    let proxy = web.start();
+    let mut busy = connect(&proxy);
+    busy.send("GET /delay/500ms HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "the endpoint has it", || upstream.requests() == 1);
+    let mut idle = connect(&proxy);
+    assert_eq!(idle.get("/").status, 200);
+    reload(&proxy, &web.clone().http("max_header_bytes: 1KiB").yaml());
+    assert_eq!(busy.response().text(), "a");
+    busy.assert_closed();
+    // An old idle connection may still ask once, or is closed.
+    idle.assert_closed();
+    let large = format!(
+        "GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n",
+        "y".repeat(2000)
+    );
+    assert_eq!(connect(&proxy).request(&large).status, 431);
+    wait_quiet(&proxy);
+}
+
+#[test]
+fn a_hundred_reloads_under_load_cost_no_request() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let proxy = Web::to([a.address()]).start();
+    let load = Load::start(proxy.listener("web"), 8, ASK);
+    for number in 0..100 {
+        let web = match number % 4 {
+            0 => Web::to([b.address()]),
+            1 => Web::to([a.address(), b.address()]).cluster("policy: round-robin"),
+            // Another chain: connections end after their answer.
+            2 => Web::to([a.address()]).http(&format!("max_headers: {}", 50 + number)),
+            _ => Web::to([a.address()]).route("timeout: 5s"),
+        };
+        let before = applied(&proxy);
+        proxy.replace_config(&web.yaml());
+        proxy.signal(Signal::Hangup);
+        eventually(TIMEOUT, "the configuration is applied", || {
+            applied(&proxy) > before
+        });
+        load.wait_for(5);
+    }
+    let answered = load.stop();
+    assert!(answered >= 500);
+    assert_eq!(refused(&proxy), 0);
+    assert!(a.requests() > 0 && b.requests() > 0);
+    wait_quiet(&proxy);
+    let errors = proxy.metric("maglor_http_requests_total", &["status=\"5xx\""]);
+    assert_eq!(errors, 0.0);
+    eventually(Duration::from_secs(5), "old clusters are forgotten", || {
+        proxy.open_files() < 40
+    });
+}

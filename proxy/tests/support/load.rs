@@ -1,0 +1,126 @@
+//! Clients that ask and ask again, and count what they were not answered.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use maglor_testkit::{RawHttp1, RawResponse, TIMEOUT, eventually};
+
+/// Threads that send requests until they are told to stop, or nobody listens any more.
+#[derive(Debug)]
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    answered: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Load {
+    /// Clients that each have one request under way at a time, over kept connections.
+    pub(crate) fn start(address: SocketAddr, clients: usize, request: &str) -> Self {
+        let shared = Arc::<Shared>::default();
+        let client = |_| {
+            let (shared, request) = (Arc::clone(&shared), request.to_owned());
+            std::thread::spawn(move || shared.ask(address, &request))
+        };
+        let threads = (0..clients).map(client).collect();
+        Self { shared, threads }
+    }
+
+    /// Requests that were answered with 200.
+    pub(crate) fn answered(&self) -> u64 {
+        self.shared.answered.load(SeqCst)
+    }
+
+    /// Waits for so many more answers.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, more: u64) {
+        let enough = self.answered() + more;
+        eventually(TIMEOUT, "requests are answered", || {
+            self.answered() >= enough || !self.failures().is_empty()
+        });
+    }
+
+    /// What went wrong so far.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        self.shared.failures.lock().unwrap().clone()
+    }
+
+    /// Waits until the clients have ended by themselves, and checks that nothing went wrong.
+    #[track_caller]
+    pub(crate) fn finish(self) -> u64 {
+        for thread in self.threads {
+            thread.join().unwrap();
+        }
+        let failures = self.shared.failures.lock().unwrap();
+        assert!(
+            failures.is_empty(),
+            "{} failures and {} answers; first: {}",
+            failures.len(),
+            self.shared.answered.load(SeqCst),
+            failures[0]
+        );
+        self.shared.answered.load(SeqCst)
+    }
+
+    /// Ends the clients after their present requests, and checks that nothing went wrong.
+    #[track_caller]
+    pub(crate) fn stop(self) -> u64 {
+        self.shared.stop.store(true, SeqCst);
+        self.finish()
+    }
+}
+
+impl Shared {
+    fn ask(&self, address: SocketAddr, request: &str) {
+        while !self.stop.load(SeqCst) {
+            let Ok(socket) = std::net::TcpStream::connect(address) else {
+                // Nobody listens: the proxy has said that it goes.
+                return;
+            };
+            drop(socket.set_nodelay(true));
+            let Some(mut client) = RawHttp1::try_over(socket) else {
+                return;
+            };
+            let mut first = true;
+            while !self.stop.load(SeqCst) {
+                match self.one(&mut client, request) {
+                    Ok(response) if response.status == 200 => {
+                        self.answered.fetch_add(1, SeqCst);
+                        if response.header("connection") == Some("close") {
+                            break;
+                        }
+                    }
+                    Ok(response) => self.fail(format!("status {}", response.status)),
+                    // Still in the backlog when the listening socket was closed.
+                    Err(_) if first => return,
+                    Err(error) => {
+                        self.fail(error);
+                        break;
+                    }
+                }
+                first = false;
+            }
+        }
+    }
+
+    fn one(&self, client: &mut RawHttp1, request: &str) -> Result<RawResponse, String> {
+        client
+            .connection()
+            .send(request)
+            .map_err(|e| format!("cannot send: {e}"))?;
+        client
+            .try_response("GET")
+            .map_err(|e| format!("no response: {e}"))
+    }
+
+    fn fail(&self, what: String) {
+        self.failures.lock().unwrap().push(what);
+    }
+}

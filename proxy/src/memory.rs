@@ -20,7 +20,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            closed: 0,
+            released: 0,
             last: now,
         }
     }

@@ -88,6 +88,8 @@ async fn control(
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let mut signals = Signals::new()?;
+    // Before anybody can know that it is time to change something.
+    let watch = watch(options.file.as_deref());
     let files = Files::of(&loaded.config);
     let admin_address = loaded.config.admin;
     let mut app = App::start(&loaded.config)?;
@@ -117,7 +119,7 @@ async fn control(
     let mut life = Life {
         app,
         files,
-        watch: watch(options.file.as_deref()),
+        watch,
         file: options.file,
     };
     life.until_stopped(&mut signals, &drain, stop).await;
@@ -219,13 +221,13 @@ impl Life {
         let app = self.app.borrow();
         let control = &app.shared().metrics.control;
         match result {
-            Ok(true) => {
+            Ok(Some(files)) => {
                 count_reload(&app);
-                self.files = Files::of(app.config());
+                self.files = files;
                 memory::forget_code();
                 tracing::info!(file = %file.display(), "configuration applied");
             }
-            Ok(false) => tracing::debug!("configuration unchanged"),
+            Ok(None) => tracing::debug!("configuration unchanged"),
             Err(error) => {
                 control.reloads_failed.add_shared(1);
                 tracing::error!(
@@ -236,17 +238,19 @@ impl Life {
         }
     }
 
-    fn apply(&self, file: &Path, files_changed: bool) -> Result<bool, RunError> {
+    /// The files that the new configuration names, as they were before they were read.
+    fn apply(&self, file: &Path, files_changed: bool) -> Result<Option<Files>, RunError> {
         let loaded = maglor_config::load(file)?;
         let mut app = self.app.borrow_mut();
         if !files_changed && loaded.yaml == app.yaml() {
-            return Ok(false);
+            return Ok(None);
         }
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
+        let files = Files::of(&loaded.config);
         app.apply(loaded, files_changed)?;
-        Ok(true)
+        Ok(Some(files))
     }
 
     /// Drains; a second signal ends the wait.

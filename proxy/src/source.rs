@@ -5,15 +5,20 @@ use std::time::Duration;
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, timeout_at};
 
 /// Editors and ConfigMap updates touch a folder several times; wait for the end.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Where a folder never comes to rest (a log is written there, say), look this often.
+const AT_LATEST: Duration = Duration::from_secs(1);
 
 /// Tells when a file may have changed.
 #[derive(Debug)]
 pub(crate) struct Watch {
     _watcher: RecommendedWatcher,
     events: UnboundedReceiver<()>,
+    /// After the first event: when to stop waiting for another one, and for any.
+    settled: Option<(Instant, Instant)>,
 }
 
 impl Watch {
@@ -35,15 +40,32 @@ impl Watch {
         Ok(Self {
             _watcher: watcher,
             events,
+            settled: None,
         })
     }
 
-    /// Waits for a change, and for it to be over.
+    /// Waits for a change, and for it to be over. A wait that is dropped is taken up by the next.
     pub(crate) async fn changed(&mut self) {
-        if self.events.recv().await.is_none() {
-            std::future::pending::<()>().await;
+        loop {
+            let event = match self.settled {
+                None => self.events.recv().await,
+                Some((quiet, latest)) => {
+                    match timeout_at(quiet.min(latest), self.events.recv()).await {
+                        Ok(event) => event,
+                        Err(_) => {
+                            self.settled = None;
+                            return;
+                        }
+                    }
+                }
+            };
+            if event.is_none() {
+                std::future::pending::<()>().await;
+            }
+            let now = Instant::now();
+            let latest = self.settled.map_or(now + AT_LATEST, |(_, latest)| latest);
+            self.settled = Some((now + SETTLE, latest));
         }
-        while let Ok(Some(())) = tokio::time::timeout(SETTLE, self.events.recv()).await {}
     }
 }
 

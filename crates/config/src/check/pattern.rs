@@ -37,6 +37,9 @@ pub(super) fn find(text: &str, at: &At<'_>, scope: &Scope<'_>) -> Option<Regex> 
         }
         return None;
     }
+    if at.report().is_full() {
+        return None;
+    }
     compile(text)
         .map_err(|error| {
             at.error("this regular expression does not compile")

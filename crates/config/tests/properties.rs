@@ -1,0 +1,150 @@
+//! Properties of notations, and of the YAML reader beside `serde_yaml`.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
+
+use std::time::Duration;
+
+use maglor_config::raw::{Document, Size, TimeSpan};
+use maglor_config::{Config, parse};
+use proptest::prelude::*;
+
+proptest! {
+    /// What is printed is read as the same.
+    #[test]
+    fn times_round_trip(nanos in 0..315_360_000_000_000_000_u64) {
+        let span = TimeSpan(Duration::from_nanos(nanos));
+        prop_assert_eq!(span.to_string().parse::<TimeSpan>().unwrap(), span);
+    }
+
+    #[test]
+    fn sizes_round_trip(bytes in any::<u64>()) {
+        let size = Size(bytes);
+        prop_assert_eq!(size.to_string().parse::<Size>().unwrap(), size);
+    }
+
+    /// No text makes a notation panic.
+    #[test]
+    fn notations_take_any_text(text in "\\PC*") {
+        let _ = text.parse::<TimeSpan>();
+        let _ = text.parse::<Size>();
+    }
+
+    /// No text makes the reader panic.
+    #[test]
+    fn any_text_is_answered(text in "(?s).{0,200}") {
+        let _ = parse(&text, "any.yaml");
+    }
+
+    /// A text in a scalar of any style arrives as it was written by another YAML writer.
+    #[test]
+    fn scalars_arrive_as_written(text in "[ -~éß💥\n]{1,40}", deep in any::<bool>()) {
+        let mut value: serde_yaml::Value = serde_yaml::from_str(BASE).unwrap();
+        let body = &mut value["listeners"][0]["http"]["virtual_hosts"][0]["routes"][0];
+        body["direct_response"]["body"] = text.clone().into();
+        if deep {
+            value = serde_yaml::from_str(&serde_json::to_string(&value).unwrap()).unwrap();
+        }
+        let yaml = serde_yaml::to_string(&value).unwrap();
+        let loaded = parse(&yaml, "scalar.yaml").unwrap_or_else(|e| panic!("{e}\n{yaml}"));
+        let theirs: Document = serde_yaml::from_str(&yaml).unwrap();
+        prop_assert_eq!(theirs.to_yaml().unwrap(), loaded.yaml);
+        let (written, read) = (format!("{text:?}"), format!("{:?}", loaded.config));
+        prop_assert!(read.contains(&written));
+    }
+
+    /// Flags and the file that they print mean the same; bad flags are named.
+    #[test]
+    fn flags_are_files(
+        addresses in prop::collection::vec("(127\\.0\\.0\\.[0-9]{1,3}|[a-z]{1,8}(\\.[a-z]{1,5})?|\\[::1\\]):[0-9]{1,5}(,weight=[0-9]{1,3})?", 0..5),
+        policy in prop::option::of("(lor|maglev|random)(\\((choices|table_size)=[0-9]{1,3}\\))?"),
+        workers in 0..300_usize,
+        admin in any::<u16>(),
+    ) {
+        let listen = "127.0.0.1:8080".parse().unwrap();
+        let admin = Some(([127, 0, 0, 1], admin).into());
+        match Config::from_flags(listen, &addresses, policy.as_deref(), admin, workers) {
+            Ok(loaded) => {
+                let file = parse(&loaded.yaml, "flags.yaml").unwrap();
+                prop_assert_eq!(format!("{:?}", file.config), format!("{:?}", loaded.config));
+                prop_assert_eq!(file.config.clusters[0].endpoints.len(), addresses.len());
+            }
+            Err(errors) => {
+                for error in errors.0 {
+                    prop_assert!(error.origin.to_string().starts_with("--"), "{}", error);
+                }
+            }
+        }
+    }
+}
+
+const BASE: &str = "
+listeners:
+- name: web
+  address: 127.0.0.1:80
+  http:
+    virtual_hosts:
+    - domains: ['*']
+      routes:
+      - direct_response: {status: 200, body: x}
+";
+
+#[test]
+fn flag_errors_name_their_flag() {
+    let upstreams = [
+        "127.0.0.1:9001,weight=x",
+        "a.b",
+        "b:1,weight=0",
+        "c:1,hight=2",
+    ];
+    let errors = Config::from_flags(
+        "0.0.0.0:80".parse().unwrap(),
+        &upstreams.map(str::to_owned),
+        Some("maglevv"),
+        Some("127.0.0.1:80".parse().unwrap()),
+        0,
+    )
+    .unwrap_err();
+    assert_eq!(
+        errors.to_string(),
+        "\
+--admin 127.0.0.1:80: error: 127.0.0.1:80 overlaps 0.0.0.0:80 of the listener `web`
+  = help: give one of them another port, or different addresses to both
+
+--policy: error: there is no policy `maglevv`
+  = help: did you mean `maglev`?; available: lor, maglev, peak-ewma, random, ring-hash, round-robin
+
+--upstream 127.0.0.1:9001,weight=x: error: `x` is not a weight
+  = help: a weight is 1 to 1000000
+
+--upstream a.b: error: `a.b` is not `IP:PORT` or `NAME:PORT`
+  = help: add a port
+
+--upstream b:1,weight=0: error: an endpoint of weight 0 would never be used
+  = help: remove the endpoint, or give it a weight of 1 to 1000000
+
+--upstream c:1,hight=2: error: `hight=2` means nothing here
+  = help: write `ADDR` or `ADDR,weight=N`
+
+--workers 0: error: 0 is not in the range 1 to 256
+  = help: the nearest is 1"
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("maglor.yaml");
+    let error = maglor_config::load(&file).unwrap_err().to_string();
+    assert!(
+        error.contains("maglor.yaml: error: the file cannot be read"),
+        "{error}"
+    );
+    std::fs::write(&file, b"listeners:\n- name: \xff\n").unwrap();
+    let error = maglor_config::load(&file).unwrap_err().to_string();
+    assert!(error.contains("line 2 is not UTF-8 text"), "{error}");
+    assert!(maglor_config::load(folder.path()).is_err());
+}

@@ -6,11 +6,10 @@ use http::HeaderValue;
 use maglor_balance as balance;
 
 use super::rule::{self, DAY, SECOND, Unique};
-use super::{Scope, headers, matching, pattern, redirect};
+use super::{Scope, hash, matching, pattern, redirect};
 use crate::report::At;
 use crate::route::{
-    Forward, HashKind, HashSource, HostRewrite, PathMatch, PathRewrite, RouteAction, RouteMatch,
-    WeightedCluster,
+    Forward, HostRewrite, PathMatch, PathRewrite, RouteAction, RouteMatch, WeightedCluster,
 };
 use crate::{raw, yaml};
 
@@ -66,7 +65,7 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
     let timeout = &at.field("timeout");
     let timeout = rule::time(raw.timeout, timeout, 15 * SECOND, Duration::ZERO..=30 * DAY);
     let rewrite = raw.rewrite.as_ref();
-    let hashing = hash_policy(&raw.hash_policy, &at.field("hash_policy"));
+    let hashing = hash::policy(&raw.hash_policy, &at.field("hash_policy"));
     let (clusters, targets) = clusters(raw, at, scope);
     warn_of_clusters(raw, at, matches, &targets);
     Forward {
@@ -267,69 +266,4 @@ fn host_rewrite(raw: &raw::Rewrite, at: &At<'_>) -> Option<HostRewrite> {
             None
         }
     }
-}
-
-fn hash_policy(raw: &[raw::HashPolicy], at: &At<'_>) -> Vec<HashSource> {
-    let mut sources = Vec::new();
-    for (i, raw) in raw.iter().enumerate() {
-        let at = at.index(i);
-        let kind = hash_kind(raw, &at);
-        let terminal = raw.terminal.unwrap_or(false);
-        sources.extend(kind.map(|kind| HashSource { kind, terminal }));
-    }
-    sources
-}
-
-fn hash_kind(raw: &raw::HashPolicy, at: &At<'_>) -> Option<HashKind> {
-    let given = [
-        ("header", raw.header.is_some()),
-        ("cookie", raw.cookie.is_some()),
-        ("query", raw.query.is_some()),
-        ("path", raw.path == Some(true)),
-        ("source_address", raw.source_address == Some(true)),
-    ];
-    match rule::exactly_one(&given, at)? {
-        "header" => headers::name(raw.header.as_ref()?, &at.field("header")).map(HashKind::Header),
-        "cookie" => cookie(&raw.cookie.as_ref()?.0, &at.field("cookie")),
-        "query" => {
-            let name = raw.query.clone()?;
-            if name.is_empty() {
-                at.field("query").error("the name is empty");
-            }
-            Some(HashKind::Query(name))
-        }
-        "path" => Some(HashKind::Path),
-        _ => Some(HashKind::SourceAddress),
-    }
-}
-
-fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
-    let Some(name) = &raw.name else {
-        at.missing("name", "write `name: COOKIE`");
-        return None;
-    };
-    if http::Method::from_bytes(name.as_bytes()).is_err() {
-        at.field("name")
-            .error(format!(
-                "`{}` is not the name of a cookie",
-                yaml::short(name)
-            ))
-            .help("a name consists of letters, digits and `-`, `_`, `.`");
-    }
-    let path = raw.path.as_deref().unwrap_or("/");
-    matching::path(path, &at.field("path"));
-    if path.contains([';', ',']) {
-        at.field("path")
-            .error("a cookie's path contains no `;` and no `,`");
-    }
-    let ttl = raw.ttl.map(|ttl| {
-        rule::time(
-            Some(ttl),
-            &at.field("ttl"),
-            Duration::ZERO,
-            Duration::ZERO..=3650 * DAY,
-        )
-    });
-    let (name, path) = (name.clone(), path.to_owned());
-    Some(HashKind::Cookie { name, ttl, path })
 }

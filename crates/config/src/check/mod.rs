@@ -12,6 +12,7 @@ mod bootstrap;
 mod cluster;
 mod endpoint;
 mod filter_chain;
+mod hash;
 mod headers;
 mod host;
 mod http;

@@ -6,26 +6,28 @@
 
 mod action;
 mod cluster;
+mod forms;
 mod listener;
+mod notation;
 mod route;
 mod tls;
-mod value;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
 pub use cluster::{Cluster, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol};
+pub use forms::{OneOrMany, Pairs, Short, Shorthand};
 pub use listener::{
     FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, ProxyProtocolIn,
     Tcp,
 };
+pub use notation::{NotationError, Size, TimeSpan};
 pub use route::{
     HeaderMatch, HeaderRules, PathMatch, QueryMatch, Route, RouteMatch, RouteTable, StringMatch,
     VirtualHost,
 };
 pub use tls::{CertificateFiles, DownstreamTls, TlsVersion, UpstreamTls};
-pub use value::{NotationError, OneOrMany, Pairs, Short, Shorthand, Size, TimeSpan};
 
 /// Configuration of maglor-proxy.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

@@ -1,4 +1,4 @@
-//! Values with a notation of their own: times, sizes, one-or-many, ordered mappings.
+//! Values with a notation of their own: times and sizes.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -7,8 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 /// A length of time: numbers with units, `250ms`, `5s`, `1m30s`, `1h`; the largest unit first.
@@ -208,179 +207,6 @@ notation!(Size, "Size", "a size such as `64KiB`", {
     "pattern": "^[0-9]+ ?(B|KiB|MiB|GiB)?$",
     "minimum": 0,
 });
-
-/// A list of texts, or one text without brackets.
-#[derive(Clone, Debug, Default, serde::Serialize)]
-#[serde(transparent)]
-pub struct OneOrMany(pub Vec<String>);
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = OneOrMany;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany, E> {
-                Ok(OneOrMany(vec![text.to_owned()]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(OneOrMany)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
-}
-
-impl JsonSchema for OneOrMany {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "OneOrMany".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [
-            {"type": "string"},
-            {"type": "array", "items": {"type": "string"}},
-        ]})
-    }
-}
-
-/// A free mapping, in the order in which it was written.
-#[derive(Clone, Debug)]
-pub struct Pairs<T>(pub Vec<(String, T)>);
-
-impl<T> Default for Pairs<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T> Pairs<T> {
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
-            type Value = Pairs<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a mapping of names to values")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-
-        deserializer.deserialize_map(Entries(PhantomData))
-    }
-}
-
-impl<T: Serialize> Serialize for Pairs<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for Pairs<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("Pairs_of_{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let value = generator.subschema_for::<T>();
-        json_schema!({"type": "object", "additionalProperties": value})
-    }
-}
-
-/// A block that may also be written as one text.
-pub trait Shorthand: Sized {
-    /// What the text is, for messages and the schema.
-    const TEXT: &'static str;
-
-    /// The block that the text stands for.
-    fn from_text(text: &str) -> Self;
-
-    /// The text, when nothing else is set.
-    fn as_text(&self) -> Option<&str>;
-}
-
-/// Reads and writes a [`Shorthand`] either way.
-#[derive(Clone, Debug, Default)]
-pub struct Short<T>(pub T);
-
-impl<'de, T: Deserialize<'de> + Shorthand> Deserialize<'de> for Short<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de> + Shorthand> Visitor<'de> for Either<T> {
-            type Value = Short<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{} or a mapping of fields", T::TEXT)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Short(T::from_text(text)))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Short)
-            }
-        }
-
-        deserializer.deserialize_any(Either(PhantomData))
-    }
-}
-
-impl<T: Serialize + Shorthand> Serialize for Short<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.as_text() {
-            Some(text) => serializer.serialize_str(text),
-            None => self.0.serialize(serializer),
-        }
-    }
-}
-
-impl<T: JsonSchema + Shorthand> JsonSchema for Short<T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("Short_{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let fields = generator.subschema_for::<T>();
-        json_schema!({"anyOf": [{"type": "string", "description": T::TEXT}, fields]})
-    }
-}
 
 #[cfg(test)]
 mod tests {

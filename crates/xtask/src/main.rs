@@ -1,3 +1,119 @@
-//! Development tasks: test, demo, compare, conformance.
+//! Development tasks, `cargo xtask TASK`. One module a task; [`shell`] runs programs and [`tools`]
+//! finds or installs those that do not come with Rust.
 
-fn main() {}
+#[cfg(feature = "conformance")]
+mod conformance;
+mod fuzz;
+mod readme;
+mod shell;
+mod test;
+mod tools;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use shell::Cargo;
+
+/// Development tasks of Maglor.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Task {
+    /// Compare Maglor with HAProxy, nginx and Envoy; see benches/README.md.
+    ///
+    /// Installs HAProxy and nginx where it may (root on Debian or Ubuntu), and says what is missing
+    /// where it may not. What follows goes to the comparison: `cargo xtask compare --quick`.
+    #[command(disable_help_flag = true)]
+    Compare(PassedOn),
+
+    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy.
+    #[cfg(feature = "conformance")]
+    Conformance(conformance::Arguments),
+
+    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy.
+    #[cfg(not(feature = "conformance"))]
+    #[command(disable_help_flag = true)]
+    Conformance(PassedOn),
+
+    /// Build a release and run `maglor demo`: a proxy, servers and load on this machine.
+    #[command(disable_help_flag = true)]
+    Demo(PassedOn),
+
+    /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
+    Fuzz(fuzz::Options),
+
+    /// Write the newest results of the comparison into README.md.
+    ReadmeTable(readme::Options),
+
+    /// Run all checks and tests: formatting, clippy, documentation, tests, dependencies, fuzzing.
+    Test(test::Options),
+}
+
+/// Arguments that belong to the program behind a task.
+#[derive(Debug, clap::Args)]
+struct PassedOn {
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENT"
+    )]
+    arguments: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let run = |package: &[&str]| Cargo::new("run").args(package).arg("--");
+    match Task::parse() {
+        Task::Compare(passed) => {
+            tools::want_programs(&[("haproxy", "haproxy"), ("nginx", "nginx-light")]);
+            run(&["--release", "-p", "maglor-benches", "--bin", "compare"])
+                .args(passed.arguments)
+                .become_it()
+        }
+        #[cfg(feature = "conformance")]
+        Task::Conformance(arguments) => match conformance::run(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                // Not as a value of main, which would print a backtrace, too.
+                eprintln!("{error:#}");
+                ExitCode::FAILURE
+            }
+        },
+        #[cfg(not(feature = "conformance"))]
+        Task::Conformance(passed) => run(&["-p", "maglor-xtask", "--features", "conformance"])
+            .arg("conformance")
+            .args(passed.arguments)
+            .become_it(),
+        Task::Demo(passed) => {
+            eprintln!("Building a release; the first time this takes a few minutes.");
+            run(&["--release", "-p", "maglor-cli", "--bin", "maglor"])
+                .arg("demo")
+                .args(passed.arguments)
+                .become_it()
+        }
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::ReadmeTable(options) => readme::run(&options),
+        Task::Test(options) => test::run(&options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Task::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_are_passed_on_as_they_are() {
+        let line = ["xtask", "demo", "--for", "5", "--help"];
+        let Ok(Task::Demo(passed)) = Task::try_parse_from(line) else {
+            unreachable!("it parses")
+        };
+        assert_eq!(passed.arguments, ["--for", "5", "--help"]);
+    }
+}

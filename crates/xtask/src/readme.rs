@@ -1,0 +1,152 @@
+//! `cargo xtask readme-table`: the measured table of README.md, taken from results.
+//!
+//! The section stands between two comments and names the folder that it comes from. A test makes
+//! sure that it says what is in that folder: numbers are not typed.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{fmt, fs, io};
+
+use crate::shell;
+
+const BEGIN: &str = "<!-- measured: written by `cargo xtask readme-table` -->";
+const END: &str = "<!-- /measured -->";
+const RESULTS: &str = "benches/results";
+/// The section of a summary that holds the table.
+const TABLE: &str = "\n## Side by side\n";
+const NOTHING: &str = "Nothing has been measured yet; `cargo xtask compare` does it.\n";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The results to show, a folder in benches/results. [default: the newest whole comparison]
+    #[arg(value_name = "FOLDER")]
+    folder: Option<String>,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match write(options.folder.as_deref()) {
+        Ok(from) => {
+            println!("README.md shows {from}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Error {
+    /// The file cannot be read or written.
+    File(PathBuf, io::Error),
+    /// The file does not have what is looked for.
+    Lacks(PathBuf, &'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Lacks(path, what) => write!(f, "{} has no {what}", path.display()),
+        }
+    }
+}
+
+fn write(folder: Option<&str>) -> Result<String, Error> {
+    let root = shell::root();
+    let folder = folder
+        .map(ToOwned::to_owned)
+        .or_else(|| newest(&root.join(RESULTS)));
+    let text = match &folder {
+        Some(folder) => section(&root, folder)?,
+        None => NOTHING.to_owned(),
+    };
+    let path = root.join("README.md");
+    let readme = read(&path)?;
+    let (before, _, after) =
+        split(&readme).ok_or(Error::Lacks(path.clone(), "measured section"))?;
+    let new = format!("{before}{BEGIN}\n{text}{END}{after}");
+    fs::write(&path, new).map_err(|error| Error::File(path, error))?;
+    Ok(folder.unwrap_or_else(|| "that nothing has been measured".into()))
+}
+
+/// What is before, in, and after the section.
+fn split(readme: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = readme.split_once(BEGIN)?;
+    let (section, after) = rest.split_once(END)?;
+    Some((before, section.strip_prefix('\n').unwrap_or(section), after))
+}
+
+/// The newest comparison, by its name; quick ones are not for publication.
+fn newest(results: &Path) -> Option<String> {
+    let entries = fs::read_dir(results).into_iter().flatten().flatten();
+    let whole = entries.filter(|entry| {
+        let summary = fs::read_to_string(entry.path().join("summary.md"));
+        summary.is_ok_and(|summary| summary.contains(TABLE))
+    });
+    let names = whole.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| !name.contains("quick")).max()
+}
+
+/// The section for the results in a folder.
+fn section(root: &Path, folder: &str) -> Result<String, Error> {
+    let path = root.join(RESULTS).join(folder).join("summary.md");
+    let summary = read(&path)?;
+    let (notes, rest) = summary
+        .split_once(TABLE)
+        .ok_or(Error::Lacks(path, "table"))?;
+    let table = rest.split("\n## ").next().unwrap_or(rest).trim();
+    let notes = notes.trim_start_matches("# Summary").trim();
+    Ok(format!(
+        "{table}\n\n{notes} Machine, versions, every cell and the raw data: \
+         [{RESULTS}/{folder}]({RESULTS}/{folder}).\n"
+    ))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|error| Error::File(path.to_owned(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_says_what_was_measured() {
+        let root = shell::root();
+        let readme = read(&root.join("README.md")).unwrap();
+        let (_, shown, _) = split(&readme).expect("the README has a measured section");
+        let link = shown.rsplit_once(&format!("({RESULTS}/"));
+        let expected = match link.and_then(|(_, rest)| rest.split_once(')')) {
+            Some((folder, _)) => section(&root, folder).unwrap(),
+            None => NOTHING.to_owned(),
+        };
+        assert_eq!(shown, expected, "cargo xtask readme-table writes it anew");
+    }
+
+    #[test]
+    fn a_section_is_the_table_and_where_it_comes_from() {
+        let root = std::env::temp_dir().join(format!("maglor-readme-{}", std::process::id()));
+        let results = root.join(RESULTS);
+        let add = |folder: &str, text: &str| {
+            fs::create_dir_all(results.join(folder)).unwrap();
+            fs::write(results.join(folder).join("summary.md"), text).unwrap();
+        };
+        let text = "# Summary\n\nMedians of 5.\n\n## Side by side\n\n| a |\n|---|\n\n## Bars\n\nx";
+        add("2026-01-02", text);
+        add("2026-01-03-quick", text);
+        add("2026-01-04-conformance", "# Summary\n");
+        assert_eq!(newest(&results).as_deref(), Some("2026-01-02"));
+        let section = section(&root, "2026-01-02").unwrap();
+        assert!(
+            section.starts_with("| a |\n|---|\n\nMedians of 5. Machine"),
+            "{section}"
+        );
+        assert!(
+            section.ends_with("(benches/results/2026-01-02).\n"),
+            "{section}"
+        );
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

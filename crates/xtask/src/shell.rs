@@ -1,0 +1,127 @@
+//! Running other programs.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// A command that runs in the workspace's folder and prints as somebody would type it.
+#[derive(Debug)]
+pub(crate) struct Cargo {
+    command: Command,
+    name: String,
+}
+
+impl Cargo {
+    /// A subcommand of the cargo that runs us.
+    pub(crate) fn new(subcommand: &str) -> Self {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        Self::program(cargo, "cargo").arg(subcommand)
+    }
+
+    /// A subcommand of cargo-fuzz, which needs the nightly compiler.
+    pub(crate) fn fuzz(subcommand: &str) -> Self {
+        let words = ["run", "nightly", "cargo", "fuzz", subcommand];
+        Self::program("rustup", "rustup").args(words)
+    }
+
+    /// Any program, under the name that it is printed with.
+    pub(crate) fn program(program: impl AsRef<OsStr>, name: &str) -> Self {
+        let mut command = Command::new(program);
+        command.current_dir(root());
+        Self {
+            command,
+            name: name.into(),
+        }
+    }
+
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs in place of this process, which is the way for signals to reach the right one.
+    pub(crate) fn become_it(mut self) -> ExitCode {
+        let error = self.command.exec();
+        eprintln!("error: {self}: {error}");
+        ExitCode::FAILURE
+    }
+
+    /// Whether it ran and succeeded.
+    pub(crate) fn succeeds(mut self) -> bool {
+        match self.command.stdin(Stdio::null()).status() {
+            Ok(status) => status.success(),
+            Err(error) => {
+                eprintln!("error: {self}: {error}");
+                false
+            }
+        }
+    }
+
+    /// Whether it succeeds, with nothing to be seen.
+    pub(crate) fn succeeds_quietly(mut self) -> bool {
+        let command = self.command.stdin(Stdio::null());
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    /// Its result and what it said on standard error; ended after `limit`.
+    pub(crate) fn errors_within(
+        mut self,
+        limit: Duration,
+    ) -> io::Result<(Option<ExitStatus>, String)> {
+        let command = self.command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
+        let stderr = child.stderr.take();
+        let reader = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            if let Some(mut stderr) = stderr {
+                let _ = stderr.read_to_end(&mut text);
+            }
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if started.elapsed() > limit {
+                child.kill()?;
+                child.wait()?;
+                // What it has started itself may hold the pipe open.
+                return Ok((None, String::new()));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        Ok((status, reader.join().unwrap_or_default()))
+    }
+}
+
+impl fmt::Display for Cargo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        for argument in self.command.get_args() {
+            write!(f, " {}", argument.to_string_lossy())?;
+        }
+        Ok(())
+    }
+}

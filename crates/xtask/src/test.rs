@@ -1,0 +1,203 @@
+//! `cargo xtask test`: everything that has to hold before a change goes in.
+
+use std::fmt;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::fuzz;
+use crate::shell::Cargo;
+use crate::tools;
+
+/// The suites of `cargo xtask conformance` are checked with the rest.
+const ALL: [&str; 3] = ["--workspace", "--features", "maglor-xtask/conformance"];
+/// How long each fuzz target runs here; `cargo xtask fuzz` runs them longer.
+const SMOKE: u64 = 5;
+/// How long the database of advisories may take to come.
+const ADVISORIES: Duration = Duration::from_secs(120);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only this step; may be repeated.
+    #[arg(long, value_enum, value_name = "STEP")]
+    only: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Step {
+    /// Sources are formatted.
+    Fmt,
+    /// Clippy has nothing to say.
+    Clippy,
+    /// Documentation builds without warnings.
+    Doc,
+    /// All tests pass.
+    Test,
+    /// Dependencies: bans, licences, sources, known vulnerabilities.
+    Deny,
+    /// Fuzz targets build and survive a few seconds.
+    Fuzz,
+}
+
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+/// Runs the steps, all of them even if one fails.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let wanted = |step: &Step| options.only.is_empty() || options.only.contains(step);
+    let steps: Vec<_> = Step::value_variants()
+        .iter()
+        .copied()
+        .filter(wanted)
+        .collect();
+    let mut results = Vec::new();
+    for step in steps {
+        println!("\n=== {step}");
+        let started = Instant::now();
+        let outcome = step.run();
+        results.push((step, outcome, started.elapsed()));
+    }
+    println!("\n=== summary");
+    for (step, outcome, took) in &results {
+        println!(
+            "{:<8} {:>7.1} s  {outcome}",
+            step.to_string(),
+            took.as_secs_f64()
+        );
+    }
+    let failed: Vec<_> = results
+        .iter()
+        .filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed))
+        .map(|(step, ..)| step.to_string())
+        .collect();
+    if failed.is_empty() {
+        println!("all steps passed");
+        return ExitCode::SUCCESS;
+    }
+    println!("failed: {}", failed.join(", "));
+    for step in failed {
+        println!("  again: cargo xtask test --only {step}");
+    }
+    ExitCode::FAILURE
+}
+
+impl Step {
+    fn run(self) -> Outcome {
+        match self {
+            Self::Fmt => fmt(),
+            Self::Clippy => all([Cargo::new("clippy").args(ALL).args([
+                "--all-targets",
+                "--locked",
+                "--",
+                "-D",
+                "warnings",
+            ])]),
+            Self::Doc => all([Cargo::new("doc")
+                .args(ALL)
+                .args(["--no-deps", "--locked"])
+                .env("RUSTDOCFLAGS", "-D warnings")]),
+            Self::Test => all([Cargo::new("test")
+                .args(ALL)
+                .args(["--locked", "--no-fail-fast"])]),
+            Self::Deny => deny(),
+            Self::Fuzz => smoke(),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Failed => f.write_str("FAILED"),
+            Self::Skipped(why) => write!(f, "skipped: {why}"),
+        }
+    }
+}
+
+/// Runs commands; all of them have to succeed.
+fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
+    let mut outcome = Outcome::Passed;
+    for command in commands {
+        println!("{command}");
+        if !command.succeeds() {
+            outcome = Outcome::Failed;
+        }
+    }
+    outcome
+}
+
+/// Members, and the fuzz packages, which are none.
+fn fmt() -> Outcome {
+    let fuzz = fuzz::folders().into_iter().map(|folder| {
+        let manifest = folder.join("Cargo.toml");
+        Cargo::new("fmt")
+            .arg("--check")
+            .arg("--manifest-path")
+            .arg(manifest)
+    });
+    let members = Cargo::new("fmt").args(["--all", "--check"]);
+    all(std::iter::once(members).chain(fuzz))
+}
+
+fn deny() -> Outcome {
+    let binary = match tools::cargo_deny() {
+        Ok(binary) => binary,
+        Err(missing) => {
+            eprintln!("{missing}");
+            return Outcome::Failed;
+        }
+    };
+    let check = |what: &[&str]| {
+        Cargo::program(&binary, "cargo-deny")
+            .args(["--locked", "--workspace", "check"])
+            .args(what)
+    };
+    let outcome = all([check(&["bans", "licenses", "sources"])]);
+    match (outcome, advisories(check(&["advisories"]))) {
+        (Outcome::Passed, advisories) => advisories,
+        (outcome, _) => outcome,
+    }
+}
+
+/// Known vulnerabilities. Their database is on the network; without it there is nothing to check.
+fn advisories(command: Cargo) -> Outcome {
+    println!("{command}");
+    match command.errors_within(ADVISORIES) {
+        Ok((Some(status), _)) if status.success() => Outcome::Passed,
+        Ok((Some(_), text)) if !text.contains("failed to fetch advisory database") => {
+            eprintln!("{text}");
+            Outcome::Failed
+        }
+        Ok(_) => {
+            println!("advisories: skipped, their database cannot be reached from here");
+            Outcome::Passed
+        }
+        Err(error) => {
+            eprintln!("cargo-deny: {error}");
+            Outcome::Failed
+        }
+    }
+}
+
+fn smoke() -> Outcome {
+    if let Err(missing) = tools::fuzzing() {
+        return Outcome::Skipped(missing);
+    }
+    if fuzz::fuzz(&fuzz::targets(), SMOKE).is_empty() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed
+    }
+}

@@ -1,0 +1,104 @@
+//! Programs that do not come with Rust: found, installed where that is polite, or asked for.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::shell::Cargo;
+
+const CARGO_DENY: &str = "0.20.2";
+
+/// cargo-deny of the version that `deny.toml` is written for.
+///
+/// Taken from the cache, or built into it: `$XDG_CACHE_HOME/maglor` or `~/.cache/maglor`.
+///
+/// # Errors
+/// One line that says what to do.
+pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
+    let folder = cache()?.join(format!("cargo-deny-{CARGO_DENY}"));
+    let binary = folder.join("bin/cargo-deny");
+    if binary.exists() {
+        return Ok(binary);
+    }
+    eprintln!("cargo-deny {CARGO_DENY} is built once, in a few minutes.");
+    let built = Cargo::new("install")
+        .args([
+            "--quiet",
+            "--locked",
+            "--version",
+            CARGO_DENY,
+            "cargo-deny",
+            "--root",
+        ])
+        .arg(&folder)
+        .succeeds();
+    if built {
+        Ok(binary)
+    } else {
+        Err(format!(
+            "cargo-deny is missing and could not be built; cargo install --locked cargo-deny@{CARGO_DENY} --root {}",
+            folder.display()
+        ))
+    }
+}
+
+/// What keeps fuzz targets from being built, in one line.
+pub(crate) fn fuzzing() -> Result<(), String> {
+    let rustup = |arguments: &[&str]| Cargo::program("rustup", "rustup").args(arguments);
+    if !rustup(&["run", "nightly", "rustc", "--version"]).succeeds_quietly() {
+        return Err("nightly Rust is missing: rustup toolchain install nightly".into());
+    }
+    if !Cargo::fuzz("--version").succeeds_quietly() && !Cargo::fuzz("help").succeeds_quietly() {
+        return Err("cargo-fuzz is missing: cargo install --locked cargo-fuzz".into());
+    }
+    Ok(())
+}
+
+/// Makes sure of programs, given with the Debian packages that hold them; says what to install
+/// where that cannot be done here.
+pub(crate) fn want_programs(programs: &[(&str, &str)]) {
+    let missing = programs
+        .iter()
+        .filter(|(program, _)| find(program).is_none());
+    let packages: Vec<_> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return;
+    }
+    let apt = |arguments: &[&str]| {
+        Cargo::program("apt-get", "apt-get")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .args(arguments)
+    };
+    let install = [&["install", "-y", "--no-install-recommends"][..], &packages].concat();
+    let installed = may_install() && apt(&["update", "-qq"]).succeeds() && apt(&install).succeeds();
+    if !installed {
+        eprintln!(
+            "Missing; on Debian or Ubuntu: sudo apt-get install -y --no-install-recommends {}",
+            packages.join(" ")
+        );
+    }
+}
+
+/// Root on a system with apt.
+fn may_install() -> bool {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| {
+        use std::os::unix::fs::MetadataExt as _;
+        own.uid() == 0
+    });
+    root && find("apt-get").is_some()
+}
+
+/// Where a program is; Debian keeps servers out of the path of users.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    let mut places = env::split_paths(&path).chain(more);
+    places.find_map(|place| Some(place.join(program)).filter(|path| path.is_file()))
+}
+
+fn cache() -> Result<PathBuf, String> {
+    let base = match env::var_os("XDG_CACHE_HOME") {
+        Some(base) => PathBuf::from(base),
+        None => Path::new(&env::var_os("HOME").ok_or("HOME is not set")?).join(".cache"),
+    };
+    Ok(base.join("maglor"))
+}

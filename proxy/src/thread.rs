@@ -1,18 +1,17 @@
 //! A worker's thread: its runtime, its listening sockets, its end.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::io;
 use std::net::TcpListener as StdListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 use crate::accept::{self, Local};
 use crate::shared::Shared;
@@ -101,7 +100,7 @@ fn run(
 
 /// Carries out commands until the control thread drops its end.
 async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
-    let mut listening: HashMap<Arc<str>, oneshot::Sender<()>> = HashMap::new();
+    let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
     while let Some(command) = commands.recv().await {
         match command {
@@ -112,25 +111,33 @@ async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
             } => match TcpListener::from_std(socket) {
                 Ok(socket) => {
                     let (stop, stopped) = oneshot::channel();
-                    tokio::task::spawn_local(accept(socket, state, local.clone(), stopped));
-                    listening.insert(name, stop);
+                    let accepting = accept(socket, state, local.clone(), stopped);
+                    listening.insert(name, (stop, tokio::task::spawn_local(accepting)));
                 }
                 Err(error) => tracing::error!(listener = %name, %error, "cannot listen"),
             },
             Command::Close { name } => drop(listening.remove(&name)),
             Command::Wake => local.worker.connections.wake_all(),
             Command::Drain { done } => {
-                listening.clear();
+                let accepting = listening
+                    .drain()
+                    .map(|(_, (_stop, accepting))| accepting)
+                    .collect();
                 local.worker.drain();
                 local.pools.clear();
-                tokio::task::spawn_local(drained(Rc::clone(&local.worker), done));
+                tokio::task::spawn_local(drained(accepting, Rc::clone(&local.worker), done));
             }
         }
     }
 }
 
-/// Answers when no client connection is left.
-async fn drained(worker: Rc<Worker>, done: oneshot::Sender<()>) {
+/// Answers when nobody is accepted any more and no client connection is left.
+async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: oneshot::Sender<()>) {
+    for task in accepting {
+        let _ = task.await;
+    }
+    // Those accepted last are tasks by now, but have not been polled yet.
+    tokio::task::yield_now().await;
     worker.connections.none_left().await;
     let _ = done.send(());
 }
@@ -161,13 +168,18 @@ async fn accept(
             },
         }
     }
-    while let Some(Ok((tcp, _))) = poll_fn(|cx| match socket.poll_accept(cx) {
-        Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-    {
-        serve(tcp);
+    // By system calls: tokio would not ask before its reactor has heard of a connection.
+    let Ok(socket) = socket.into_std() else {
+        return;
+    };
+    while let Ok((tcp, _)) = socket.accept() {
+        match tcp
+            .set_nonblocking(true)
+            .and_then(|()| TcpStream::from_std(tcp))
+        {
+            Ok(tcp) => serve(tcp),
+            Err(error) => tracing::warn!(%error, "accept failed"),
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 //! Which version of HTTP a connection speaks.
 
 use std::future::Future;
+use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::BytesMut;
 use maglor_config::listener::HttpProtocol;
@@ -45,31 +49,46 @@ async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Str
         None => {}
     }
     let deadline = Instant::now() + service.settings().idle_timeout;
-    Box::pin(tokio::time::timeout_at(deadline, preface(stream)))
+    Box::pin(tokio::time::timeout_at(deadline, preface(stream, service)))
         .await
         .ok()?
 }
 
 /// Reads until the HTTP/2 preface is there or cannot be.
-async fn preface(mut stream: Stream) -> Option<(HttpProtocol, Stream)> {
-    let mut seen = BytesMut::from(stream.prefix);
+async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol, Stream)> {
+    let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
     loop {
         let version = match detect::http2_preface(&seen) {
             Detected::Yes => HttpProtocol::Http2,
             Detected::No => HttpProtocol::Http1,
             Detected::More => {
-                if !stream.io.is_tls() {
-                    // No buffer for a client that says nothing.
-                    stream.io.tcp().readable().await.ok()?;
+                let more = {
+                    let mut more = pin!(more(&mut stream, &mut seen));
+                    poll_fn(|cx| match more.as_mut().poll(cx) {
+                        Poll::Pending if service.is_draining() => Poll::Ready(None),
+                        more => more.map(Some),
+                    })
+                    .await
+                };
+                match more {
+                    Some(Ok(1..)) => continue,
+                    Some(_) => return None,
+                    // To be closed: an HTTP/1.1 session knows how.
+                    None => HttpProtocol::Http1,
                 }
-                seen.reserve(FIRST_READ);
-                if stream.io.read_buf(&mut seen).await.ok()? == 0 {
-                    return None;
-                }
-                continue;
             }
         };
         stream.prefix = seen.freeze();
         return Some((version, stream));
     }
+}
+
+/// Reads once.
+async fn more(stream: &mut Stream, seen: &mut BytesMut) -> io::Result<usize> {
+    if !stream.io.is_tls() {
+        // No buffer for a client that says nothing.
+        stream.io.tcp().readable().await?;
+    }
+    seen.reserve(FIRST_READ);
+    stream.io.read_buf(seen).await
 }

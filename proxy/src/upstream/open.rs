@@ -1,23 +1,26 @@
 //! Counts a cluster's open connections.
 
-use std::sync::Arc;
+use maglor_telemetry::Gauge;
 
 use super::Cluster;
 
 /// Exists as long as a connection to an endpoint does.
+///
+/// Holds no cluster: a pooled connection must not keep alive the endpoint whose going closes it.
 #[derive(Debug)]
 pub(crate) struct Open {
-    cluster: Arc<Cluster>,
+    connections: Gauge,
     shard: usize,
 }
 
 impl Open {
     /// Counts a new connection of a worker.
-    pub(crate) fn new(cluster: &Arc<Cluster>, shard: usize) -> Self {
-        cluster.metrics().connections.inc(shard);
-        cluster.metrics().connections_total.inc(shard);
+    pub(crate) fn new(cluster: &Cluster, shard: usize) -> Self {
+        let metrics = cluster.metrics();
+        metrics.connections.inc(shard);
+        metrics.connections_total.inc(shard);
         Self {
-            cluster: Arc::clone(cluster),
+            connections: metrics.connections.clone(),
             shard,
         }
     }
@@ -25,6 +28,6 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.cluster.metrics().connections.dec(self.shard);
+        self.connections.dec(self.shard);
     }
 }

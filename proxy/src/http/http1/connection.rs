@@ -26,6 +26,9 @@ use crate::io::{Io, Stream};
 use crate::message::{Body, Interim, Request, Source};
 use crate::timer::Timer;
 
+/// A connection that is to end (drain, changed listener) waits so long for a request that was sent
+/// before its client could know; the answer then says `connection: close`.
+const LEAVE_AFTER: Duration = Duration::from_secs(1);
 /// A client may pipeline so many bytes while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
 /// After a response that ends the connection, what the client still sends is read (and dropped)
@@ -58,6 +61,8 @@ enum Waiting {
     Not,
     ForFirstByte,
     ForHead,
+    /// The connection is to end, but a request may be on its way.
+    ForLastRequest,
 }
 
 /// What a connection in want of a request gets.
@@ -115,19 +120,17 @@ impl Shared {
 
     /// No whole head is there: watch the clock.
     fn poll_wait(&self, inner: &mut Inner, cx: &mut Context<'_>, service: &Service) -> Poll<Next> {
-        let waiting = if inner.input.is_empty() {
-            Waiting::ForFirstByte
-        } else {
-            Waiting::ForHead
+        let waiting = match inner.input.is_empty() {
+            true if service.is_draining() => Waiting::ForLastRequest,
+            true => Waiting::ForFirstByte,
+            false => Waiting::ForHead,
         };
-        if waiting == Waiting::ForFirstByte && service.is_draining() {
-            return Poll::Ready(Next::Close);
-        }
         if inner.waiting != waiting {
             inner.waiting = waiting;
             let settings = service.settings();
             let patience = match waiting {
                 Waiting::ForHead => settings.header_timeout,
+                Waiting::ForLastRequest => settings.idle_timeout.min(LEAVE_AFTER),
                 _ => settings.idle_timeout.min(PARK_AFTER),
             };
             let now = Instant::now();
@@ -137,6 +140,7 @@ impl Shared {
         inner.waiting = Waiting::Not;
         Poll::Ready(match waiting {
             Waiting::ForHead => Next::Refuse(ProxyError::HeaderTimeout),
+            Waiting::ForLastRequest => Next::Close,
             _ if service.settings().idle_timeout <= PARK_AFTER => Next::Close,
             _ => Next::Idle,
         })

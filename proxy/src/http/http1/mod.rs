@@ -74,8 +74,9 @@ async fn parked(io: &Io, service: &Service) -> bool {
     let limit = service.settings().idle_timeout.saturating_sub(PARK_AFTER);
     let mut timeout = pin!(tokio::time::sleep(limit));
     poll_fn(|cx| {
+        // A session knows how to leave.
         if service.is_draining() {
-            return Poll::Ready(false);
+            return Poll::Ready(true);
         }
         if io.tcp().poll_read_ready(cx).is_ready() {
             return Poll::Ready(true);

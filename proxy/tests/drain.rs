@@ -1,0 +1,240 @@
+//! The end of the process: what was accepted is answered, nothing new is taken, and it takes no
+//! longer than it may.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use maglor_testkit::process::Signal;
+use maglor_testkit::{TIMEOUT, Upstream, eventually, pattern};
+use support::load::Load;
+use support::{Web, connect};
+
+#[test]
+fn sigterm_under_load_costs_no_request() {
+    let upstream = Upstream::start("a");
+    for (workers, path) in [
+        (1, "/"),
+        (2, "/"),
+        (1, "/delay/5ms"),
+        (1, "/bytes/100000"),
+        (2, "/drip/5/2ms"),
+    ] {
+        let mut proxy = Web::to([upstream.address()])
+            .top(&format!("workers: {workers}"))
+            .start();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+        let load = Load::start(proxy.listener("web"), 16, &request);
+        load.wait_for(200);
+        let started = Instant::now();
+        proxy.signal(Signal::Terminate);
+        let answered = load.finish();
+        assert!(answered >= 200);
+        assert!(proxy.wait_exit(TIMEOUT).success(), "{path}");
+        assert!(
+            started.elapsed() < Duration::from_secs(5),
+            "{path}: {:?}",
+            started.elapsed()
+        );
+    }
+}
+
+#[test]
+fn clients_that_are_connected_but_not_yet_accepted_are_answered() {
+    let upstream = Upstream::start("a");
+    for request in [
+        "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        "GET /delay/200ms HTTP/1.1\r\nhost: a\r\n\r\n",
+    ] {
+        let mut proxy = Web::to([upstream.address()]).start();
+        proxy.signal(Signal::Stop);
+        let mut clients: Vec<_> = (0..20).map(|_| connect(&proxy)).collect();
+        for client in &mut clients {
+            client.send(request);
+        }
+        proxy.signal(Signal::Terminate);
+        proxy.signal(Signal::Continue);
+        for client in &mut clients {
+            let response = client.response();
+            assert_eq!(
+                (response.text(), response.header("connection")),
+                ("a", Some("close"))
+            );
+        }
+        assert!(proxy.wait_exit(TIMEOUT).success());
+    }
+}
+
+#[test]
+fn idle_clients_do_not_hold_the_end_up() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()]).start();
+    let mut parked = connect(&proxy);
+    assert_eq!(parked.get("/").status, 200);
+    let mut silent = connect(&proxy);
+    silent.assert_silent(Duration::from_millis(700));
+    let mut fresh = connect(&proxy);
+    assert_eq!(fresh.get("/").status, 200);
+    let started = Instant::now();
+    proxy.signal(Signal::Terminate);
+    for client in [&mut parked, &mut silent, &mut fresh] {
+        client.assert_closed();
+    }
+    assert!(proxy.wait_exit(TIMEOUT).success());
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn a_request_that_crosses_the_signal_is_answered() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()]).start();
+    let mut fresh = connect(&proxy);
+    assert_eq!(fresh.get("/").status, 200);
+    let mut parked = connect(&proxy);
+    assert_eq!(parked.get("/").status, 200);
+    parked.assert_silent(Duration::from_millis(700));
+    let mut silent = connect(&proxy);
+    silent.assert_silent(Duration::from_millis(50));
+    let mut half = connect(&proxy);
+    half.send("GET / HTTP/1.1\r\nho");
+    half.assert_silent(Duration::from_millis(50));
+    proxy.signal(Signal::Terminate);
+    eventually(TIMEOUT, "nobody new is let in", || {
+        TcpStream::connect(proxy.listener("web")).is_err()
+    });
+    half.send("st: a\r\n\r\n");
+    let response = half.response();
+    assert_eq!(
+        (response.text(), response.header("connection")),
+        ("a", Some("close"))
+    );
+    for client in [&mut fresh, &mut parked, &mut silent] {
+        let response = client.get("/");
+        assert_eq!(
+            (response.text(), response.header("connection")),
+            ("a", Some("close"))
+        );
+        client.assert_closed();
+    }
+    assert!(proxy.wait_exit(TIMEOUT).success());
+}
+
+#[test]
+fn long_requests_finish_both_ways() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()]).start();
+    let mut slow = connect(&proxy);
+    slow.send("GET /drip/50/20ms HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut upload = connect(&proxy);
+    let body = pattern::bytes(1_000_000);
+    upload.send(format!(
+        "POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    ));
+    upload.send(&body[..500_000]);
+    eventually(TIMEOUT, "both are under way", || upstream.requests() == 2);
+    proxy.signal(Signal::Terminate);
+    eventually(TIMEOUT, "nobody new is let in", || {
+        TcpStream::connect(proxy.listener("web")).is_err()
+    });
+    assert_eq!(proxy.admin_get("/ready").status, 503);
+    assert_eq!(proxy.admin_get("/live").status, 200);
+    upload.send(&body[500_000..]);
+    let response = upload.response();
+    assert_eq!(response.json()["hash"], pattern::hash(&body));
+    let response = slow.response();
+    assert_eq!(response.body.len(), 500);
+    assert!(proxy.wait_exit(TIMEOUT).success());
+}
+
+#[test]
+fn the_drain_timeout_cuts_what_does_not_end() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()])
+        .top("drain_timeout: 500ms")
+        .start();
+    let mut hanging = connect(&proxy);
+    hanging.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    let mut stalled = connect(&proxy);
+    stalled.send("GET /chunked/1000000000 HTTP/1.1\r\nhost: a\r\n\r\n");
+    stalled.connection().read_head().unwrap();
+    eventually(TIMEOUT, "both are under way", || upstream.requests() == 2);
+    let started = Instant::now();
+    proxy.signal(Signal::Terminate);
+    assert!(proxy.wait_exit(TIMEOUT).success());
+    let took = started.elapsed();
+    assert!(
+        took >= Duration::from_millis(450) && took < Duration::from_secs(3),
+        "{took:?}"
+    );
+    hanging.assert_closed();
+    assert!(
+        !stalled
+            .connection()
+            .read_to_end()
+            .is_ok_and(|rest| rest.ends_with(b"\r\n0\r\n\r\n"))
+    );
+    assert!(proxy.stderr().contains("ending with open connections"));
+}
+
+#[test]
+fn a_second_signal_ends_the_wait() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()]).start();
+    let mut hanging = connect(&proxy);
+    hanging.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "it is under way", || upstream.requests() == 1);
+    proxy.signal(Signal::Interrupt);
+    proxy.wait_for_log("draining");
+    proxy.signal(Signal::Interrupt);
+    assert!(proxy.wait_exit(Duration::from_secs(3)).success());
+    hanging.assert_closed();
+}
+
+#[test]
+fn the_admin_port_drains_as_well() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()]).start();
+    assert_eq!(proxy.admin_get("/drain").status, 405);
+    assert_eq!(proxy.admin_get("/ready").status, 200);
+    let mut busy = connect(&proxy);
+    busy.send("GET /delay/500ms HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "it is under way", || upstream.requests() == 1);
+    let mut admin = maglor_testkit::RawHttp1::connect(proxy.admin());
+    let response = admin.request("POST /drain HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(response.status, 200);
+    eventually(TIMEOUT, "it is not ready", || {
+        admin.get("/ready").status == 503
+    });
+    assert_eq!(busy.response().text(), "a");
+    assert!(proxy.wait_exit(TIMEOUT).success());
+}
+
+#[test]
+fn a_proxy_without_clients_ends_at_once() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()]).top("workers: 2").start();
+    assert_eq!(support::get(&proxy, "/").status, 200);
+    support::wait_quiet(&proxy);
+    let started = Instant::now();
+    proxy.signal(Signal::Terminate);
+    assert!(proxy.wait_exit(TIMEOUT).success());
+    assert!(
+        started.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        started.elapsed()
+    );
+    eventually(TIMEOUT, "pooled connections are closed", || {
+        upstream.open_connections() == 0
+    });
+}

@@ -22,7 +22,7 @@ mod log;
 mod spawn;
 
 pub use builder::{NotReady, ProxyBuilder};
-pub use spawn::Signal;
+pub use spawn::{Signal, spawn};
 
 use log::Log;
 

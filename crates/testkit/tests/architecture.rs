@@ -78,7 +78,10 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("maglor-testkit", &[]),
-    ("maglor-xtask", &["maglor-config", "maglor-controller"]),
+    (
+        "maglor-xtask",
+        &["maglor-config", "maglor-controller", "maglor-testkit"],
+    ),
 ];
 
 /// Packages that must not be linked, however many packages are between.

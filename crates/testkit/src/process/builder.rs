@@ -121,7 +121,7 @@ impl ProxyBuilder {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let started = Instant::now();
-        let mut child = spawn::spawn(command)
+        let mut child = spawn(command)
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.display()));
         let stderr = Log::collect(child.stderr.take().expect("standard error is piped"));
         let mut proxy = Proxy {

@@ -23,6 +23,8 @@ pub enum Signal {
     Stop,
     /// SIGTERM: drain and end.
     Terminate,
+    /// SIGUSR1: open the access log anew.
+    User1,
 }
 
 impl Signal {
@@ -33,6 +35,7 @@ impl Signal {
             Self::Interrupt => libc::SIGINT,
             Self::Stop => libc::SIGSTOP,
             Self::Terminate => libc::SIGTERM,
+            Self::User1 => libc::SIGUSR1,
         }
     }
 }
@@ -43,7 +46,15 @@ type Job = (Command, mpsc::Sender<io::Result<Child>>);
 ///
 /// The kernel ties that to the *thread* which forks, and each test has a thread of its own: so all
 /// children are started by one thread that lasts as long as the process.
-pub(super) fn spawn(command: Command) -> io::Result<Child> {
+///
+/// # Errors
+///
+/// If it cannot be started.
+///
+/// # Panics
+///
+/// If starting an earlier child panicked, which it does not.
+pub fn spawn(command: Command) -> io::Result<Child> {
     static SPAWNER: LazyLock<Mutex<mpsc::Sender<Job>>> = LazyLock::new(|| {
         let (sender, jobs) = mpsc::channel::<Job>();
         thread::spawn(move || {

@@ -9,6 +9,7 @@ use http::header::{
     UPGRADE,
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::json;
@@ -35,6 +36,7 @@ pub(super) struct Call {
 /// Answers a request. An error closes the connection or, in HTTP/2, resets the stream.
 pub(super) async fn serve(call: Call, request: Request<Incoming>) -> io::Result<Response<Body>> {
     let name = HeaderValue::from_str(call.shared.name()).map_err(io::Error::other)?;
+    let head_only = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
     let mut response = match call.shared.choose(&call.recorded) {
         Some(answer) => {
             read(request.into_body()).await?;
@@ -43,7 +45,18 @@ pub(super) async fn serve(call: Call, request: Request<Incoming>) -> io::Result<
         None => behave(&call, request).await?,
     };
     response.headers_mut().insert("x-upstream", name);
+    if head_only {
+        leave_out_body(&mut response);
+    }
     Ok(response)
+}
+
+/// hyper leaves the body out of an answer to HEAD in HTTP/1.1 only.
+fn leave_out_body(response: &mut Response<Body>) {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    *response.body_mut() = body::full("");
 }
 
 async fn behave(call: &Call, request: Request<Incoming>) -> io::Result<Response<Body>> {

@@ -1,0 +1,131 @@
+//! `cargo xtask conformance`: protocol suites and endurance against the real proxy binary.
+//!
+//! Each suite starts its own proxy and servers on loopback, runs its cases, and leaves a section
+//! in `benches/results/<date>-conformance/summary.md` beside the raw output.
+//!
+//! # Layout
+//!
+//! - [`h2spec`], [`grpc`], [`websocket`]: what others have written, and a little of our own.
+//! - [`bulk`], [`reload`], [`drain`]: what has to hold under load; [`load`] makes it.
+//! - [`client`]: HTTP clients; [`setup`]: proxies; [`tools`]: foreign programs, cached by version;
+//!   [`report`]: the results.
+
+mod bulk;
+mod client;
+mod drain;
+mod grpc;
+mod h2spec;
+mod load;
+mod reload;
+mod report;
+mod setup;
+mod tools;
+mod websocket;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+
+use self::report::Report;
+
+/// Proves HTTP/2, gRPC, WebSocket, bulk transfer, reload and drain against the real proxy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// What to run.
+    #[arg(value_enum, default_value = "all")]
+    suite: Suite,
+
+    /// The proxy's binary; built with `--profile quick` without it.
+    #[arg(long, value_name = "PATH")]
+    proxy: Option<PathBuf>,
+
+    /// Where the results go. [default: benches/results/<date>-conformance]
+    #[arg(long, value_name = "FOLDER")]
+    results: Option<PathBuf>,
+
+    /// How often the drain suite ends a proxy.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    drains: u32,
+
+    /// How often the reload suite changes the configuration.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    reloads: u32,
+
+    /// Bytes of each transfer of the bulk suite, in MiB.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    mebibytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Suite {
+    All,
+    Bulk,
+    Drain,
+    Grpc,
+    H2spec,
+    Reload,
+    Websocket,
+}
+
+/// What a suite works with.
+#[derive(Debug)]
+struct Bench {
+    /// The proxy's binary.
+    proxy: PathBuf,
+    /// The workspace.
+    root: PathBuf,
+    drains: u32,
+    reloads: u32,
+    bytes: u64,
+}
+
+type Run = fn(&Bench, &mut Report) -> anyhow::Result<()>;
+
+/// In the order in which they run and are reported.
+const SUITES: &[(Suite, &str, Run)] = &[
+    (Suite::H2spec, "h2spec", h2spec::run),
+    (Suite::Grpc, "grpc", grpc::run),
+    (Suite::Websocket, "websocket", websocket::run),
+    (Suite::Bulk, "bulk", bulk::run),
+    (Suite::Reload, "reload", reload::run),
+    (Suite::Drain, "drain", drain::run),
+];
+
+/// Runs the suites that were asked for.
+///
+/// # Errors
+///
+/// When a case fails, or a suite cannot run at all.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let root = tools::workspace()?;
+    let proxy = match &arguments.proxy {
+        Some(path) => path
+            .canonicalize()
+            .with_context(|| format!("{}", path.display()))?,
+        None => tools::build_proxy(&root)?,
+    };
+    let folder = arguments.results.clone();
+    let folder = folder.unwrap_or_else(|| report::default_folder(&root));
+    let mut report = Report::new(folder)?;
+    let bench = Bench {
+        proxy,
+        root,
+        drains: arguments.drains,
+        reloads: arguments.reloads,
+        bytes: arguments.mebibytes << 20,
+    };
+    for &(suite, name, run) in SUITES {
+        if arguments.suite != Suite::All && arguments.suite != suite {
+            continue;
+        }
+        report.begin(name);
+        if let Err(error) = run(&bench, &mut report) {
+            report.fail("suite", format!("could not run: {error:#}"));
+        }
+        report.end()?;
+    }
+    let names: Vec<_> = SUITES.iter().map(|&(_, name, _)| name).collect();
+    let failed = report.summarize(&names)?;
+    ensure!(failed == 0, "{failed} cases failed");
+    Ok(())
+}

@@ -36,14 +36,20 @@ impl Pools {
         let mut closed = 0;
         self.0.borrow_mut().retain(|_, pool| {
             closed += pool.sweep(now);
-            pool.target.strong_count() > 0
+            let gone = pool.target.strong_count() == 0;
+            if gone {
+                closed += pool.close();
+            }
+            !gone
         });
         closed
     }
 
     /// Closes every idle connection.
     pub(crate) fn clear(&self) {
-        self.0.borrow_mut().clear();
+        for (_, pool) in self.0.borrow_mut().drain() {
+            pool.close();
+        }
     }
 }
 
@@ -106,6 +112,11 @@ impl Pool {
         }
         connection.set_idle_since(self.now.get());
         idle.push(connection);
+    }
+
+    /// Closes what is idle; each connection knows its pool, so that they would keep each other.
+    fn close(&self) -> usize {
+        std::mem::take(&mut *self.idle.borrow_mut()).len()
     }
 
     fn sweep(&self, now: Instant) -> usize {

@@ -180,6 +180,20 @@ impl Body {
         matches!(self.kind, Kind::Empty)
     }
 
+    /// Sends the head without it, in answer to HEAD.
+    pub(crate) fn leave_out(&mut self) {
+        self.kind = Kind::Empty;
+    }
+
+    /// Closes the account of a body that nobody will ask for a frame because it has none.
+    pub(crate) fn settle_if_ended(&mut self) {
+        if self.is_end_stream()
+            && let Some(mut account) = self.account.take()
+        {
+            account.complete();
+        }
+    }
+
     /// The tunnel, where the response is one, with the account that ends with it.
     pub(crate) fn take_tunnel(&mut self) -> Option<(Stream, Option<Box<dyn Account>>)> {
         if !matches!(self.kind, Kind::Tunnel(_)) {

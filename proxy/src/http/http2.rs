@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
@@ -152,16 +152,24 @@ async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http
         let error = ProxyError::DownstreamHead(codec::HeadError::TooManyHeaders);
         return outgoing(service.refuse(&error));
     }
+    if request.method() == Method::CONNECT {
+        // A stream cannot become a tunnel here.
+        return outgoing(service.refuse(&ProxyError::ConnectNotAllowed));
+    }
     let context = RequestContext {
         started: Instant::now(),
         timer: Rc::new(Timer::new()),
         interim: None,
     };
+    let bodiless = request.method() == Method::HEAD;
     let (request, body) = incoming(request);
     let mut response = service.handle(request, body, context).await;
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         // Cannot be asked for by HTTP/2, hence never forwarded.
         response.status = StatusCode::BAD_GATEWAY;
+    }
+    if bodiless {
+        response.body.leave_out();
     }
     outgoing(response)
 }
@@ -188,7 +196,9 @@ fn incoming(request: http::Request<Incoming>) -> (Request, Body) {
     (request, body)
 }
 
-fn outgoing(response: Response) -> http::Response<Body> {
+fn outgoing(mut response: Response) -> http::Response<Body> {
+    // hyper asks an empty body for nothing.
+    response.body.settle_if_ended();
     let mut converted = http::Response::new(response.body);
     *converted.status_mut() = response.status;
     *converted.headers_mut() = response.fields.to_map(&[]);

@@ -1,0 +1,136 @@
+//! docs/metrics.md against the code that registers metrics, name by name, in both directions.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where metrics get their names. Others are a reason to add the file here.
+const SOURCES: [&str; 3] = [
+    "proxy/src/metrics.rs",
+    "crates/telemetry/src/metrics/process.rs",
+    "crates/telemetry/src/metrics/registry.rs",
+];
+
+#[test]
+fn every_metric_is_documented_and_every_documented_metric_exists() {
+    let documented = documented(&read("docs/metrics.md"));
+    assert!(
+        documented.len() > 20,
+        "the tables were found: {documented:?}"
+    );
+    let mut wrong = Vec::new();
+    let registered = registered();
+    for (name, kind) in &registered {
+        match documented.get(name) {
+            None => wrong.push(format!("{name} is not in docs/metrics.md")),
+            Some((documented, _)) if documented != kind => {
+                wrong.push(format!("{name} is a {kind}, not a {documented}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let unknown = documented
+        .keys()
+        .filter(|name| !registered.contains_key(*name));
+    wrong.extend(unknown.map(|name| format!("{name} is documented, but nobody registers it")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn labels_and_their_values_are_those_of_the_code() {
+    let code = read("proxy/src/metrics.rs") + &read("crates/telemetry/src/metrics/registry.rs");
+    let mut labels: Vec<_> = documented(&read("docs/metrics.md"))
+        .into_values()
+        .flat_map(|(_, labels)| labels)
+        .collect();
+    labels.sort();
+    labels.dedup();
+    assert!(labels.len() > 8, "labels were found: {labels:?}");
+    for label in labels {
+        assert!(
+            code.contains(&format!("\"{label}\"")),
+            "nobody registers a label {label}"
+        );
+    }
+    let page = read("docs/metrics.md");
+    let values = strings(&code, "refused(").chain(strings(&code, ".with(&["));
+    for value in values {
+        assert!(
+            page.contains(&format!("`{value}`")),
+            "the value {value} is not documented"
+        );
+    }
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap().to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Name → type and labels, from the tables.
+fn documented(page: &str) -> BTreeMap<String, (String, Vec<String>)> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let mut cells = row.split('|').map(str::trim);
+        let name = cells.next().unwrap_or_default().trim_end_matches('`');
+        let kind = cells.next().unwrap_or_default().to_owned();
+        let labels = cells.next().unwrap_or_default().split(", ");
+        let labels = labels.map(|label| label.trim_matches('`').to_owned());
+        (
+            name.to_owned(),
+            (kind, labels.filter(|label| !label.is_empty()).collect()),
+        )
+    })
+    .collect()
+}
+
+/// Name → type of everything that the code registers.
+fn registered() -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for path in SOURCES {
+        let text = read(path);
+        // Documentation and tests register what nobody will see.
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let lines = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        let code: String = lines.map(|line| format!("{}\n", line.trim())).collect();
+        for (call, kind) in [
+            ("counter(", "counter"),
+            ("gauge(", "gauge"),
+            ("histogram(", "histogram"),
+            ("latency(", "histogram"),
+        ] {
+            for name in strings(&code, call) {
+                all.insert(format!("maglor_{name}"), kind.to_owned());
+            }
+        }
+        for name in strings(&code, "(").filter(|name| name.starts_with("process_")) {
+            let after = code.split(&format!("\"{name}\"")).nth(1).unwrap();
+            let kind = after.split("MetricType::").nth(1).unwrap();
+            let kind = if kind.starts_with("COUNTER") {
+                "counter"
+            } else {
+                "gauge"
+            };
+            all.insert(name.to_owned(), kind.to_owned());
+        }
+    }
+    assert!(all.len() > 20, "the registrations were found: {all:?}");
+    all
+}
+
+/// The string literals that directly follow `call`, white space aside.
+fn strings<'a>(code: &'a str, call: &'a str) -> impl Iterator<Item = &'a str> {
+    let calls = code.split(call).skip(1);
+    calls.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next())
+}

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built};
-use crate::memory::{self, Memory};
+use crate::memory::Memory;
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
@@ -78,7 +78,6 @@ impl App {
     /// Starts the workers; they listen nowhere until a configuration is applied.
     pub(crate) fn start(config: &config::Config) -> Result<Self, ApplyError> {
         let workers = config.workers;
-        memory::limit_arenas(workers + 1);
         let shared = Arc::new(Shared::new(workers));
         let seed = seed();
         let worker = |shard: usize| {

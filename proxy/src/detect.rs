@@ -66,6 +66,20 @@ pub fn http2_preface(bytes: &[u8]) -> Detected {
     begins_with(bytes, HTTP2_PREFACE)
 }
 
+/// Whether `bytes` begin with a line that asks for a protocol other than HTTP, as in
+/// `HELO a SMTP`. False while the line is not whole, and for what may be HTTP/0.9.
+pub fn other_protocol(bytes: &[u8]) -> bool {
+    let Some(end) = memchr::memchr(b'\n', bytes) else {
+        return false;
+    };
+    let mut words = bytes[..end].trim_ascii_end().split(|&byte| byte == b' ');
+    let Some(version) = words.next_back() else {
+        return false;
+    };
+    let is_http = version.len() >= 5 && version[..5].eq_ignore_ascii_case(b"HTTP/");
+    words.count() >= 2 && !is_http
+}
+
 /// Whether `bytes` begin as a TLS handshake.
 pub fn tls(bytes: &[u8]) -> Detected {
     begins_with(bytes, &TLS_HANDSHAKE)

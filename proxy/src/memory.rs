@@ -1,13 +1,18 @@
 //! Gives memory back to the system after a burst.
 //!
-//! The C allocator keeps what was freed. After thousands of connections that is tens of megabytes,
-//! which on an edge server belong to somebody else.
+//! The allocator is jemalloc, because it keeps objects of one size together: what thousands of busy
+//! connections held lies between what thousands of idle ones still hold, and with the C library's
+//! allocator such holes could not be given back (measured: 5.2 kB an idle connection instead of
+//! 1.9). Its free pages decay by themselves only while the program allocates, so after a burst they
+//! are purged from here.
 
 use std::time::{Duration, Instant};
 
-/// So many connections must have given up their buffers for a look at the heap to be worth it.
-const WORTH: usize = 32;
-/// While that goes on, the heap is looked at no more often than this.
+use tikv_jemalloc_sys as jemalloc;
+
+/// So many connections must have given up their buffers for a purge to be worth it.
+pub(crate) const WORTH: usize = 32;
+/// While that goes on, the heap is purged no more often than this.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 
 /// Decides when to give memory back.
@@ -19,10 +24,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(now: Instant) -> Self {
-        Self {
-            released: 0,
-            last: now,
-        }
+        Self { released: 0, last: now }
     }
 
     /// To be called about once a second with the connections that gave up their buffers since.
@@ -30,38 +32,29 @@ impl Memory {
         self.released += released;
         let quiet = released < WORTH;
         if self.released >= WORTH && (quiet || now - self.last >= AT_MOST_EVERY) {
-            give_back();
+            control(b"arena.4096.purge\0");
+            forget_code();
             self.released = 0;
             self.last = now;
         }
     }
 }
 
-/// Asks the allocator for fewer arenas than it likes: one for each thread that allocates much.
-#[cfg(target_env = "gnu")]
-#[allow(unsafe_code)]
-pub(crate) fn limit_arenas(threads: usize) {
-    let arenas = libc::c_int::try_from(threads).unwrap_or(libc::c_int::MAX);
-    // SAFETY: mallopt changes parameters of the allocator and has no other requirement.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, arenas);
-    }
+/// Empties the calling thread's cache of free objects, so that a purge finds them.
+pub(crate) fn flush_thread_cache() {
+    control(b"thread.tcache.flush\0");
 }
 
-#[cfg(not(target_env = "gnu"))]
-pub(crate) fn limit_arenas(_threads: usize) {}
-
-#[cfg(target_env = "gnu")]
+/// A command of jemalloc's that takes and gives nothing. 4096 stands for all arenas.
 #[allow(unsafe_code)]
-fn give_back() {
-    // SAFETY: malloc_trim takes the allocator's own locks and has no other requirement.
+fn control(command: &'static [u8]) {
+    let nothing = std::ptr::null_mut;
+    // SAFETY: the name ends in a null byte, and no value is read or written. Where jemalloc is not
+    // the allocator of the program, it has nothing to purge.
     unsafe {
-        libc::malloc_trim(0);
+        jemalloc::mallctl(command.as_ptr().cast(), nothing(), nothing().cast(), nothing(), 0);
     }
 }
-
-#[cfg(not(target_env = "gnu"))]
-fn give_back() {}
 
 /// Lets the system forget the pages of code that only the start (or a reload) needed: parsers, TLS
 /// set-up, argument handling. They are clean and come back from the file should they be needed

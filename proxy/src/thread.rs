@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::accept::{self, Local};
+use crate::memory;
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::upstream::Pools;
@@ -210,6 +211,9 @@ async fn sweep(local: Local) {
     loop {
         let now = ticks.tick().await;
         let closed = local.pools.sweep(now);
-        local.worker.shared().count_released(closed);
+        local.worker.count_released(closed);
+        if local.worker.take_released() >= memory::WORTH {
+            memory::flush_thread_cache();
+        }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Worker {
     rng: RefCell<Rng>,
     pub(crate) connections: Connections,
     draining: Cell<bool>,
+    /// Connections that have given up their buffers since the last sweep.
+    released: Cell<usize>,
 }
 
 impl Worker {
@@ -34,6 +36,7 @@ impl Worker {
             rng: RefCell::new(Rng::seed(seed)),
             connections: Connections::default(),
             draining: Cell::new(false),
+            released: Cell::new(0),
         })
     }
 
@@ -54,6 +57,17 @@ impl Worker {
     /// The instant as the balancer counts time.
     pub(crate) fn time(&self, now: Instant) -> Time {
         self.shared.time(now)
+    }
+
+    /// So many connections have closed, or become idle and given up their buffers.
+    pub(crate) fn count_released(&self, connections: usize) {
+        self.released.set(self.released.get() + connections);
+        self.shared.count_released(connections);
+    }
+
+    /// How many have since the last call.
+    pub(crate) fn take_released(&self) -> usize {
+        self.released.take()
     }
 
     /// Whether connections should end at their next opportunity.
@@ -142,6 +156,6 @@ impl Connections {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.worker.connections.leave(self.slot);
-        self.worker.shared.count_released(1);
+        self.worker.count_released(1);
     }
 }

@@ -33,6 +33,31 @@ fn hello(server_name: Option<&str>, alpn: &[&str]) -> ClientHello {
     }
 }
 
+#[test]
+fn a_line_of_another_protocol_is_told_from_bad_http() {
+    for other in [
+        "INVALID CONNECTION PREFACE\r\n\r\n",
+        "GET / FTP/1.1\n",
+        "a b c d\r\n",
+    ] {
+        assert!(other_protocol(other.as_bytes()), "{other}");
+    }
+    for http in [
+        "",
+        "GET / HTTP/1.1",
+        "GET / FTP/1.1",
+        "GET / HTTP/1.1\r\n",
+        "GET / HTTP/9.9 \r\n",
+        "GET / http/1.1\r\n",
+        "GET  /a b HTTP/1.1\r\n",
+        "GET /\r\n",
+        "\r\n",
+        "\r\nGET / FTP/1.1\r\n",
+    ] {
+        assert!(!other_protocol(http.as_bytes()), "{http}");
+    }
+}
+
 /// Sends `bytes` in pieces of `step`, closes, and detects.
 async fn detect(bytes: Vec<u8>, step: usize) -> (Result<Option<ClientHello>, Error>, BytesMut) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

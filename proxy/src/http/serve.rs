@@ -37,16 +37,17 @@ async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Futur
     })
 }
 
-/// By configuration, ALPN or the first bytes; `None` = the client left or was too slow.
+/// By configuration, ALPN or the first bytes; `None` = to be closed: the client left, was too slow,
+/// or speaks something else.
 async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Stream)> {
-    let configured = service.settings().protocol;
-    if configured != HttpProtocol::Auto {
-        return Some((configured, stream));
-    }
-    match stream.io.alpn() {
-        Some(b"h2") => return Some((HttpProtocol::Http2, stream)),
-        Some(_) => return Some((HttpProtocol::Http1, stream)),
-        None => {}
+    match (service.settings().protocol, stream.io.alpn()) {
+        (HttpProtocol::Http1, _) => return Some((HttpProtocol::Http1, stream)),
+        (HttpProtocol::Http2, _) if stream.io.is_tls() => {
+            return Some((HttpProtocol::Http2, stream));
+        }
+        (HttpProtocol::Auto, Some(b"h2")) => return Some((HttpProtocol::Http2, stream)),
+        (HttpProtocol::Auto, Some(_)) => return Some((HttpProtocol::Http1, stream)),
+        _ => {}
     }
     let deadline = Instant::now() + service.settings().idle_timeout;
     Box::pin(tokio::time::timeout_at(deadline, preface(stream, service)))
@@ -55,11 +56,16 @@ async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Str
 }
 
 /// Reads until the HTTP/2 preface is there or cannot be.
+///
+/// What is neither this nor a line of HTTP/1 gets no answer (RFC 9113, section 3.4): closed here,
+/// where all of it has been read, it ends in order and not with a reset.
 async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol, Stream)> {
+    let only_http2 = service.settings().protocol == HttpProtocol::Http2;
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
     loop {
         let version = match detect::http2_preface(&seen) {
             Detected::Yes => HttpProtocol::Http2,
+            Detected::No if only_http2 || detect::other_protocol(&seen) => return None,
             Detected::No => HttpProtocol::Http1,
             Detected::More => {
                 let more = {
@@ -73,6 +79,7 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol,
                 match more {
                     Some(Ok(1..)) => continue,
                     Some(_) => return None,
+                    None if only_http2 => return None,
                     // To be closed: an HTTP/1.1 session knows how.
                     None => HttpProtocol::Http1,
                 }

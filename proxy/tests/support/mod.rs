@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+pub(crate) mod h2;
 pub(crate) mod load;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};

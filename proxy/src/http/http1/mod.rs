@@ -34,7 +34,7 @@ pub(crate) async fn serve(mut stream: Stream, service: Rc<Service>) {
         match end {
             End::Closed => return,
             End::Idle(io) => {
-                service.worker.shared().count_released(1);
+                service.worker.count_released(1);
                 if !parked(&io, &service).await {
                     return;
                 }

@@ -111,6 +111,22 @@ impl RawHttp1 {
         }
     }
 
+    /// A client over a connected socket, for those who count failures instead of panicking.
+    #[must_use]
+    pub fn try_over(socket: TcpStream) -> Option<Self> {
+        let connection = RawConnection::new(socket).ok()?;
+        Some(Self { connection })
+    }
+
+    /// Reads one response to a request with this method.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is malformed.
+    pub fn try_response(&mut self, method: &str) -> std::io::Result<RawResponse> {
+        RawResponse::read(&mut self.connection, method)
+    }
+
     /// Reads responses up to the final one, and gives the interim ones before it, too.
     #[track_caller]
     pub fn final_response(&mut self) -> (Vec<RawResponse>, RawResponse) {

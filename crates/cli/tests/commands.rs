@@ -89,3 +89,16 @@ fn completions_know_the_commands() {
         assert!(text.contains("demo") && text.contains("check"), "{shell}");
     }
 }
+
+#[test]
+fn the_examples_of_the_readme_are_valid() {
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let blocks = readme.split("```yaml\n").skip(1);
+    let examples: Vec<_> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let loaded = maglor_config::parse(example, "README.md").unwrap();
+        assert_eq!(loaded.warnings, [], "{example}");
+    }
+}

@@ -1,7 +1,8 @@
 //! `cargo xtask fuzz`: the fuzz targets of every package, one after the other.
 //!
 //! A package's targets are in its folder `fuzz`, which is no member of the workspace: it needs a
-//! nightly compiler. Inputs worth keeping are in `fuzz/seeds/TARGET`.
+//! nightly compiler. Inputs worth keeping are in `fuzz/seeds/TARGET`, words of its language in
+//! `fuzz/TARGET.dict`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -128,8 +129,11 @@ impl Target {
             command = command.arg(root.join(&seeds));
         }
         let limit = format!("-max_total_time={seconds}");
-        command
-            .args(["--", &limit, LONGEST_INPUT, MEMORY])
-            .succeeds()
+        command = command.args(["--", &limit, LONGEST_INPUT, MEMORY]);
+        let words = self.folder.join(format!("{}.dict", self.name));
+        if root.join(&words).is_file() {
+            command = command.arg(format!("-dict={}", root.join(&words).display()));
+        }
+        command.succeeds()
     }
 }

@@ -1,0 +1,75 @@
+//! Documents name files; the files exist.
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const DOCUMENTS: [&str; 6] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "benches/README.md",
+    "docs/configuration.md",
+    "docs/metrics.md",
+];
+
+#[test]
+fn links_lead_somewhere() {
+    let mut broken = Vec::new();
+    let mut links = 0;
+    for document in DOCUMENTS {
+        let text = read(document);
+        let folder = root().join(document);
+        let folder = folder.parent().unwrap_or(&folder);
+        for rest in text.split("](").skip(1) {
+            let link = rest.split(')').next().unwrap_or_default();
+            let file = link.split('#').next().unwrap_or_default();
+            if file.is_empty() || file.contains("://") {
+                continue;
+            }
+            links += 1;
+            if !folder.join(file).exists() {
+                broken.push(format!("{document}: {link}"));
+            }
+        }
+    }
+    assert!(links > 10, "links were found");
+    assert!(broken.is_empty(), "dead links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn files_in_documents_exist() {
+    let mut missing = Vec::new();
+    for document in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = read(document);
+        let quoted = text.split('`').skip(1).step_by(2);
+        let files: Vec<_> = quoted.filter(|text| is_path(text)).collect();
+        assert!(files.len() > 10, "{document}: paths were found");
+        for file in files {
+            let found = ["", "proxy/src"]
+                .iter()
+                .any(|base| root().join(base).join(file).exists());
+            if !found {
+                missing.push(format!("{document}: {file}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
+}
+
+/// A source file, or something below a folder that is certainly meant.
+fn is_path(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let folders = ["benches/", "crates/", "deploy/", "docs/", "proxy/", ".ci/"];
+    text.chars().all(plain)
+        && (text.ends_with(".rs") || folders.iter().any(|folder| text.starts_with(folder)))
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}

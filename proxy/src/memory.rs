@@ -68,12 +68,15 @@ pub(crate) fn forget_code() {
     }
 }
 
-/// The range of an executable mapping of a file: never written, hence never dirty.
+/// The range of a file's code or of its beginning, where constants are. Neither is ever written,
+/// hence never dirty; what the loader writes before it makes it read-only lies further behind.
 fn code_of_a_file(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
-    let (range, permissions) = (words.next()?, words.next()?);
-    let path = words.nth(3)?;
-    if permissions != "r-xp" || !path.starts_with('/') {
+    let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
+    let path = words.nth(2)?;
+    let begins = offset.bytes().all(|digit| digit == b'0');
+    let constant = permissions == "r-xp" || (permissions == "r--p" && begins);
+    if !constant || !path.starts_with('/') {
         return None;
     }
     let (start, end) = range.split_once('-')?;
@@ -96,9 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_executable_mappings_of_files_are_code() {
-        let code = "7f00-7f10 r-xp 00001000 fe:00 12 /usr/bin/true";
-        assert_eq!(code_of_a_file(code), Some((0x7f00, 0x7f10)));
+    fn code_and_the_beginning_of_files_can_be_forgotten() {
+        for code in [
+            "7f00-7f10 r-xp 00001000 fe:00 12 /usr/bin/true",
+            "7f00-7f10 r--p 00000000 fe:00 12 /usr/bin/true",
+        ] {
+            assert_eq!(code_of_a_file(code), Some((0x7f00, 0x7f10)));
+        }
         for other in [
             "7f00-7f10 r--p 00001000 fe:00 12 /usr/bin/true",
             "7f00-7f10 rw-p 00001000 fe:00 12 /usr/bin/true",

@@ -23,6 +23,11 @@ use crate::source::Watch;
 
 /// How often memory and certificate files are looked at.
 const TICK: Duration = Duration::from_secs(1);
+/// After the start, and again in these steps, what only starting needed is forgotten.
+const SETTLING: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8)];
+/// Longer than any process lives: ten years.
+const NEVER: Duration = Duration::from_secs(315_360_000);
 /// How long an access log line may wait.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -190,6 +195,8 @@ impl Life {
         let mut stop = std::pin::pin!(stop);
         let mut tick = tokio::time::interval(TICK);
         let mut flush = tokio::time::interval(FLUSH);
+        let mut settling = SETTLING.iter();
+        let mut settle = std::pin::pin!(tokio::time::sleep(SETTLING[0]));
         loop {
             tokio::select! {
                 () = &mut stop => return,
@@ -202,6 +209,11 @@ impl Life {
                 }
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
                 () = changed(self.watch.as_mut()) => self.reload(false),
+                () = &mut settle => {
+                    memory::forget_code();
+                    let next = settling.next().copied().unwrap_or(NEVER);
+                    settle.as_mut().reset(tokio::time::Instant::now() + next);
+                }
                 _ = flush.tick() => self.app.borrow().flush_access_log(),
                 _ = tick.tick() => {
                     self.app.borrow_mut().tick();

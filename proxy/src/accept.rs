@@ -1,11 +1,12 @@
 //! A client's connection from `accept(2)` to its filter: PROXY header, ClientHello, filter chain,
 //! TLS handshake, HTTP or TCP.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use maglor_balance::{Excluded, PickCtx};
@@ -57,15 +58,27 @@ struct Ready {
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(tcp: TcpStream, listener: Arc<Listener>, local: Local) {
-    let _registered = Connections::register(&local.worker).await;
-    let _counted = Counted::new(Arc::clone(&listener.metrics), local.worker.shard());
-    // Each step lives in a box of its own that ends with it, so that an idle connection holds
-    // nothing of the steps before.
-    let Some(serving) = Box::pin(start(tcp, listener, local)).await else {
-        return;
-    };
-    serving.await;
+///
+/// It counts at once, so that the next one is accepted only where there is room.
+pub(crate) fn serve(
+    tcp: TcpStream,
+    listener: Arc<Listener>,
+    local: Local,
+) -> impl Future<Output = ()> {
+    let counted = Counted::new(Arc::clone(&listener.metrics), local.worker.shard());
+    async move {
+        let _registered = Connections::register(&local.worker).await;
+        // Each step lives in a box of its own that ends with it, so that an idle connection holds
+        // nothing of the steps before.
+        let Some(mut serving) = Box::pin(start(tcp, listener, local)).await else {
+            return;
+        };
+        poll_fn(|cx| match counted.metrics.is_over() {
+            true => Poll::Ready(()),
+            false => serving.as_mut().poll(cx),
+        })
+        .await;
+    }
 }
 
 /// The rest of a connection's life.

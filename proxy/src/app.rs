@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built};
 use crate::memory::Memory;
+use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
@@ -41,6 +42,8 @@ pub(crate) struct App {
     resolving: Vec<AbortHandle>,
     memory: Memory,
     draining: bool,
+    /// Listeners that have gone, and when the connections that they left behind must go, too.
+    leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
 }
 
 /// A listener that is in force.
@@ -97,6 +100,7 @@ impl App {
             resolving: Vec::new(),
             memory: Memory::new(std::time::Instant::now()),
             draining: false,
+            leaving: Vec::new(),
             shared,
         })
     }
@@ -186,12 +190,16 @@ impl App {
 
     fn commit(&mut self, built: Vec<(Arc<str>, Built, Vec<std::net::TcpListener>)>) {
         let mut gone = std::mem::take(&mut self.listening);
+        let mut left = Vec::new();
         for (key, built, sockets) in built {
             let listener = built.commit();
             let listening = match gone.remove(&key) {
                 Some(listening) => {
                     let before = listening.state.send_replace(Arc::clone(&listener));
                     retire(&before, Some(&listener));
+                    if !Arc::ptr_eq(&before.metrics, &listener.metrics) {
+                        left.push(Arc::clone(&before.metrics));
+                    }
                     listening
                 }
                 None => self.listen(&key, &listener, sockets),
@@ -200,11 +208,15 @@ impl App {
         }
         for (_, listening) in gone {
             retire(&listening.state.borrow(), None);
+            left.push(Arc::clone(&listening.state.borrow().metrics));
             self.tell(|| Command::Close {
                 name: Arc::clone(&listening.key),
             });
         }
         self.tell(|| Command::Wake);
+        let until = Instant::now() + self.config.drain_timeout;
+        self.leaving
+            .extend(left.into_iter().map(|listener| (until, listener)));
     }
 
     fn listen(
@@ -276,6 +288,13 @@ impl App {
     pub(crate) fn tick(&mut self) {
         self.memory
             .tick(self.shared.take_released(), std::time::Instant::now());
+        let now = Instant::now();
+        let over = |(until, _): &mut (Instant, Arc<ListenerMetrics>)| *until <= now;
+        let over: Vec<_> = self.leaving.extract_if(.., over).collect();
+        if !over.is_empty() {
+            over.iter().for_each(|(_, listener)| listener.end());
+            self.tell(|| Command::Wake);
+        }
     }
 
     /// Writes what the access log holds.

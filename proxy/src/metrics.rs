@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -212,6 +213,7 @@ impl Metrics {
             refused_timeout: refused("timeout"),
             refused_tls: refused("tls"),
             refused_upstream: refused("no_upstream"),
+            over: AtomicBool::new(false),
         })
     }
 
@@ -264,6 +266,22 @@ pub(crate) struct ListenerMetrics {
     pub(crate) refused_timeout: Counter,
     pub(crate) refused_tls: Counter,
     pub(crate) refused_upstream: Counter,
+    /// The listener has gone and its connections have had their time. Not a count, but they hold
+    /// this for as long as they live.
+    over: AtomicBool,
+}
+
+impl ListenerMetrics {
+    /// Whether connections must end now.
+    pub(crate) fn is_over(&self) -> bool {
+        // Relaxed: a connection that misses it is woken again.
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Ends all connections as they are next polled.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Handles of a route.

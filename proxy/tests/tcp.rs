@@ -17,7 +17,7 @@ use support::{start, wait_quiet};
 fn yaml(listener: &str, endpoints: &[std::net::SocketAddr], cluster: &str) -> String {
     let endpoints: Vec<_> = endpoints.iter().map(|e| format!("'{e}'")).collect();
     format!(
-        "log_level: trace\nadmin: {{address: '127.0.0.1:0'}}\nlisteners:\n\
+        "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n\
          - {{name: tcp, address: '127.0.0.1:0', {listener}}}\nclusters:\n\
          - {{name: backend, endpoints: [{}]{cluster}}}\n",
         endpoints.join(", ")
@@ -292,7 +292,7 @@ fn a_bad_proxy_header_ends_the_connection() {
     let proxy = start(&yaml(HTTP, &[upstream.address()], ""));
     let mut client = connect(&proxy);
     client.send("PROXY TCP4 10.1.2.3 10.0.0.1 4660 80\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    assert_eq!(client.response().status, 400);
+    client.assert_closed();
     // Where it is only accepted, one may do without, though not while nothing is said.
     let accept = format!("proxy_protocol: accept, {HTTP}");
     let proxy = start(&yaml(&accept, &[upstream.address()], ""));

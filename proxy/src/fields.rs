@@ -231,6 +231,11 @@ impl Drop for Fields {
     }
 }
 
+/// Frees the buffers that this thread keeps for the next messages.
+pub(crate) fn forget_buffers() {
+    POOL.take();
+}
+
 impl Fields {
     /// Fields of a head whose text this is; spans given later refer to it.
     pub(crate) fn with_text(head: &[u8]) -> Self {

@@ -15,16 +15,30 @@ pub(crate) const WORTH: usize = 32;
 /// While that goes on, the heap is purged no more often than this.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 
+/// So many quiet ticks after a purge nothing of a burst is left.
+const SETTLED: u8 = 4;
+
+fn give_back() {
+    control(b"arena.4096.purge\0");
+    forget(Forget::All);
+}
+
 /// Decides when to give memory back.
 #[derive(Debug)]
 pub(crate) struct Memory {
     released: usize,
     last: Instant,
+    /// Ticks since the last purge, while what follows a burst is not over.
+    settling: Option<u8>,
 }
 
 impl Memory {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { released: 0, last: now }
+        Self {
+            released: 0,
+            last: now,
+            settling: None,
+        }
     }
 
     /// To be called about once a second with the connections that gave up their buffers since.
@@ -32,10 +46,20 @@ impl Memory {
         self.released += released;
         let quiet = released < WORTH;
         if self.released >= WORTH && (quiet || now - self.last >= AT_MOST_EVERY) {
-            control(b"arena.4096.purge\0");
-            forget_code();
+            give_back();
             self.released = 0;
             self.last = now;
+            self.settling = Some(0);
+        } else if quiet && let Some(ticks) = &mut self.settling {
+            // The last of a burst goes in small pieces: pools are trimmed, timers run out.
+            *ticks += 1;
+            let over = *ticks == SETTLED;
+            if over || *ticks == SETTLED / 2 {
+                give_back();
+            }
+            if over {
+                self.settling = None;
+            }
         }
     }
 }
@@ -56,27 +80,35 @@ fn control(command: &'static [u8]) {
     }
 }
 
-/// Lets the system forget the pages of code that only the start (or a reload) needed: parsers, TLS
-/// set-up, argument handling. They are clean and come back from the file should they be needed
-/// again; until then they do not count as ours, and for a small sidecar they are most of it.
-pub(crate) fn forget_code() {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
-        return;
-    };
-    for (start, end) in maps.lines().filter_map(code_of_a_file) {
-        forget(start, end);
+/// What of the program's files can be forgotten.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Forget {
+    /// Code and constants.
+    All,
+    /// Code only: what serves requests has its constants at hand.
+    Code,
+}
+
+/// Lets the system forget the pages of files that only the start (or a reload, or a burst) needed:
+/// parsers, TLS set-up, argument handling. They are clean and come back from the file should they
+/// be needed again; until then they do not count as ours, and for a small sidecar they are most
+/// of it.
+pub(crate) fn forget(what: Forget) {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+    for (start, end) in maps.lines().filter_map(|line| clean_range(line, what)) {
+        drop_pages(start, end);
     }
 }
 
 /// The range of a file's code or of its beginning, where constants are. Neither is ever written,
 /// hence never dirty; what the loader writes before it makes it read-only lies further behind.
-fn code_of_a_file(line: &str) -> Option<(usize, usize)> {
+fn clean_range(line: &str, what: Forget) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
     let path = words.nth(2)?;
     let begins = offset.bytes().all(|digit| digit == b'0');
-    let constant = permissions == "r-xp" || (permissions == "r--p" && begins);
-    if !constant || !path.starts_with('/') {
+    let constants = permissions == "r--p" && begins && what == Forget::All;
+    if !(permissions == "r-xp" || constants) || !path.starts_with('/') {
         return None;
     }
     let (start, end) = range.split_once('-')?;
@@ -85,9 +117,9 @@ fn code_of_a_file(line: &str) -> Option<(usize, usize)> {
 }
 
 #[allow(unsafe_code)]
-fn forget(start: usize, end: usize) {
+fn drop_pages(start: usize, end: usize) {
     let at = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the range is a private, read-only mapping of a file (see `code_of_a_file`). Its pages
+    // SAFETY: the range is a private, read-only mapping of a file (see `clean_range`). Its pages
     // equal the file's, so dropping them changes no byte that anybody can read.
     unsafe {
         libc::madvise(at, end - start, libc::MADV_DONTNEED);
@@ -104,7 +136,9 @@ mod tests {
             "7f00-7f10 r-xp 00001000 fe:00 12 /usr/bin/true",
             "7f00-7f10 r--p 00000000 fe:00 12 /usr/bin/true",
         ] {
-            assert_eq!(code_of_a_file(code), Some((0x7f00, 0x7f10)));
+            assert_eq!(clean_range(code, Forget::All), Some((0x7f00, 0x7f10)));
+            let is_code = code.contains("r-xp");
+            assert_eq!(clean_range(code, Forget::Code).is_some(), is_code);
         }
         for other in [
             "7f00-7f10 r--p 00001000 fe:00 12 /usr/bin/true",
@@ -113,13 +147,13 @@ mod tests {
             "7f00-7f10 rw-p 00000000 00:00 0",
             "",
         ] {
-            assert_eq!(code_of_a_file(other), None, "{other}");
+            assert_eq!(clean_range(other, Forget::All), None, "{other}");
         }
     }
 
     #[test]
     fn code_comes_back_when_it_is_called() {
-        forget_code();
+        forget(Forget::All);
         assert_eq!("12".parse::<u32>(), Ok(12));
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::files::Files;
-use crate::memory;
+use crate::memory::{self, Forget};
 use crate::source::Watch;
 
 /// How often memory and certificate files are looked at.
@@ -117,7 +117,7 @@ async fn control(
         };
         tokio::task::spawn_local(admin::serve(socket, admin));
     }
-    memory::forget_code();
+    memory::forget(Forget::All);
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
     }
@@ -210,7 +210,7 @@ impl Life {
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
                 () = changed(self.watch.as_mut()) => self.reload(false),
                 () = &mut settle => {
-                    memory::forget_code();
+                    memory::forget(Forget::Code);
                     let next = settling.next().copied().unwrap_or(NEVER);
                     settle.as_mut().reset(tokio::time::Instant::now() + next);
                 }
@@ -236,7 +236,7 @@ impl Life {
             Ok(Some(files)) => {
                 count_reload(&app);
                 self.files = files;
-                memory::forget_code();
+                memory::forget(Forget::All);
                 tracing::info!(file = %file.display(), "configuration applied");
             }
             Ok(None) => tracing::debug!("configuration unchanged"),

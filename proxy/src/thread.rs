@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::accept::{self, Local};
+use crate::fields;
 use crate::memory;
 use crate::shared::Shared;
 use crate::state::Listener;
@@ -213,6 +214,7 @@ async fn sweep(local: Local) {
         let closed = local.pools.sweep(now);
         local.worker.count_released(closed);
         if local.worker.take_released() >= memory::WORTH {
+            fields::forget_buffers();
             memory::flush_thread_cache();
         }
     }

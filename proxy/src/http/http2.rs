@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
+use super::farewell::Farewell;
 use super::service::{RequestContext, Service};
 use crate::codec;
 use crate::error::ProxyError;
@@ -35,6 +36,8 @@ const MAX_FRAME: u32 = 16 * 1024;
 /// Streams that a client may reset before the proxy has answered them (rapid reset).
 const MAX_PENDING_RESETS: usize = 100;
 const MAX_LOCAL_RESETS: usize = 1024;
+/// Streams are still taken so long after the client was told not to begin new ones.
+const LEAVE_AFTER: Duration = Duration::from_secs(1);
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -68,12 +71,17 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
             }
         })
     };
-    let io = TokioIo::new(Rewind::new(stream.io, stream.prefix));
+    let farewell = Farewell::default();
+    let io = TokioIo::new(farewell.over(Rewind::new(stream.io, stream.prefix)));
     let mut connection = pin!(builder.serve_connection(io, handler));
-    let mut ends = pin!(end(&service, &streams));
+    let mut leave = pin!(async {
+        end(&service, &streams).await;
+        farewell.say();
+        tokio::time::sleep(LEAVE_AFTER).await;
+    });
     let mut leaving = false;
     let result = poll_fn(|cx| {
-        if !leaving && ends.as_mut().poll(cx).is_ready() {
+        if !leaving && leave.as_mut().poll(cx).is_ready() {
             leaving = true;
             connection.as_mut().graceful_shutdown();
         }

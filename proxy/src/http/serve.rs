@@ -40,14 +40,14 @@ async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Futur
 /// By configuration, ALPN or the first bytes; `None` = to be closed: the client left, was too slow,
 /// or speaks something else.
 async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Stream)> {
-    match (service.settings().protocol, stream.io.alpn()) {
-        (HttpProtocol::Http1, _) => return Some((HttpProtocol::Http1, stream)),
-        (HttpProtocol::Http2, _) if stream.io.is_tls() => {
-            return Some((HttpProtocol::Http2, stream));
-        }
-        (HttpProtocol::Auto, Some(b"h2")) => return Some((HttpProtocol::Http2, stream)),
-        (HttpProtocol::Auto, Some(_)) => return Some((HttpProtocol::Http1, stream)),
-        _ => {}
+    let known = match (service.settings().protocol, stream.io.alpn()) {
+        (HttpProtocol::Auto, Some(b"h2")) => Some(HttpProtocol::Http2),
+        (HttpProtocol::Auto, Some(_)) | (HttpProtocol::Http1, _) => Some(HttpProtocol::Http1),
+        (HttpProtocol::Http2, _) if stream.io.is_tls() => Some(HttpProtocol::Http2),
+        (HttpProtocol::Auto | HttpProtocol::Http2, _) => None,
+    };
+    if let Some(known) = known {
+        return Some((known, stream));
     }
     let deadline = Instant::now() + service.settings().idle_timeout;
     Box::pin(tokio::time::timeout_at(deadline, preface(stream, service)))

@@ -154,6 +154,8 @@ impl App {
         let clusters = build::clusters(&wanted, &self.clusters, files_changed, metrics, now)?;
         let mut roots = Roots::new();
         let mut built = Vec::with_capacity(wanted.listeners.len());
+        // Later the port may be one of our own, under a wildcard say.
+        let alone = self.listening.is_empty();
         for listener in &wanted.listeners {
             let key = socket_key(listener);
             let before = self
@@ -165,7 +167,7 @@ impl App {
             let new = build::listener(listener, before, &clusters, &mut roots, metrics)?;
             let sockets = match self.listening.contains_key(&key) {
                 true => Vec::new(),
-                false => build::bind(listener, self.workers.len())?,
+                false => build::bind(listener, self.workers.len(), alone)?,
             };
             built.push((key, new, sockets));
         }

@@ -280,12 +280,24 @@ fn http_chains(listener: &Listener) -> impl Iterator<Item = &Arc<HttpChain>> {
         })
 }
 
-/// One listening socket a worker, all on one address.
+/// One listening socket a worker, all on one address; with `alone` only if no other process has it.
 pub(crate) fn bind(
     listener: &config::Listener,
     workers: usize,
+    alone: bool,
 ) -> Result<Vec<TcpListener>, BuildError> {
+    let failed = |address, source| BuildError::Bind {
+        listener: Arc::clone(&listener.name),
+        address,
+        source,
+    };
     let mut address = listener.address;
+    if alone && workers > 1 && address.port() != 0 {
+        // The kernel lets all processes of a user share a port; a probe that does not is refused.
+        socket(address, false)
+            .and_then(|probe| probe.bind(&address.into()))
+            .map_err(|source| failed(address, source))?;
+    }
     let mut sockets = Vec::with_capacity(workers);
     for _ in 0..workers {
         let bound = bind_one(address, workers > 1).and_then(|socket| {
@@ -293,16 +305,19 @@ pub(crate) fn bind(
             address = socket.local_addr()?;
             Ok(socket)
         });
-        sockets.push(bound.map_err(|source| BuildError::Bind {
-            listener: Arc::clone(&listener.name),
-            address,
-            source,
-        })?);
+        sockets.push(bound.map_err(|source| failed(address, source))?);
     }
     Ok(sockets)
 }
 
 fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = socket(address, shared)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -316,7 +331,5 @@ fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     // With one worker nobody shares the port: a second process on it is a mistake to report.
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }

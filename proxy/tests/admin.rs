@@ -1,0 +1,326 @@
+//! What operators see: the admin port, metrics, logs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use maglor_testkit::process::Signal;
+use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
+use serde_json::Value;
+use support::{Web, connect, get, outstanding, wait_quiet};
+
+#[test]
+fn every_page_is_there() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster("policy: maglev(table_size=251)")
+        .start();
+    let mut admin = RawHttp1::connect(proxy.admin());
+    let ready = admin.get("/ready");
+    assert_eq!((ready.status, ready.text()), (200, "ready\n"));
+    assert_eq!(admin.get("/live").text(), "live\n");
+    let index = admin.get("/");
+    for page in [
+        "/metrics",
+        "/ready",
+        "/live",
+        "/config",
+        "/clusters",
+        "/listeners",
+        "/drain",
+        "/logging",
+    ] {
+        assert!(index.text().contains(page), "{page}");
+    }
+    let config = admin.get("/config");
+    assert_eq!(config.header("content-type"), Some("application/yaml"));
+    // It can be used as a configuration.
+    assert!(config.text().contains(&upstream.address().to_string()));
+    assert_eq!(get(&support::start(config.text()), "/").text(), "a");
+    let listeners = admin.get("/listeners").json();
+    assert_eq!(listeners["web"], proxy.listener("web").to_string());
+    let clusters = admin.get("/clusters").json();
+    let cluster = &clusters["clusters"][0];
+    assert_eq!(
+        (&cluster["name"], &cluster["policy"]),
+        (&"backend".into(), &"maglev(table_size=251)".into())
+    );
+    let endpoint = &cluster["endpoints"][0];
+    assert_eq!(endpoint["address"], upstream.address().to_string());
+    assert_eq!(
+        (&endpoint["outstanding"], &endpoint["healthy"]),
+        (&0.into(), &true.into())
+    );
+    let metrics = admin.get("/metrics");
+    assert!(
+        metrics
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain; version=0.0.4")
+    );
+    assert_eq!(admin.get("/nonsense").status, 404);
+    assert_eq!(admin.get("/drain").status, 405);
+    let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(admin.request(post("/metrics")).status, 405);
+    assert_eq!(
+        admin
+            .request("HEAD /ready HTTP/1.1\r\nhost: a\r\n\r\n")
+            .status,
+        200
+    );
+    assert_eq!(get(&proxy, "/").status, 200, "nothing of it drained");
+    // Not on the data path's port.
+    assert_eq!(get(&proxy, "/metrics").text(), "a");
+}
+
+#[test]
+fn the_log_level_changes_while_it_runs() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    let mut admin = RawHttp1::connect(proxy.admin());
+    let mut set = |level: &str| {
+        let path = format!("/logging?level={level}");
+        admin
+            .request(format!(
+                "PUT {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"
+            ))
+            .status
+    };
+    let bad = || {
+        let mut client = connect(&proxy);
+        client.send("GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(client.response().status, 400);
+    };
+    bad();
+    assert_eq!(set("debug"), 200);
+    assert!(!proxy.stderr().contains("request refused"));
+    bad();
+    proxy.wait_for_log("request refused");
+    assert_eq!(set("nonsense"), 400);
+    assert_eq!(set("maglor_proxy=warn"), 200);
+    let lines = proxy.stderr().matches("request refused").count();
+    bad();
+    assert_eq!(set("info"), 200);
+    assert_eq!(proxy.stderr().matches("request refused").count(), lines);
+    assert_eq!(admin.get("/logging").text().trim(), "info");
+}
+
+#[test]
+fn requests_are_counted_by_what_became_of_them() {
+    let (a, gone) = (Upstream::start("a"), Upstream::start("gone"));
+    let yaml = Web::to([a.address()]).yaml().replace(
+        "routes: [",
+        "routes: [{name: direct, match: {path: /direct}, direct_response: {status: 200, body: mine}}, \
+         {name: gone, match: {path: /gone}, cluster: gone}, ",
+    );
+    let yaml = format!(
+        "{yaml}- {{name: gone, endpoints: ['{}']}}\n",
+        gone.address()
+    );
+    gone.kill();
+    let proxy = support::start(&yaml);
+    let mut client = connect(&proxy);
+    for (path, times) in [
+        ("/bytes/1000", 5),
+        ("/status/301", 2),
+        ("/status/404", 3),
+        ("/status/503", 1),
+        ("/close", 1),
+        ("/direct", 4),
+        ("/gone", 2),
+    ] {
+        for _ in 0..times {
+            let _ = client.get(path);
+        }
+    }
+    let mut left = connect(&proxy);
+    left.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "it is under way", || outstanding(&proxy) == 1.0);
+    assert_eq!(proxy.metric("maglor_downstream_connections", &[]), 2.0);
+    drop((left, client));
+    wait_quiet(&proxy);
+    let requests = |labels: &[&str]| proxy.metric("maglor_http_requests_total", labels);
+    assert_eq!(requests(&["route=\"direct\""]), 4.0);
+    assert_eq!(requests(&["route=\"gone\"", "status=\"5xx\""]), 2.0);
+    for (class, count) in [
+        ("2xx", 9.0),
+        ("3xx", 2.0),
+        ("4xx", 3.0),
+        ("5xx", 4.0),
+        ("none", 1.0),
+    ] {
+        assert_eq!(
+            requests(&[&format!("status=\"{class}\"")]),
+            count,
+            "{class}"
+        );
+    }
+    let upstream =
+        |cluster, class| proxy.metric("maglor_upstream_requests_total", &[cluster, class]);
+    assert_eq!(upstream("backend", "2xx"), 5.0);
+    assert_eq!(upstream("backend", "status=\"none\""), 1.0);
+    assert_eq!(upstream("gone", "2xx"), 0.0);
+    assert_eq!(
+        proxy.metric("maglor_upstream_connect_failures_total", &["gone"]),
+        2.0
+    );
+    assert_eq!(
+        proxy.metric("maglor_downstream_connections_total", &[]),
+        2.0
+    );
+    assert_eq!(
+        proxy.metric("maglor_http_request_duration_seconds_count", &[]),
+        19.0
+    );
+    assert_eq!(
+        proxy.metric("maglor_config_reloads_total", &["applied"]),
+        1.0
+    );
+    // Well formed: each sample has a type and a help line before it, and none comes twice.
+    let text = proxy.admin_get("/metrics").text().to_owned();
+    let mut seen = std::collections::HashSet::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert!(value.parse::<f64>().is_ok(), "{line}");
+        assert!(seen.insert(series), "twice: {series}");
+        let name = series.split('{').next().unwrap();
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end));
+        let known = [Some(name), family].into_iter().flatten();
+        assert!(
+            known
+                .into_iter()
+                .any(|name| text.contains(&format!("# TYPE {name} "))),
+            "{name}"
+        );
+        assert!(
+            name.starts_with("maglor_") || name.starts_with("process_"),
+            "{name}"
+        );
+    }
+}
+
+#[track_caller]
+fn lines(file: &Path, count: usize) -> Vec<String> {
+    let read = || fs::read_to_string(file).unwrap_or_default();
+    eventually(TIMEOUT, &format!("{count} lines are logged"), || {
+        let text = read();
+        text.ends_with('\n') && text.lines().count() >= count
+    });
+    let lines: Vec<_> = read().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), count, "{lines:?}");
+    lines
+}
+
+#[test]
+fn the_access_log_has_a_line_for_each_request() {
+    let upstream = Upstream::start("a");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("access.log");
+    let log = format!("access_log: {{path: '{}', format: json}}", file.display());
+    let proxy = Web::to([upstream.address()])
+        .top(&log)
+        .route("timeout: 300ms")
+        .start();
+    let mut client = connect(&proxy);
+    let request = "GET /bytes/1000?x=y HTTP/1.1\r\nhost: a.example\r\nuser-agent: \"me\\\r\nx-request-id: r1\r\n\r\n";
+    assert_eq!(client.request(request).body.len(), 1000);
+    let line: Value = serde_json::from_str(&lines(&file, 1)[0]).unwrap();
+    for (field, value) in [
+        ("method", "GET"),
+        ("target", "/bytes/1000?x=y"),
+        ("protocol", "HTTP/1.1"),
+        ("host", "a.example"),
+        ("user_agent", "\"me\\"),
+        ("request_id", "r1"),
+        ("flag", "-"),
+        ("cluster", "backend"),
+    ] {
+        assert_eq!(line[field], value, "{line}");
+    }
+    assert_eq!(
+        (&line["status"], &line["response_bytes"]),
+        (&200.into(), &1000.into())
+    );
+    assert_eq!(line["upstream"], upstream.address().to_string());
+    assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(line["duration_ms"].as_f64().unwrap() > 0.0);
+    assert!(line["time"].as_str().unwrap().ends_with('Z'));
+
+    assert_eq!(client.get("/hang").status, 504);
+    client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "it is under way", || outstanding(&proxy) == 1.0);
+    drop(client);
+    let all = lines(&file, 3);
+    let line: Value = serde_json::from_str(&all[1]).unwrap();
+    assert_eq!(
+        (&line["status"], &line["flag"]),
+        (&504.into(), &"UT".into())
+    );
+    assert_eq!(line["error"], "request timeout");
+    let line: Value = serde_json::from_str(&all[2]).unwrap();
+    assert_eq!(
+        (&line["status"], &line["flag"]),
+        (&499.into(), &"DC".into()),
+        "{line}"
+    );
+    assert!(line["request_id"].as_str().unwrap().len() == 36);
+
+    // Rotation: nothing is lost, and the new file is used.
+    let old = dir.path().join("access.log.1");
+    fs::rename(&file, &old).unwrap();
+    assert_eq!(get(&proxy, "/").status, 200);
+    lines(&old, 4);
+    proxy.signal(Signal::User1);
+    eventually(TIMEOUT, "the file is made", || file.exists());
+    assert_eq!(get(&proxy, "/").status, 200);
+    lines(&file, 1);
+    lines(&old, 4);
+    // What waits is written at the end.
+    assert_eq!(get(&proxy, "/").status, 200);
+    assert!(proxy.terminate().success());
+    lines(&file, 2);
+}
+
+#[test]
+fn the_access_log_may_be_text_and_change_with_the_configuration() {
+    let upstream = Upstream::start("a");
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let web = Web::to([upstream.address()]);
+    let with = |file: &Path, format: &str| {
+        web.clone()
+            .top(&format!(
+                "access_log: {{path: '{}', format: {format}}}",
+                file.display()
+            ))
+            .yaml()
+    };
+    let proxy = support::start(&with(&first, "text"));
+    let mut client = connect(&proxy);
+    client.request("GET /x HTTP/1.1\r\nhost: a\r\nx-request-id: \"r\\\"\r\n\r\n");
+    let line = lines(&first, 1).remove(0);
+    let expected = "\"GET /x HTTP/1.1\" 200 - 1 ";
+    assert!(line.contains(expected), "{line}");
+    assert!(
+        line.ends_with(&format!("{} \"a\" \"\\\"r\\\\\\\"\"", upstream.address())),
+        "{line}"
+    );
+    support::reload(&proxy, &with(&second, "json"));
+    client.get("/y");
+    let line: Value = serde_json::from_str(&lines(&second, 1)[0]).unwrap();
+    assert_eq!(line["target"], "/y");
+    support::reload(&proxy, &web.yaml());
+    client.get("/z");
+    support::reload(&proxy, &with(&second, "json"));
+    client.get("/zz");
+    lines(&second, 2);
+    lines(&first, 1);
+}

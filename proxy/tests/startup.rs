@@ -1,0 +1,206 @@
+//! How the proxy starts, and how it says why it does not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use support::{Web, builder, connect, get, start};
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_maglor-proxy"))
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn flags_and_file_behave_the_same() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let (first, second) = (a.address().to_string(), format!("{},weight=3", b.address()));
+    let flags = [
+        "--listen",
+        "127.0.0.1:0",
+        "--upstream",
+        &first,
+        "--upstream",
+        &second,
+        "--policy",
+        "round-robin",
+        "--admin",
+        "127.0.0.1:0",
+        "--workers",
+        "2",
+    ];
+    let printed = run(&[&["--print-config"], &flags[..]].concat());
+    assert!(printed.status.success());
+    let yaml = text(&printed.stdout);
+    let by_flags = builder().args(flags).start();
+    let by_file = start(yaml);
+    let seen = |proxy: &Proxy| {
+        let name = proxy.listeners().keys().next().unwrap().clone();
+        let mut client = RawHttp1::connect(proxy.listener(&name));
+        let mut names: Vec<_> = (0..8).map(|_| client.get("/").text().to_owned()).collect();
+        names.sort();
+        let mut clusters = proxy.admin_get("/clusters").json();
+        clusters["clusters"][0]["endpoints"][0]["outstanding"].take();
+        (
+            names,
+            clusters.to_string(),
+            proxy.admin_get("/config").text().to_owned(),
+            name,
+        )
+    };
+    let (flags, file) = (seen(&by_flags), seen(&by_file));
+    assert_eq!(flags, file);
+    assert_eq!(flags.0, ["a", "a", "b", "b", "b", "b", "b", "b"]);
+}
+
+#[test]
+fn a_port_in_use_is_said_clearly() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let other = ["--upstream", "127.0.0.1:1"];
+    for flags in [
+        ["--listen", &address, "--admin", "127.0.0.1:0"],
+        ["--listen", "127.0.0.1:0", "--admin", &address],
+    ] {
+        let failed = builder().args(flags).args(other).try_start().unwrap_err();
+        assert_eq!(failed.status.unwrap().code(), Some(1), "{failed}");
+        let said = failed.stderr.lines().last().unwrap_or_default();
+        assert!(
+            said.contains(&address) && said.contains("in use"),
+            "{failed}"
+        );
+        assert!(said.starts_with("maglor-proxy: "), "{failed}");
+    }
+    // Another proxy on the port, also where workers share it among themselves.
+    let upstream = Upstream::start("a");
+    let yaml = Web::to([upstream.address()]).top("workers: 2").yaml();
+    let first = start(&yaml);
+    let address = first.listener("web").to_string();
+    let second = yaml.replacen("address: 127.0.0.1:0", &format!("address: {address}"), 1);
+    let failed = builder().config(second).try_start();
+    assert!(failed.is_err(), "two processes on one port");
+    assert_eq!(get(&first, "/").text(), "a");
+}
+
+#[test]
+fn a_check_says_what_is_wrong_and_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("maglor.yaml");
+    let path = file.to_str().unwrap();
+    let good = Web::to(["127.0.0.1:1".parse().unwrap()]).yaml();
+    std::fs::write(&file, &good).unwrap();
+    let checked = run(&["--check", "--config", path]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    std::fs::write(
+        &file,
+        good.replace("cluster: backend", "cluster: bakcend, timout: 1s"),
+    )
+    .unwrap();
+    let checked = run(&["--check", "--config", path]);
+    let said = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(2));
+    for part in [path, "bakcend", "backend", "timout", "timeout"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for args in [
+        &[][..],
+        &["--config", "/nowhere.yaml"],
+        &["--listen", "nonsense", "--upstream", "127.0.0.1:1"],
+        &["--listen", "127.0.0.1:0"],
+        &[
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            "127.0.0.1:1",
+            "--policy",
+            "best",
+        ],
+        &[
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            "127.0.0.1:1,weight=0",
+        ],
+        &["--listen", "127.0.0.1:0", "--upstream", "nonsense"],
+        &["--config", path, "--listen", "127.0.0.1:0"],
+    ] {
+        let failed = run(args);
+        assert_eq!(
+            failed.status.code(),
+            Some(2),
+            "{args:?}: {}",
+            text(&failed.stderr)
+        );
+        assert!(!failed.stderr.is_empty(), "{args:?}");
+    }
+    for args in ["--help", "--version"] {
+        let answer = run(&[args]);
+        assert!(answer.status.success() && text(&answer.stdout).contains("maglor-proxy"));
+    }
+}
+
+#[test]
+fn names_are_resolved() {
+    // In /etc/hosts everywhere.
+    let upstream = Upstream::start("a");
+    let port = upstream.address().port();
+    let proxy = builder()
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(["--upstream", &format!("localhost:{port}")])
+        .start();
+    let name = proxy.listeners().keys().next().unwrap().clone();
+    let mut client = RawHttp1::connect(proxy.listener(&name));
+    eventually(TIMEOUT, "the name is resolved", || {
+        client.get("/").status == 200
+    });
+    assert_eq!(upstream.last().header("host"), Some("test"));
+    let clusters = proxy.admin_get("/clusters").json();
+    let endpoints = clusters["clusters"][0]["endpoints"].as_array().unwrap();
+    assert!(
+        endpoints.iter().any(|e| e["host"] == "localhost"),
+        "{clusters}"
+    );
+
+    // A name that is none costs requests, not the process.
+    let yaml = Web::to([])
+        .yaml()
+        .replace("endpoints: []", "endpoints: ['nobody.invalid:80']");
+    let proxy = start(&yaml);
+    assert_eq!(get(&proxy, "/").status, 503);
+    eventually(TIMEOUT * 2, "the failure is counted", || {
+        proxy.metric("maglor_dns_failures_total", &["backend"]) > 0.0
+    });
+}
+
+#[test]
+fn it_is_ready_soon_and_quiet_about_it() {
+    let upstream = Upstream::start("a");
+    let web = Web::to([upstream.address()]);
+    let fastest = (0..5).map(|_| web.start().ready_after()).min().unwrap();
+    let limit = if cfg!(debug_assertions) { 500 } else { 50 };
+    assert!(fastest < Duration::from_millis(limit), "{fastest:?}");
+    let proxy = web.clone().top("log_level: error").start();
+    assert_eq!(connect(&proxy).get("/").text(), "a");
+    assert_eq!(proxy.stderr(), "");
+    let proxy = builder()
+        .config(web.yaml())
+        .args(["--log-format", "json"])
+        .start();
+    let line: serde_json::Value =
+        serde_json::from_str(proxy.stderr().lines().next().unwrap()).unwrap();
+    assert!(line.to_string().contains("listening"), "{line}");
+}

@@ -1,0 +1,144 @@
+//! Memory: what idle connections hold, what bulk takes, and that it comes back.
+//!
+//! Numbers hold for the release build; in debug the same is done with less and looser bounds.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use maglor_testkit::{Proxy, TIMEOUT, Upstream, eventually, pattern};
+use support::{Web, connect, get, wait_quiet};
+
+const RELEASE: bool = !cfg!(debug_assertions);
+
+/// Resident memory when it has stopped to change.
+fn settled(proxy: &Proxy) -> u64 {
+    let mut last = 0;
+    eventually(TIMEOUT * 3, "memory settles", || {
+        std::thread::sleep(Duration::from_millis(1500));
+        let now = proxy.resident_bytes();
+        std::mem::replace(&mut last, now) == now
+    });
+    last
+}
+
+fn idle_client(proxy: &Proxy) -> TcpStream {
+    let mut client = TcpStream::connect(proxy.listener("web")).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .unwrap();
+    let mut response = [0; 4096];
+    assert!(client.read(&mut response).unwrap() > 0);
+    client
+}
+
+#[test]
+fn idle_connections_cost_little_and_leave_nothing() {
+    if !RELEASE {
+        println!("skipped: the debug build is another program; run with --release");
+        return;
+    }
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/").status, 200);
+    let idle = settled(&proxy);
+    println!("idle: {idle}");
+    assert!(idle <= 6 << 20, "{idle} bytes when idle");
+    let clients: Vec<_> = (0..2000).map(|_| idle_client(&proxy)).collect();
+    let parked = settled(&proxy);
+    let each = parked.saturating_sub(idle) / 2000;
+    println!("parked: {parked}, {each} a connection");
+    assert!(each <= 3 << 10, "{each} bytes an idle connection");
+    // All of them still work.
+    for mut client in clients {
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .unwrap();
+        assert!(client.read(&mut [0; 4096]).unwrap() > 0);
+    }
+    wait_quiet(&proxy);
+    std::thread::sleep(Duration::from_secs(8));
+    let after = settled(&proxy);
+    println!("after: {after}");
+    assert!(
+        after * 10 <= idle * 13,
+        "{after} bytes after, {idle} before"
+    );
+}
+
+#[test]
+fn bulk_passes_in_flat_memory() {
+    let length: usize = if RELEASE { 1 << 30 } else { 64 << 20 };
+    let upstream = Upstream::start("a");
+    let versions = [
+        Web::to([upstream.address()]),
+        Web::to([upstream.address()]).cluster("protocol: http2"),
+    ];
+    for web in versions {
+        let proxy = web.route("timeout: 0s").start();
+        assert_eq!(get(&proxy, "/bytes/100000").status, 200);
+        let before = proxy.resident_bytes();
+        let mut highest = before;
+        let mut client = connect(&proxy);
+        client.send(format!("GET /bytes/{length} HTTP/1.1\r\nhost: a\r\n\r\n"));
+        client.connection().read_head().unwrap();
+        let mut read = 0;
+        while read < length {
+            let piece = client
+                .connection()
+                .read_exact((length - read).min(8 << 20))
+                .unwrap();
+            pattern::check(read as u64, &piece);
+            read += piece.len();
+            highest = highest.max(proxy.resident_bytes());
+        }
+        client.send(format!(
+            "POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
+        ));
+        let mut sent = 0;
+        while sent < length {
+            let piece = pattern::piece(sent as u64, (length - sent) as u64);
+            client.send(&piece);
+            sent += piece.len();
+            if sent % (8 << 20) == 0 {
+                highest = highest.max(proxy.resident_bytes());
+            }
+        }
+        assert_eq!(client.response().json()["bytes"], length);
+        let grown = highest - before;
+        println!("{grown} bytes more at the most");
+        assert!(grown < 4 << 20, "{grown} bytes");
+    }
+}
+
+#[test]
+fn many_large_responses_at_once_are_bounded() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/bytes/100000").status, 200);
+    let before = proxy.resident_bytes();
+    // Nobody reads: each costs what a connection's buffers may hold, whatever its length.
+    let clients: Vec<_> = (0..50)
+        .map(|_| {
+            let mut client = connect(&proxy);
+            client.send("GET /chunked/1000000000 HTTP/1.1\r\nhost: a\r\n\r\n");
+            client.connection().read_head().unwrap();
+            client
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let each = proxy.resident_bytes().saturating_sub(before) / 50;
+    println!("{each} bytes a connection");
+    assert!(each < 200 << 10, "{each} bytes a connection");
+    drop(clients);
+    wait_quiet(&proxy);
+    assert_eq!(get(&proxy, "/").status, 200);
+}

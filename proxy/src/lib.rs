@@ -41,4 +41,6 @@ pub use app::ApplyError;
 pub use build::BuildError;
 pub use codec::{FramingError, HeadError};
 pub use error::{ProxyError, Verdict};
+#[doc(hidden)]
+pub use http::probe;
 pub use run::{Options, RunError, run};

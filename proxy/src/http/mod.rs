@@ -9,6 +9,7 @@ mod hash_key;
 mod headers;
 mod http1;
 mod http2;
+pub mod probe;
 mod record;
 mod reply;
 mod rewrite;

@@ -22,7 +22,7 @@ use crate::io::{Io, Stream};
 use crate::message::{Account, Body, Interim, Request, Response};
 use crate::proxy_protocol::Addresses;
 use crate::route::Route;
-use crate::upstream::{self, Cluster, Connection, Open, Picked, Pool, Target};
+use crate::upstream::{self, Cluster, Connection, Open, Picked, Pool, Target, Unanswered};
 
 /// A request on its way from a route to an endpoint.
 #[derive(Clone, Copy)]
@@ -215,17 +215,27 @@ impl Attempt<'_> {
     async fn http2(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.hop.context.started;
+        let mut converted = self.http2_request(request, body)?;
+        while let Some(slot) = pool.http2.free_slot(now) {
+            match slot.exchange(converted).await {
+                Err(Unanswered::NotSent(unsent)) => converted = *unsent,
+                answered => return Ok(answered?),
+            }
+        }
         let open = || Open::new(self.cluster, self.shard());
         let slot = pool.http2.slot(now, self.connect(), open).await?;
-        slot.exchange(self.http2_request(request, body)?).await
+        Ok(slot.exchange(converted).await?)
     }
 
     /// Over whatever the endpoint agrees to by ALPN.
-    async fn negotiated(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+    async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.hop.context.started;
-        if let Some(slot) = pool.http2.free_slot(now) {
-            return slot.exchange(self.http2_request(request, body)?).await;
+        while let Some(slot) = pool.http2.free_slot(now) {
+            match slot.exchange(self.http2_request(request, body)?).await {
+                Err(Unanswered::NotSent(unsent)) => body = unsent.into_body(),
+                answered => return Ok(answered?),
+            }
         }
         if let Some(connection) = pool.take() {
             return upstream::exchange(connection, request, body, self.interim()).await;
@@ -234,7 +244,7 @@ impl Attempt<'_> {
         if io.alpn() == Some(b"h2") {
             let open = Open::new(self.cluster, self.shard());
             let slot = pool.http2.adopt(io, now, open).await?;
-            return slot.exchange(self.http2_request(request, body)?).await;
+            return Ok(slot.exchange(self.http2_request(request, body)?).await?);
         }
         let connection = self.as_http1(io, &pool);
         upstream::exchange(connection, request, body, self.interim()).await

@@ -49,7 +49,15 @@ struct Connection {
     sender: SendRequest<Body>,
     streams: Cell<u32>,
     idle_since: Cell<Instant>,
+    /// It has turned a request away.
+    gone: Cell<bool>,
     _open: Open,
+}
+
+impl Connection {
+    fn is_gone(&self) -> bool {
+        self.gone.get() || self.sender.is_closed()
+    }
 }
 
 /// A place on a connection; given back on drop.
@@ -98,7 +106,7 @@ impl Http2 {
     /// A place on a connection that is there already.
     pub(crate) fn free_slot(&self, now: Instant) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
-        connections.retain(|connection| !connection.sender.is_closed());
+        connections.retain(|connection| !connection.is_gone());
         let free = connections
             .iter()
             .filter(|c| c.streams.get() < self.max_streams);
@@ -114,7 +122,7 @@ impl Http2 {
                 connection.idle_since.set(now);
             }
             let fresh = now - connection.idle_since.get() < idle_timeout;
-            !connection.sender.is_closed() && (busy || fresh)
+            !connection.is_gone() && (busy || fresh)
         });
     }
 }
@@ -125,18 +133,33 @@ fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
     Slot(Rc::clone(connection))
 }
 
+/// Why a request has no response.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Failed(ProxyError),
+    /// It was not sent: the endpoint has let its connection go (GOAWAY), which may show only now.
+    NotSent(Box<http::Request<Body>>),
+}
+
 impl Slot {
     /// Sends a request and returns the response as soon as its head is there.
     pub(crate) async fn exchange(
         self,
         request: http::Request<Body>,
-    ) -> Result<Response, ProxyError> {
+    ) -> Result<Response, Unanswered> {
         let mut sender = self.0.sender.clone();
-        sender.ready().await.map_err(ProxyError::UpstreamHttp2)?;
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(ProxyError::UpstreamHttp2)?;
+        if sender.ready().await.is_err() {
+            return Err(self.not_sent(request));
+        }
+        let response = match sender.try_send_request(request).await {
+            Ok(response) => response,
+            Err(mut error) => {
+                return Err(match error.take_message() {
+                    Some(request) => self.not_sent(request),
+                    None => Unanswered::Failed(ProxyError::UpstreamHttp2(error.into_error())),
+                });
+            }
+        };
         let (parts, body) = response.into_parts();
         let body = if body.is_end_stream() {
             Body::empty()
@@ -148,6 +171,20 @@ impl Slot {
             fields: Fields::from_map(&parts.headers),
             body,
         })
+    }
+
+    fn not_sent(&self, request: http::Request<Body>) -> Unanswered {
+        self.0.gone.set(true);
+        Unanswered::NotSent(Box::new(request))
+    }
+}
+
+impl From<Unanswered> for ProxyError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Failed(error) => error,
+            Unanswered::NotSent(_) => Self::UpstreamClosed { reused: true },
+        }
     }
 }
 
@@ -223,6 +260,7 @@ async fn handshake(io: Io, now: Instant, open: Open) -> Result<Connection, Proxy
         sender,
         streams: Cell::new(0),
         idle_since: Cell::new(now),
+        gone: Cell::new(false),
         _open: open,
     })
 }

@@ -12,6 +12,6 @@ pub(crate) use cluster::{Cluster, Clusters, Picked, Target};
 pub(crate) use connect::connect;
 pub(crate) use dns::Resolver;
 pub(crate) use http1::{Connection, exchange};
-pub(crate) use http2::{Http2, LocalExecutor, http2_request};
+pub(crate) use http2::{Http2, LocalExecutor, Unanswered, http2_request};
 pub(crate) use open::Open;
 pub(crate) use pool::{Pool, Pools};

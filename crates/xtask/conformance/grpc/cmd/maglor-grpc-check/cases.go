@@ -34,6 +34,7 @@ var cases = []struct {
 	{"answer_before_the_end_of_the_request", earlyAnswer},
 	{"binary_metadata_in_trailers", binaryTrailer},
 	{"idle_stream_stays_open", idleStream},
+	{"calls_while_the_server_renews_connections", renewal},
 }
 
 func payload(size int, seed byte) *testpb.Payload {
@@ -289,4 +290,22 @@ func idleStream(ctx context.Context, c client) error {
 		time.Sleep(time.Second)
 	}
 	return stream.CloseSend()
+}
+
+// The server ends connections in order (GOAWAY) after 300 ms each, under load.
+func renewal(ctx context.Context, c client) error {
+	end := time.Now().Add(5 * time.Second)
+	return atOnce(16, func(i int) error {
+		for n := 0; time.Now().Before(end); n++ {
+			sent := payload(1000, byte(i+n))
+			response, err := c.UnaryCall(ctx, &testpb.SimpleRequest{Payload: sent})
+			if err == nil {
+				err = same(response.Payload, sent)
+			}
+			if err != nil {
+				return fmt.Errorf("call %d: %w", n, err)
+			}
+		}
+		return nil
+	})
 }

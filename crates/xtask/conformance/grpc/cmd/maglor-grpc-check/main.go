@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/keepalive"
 )
 
 // Above the default of 4 MiB, which the payload of 4 MB and its envelope come close to.
@@ -50,7 +51,9 @@ func runServer(address string) error {
 		return err
 	}
 	fmt.Println(listener.Addr())
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
+	// Connections are renewed all the time; streams may finish.
+	age := keepalive.ServerParameters{MaxConnectionAge: 300 * time.Millisecond}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.KeepaliveParams(age))
 	testgrpc.RegisterTestServiceServer(server, newWitness())
 	return server.Serve(listener)
 }

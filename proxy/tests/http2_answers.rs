@@ -1,0 +1,107 @@
+//! HTTP/2: answers that have no body, the proxy's own among them, and connections that are left.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use maglor_testkit::process::Signal;
+use maglor_testkit::{TIMEOUT, Upstream, eventually};
+use support::h2::{self, Client};
+use support::{Web, start};
+
+#[test]
+fn own_answers_to_head_have_no_body_and_cost_no_connection() {
+    let proxy = start(
+        "listeners:\n- name: web\n  address: 127.0.0.1:0\n  http: {virtual_hosts: [{domains: ['*'], \
+         routes: [{match: {path: /here}, direct_response: {status: 200, body: hello}}, \
+         {match: {path: /there}, redirect: {path: /here}}, \
+         {match: {path: /nobody}, cluster: none}]}]}\nclusters: [{name: none, endpoints: []}]\n",
+    );
+    let mut client = Client::connect(proxy.listener("web"));
+    for (path, status) in [
+        ("/here", 200),
+        ("/there", 301),
+        ("/nobody", 503),
+        ("/x", 404),
+    ] {
+        let answer = client.ask(h2::request("HEAD", path, h2::empty()));
+        assert_eq!(
+            (answer.status.as_u16(), answer.text()),
+            (status, ""),
+            "{path}"
+        );
+        assert_eq!(client.ask(h2::get(path)).status.as_u16(), status, "{path}");
+    }
+    assert_eq!(client.ask(h2::get("/here")).text(), "hello");
+}
+
+#[test]
+fn what_is_no_http_is_closed_without_an_answer() {
+    let upstream = Upstream::start("a");
+    for protocol in ["auto", "http2"] {
+        let proxy = Web::to([upstream.address()])
+            .http(&format!("protocol: {protocol}"))
+            .start();
+        let mut client = TcpStream::connect(proxy.listener("web")).unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
+        client
+            .write_all(b"INVALID CONNECTION PREFACE\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        // A reset would be an error.
+        client.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, b"", "{protocol}");
+    }
+}
+
+#[test]
+fn streams_that_cross_the_goodbye_are_taken() {
+    let upstream = Upstream::start("a");
+    let mut proxy = Web::to([upstream.address()]).start();
+    let address = proxy.listener("web");
+    // The preface, settings without change, and the answer to the proxy's.
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .unwrap();
+    client.write_all(&frame(4, 0, 0, &[])).unwrap();
+    client.write_all(&frame(4, 1, 0, &[])).unwrap();
+    proxy.signal(Signal::Terminate);
+    eventually(TIMEOUT, "nobody new is let in", || {
+        TcpStream::connect(address).is_err()
+    });
+    let (goodbye, _) = read_until(&mut client, |kind, _| kind == 7);
+    assert_eq!(goodbye, [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    // GET, http, / and the authority `a`, from the static table of HPACK.
+    let get = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    client.write_all(&frame(1, 5, 1, &get)).unwrap();
+    let (body, flags) = read_until(&mut client, |kind, stream| kind == 0 && stream == 1);
+    assert_eq!((body.as_slice(), flags & 1), (&b"a"[..], 1));
+    drop(client);
+    assert!(proxy.wait_exit(TIMEOUT).success());
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let head = [0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+    [&head, payload].concat()
+}
+
+/// The payload and flags of the first frame that is wanted, by type and stream.
+fn read_until(client: &mut TcpStream, wanted: impl Fn(u8, u8) -> bool) -> (Vec<u8>, u8) {
+    loop {
+        let mut head = [0; 9];
+        client.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u16::from_be_bytes([head[1], head[2]]).into()];
+        client.read_exact(&mut payload).unwrap();
+        if wanted(head[3], head[8]) {
+            return (payload, head[4]);
+        }
+    }
+}

@@ -76,7 +76,13 @@ fn control(command: &'static [u8]) {
     // SAFETY: the name ends in a null byte, and no value is read or written. Where jemalloc is not
     // the allocator of the program, it has nothing to purge.
     unsafe {
-        jemalloc::mallctl(command.as_ptr().cast(), nothing(), nothing().cast(), nothing(), 0);
+        jemalloc::mallctl(
+            command.as_ptr().cast(),
+            nothing(),
+            nothing().cast(),
+            nothing(),
+            0,
+        );
     }
 }
 
@@ -94,7 +100,9 @@ pub(crate) enum Forget {
 /// be needed again; until then they do not count as ours, and for a small sidecar they are most
 /// of it.
 pub(crate) fn forget(what: Forget) {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        return;
+    };
     for (start, end) in maps.lines().filter_map(|line| clean_range(line, what)) {
         drop_pages(start, end);
     }

@@ -24,8 +24,11 @@ use crate::source::Watch;
 /// How often memory and certificate files are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// After the start, and again in these steps, what only starting needed is forgotten.
-const SETTLING: [Duration; 3] =
-    [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8)];
+const SETTLING: [Duration; 3] = [
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(8),
+];
 /// Longer than any process lives: ten years.
 const NEVER: Duration = Duration::from_secs(315_360_000);
 /// How long an access log line may wait.

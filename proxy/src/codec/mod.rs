@@ -10,14 +10,16 @@
 mod framing;
 mod head;
 mod scratch;
+mod target;
 mod write;
 
 pub use framing::FramingError;
 pub(crate) use framing::{Decoder, Framing, Piece};
 pub use head::HeadError;
 pub(crate) use head::{
-    Limits, RequestHead, ResponseHead, Target, encode_header, encode_request, encode_response,
+    Limits, RequestHead, ResponseHead, encode_header, encode_request, encode_response,
     parse_request, parse_response, set_content_length,
 };
 pub(crate) use scratch::{poll_read, poll_read_body};
+pub(crate) use target::Target;
 pub(crate) use write::Output;

@@ -59,6 +59,29 @@ impl Cargo {
         self
     }
 
+    /// Ends it, with all that it has started, after `limit`; on CI, where nobody watches.
+    ///
+    /// Elsewhere Ctrl-C has to reach it, which it would not in a process group of its own.
+    pub(crate) fn at_most(mut self, limit: Duration) -> Self {
+        if std::env::var_os("CI").is_none() {
+            return self;
+        }
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", &limit.as_secs().to_string()]);
+        command
+            .arg(self.command.get_program())
+            .args(self.command.get_args());
+        command.current_dir(root());
+        for (name, value) in self.command.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        self.command = command;
+        self.name = "timeout".into();
+        self
+    }
+
     /// Runs in place of this process, which is the way for signals to reach the right one.
     pub(crate) fn become_it(mut self) -> ExitCode {
         let error = self.command.exec();

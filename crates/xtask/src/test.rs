@@ -14,6 +14,8 @@ use crate::tools;
 const ALL: [&str; 3] = ["--workspace", "--features", "maglor-xtask/conformance"];
 /// How long each fuzz target runs here; `cargo xtask fuzz` runs them longer.
 const SMOKE: u64 = 5;
+/// On CI the tests are ended after this: one that hangs fails with its name in the output.
+const TESTS: Duration = Duration::from_secs(45 * 60);
 /// How long the database of advisories may take to come.
 const ADVISORIES: Duration = Duration::from_secs(120);
 
@@ -102,7 +104,8 @@ impl Step {
                 .env("RUSTDOCFLAGS", "-D warnings")]),
             Self::Test => all([Cargo::new("test")
                 .args(ALL)
-                .args(["--locked", "--no-fail-fast"])]),
+                .args(["--locked", "--no-fail-fast"])
+                .at_most(TESTS)]),
             Self::Deny => deny(),
             Self::Fuzz => smoke(),
         }

@@ -115,8 +115,8 @@ impl Report {
     pub(super) fn summarize(&self, suites: &[&str]) -> anyhow::Result<usize> {
         let mut text = String::from(
             "# Conformance\n\n\
-             Made by `cargo xtask conformance` against the proxy as it is released (profile \
-             `quick`: release with thin LTO). Everything runs on loopback of one machine; the raw \
+             Made by `cargo xtask conformance` against a binary of the proxy: that of profile \
+             `quick` (release with thin LTO), or what `--proxy` names. Everything runs on loopback of one machine; the raw \
              output of the tools is beside this file.\n",
         );
         for suite in suites {

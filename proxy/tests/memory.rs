@@ -85,7 +85,7 @@ fn bulk_passes_in_flat_memory() {
     for web in versions {
         let proxy = web.route("timeout: 0s").start();
         assert_eq!(get(&proxy, "/bytes/100000").status, 200);
-        let before = proxy.resident_bytes();
+        let before = proxy.allocated_bytes();
         let mut highest = before;
         let mut client = connect(&proxy);
         client.send(format!("GET /bytes/{length} HTTP/1.1\r\nhost: a\r\n\r\n"));
@@ -98,7 +98,7 @@ fn bulk_passes_in_flat_memory() {
                 .unwrap();
             pattern::check(read as u64, &piece);
             read += piece.len();
-            highest = highest.max(proxy.resident_bytes());
+            highest = highest.max(proxy.allocated_bytes());
         }
         client.send(format!(
             "POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
@@ -109,7 +109,7 @@ fn bulk_passes_in_flat_memory() {
             client.send(&piece);
             sent += piece.len();
             if sent % (8 << 20) == 0 {
-                highest = highest.max(proxy.resident_bytes());
+                highest = highest.max(proxy.allocated_bytes());
             }
         }
         assert_eq!(client.response().json()["bytes"], length);
@@ -124,7 +124,7 @@ fn many_large_responses_at_once_are_bounded() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()]).start();
     assert_eq!(get(&proxy, "/bytes/100000").status, 200);
-    let before = proxy.resident_bytes();
+    let before = proxy.allocated_bytes();
     // Nobody reads: each costs what a connection's buffers may hold, whatever its length.
     let clients: Vec<_> = (0..50)
         .map(|_| {
@@ -135,7 +135,7 @@ fn many_large_responses_at_once_are_bounded() {
         })
         .collect();
     std::thread::sleep(Duration::from_millis(500));
-    let each = proxy.resident_bytes().saturating_sub(before) / 50;
+    let each = proxy.allocated_bytes().saturating_sub(before) / 50;
     println!("{each} bytes a connection");
     assert!(each < 200 << 10, "{each} bytes a connection");
     drop(clients);

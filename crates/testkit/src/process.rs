@@ -174,9 +174,24 @@ impl Proxy {
     /// If the process is gone.
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// Resident memory that is of no file, in bytes: what the process allocated. Unlike
+    /// [`Proxy::resident_bytes`] it does not move with the pages of code that happen to be mapped.
+    ///
+    /// # Panics
+    ///
+    /// If the process is gone.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:")
+    }
+
+    fn status_bytes(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the process runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         kilobytes.expect("a process has memory") * 1024
     }

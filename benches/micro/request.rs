@@ -13,7 +13,7 @@ mod input;
 
 fn parse(c: &mut Criterion) {
     c.bench_function("parse", |b| {
-        b.iter(|| black_box(Head::parse(black_box(input::REQUEST))))
+        b.iter(|| black_box(Head::parse(black_box(input::REQUEST))));
     });
 }
 
@@ -24,7 +24,7 @@ fn route(c: &mut Criterion) {
         let mut name = String::from("route/");
         let _ = write!(name, "{hosts} hosts");
         c.bench_function(&name, |b| {
-            b.iter(|| black_box(router.route(black_box(&head))))
+            b.iter(|| black_box(router.route(black_box(&head))));
         });
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use maglor_config::{Errors, Loaded};
+use maglor_config::{Config, Errors, Loaded};
 use maglor_telemetry::logs::LogHandle;
 use serde_json::json;
 use tokio::runtime::{Builder, LocalOptions};
@@ -263,6 +263,7 @@ impl Life {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
+        warn_of_what_stays(app.config(), &loaded.config);
         let files = Files::of(&loaded.config);
         app.apply(loaded, files_changed)?;
         Ok(Some(files))
@@ -283,6 +284,20 @@ impl Life {
         }
         self.app.borrow_mut().stop();
         tracing::info!("ended");
+    }
+}
+
+/// Threads and the admin port are made once.
+fn warn_of_what_stays(now: &Config, wanted: &Config) {
+    let admin = |config: &Config| config.admin.as_ref().map(|admin| admin.address);
+    if now.workers != wanted.workers {
+        tracing::warn!(
+            workers = wanted.workers,
+            "a new number of workers needs a restart"
+        );
+    }
+    if admin(now) != admin(wanted) {
+        tracing::warn!(admin = ?admin(wanted), "a new address of the admin port needs a restart");
     }
 }
 

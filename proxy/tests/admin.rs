@@ -182,8 +182,11 @@ fn requests_are_counted_by_what_became_of_them() {
         proxy.metric("maglor_config_reloads_total", &["applied"]),
         1.0
     );
-    // Well formed: each sample has a type and a help line before it, and none comes twice.
-    let text = proxy.admin_get("/metrics").text().to_owned();
+    assert_well_formed(proxy.admin_get("/metrics").text());
+}
+
+/// Each sample has a type, a number and a name of ours, and none comes twice.
+fn assert_well_formed(text: &str) {
     let mut seen = std::collections::HashSet::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').unwrap();

@@ -174,6 +174,7 @@ fn transfer_codings_that_are_not_chunked_alone_are_refused() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn lines_that_parsers_read_differently_are_refused() {
     let bad = &[400][..];
     all_refused(&[
@@ -248,6 +249,13 @@ fn lines_that_parsers_read_differently_are_refused() {
             "GET / HTTP/1.1\r\nhost: a\r\nx\u{e9}: a\r\n\r\n".as_bytes(),
             bad,
         ),
+    ]);
+}
+
+#[test]
+fn hosts_that_are_none_are_refused() {
+    let bad = &[400][..];
+    all_refused(&[
         (
             "two hosts",
             b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",

@@ -128,3 +128,74 @@ fn many_bad_clients_leave_nothing_behind() {
         proxy.open_files() <= files + 1
     });
 }
+
+#[test]
+fn a_preface_that_does_not_come_whole_is_not_waited_for_forever() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("header_timeout: 300ms")
+        .start();
+    for start in ["P", "PRI * HT", "PRI * HTTP/2.0\r\n\r\nS"] {
+        let started = Instant::now();
+        let mut client = connect(&proxy);
+        client.send(start);
+        // An answer, perhaps, and the end.
+        client.connection().read_to_end().unwrap();
+        assert!(started.elapsed() < Duration::from_secs(5), "{start}");
+    }
+    // But longer than a packet takes.
+    let mut client = connect(&proxy);
+    client.send("P");
+    client.assert_silent(Duration::from_millis(100));
+    let response = client.request("OST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+    assert_eq!(response.status, 200);
+    drop(client);
+    wait_quiet(&proxy);
+}
+
+#[test]
+fn an_old_connection_is_left_after_an_answer() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("max_connection_age: 1s")
+        .start();
+    let started = Instant::now();
+    let mut client = connect(&proxy);
+    assert_eq!(client.get("/").header("connection"), None);
+    let last = loop {
+        let response = client.get("/delay/20ms");
+        if response.header("connection") == Some("close") {
+            break started.elapsed();
+        }
+        assert!(started.elapsed() < TIMEOUT);
+    };
+    client.assert_closed();
+    // With some jitter, so that not all go at once.
+    assert!(last >= Duration::from_millis(900), "{last:?}");
+}
+
+#[test]
+fn connections_to_endpoints_are_kept_as_configured() {
+    for (settings, connections) in [
+        ("max_requests_per_connection: 3", 4),
+        ("max_idle_connections: 0", 10),
+        ("idle_timeout: 1h", 1),
+    ] {
+        let upstream = Upstream::start("a");
+        let proxy = Web::to([upstream.address()]).cluster(settings).start();
+        let mut client = connect(&proxy);
+        for _ in 0..10 {
+            assert_eq!(client.get("/").status, 200);
+        }
+        assert_eq!(upstream.connections(), connections, "{settings}");
+    }
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster("idle_timeout: 300ms")
+        .start();
+    assert_eq!(get(&proxy, "/").status, 200);
+    eventually(TIMEOUT, "the idle connection is closed", || {
+        upstream.open_connections() == 0
+    });
+    assert_eq!(proxy.metric("maglor_upstream_connections", &[]), 0.0);
+}

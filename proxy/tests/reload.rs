@@ -39,9 +39,11 @@ fn a_changed_file_is_applied_without_being_asked() {
         applied(&proxy) > before
     });
     assert_eq!(client.get("/").text(), "b");
-    eventually(TIMEOUT, "the pool of an endpoint that is gone is closed", || {
-        a.open_connections() == 0
-    });
+    eventually(
+        TIMEOUT,
+        "the pool of an endpoint that is gone is closed",
+        || a.open_connections() == 0,
+    );
 }
 
 #[test]
@@ -269,4 +271,64 @@ fn a_hundred_reloads_under_load_cost_no_request() {
     eventually(Duration::from_secs(5), "old clusters are forgotten", || {
         proxy.open_files() < 40
     });
+}
+
+#[test]
+fn listeners_change_places_and_what_they_speak() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (one, two) = (free(), free());
+    let addresses = [one.local_addr().unwrap(), two.local_addr().unwrap()];
+    drop((one, two));
+    let http = |cluster: &str| {
+        format!("http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: {cluster}}}]}}]}}")
+    };
+    let yaml = |workers: usize, listeners: [(&str, usize, String); 2]| {
+        let each = listeners.map(|(name, address, filter)| {
+            format!(
+                "- {{name: {name}, address: '{}', {filter}}}\n",
+                addresses[address]
+            )
+        });
+        format!(
+            "workers: {workers}\nadmin: {{address: '127.0.0.1:0'}}\nlisteners:\n{}clusters:\n\
+             - {{name: a, endpoints: ['{}']}}\n- {{name: b, endpoints: ['{}']}}\n",
+            each.concat(),
+            a.address(),
+            b.address()
+        )
+    };
+    for workers in [1, 2] {
+        let proxy = support::start(&yaml(workers, [("x", 0, http("a")), ("y", 1, http("b"))]));
+        let ask = |index: usize| {
+            RawHttp1::connect(addresses[index])
+                .get("/")
+                .text()
+                .to_owned()
+        };
+        assert_eq!((ask(0), ask(1)), ("a".into(), "b".into()));
+        reload(
+            &proxy,
+            &yaml(workers, [("x", 1, http("a")), ("y", 0, http("b"))]),
+        );
+        assert_eq!((ask(0), ask(1)), ("b".into(), "a".into()));
+        let tcp = "tcp: {cluster: b}".to_owned();
+        reload(&proxy, &yaml(workers, [("x", 1, tcp), ("y", 0, http("a"))]));
+        assert_eq!((ask(0), ask(1)), ("a".into(), "b".into()));
+        assert!(proxy.metric("maglor_tcp_bytes_total", &["listener=\"x\""]) > 0.0);
+        assert!(proxy.terminate().success());
+    }
+}
+
+#[test]
+fn what_needs_a_restart_is_said() {
+    let upstream = Upstream::start("a");
+    let yaml = Web::to([upstream.address()]).yaml();
+    let proxy = support::start(&yaml);
+    reload(&proxy, &format!("workers: 2\n{yaml}"));
+    proxy.wait_for_log("workers");
+    reload(&proxy, &yaml.replace("127.0.0.1:0\"}", "127.0.0.2:0\"}"));
+    proxy.wait_for_log("admin");
+    assert!(proxy.stderr().contains("restart"));
+    assert_eq!(get(&proxy, "/").text(), "a");
 }

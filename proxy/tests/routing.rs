@@ -100,6 +100,7 @@ fn the_most_specific_virtual_host_wins() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn the_first_route_that_matches_wins() {
     let (a, b) = pair();
     let answer = |name: &str, condition: &str| {

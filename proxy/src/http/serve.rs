@@ -49,10 +49,7 @@ async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Str
     if let Some(known) = known {
         return Some((known, stream));
     }
-    let deadline = Instant::now() + service.settings().idle_timeout;
-    Box::pin(tokio::time::timeout_at(deadline, preface(stream, service)))
-        .await
-        .ok()?
+    Box::pin(preface(stream, service)).await
 }
 
 /// Reads until the HTTP/2 preface is there or cannot be.
@@ -60,7 +57,9 @@ async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Str
 /// What is neither this nor a line of HTTP/1 gets no answer (RFC 9113, section 3.4): closed here,
 /// where all of it has been read, it ends in order and not with a reset.
 async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol, Stream)> {
-    let only_http2 = service.settings().protocol == HttpProtocol::Http2;
+    let settings = service.settings();
+    let only_http2 = settings.protocol == HttpProtocol::Http2;
+    let mut deadline = Instant::now() + settings.idle_timeout;
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
     loop {
         let version = match detect::http2_preface(&seen) {
@@ -70,17 +69,23 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol,
             Detected::More => {
                 let more = {
                     let mut more = pin!(more(&mut stream, &mut seen));
-                    poll_fn(|cx| match more.as_mut().poll(cx) {
+                    let more = poll_fn(|cx| match more.as_mut().poll(cx) {
                         Poll::Pending if service.is_draining() => Poll::Ready(None),
                         more => more.map(Some),
-                    })
-                    .await
+                    });
+                    tokio::time::timeout_at(deadline, more).await.ok().flatten()
                 };
+                let begun = Instant::now() + settings.header_timeout;
                 match more {
-                    Some(Ok(1..)) => continue,
+                    Some(Ok(1..)) => {
+                        deadline = deadline.min(begun);
+                        continue;
+                    }
                     Some(_) => return None,
                     None if only_http2 => return None,
-                    // To be closed: an HTTP/1.1 session knows how.
+                    // Silent for too long.
+                    None if seen.is_empty() && !service.is_draining() => return None,
+                    // To be closed or refused: an HTTP/1.1 session knows how.
                     None => HttpProtocol::Http1,
                 }
             }

@@ -18,7 +18,10 @@ fuzz_target!(|text: &str| {
             let again = maglor_config::parse(&loaded.yaml, "printed.yaml");
             let again = again.unwrap_or_else(|errors| panic!("{errors}\nin\n{}", loaded.yaml));
             assert_eq!(loaded.yaml, again.yaml);
-            assert_eq!(format!("{:?}", loaded.config), format!("{:?}", again.config));
+            assert_eq!(
+                format!("{:?}", loaded.config),
+                format!("{:?}", again.config)
+            );
         }
         Err(errors) => {
             assert!(!errors.0.is_empty());

@@ -120,7 +120,7 @@ async fn control(
         };
         tokio::task::spawn_local(admin::serve(socket, admin));
     }
-    memory::forget(Forget::All);
+    memory::forget(Forget::Code);
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{TIMEOUT, Upstream, eventually, pattern};
+use support::h2::{self, Client};
 use support::load::Load;
 use support::{Web, connect};
 
@@ -67,6 +68,25 @@ fn clients_that_are_connected_but_not_yet_accepted_are_answered() {
                 ("a", Some("close"))
             );
         }
+        assert!(proxy.wait_exit(TIMEOUT).success());
+    }
+}
+
+#[test]
+fn so_are_those_who_speak_http2() {
+    let upstream = Upstream::start("a");
+    for _ in 0..5 {
+        let mut proxy = Web::to([upstream.address()]).start();
+        proxy.signal(Signal::Stop);
+        let mut client = Client::connect(proxy.listener("web"));
+        let mut sent = Box::pin(client.send(h2::get("/")));
+        // Polled, so that it is sent.
+        let early = client
+            .run(async { tokio::time::timeout(Duration::from_millis(20), sent.as_mut()).await });
+        assert!(early.is_err());
+        proxy.signal(Signal::Terminate);
+        proxy.signal(Signal::Continue);
+        assert_eq!(client.run(sent).unwrap().status(), 200);
         assert!(proxy.wait_exit(TIMEOUT).success());
     }
 }

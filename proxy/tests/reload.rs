@@ -148,7 +148,7 @@ fn a_bad_configuration_changes_nothing() {
         eventually(TIMEOUT, "the configuration is refused", || {
             refused(&proxy) >= number
         });
-        assert!(proxy.stderr().contains(why), "{why}");
+        proxy.wait_for_log(why);
         assert_eq!(get(&proxy, "/").text(), "a", "{why}");
         assert_eq!(proxy.admin_get("/config").text(), shown, "{why}");
     }

@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
+use super::LEAVE_AFTER;
 use super::farewell::Farewell;
 use super::service::{RequestContext, Service};
 use crate::codec;
@@ -36,8 +37,6 @@ const MAX_FRAME: u32 = 16 * 1024;
 /// Streams that a client may reset before the proxy has answered them (rapid reset).
 const MAX_PENDING_RESETS: usize = 100;
 const MAX_LOCAL_RESETS: usize = 1024;
-/// Streams are still taken so long after the client was told not to begin new ones.
-const LEAVE_AFTER: Duration = Duration::from_secs(1);
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -16,6 +16,12 @@ mod rewrite;
 mod serve;
 mod service;
 
+use std::time::Duration;
+
 pub(crate) use headers::Client;
 pub(crate) use serve::serve;
 pub(crate) use service::Service;
+
+/// A connection that is to end (drain, changed listener, age) waits so long for requests that were
+/// sent before its client could know.
+const LEAVE_AFTER: Duration = Duration::from_secs(1);

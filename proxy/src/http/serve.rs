@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
 use super::service::Service;
-use super::{http1, http2};
+use super::{LEAVE_AFTER, http1, http2};
 use crate::detect::{self, Detected};
 use crate::io::Stream;
 
@@ -61,38 +61,39 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol,
     let only_http2 = settings.protocol == HttpProtocol::Http2;
     let mut deadline = Instant::now() + settings.idle_timeout;
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
-    loop {
-        let version = match detect::http2_preface(&seen) {
-            Detected::Yes => HttpProtocol::Http2,
+    let mut leaving = false;
+    let version = loop {
+        match detect::http2_preface(&seen) {
+            Detected::Yes => break HttpProtocol::Http2,
             Detected::No if only_http2 || detect::other_protocol(&seen) => return None,
-            Detected::No => HttpProtocol::Http1,
+            Detected::No => break HttpProtocol::Http1,
             Detected::More => {
-                let more = {
+                let read = {
                     let mut more = pin!(more(&mut stream, &mut seen));
-                    let more = poll_fn(|cx| match more.as_mut().poll(cx) {
-                        Poll::Pending if service.is_draining() => Poll::Ready(None),
-                        more => more.map(Some),
+                    let read = poll_fn(|cx| match more.as_mut().poll(cx) {
+                        Poll::Pending if service.is_draining() && !leaving => Poll::Ready(None),
+                        read => read.map(Some),
                     });
-                    tokio::time::timeout_at(deadline, more).await.ok().flatten()
+                    tokio::time::timeout_at(deadline, read).await
                 };
-                let begun = Instant::now() + settings.header_timeout;
-                match more {
-                    Some(Ok(1..)) => {
-                        deadline = deadline.min(begun);
-                        continue;
+                let now = Instant::now();
+                match read {
+                    Ok(Some(Ok(1..))) => deadline = deadline.min(now + settings.header_timeout),
+                    Ok(Some(_)) => return None,
+                    // A first request may be on its way.
+                    Ok(None) => {
+                        leaving = true;
+                        deadline = deadline.min(now + LEAVE_AFTER);
                     }
-                    Some(_) => return None,
-                    None if only_http2 => return None,
-                    // Silent for too long.
-                    None if seen.is_empty() && !service.is_draining() => return None,
-                    // To be closed or refused: an HTTP/1.1 session knows how.
-                    None => HttpProtocol::Http1,
+                    Err(_) if seen.is_empty() || only_http2 => return None,
+                    // To be refused: an HTTP/1.1 session knows how.
+                    Err(_) => break HttpProtocol::Http1,
                 }
             }
-        };
-        stream.prefix = seen.freeze();
-        return Some((version, stream));
-    }
+        }
+    };
+    stream.prefix = seen.freeze();
+    Some((version, stream))
 }
 
 /// Reads once.

@@ -21,14 +21,12 @@ use crate::codec::{
 };
 use crate::error::ProxyError;
 use crate::fields::Fields;
+use crate::http::LEAVE_AFTER;
 use crate::http::service::Service;
 use crate::io::{Io, Stream};
 use crate::message::{Body, Interim, Request, Source};
 use crate::timer::Timer;
 
-/// A connection that is to end (drain, changed listener) waits so long for a request that was sent
-/// before its client could know; the answer then says `connection: close`.
-const LEAVE_AFTER: Duration = Duration::from_secs(1);
 /// A client may pipeline so many bytes while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
 /// After a response that ends the connection, what the client still sends is read (and dropped)

@@ -38,8 +38,9 @@ fn a_proxy_gets_ready_reloads_and_ends() {
         &format!(
             "echo \"got $1 $3 $VARIABLE\" >&2; cat \"$2\" >&2\n\
              trap 'echo again; cat \"$2\"' HUP; trap 'exit 7' TERM\n\
+             exec 1>&2\n\
              echo '{json}' > \"$ready\"\n\
-             exec 1>&2; while :; do sleep 0.01; done"
+             while :; do sleep 0.01; done"
         ),
     );
     let proxy = ProxyBuilder::new(binary)

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH")]
     proxy: Option<PathBuf>,
 
-    /// Where the results go. [default: `benches/results/<date>-conformance`]
+    /// Where the results go; without it, `benches/results/<date>-conformance`.
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 

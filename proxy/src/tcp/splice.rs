@@ -1,7 +1,7 @@
 //! `splice(2)` from a socket into a pipe and from there into another socket.
 //!
 //! Pipes are taken from a small pool of the thread when data has come and are given back as soon as
-//! they are empty and no more has come. All unsafe code of the crate is here: two system calls.
+//! they are empty and no more has come. The unsafe code is two system calls.
 
 use std::cell::RefCell;
 use std::io;

@@ -245,16 +245,9 @@ fn describe(endpoint: &config::Endpoint, target: &Target, now: Time) -> balance:
         .added_at(now)
         .stats(Arc::clone(&target.stats));
     match &endpoint.locality {
-        Some(name) => described.locality(locality(name)),
+        Some(name) => described.locality(config::locality(name)),
         None => described,
     }
-}
-
-/// `region/zone/node`; fewer parts are the first ones.
-fn locality(name: &str) -> balance::Locality {
-    let mut parts = name.splitn(3, '/');
-    let mut next = || parts.next().unwrap_or_default();
-    balance::Locality::new(next(), next(), next())
 }
 
 fn static_addresses(config: &config::Cluster) -> Vec<Resolved> {

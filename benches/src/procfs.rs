@@ -11,6 +11,8 @@ use crate::sys;
 pub struct Memory {
     /// `VmRSS` now, kB.
     pub rss_kb: u64,
+    /// `RssAnon` and `RssShmem`: what of it holds data, not pages of executables, kB.
+    pub data_kb: u64,
     /// `VmHWM`, the highest since start or [`reset_peak`], kB.
     pub peak_kb: u64,
 }
@@ -82,6 +84,7 @@ pub fn memory_sum(pids: &[u32]) -> Result<Memory> {
         let one = memory(pid)?;
         Ok(Memory {
             rss_kb: sum.rss_kb + one.rss_kb,
+            data_kb: sum.data_kb + one.data_kb,
             peak_kb: sum.peak_kb + one.peak_kb,
         })
     })
@@ -143,6 +146,7 @@ fn parse_status(text: &str) -> Result<Memory> {
     };
     Ok(Memory {
         rss_kb: field("VmRSS:")?,
+        data_kb: field("RssAnon:")? + field("RssShmem:")?,
         peak_kb: field("VmHWM:")?,
     })
 }
@@ -181,11 +185,13 @@ mod tests {
 
     #[test]
     fn status_is_read() {
-        let text = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nThreads:\t1\n";
+        let text = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nRssAnon:\t 600 kB\n\
+                    RssFile:\t 400 kB\nRssShmem:\t 24 kB\nThreads:\t1\n";
         assert_eq!(
             parse_status(text).unwrap(),
             Memory {
                 rss_kb: 1024,
+                data_kb: 624,
                 peak_kb: 2048
             }
         );

@@ -154,8 +154,6 @@ impl App {
         let clusters = build::clusters(&wanted, &self.clusters, files_changed, metrics, now)?;
         let mut roots = Roots::new();
         let mut built = Vec::with_capacity(wanted.listeners.len());
-        // Later the port may be one of our own, under a wildcard say.
-        let alone = self.listening.is_empty();
         for listener in &wanted.listeners {
             let key = socket_key(listener);
             let before = self
@@ -167,7 +165,10 @@ impl App {
             let new = build::listener(listener, before, &clusters, &mut roots, metrics)?;
             let sockets = match self.listening.contains_key(&key) {
                 true => Vec::new(),
-                false => build::bind(listener, self.workers.len(), alone)?,
+                false => {
+                    let alone = !self.listens_on(listener.address.port());
+                    build::bind(listener, self.workers.len(), alone)?
+                }
             };
             built.push((key, new, sockets));
         }
@@ -182,12 +183,19 @@ impl App {
         }
         // Nothing can fail from here on.
         self.shared.set_access_log(access_log);
+        self.config = Arc::new(wanted);
+        self.yaml = loaded.yaml;
         self.commit(built);
         self.clusters = clusters;
         self.resolve();
-        self.config = Arc::new(wanted);
-        self.yaml = loaded.yaml;
         Ok(())
+    }
+
+    /// Whether a socket of our own has the port, perhaps under another address.
+    fn listens_on(&self, port: u16) -> bool {
+        self.listening
+            .values()
+            .any(|listening| listening.bound.port() == port)
     }
 
     fn commit(&mut self, built: Vec<(Arc<str>, Built, Vec<std::net::TcpListener>)>) {

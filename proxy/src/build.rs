@@ -280,7 +280,7 @@ fn http_chains(listener: &Listener) -> impl Iterator<Item = &Arc<HttpChain>> {
         })
 }
 
-/// One listening socket a worker, all on one address; with `alone` only if no other process has it.
+/// One listening socket a worker, all on one address; with `alone` only if no other socket has it.
 pub(crate) fn bind(
     listener: &config::Listener,
     workers: usize,
@@ -292,7 +292,7 @@ pub(crate) fn bind(
         source,
     };
     let mut address = listener.address;
-    if alone && workers > 1 && address.port() != 0 {
+    if alone && address.port() != 0 {
         // The kernel lets all processes of a user share a port; a probe that does not is refused.
         socket(address, false)
             .and_then(|probe| probe.bind(&address.into()))
@@ -300,7 +300,7 @@ pub(crate) fn bind(
     }
     let mut sockets = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let bound = bind_one(address, workers > 1).and_then(|socket| {
+        let bound = bind_one(address).and_then(|socket| {
             // Port 0 is chosen once, for all workers.
             address = socket.local_addr()?;
             Ok(socket)
@@ -310,8 +310,8 @@ pub(crate) fn bind(
     Ok(sockets)
 }
 
-fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket = socket(address, shared)?;
+fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket(address, true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -328,7 +328,7 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_address(true)?;
-    // With one worker nobody shares the port: a second process on it is a mistake to report.
+    // Workers share a port, and so do an old and a new listener where one address is a wildcard.
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
     Ok(socket)

@@ -214,6 +214,11 @@ fn listeners_come_go_and_move() {
         proxy.metric("maglor_http_requests_total", &["listener=\"renamed\""]),
         1.0
     );
+
+    // And from one address to all on the same port, although the old socket is still there then.
+    let anywhere = format!("0.0.0.0:{}", address.port());
+    reload(&proxy, &with(&listener("renamed", &anywhere)));
+    assert_eq!(RawHttp1::connect(address).get("/").text(), "a");
     assert_eq!(get(&proxy, "/").text(), "a");
 }
 

@@ -7,7 +7,7 @@ use super::{Bench, Phase, Record, Results, load, metric};
 use crate::child::Guarded;
 use crate::error::Result;
 use crate::peer::{Peer, Running, Subject};
-use crate::procfs;
+use crate::procfs::{self, Memory};
 use crate::scenario::Protocol;
 
 /// Connections of both parts.
@@ -48,11 +48,12 @@ fn add(results: &mut Results, phase: Phase, round: u32, of: Subject, values: Val
     })
 }
 
-/// A proxy with idle connections, and what it held before.
+/// A proxy with idle connections.
 #[derive(Debug)]
 struct Held {
     proxy: Running,
     values: Values,
+    /// Data that it held before.
     warm_kb: u64,
     _connections: Guarded,
 }
@@ -68,10 +69,11 @@ fn idle_connections(bench: &Bench, round: u32, results: &mut Results) -> Result<
     }
     sleep(HELD_SETTLE);
     for mut held in all {
-        match rss(&held.proxy) {
-            Ok(kb) => {
-                let growth = (kb as f64 - held.warm_kb as f64) / f64::from(CONNECTIONS);
-                held.values.push((metric::RSS_HELD, kb as f64));
+        match memory(&held.proxy) {
+            Ok(now) => {
+                // Pages of the executable come and go meanwhile; connections hold data.
+                let growth = (now.data_kb as f64 - held.warm_kb as f64) / f64::from(CONNECTIONS);
+                held.values.push((metric::RSS_HELD, now.rss_kb as f64));
                 held.values.push((metric::PER_CONNECTION, growth));
                 add(results, Phase::Idle, round, held.proxy.subject, held.values)?;
             }
@@ -87,15 +89,15 @@ fn hold(bench: &Bench, peer: &Peer) -> Result<Held> {
     let mut values = idle_values(&proxy)?;
     generate(bench, &proxy, 4, Duration::from_millis(300))?;
     sleep(SETTLE);
-    let warm_kb = rss(&proxy)?;
-    values.push((metric::RSS_WARM, warm_kb as f64));
+    let warm = memory(&proxy)?;
+    values.push((metric::RSS_WARM, warm.rss_kb as f64));
     let arguments = arguments(&proxy, CONNECTIONS);
     let mut connections = Guarded::role("hold", &arguments, bench.cpus.load)?;
     connections.wait_ready()?;
     Ok(Held {
         proxy,
         values,
-        warm_kb,
+        warm_kb: warm.data_kb,
         _connections: connections,
     })
 }
@@ -153,8 +155,12 @@ fn arguments(proxy: &Running, connections: u32) -> Vec<String> {
         .collect()
 }
 
+fn memory(proxy: &Running) -> Result<Memory> {
+    procfs::memory_sum(&proxy.pids())
+}
+
 fn rss(proxy: &Running) -> Result<u64> {
-    Ok(procfs::memory_sum(&proxy.pids())?.rss_kb)
+    Ok(memory(proxy)?.rss_kb)
 }
 
 fn idle_values(proxy: &Running) -> Result<Values> {

@@ -44,7 +44,7 @@ pub mod metric {
     pub const RSS_WARM: &str = "rss_warm_kb";
     /// With idle connections open.
     pub const RSS_HELD: &str = "rss_held_kb";
-    /// Growth an idle connection.
+    /// Growth of data (`RssAnon`, `RssShmem`) an idle connection.
     pub const PER_CONNECTION: &str = "kb_per_idle_connection";
     /// Some time after the burst.
     pub const RSS_AFTER: &str = "rss_after_burst_kb";

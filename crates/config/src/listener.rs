@@ -95,10 +95,25 @@ pub enum ForwardedMode {
     Off,
 }
 
+/// How a request's path is made comparable before it is routed and forwarded (RFC 3986 §6.2.2), so
+/// that a rule for `/admin` is not passed by `/x/../admin`. Each step includes those before it.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum PathNormalization {
+    /// Taken as it came.
+    Off,
+    /// Dot segments are removed, unreserved characters are decoded, `\` becomes `/`.
+    #[default]
+    Base,
+    /// Slashes that follow each other become one.
+    MergeSlashes,
+    /// `%2F` and `%5C` become `/` first.
+    DecodeAndMergeSlashes,
+}
+
 /// HTTP on a chain.
 ///
 /// # Defaults
-/// `protocol: auto`, `forwarded: append`, `idle_timeout: 1h`, `header_timeout: 10s`,
+/// `path_normalization: base`, `protocol: auto`, `forwarded: append`, `idle_timeout: 1h`, `header_timeout: 10s`,
 /// `max_header_bytes: 64 KiB`, `max_headers: 128`, `max_concurrent_streams: 128`.
 #[derive(Clone, Debug)]
 pub struct HttpFilter {
@@ -106,6 +121,8 @@ pub struct HttpFilter {
     pub protocol: HttpProtocol,
     /// Virtual hosts and routes.
     pub routes: Arc<RouteTable>,
+    /// What is done to a path before a route is looked for.
+    pub path_normalization: PathNormalization,
     /// `X-Forwarded-For/-Proto/-Host`.
     pub x_forwarded: ForwardedMode,
     /// RFC 7239 `Forwarded`.

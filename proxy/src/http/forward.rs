@@ -1,6 +1,7 @@
 //! One request to one endpoint and its response back.
 
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -183,6 +184,21 @@ impl Attempt<'_> {
     /// Over a pooled HTTP/1.1 connection, or a new one.
     async fn http1(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
+        let body = match self.pooled_http1(&pool, request, body).await? {
+            ControlFlow::Break(response) => return Ok(response),
+            ControlFlow::Continue(body) => body,
+        };
+        let connection = self.new_http1(&pool).await?;
+        upstream::exchange(connection, request, body, self.interim()).await
+    }
+
+    /// The response over a kept-alive connection, or the body back where none is left.
+    async fn pooled_http1(
+        &self,
+        pool: &Pool,
+        request: &Request,
+        body: Body,
+    ) -> Result<ControlFlow<Response, Body>, ProxyError> {
         // Nothing of a request without body is lost when a kept-alive connection turns out to have
         // been closed under it, and nothing happens twice where the method is idempotent.
         let repeatable = body.is_empty() && request.method.is_idempotent();
@@ -193,12 +209,10 @@ impl Attempt<'_> {
                 Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
                     self.cluster.metrics().stale_retries.inc(self.shard());
                 }
-                result => return result,
+                result => return result.map(ControlFlow::Break),
             }
         }
-        let connection = self.new_http1(&pool).await?;
-        let body = body.take().unwrap_or_else(Body::empty);
-        upstream::exchange(connection, request, body, self.interim()).await
+        Ok(ControlFlow::Continue(body.unwrap_or_else(Body::empty)))
     }
 
     async fn new_http1(&self, pool: &Rc<Pool>) -> Result<Box<Connection>, ProxyError> {
@@ -237,9 +251,10 @@ impl Attempt<'_> {
                 answered => return Ok(answered?),
             }
         }
-        if let Some(connection) = pool.take() {
-            return upstream::exchange(connection, request, body, self.interim()).await;
-        }
+        let body = match self.pooled_http1(&pool, request, body).await? {
+            ControlFlow::Break(response) => return Ok(response),
+            ControlFlow::Continue(body) => body,
+        };
         let io = self.connect().await?;
         if io.alpn() == Some(b"h2") {
             let open = Open::new(self.cluster, self.shard());

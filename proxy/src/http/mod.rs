@@ -9,6 +9,7 @@ mod hash_key;
 mod headers;
 mod http1;
 mod http2;
+mod path;
 pub mod probe;
 mod record;
 mod reply;

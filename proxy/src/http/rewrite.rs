@@ -31,7 +31,7 @@ pub(crate) fn path(
     {
         return Err(bad_target());
     }
-    let target = with_query(new, request.query());
+    let target = with_query(new.into_bytes(), request.query());
     request.set_path_and_query(&target);
     Ok(())
 }
@@ -40,8 +40,9 @@ fn bad_target() -> ProxyError {
     ProxyError::DownstreamHead(HeadError::Target)
 }
 
-fn with_query(path: String, query: Option<&[u8]>) -> Vec<u8> {
-    let mut target = path.into_bytes();
+/// A target of a path and a query.
+pub(super) fn with_query(path: Vec<u8>, query: Option<&[u8]>) -> Vec<u8> {
+    let mut target = path;
     if let Some(query) = query {
         target.push(b'?');
         target.extend_from_slice(query);
@@ -89,7 +90,7 @@ pub(crate) fn location(
     };
     let query = request.query().filter(|_| !redirect.strip_query);
     let path = format!("{scheme}://{host}{}{path}", port.unwrap_or_default());
-    with_query(path, query)
+    with_query(path.into_bytes(), query)
 }
 
 fn split_port(authority: &str) -> (&str, Option<&str>) {

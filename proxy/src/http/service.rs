@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::forward::{self, Hop};
 use super::headers::{self, Client};
 use super::record::Record;
-use super::{reply, rewrite};
+use super::{path, reply, rewrite};
 use crate::access_log::Entry;
 use crate::codec::Limits;
 use crate::error::ProxyError;
@@ -122,6 +122,8 @@ impl Service {
             .shared()
             .access_log()
             .map(|_| Entry::new(&request, self.client.address));
+        // The log has the path that the client sent; rules and endpoints see the normalized one.
+        path::normalize(&mut request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
         let mut record = Record::new(
             &self.worker,

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method};
 use super::Scope;
 use super::route::{self, Tables};
 use super::rule::{self, DAY, HOUR, MILLISECOND, MINUTE, SECOND};
-use crate::listener::{ForwardedMode, HttpProtocol};
+use crate::listener::{ForwardedMode, HttpProtocol, PathNormalization};
 use crate::report::At;
 use crate::{HttpFilter, RouteTable, raw};
 
@@ -52,6 +52,7 @@ pub(super) fn filter(
     HttpFilter {
         protocol,
         routes,
+        path_normalization: path_normalization(raw.path_normalization),
         x_forwarded: forwarded(raw.x_forwarded, ForwardedMode::Append),
         forwarded: forwarded(raw.forwarded, ForwardedMode::Off),
         request_id: raw.request_id.unwrap_or(true),
@@ -92,6 +93,18 @@ pub(super) fn filter(
             65_536,
         ),
         server_name: server_name(raw.server_name.as_deref(), &at.field("server_name")),
+    }
+}
+
+fn path_normalization(raw: Option<raw::PathNormalization>) -> PathNormalization {
+    match raw {
+        None => PathNormalization::default(),
+        Some(raw::PathNormalization::Off) => PathNormalization::Off,
+        Some(raw::PathNormalization::Base) => PathNormalization::Base,
+        Some(raw::PathNormalization::MergeSlashes) => PathNormalization::MergeSlashes,
+        Some(raw::PathNormalization::DecodeAndMergeSlashes) => {
+            PathNormalization::DecodeAndMergeSlashes
+        }
     }
 }
 

@@ -115,6 +115,20 @@ pub enum ForwardedMode {
     Replace,
 }
 
+/// How a path is made comparable before it is routed and forwarded; each includes those before it.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathNormalization {
+    /// Taken as it came.
+    Off,
+    /// RFC 3986: no dot segments, unreserved characters decoded; `\` becomes `/`.
+    Base,
+    /// Slashes that follow each other become one.
+    MergeSlashes,
+    /// `%2F` and `%5C` become `/` first.
+    DecodeAndMergeSlashes,
+}
+
 /// HTTP/1.1 and HTTP/2 with routes; give it `virtual_hosts`, or the name of a table in `routes`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -127,6 +141,10 @@ pub struct Http {
     pub virtual_hosts: Vec<VirtualHost>,
     /// Name of a table in `route_tables`, instead of `virtual_hosts`.
     pub routes: Option<String>,
+    /// What is done to a path before it is routed and forwarded: `base` removes dot segments and
+    /// decodes unreserved characters (RFC 3986), the others also treat slashes.
+    #[schemars(extend("default" = "base"))]
+    pub path_normalization: Option<PathNormalization>,
     /// `X-Forwarded-For`, `-Proto` and `-Host`.
     #[schemars(extend("default" = "append"))]
     pub x_forwarded: Option<ForwardedMode>,

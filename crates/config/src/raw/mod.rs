@@ -19,8 +19,8 @@ pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Re
 pub use cluster::{Cluster, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol};
 pub use forms::{OneOrMany, Pairs, Short, Shorthand};
 pub use listener::{
-    FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, ProxyProtocolIn,
-    Tcp,
+    FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, PathNormalization,
+    ProxyProtocolIn, Tcp,
 };
 pub use notation::{NotationError, Size, TimeSpan};
 pub use route::{

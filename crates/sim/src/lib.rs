@@ -1,1 +1,3 @@
 //! Queueing models and a discrete-event simulator that drives the proxy's own policies.
+
+pub mod chart;

@@ -1,0 +1,5 @@
+//! Line charts.
+
+mod figure;
+
+pub use figure::{Figure, Point, Series};

@@ -26,6 +26,9 @@ use crate::upstream::{Cluster, Clusters};
 /// Connections that may wait for `accept`.
 const BACKLOG: i32 = 4096;
 
+/// Label `route` of requests that no route took.
+const UNROUTED: &str = "-";
+
 /// Why a configuration cannot be applied although it is valid.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -240,6 +243,7 @@ impl Build<'_> {
             routes: ArcSwap::from_pointee(table),
             retired: AtomicBool::new(false),
             metrics: Arc::clone(self.own),
+            unrouted: self.metrics.route(self.name, UNROUTED),
         })
     }
 

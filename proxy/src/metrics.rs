@@ -45,7 +45,7 @@ impl Downstream {
         Self {
             requests: counter(
                 "http_requests_total",
-                "Requests answered, by route and status class; `none` = the client left first.",
+                "Requests answered, by route (`-` = none) and status class; `none` = the client left first.",
                 &["listener", "route", "status"],
             ),
             request_duration: registry.histogram(
@@ -297,6 +297,11 @@ impl RouteMetrics {
         self.requests[class(status)].inc(shard);
         self.duration.observe_duration(shard, took);
         self.response_bytes.add(shard, bytes);
+    }
+
+    /// Counts a request that could not be read: it has no duration.
+    pub(crate) fn refused(&self, shard: usize, status: StatusCode) {
+        self.requests[class(status)].inc(shard);
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Table {
 pub(crate) struct Host {
     pub(crate) request_headers: HeaderRules,
     pub(crate) response_headers: HeaderRules,
-    routes: Vec<Route>,
+    pub(crate) routes: Vec<Route>,
 }
 
 /// A compiled route.
@@ -120,7 +120,7 @@ impl Table {
     }
 
     /// The virtual host of a name: exact, longest suffix, longest prefix, any.
-    fn host(&self, name: &[u8]) -> Option<&Host> {
+    pub(crate) fn host(&self, name: &[u8]) -> Option<&Host> {
         if self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() {
             return self.hosts.get(self.any?);
         }

@@ -11,7 +11,7 @@ use maglor_config as config;
 use maglor_config::listener::{HttpFilter, ProxyProtocolIn};
 
 use crate::detect::ChainSelector;
-use crate::metrics::ListenerMetrics;
+use crate::metrics::{ListenerMetrics, RouteMetrics};
 use crate::route::Table;
 use crate::upstream::Cluster;
 
@@ -63,6 +63,8 @@ pub(crate) struct HttpChain {
     /// The chain is gone or has other settings: its connections should end when they can.
     pub(crate) retired: AtomicBool,
     pub(crate) metrics: Arc<ListenerMetrics>,
+    /// Of requests that no route takes, or that cannot be read.
+    pub(crate) unrouted: Arc<RouteMetrics>,
 }
 
 /// TCP on a chain.

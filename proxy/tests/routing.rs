@@ -447,3 +447,33 @@ fn hashing_keeps_a_key_at_its_endpoint() {
         assert!(anywhere.len() > 1, "{policy}: {anywhere:?}");
     }
 }
+
+#[test]
+fn paths_are_normalized_before_they_are_routed() {
+    let upstream = Upstream::start("a");
+    let yaml = |mode: &str| {
+        format!(
+            "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- name: main\n  address: 127.0.0.1:0\n  \
+             http:\n    {mode}\n    virtual_hosts:\n    - domains: ['*']\n      routes:\n      \
+             - {{match: /admin, direct_response: {{status: 403}}}}\n      - {{cluster: backend}}\n\
+             clusters:\n- {{name: backend, endpoints: ['{}']}}\n",
+            upstream.address()
+        )
+    };
+    let status = |proxy: &Proxy, target: &str| {
+        let mut client = RawHttp1::connect(proxy.address("main"));
+        client.get(target).status
+    };
+    let proxy = support::start(&yaml(""));
+    for target in ["/admin", "/x/../admin", "/%61dmin?q", "/x/%2e%2e/admin/b"] {
+        assert_eq!(status(&proxy, target), 403, "{target}");
+    }
+    // Escapes that mean something stay, and so does the query.
+    assert_eq!(status(&proxy, "/a%2Fb/../c?x=/../y"), 200);
+    let seen = upstream.recorded().last().unwrap().uri.to_string();
+    assert_eq!(seen, "/c?x=/../y");
+    let proxy = support::start(&yaml("path_normalization: off"));
+    assert_eq!(status(&proxy, "/x/../admin"), 200);
+    let proxy = support::start(&yaml("path_normalization: decode-and-merge-slashes"));
+    assert_eq!(status(&proxy, "//x%2F..//admin"), 403);
+}

@@ -131,7 +131,7 @@ pub struct HttpFilter {
     pub request_id: bool,
     /// Trust the `x-request-id` that the client sent.
     pub preserve_request_id: bool,
-    /// Protocols that `Upgrade` (or extended CONNECT) may switch to, lower case; empty = none.
+    /// Protocols that `Upgrade` of an HTTP/1.1 request may switch to, lower case; empty = none.
     pub upgrades: Vec<String>,
     /// Whether routes may match CONNECT requests; otherwise they are answered with 405.
     pub allow_connect: bool,

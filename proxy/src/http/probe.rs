@@ -62,6 +62,12 @@ impl Router {
             .map(|(_, route)| route.config.name.as_ref())
     }
 
+    /// Name of the route of a path without conditions under a host.
+    pub fn host(&self, name: &[u8]) -> Option<&str> {
+        let host = self.table.host(name)?;
+        host.routes.first().map(|route| route.config.name.as_ref())
+    }
+
     /// What every forwarded request's fields go through.
     pub fn rewrite(&mut self, head: &mut Head) {
         headers::remove_hop_by_hop(&mut head.0.fields);

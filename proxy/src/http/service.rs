@@ -153,7 +153,10 @@ impl Service {
         record: &mut Record,
     ) -> Result<Response, ProxyError> {
         let table = self.chain.routes.load_full();
-        let (host, route) = table.find(&request).ok_or(ProxyError::NoRoute)?;
+        let Some((host, route)) = table.find(&request) else {
+            record.route(&self.chain.unrouted, None);
+            return Err(ProxyError::NoRoute);
+        };
         if request.method == Method::CONNECT && !self.settings().allow_connect {
             return Err(ProxyError::ConnectNotAllowed);
         }
@@ -205,6 +208,8 @@ impl Service {
     /// The answer to a request that could not be read.
     pub(crate) fn refuse(&self, error: &ProxyError) -> Response {
         tracing::debug!(client = %self.client.address, %error, "request refused");
+        let status = error.verdict().status;
+        self.chain.unrouted.refused(self.worker.shard(), status);
         reply::error(error, self.server(), false)
     }
 

@@ -16,14 +16,6 @@ use crate::{HttpFilter, RouteTable, raw};
 const NO_TUNNEL: &[&str] = &[
     "h2c", "h2", "h3", "http", "http/1.1", "http/2.0", "tls", "tls/1.0",
 ];
-/// Tokens with a form in HTTP/2 (extended CONNECT).
-const IN_HTTP2: &[&str] = &[
-    "websocket",
-    "connect-udp",
-    "connect-ip",
-    "connect-tcp",
-    "webtransport",
-];
 
 pub(super) fn filter(
     raw: &raw::Http,
@@ -140,7 +132,7 @@ fn upgrades(raw: Option<&raw::OneOrMany>, at: &At<'_>, protocol: HttpProtocol) -
             .help("HTTP/2 needs no upgrade: `protocol: auto` recognises it");
         } else if !is_token(&name) {
             at.error(format!("`{shown}` is not the name of a protocol"));
-        } else if protocol == HttpProtocol::Http2 && !IN_HTTP2.contains(&name.as_str()) {
+        } else if protocol == HttpProtocol::Http2 {
             at.error(format!("`{shown}` cannot be reached over HTTP/2"))
                 .help("with `protocol: http2` there is no `Upgrade`; use `auto` or `http1`");
         }

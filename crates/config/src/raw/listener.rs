@@ -157,7 +157,7 @@ pub struct Http {
     /// Keep the `x-request-id` that a client sent; `false` at an edge.
     #[schemars(extend("default" = true))]
     pub preserve_request_id: Option<bool>,
-    /// Protocols that `Upgrade` (in HTTP/2 extended CONNECT) may switch to; `[]` for none.
+    /// Protocols that `Upgrade` of an HTTP/1.1 request may switch to; `[]` for none.
     #[schemars(extend("default" = ["websocket"]))]
     pub upgrades: Option<OneOrMany>,
     /// Let routes match the method CONNECT; otherwise it is answered with 405.

@@ -11,6 +11,9 @@
 //! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to
 //!   the end of the response body. It is shared and outlives views.
 //!
+//! What keeps failures from spreading (retries and their budget, outlier ejection, breakers, limits)
+//! is in [`guard`].
+//!
 //! Time and chance are arguments: [`Time`] and [`Rng`].
 //!
 //! ```
@@ -34,6 +37,7 @@
 mod balancer;
 mod endpoint;
 mod ewma;
+pub mod guard;
 mod hash;
 mod policy;
 mod prime;

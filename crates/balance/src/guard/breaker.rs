@@ -1,0 +1,322 @@
+//! The circuit breaker of a cluster: while it is open, requests fail at once instead of waiting for
+//! what will fail anyway, and what is behind gets time to recover.
+//!
+//! ```text
+//!            failures in a row, or too large a part
+//!   Closed ──────────────────────────────────────────► Open ◄──────────┐
+//!     ▲                                                 │ interval over │ one probe fails
+//!     │      `success_threshold` probes succeed         ▼               │
+//!     └───────────────────────────────────────────── HalfOpen ─────────┘
+//! ```
+//!
+//! The words are the textbook's: closed, current flows. What is adaptive is the *open interval*,
+//! after Sivakumar, Sebastian and Thilagam, "Self-Adaptive Circuit Breaker Open-State Interval for
+//! Enhancing Resiliency of Microservices" (OCIT 2024; the reference \[20\] of the paper on traffic
+//! management): a fixed one either probes a service to pieces or leaves it idle long after it has
+//! recovered. Here it follows how recovery goes:
+//!
+//! * The first interval of an outage is what the last outages suggest, at first `base_open`.
+//! * When half-open fails, the next interval is longer: doubled when no probe succeeded, by less the
+//!   nearer it came to closing. At most `max_open`.
+//! * When it closes, half of the outage's length goes into the suggestion with weight ½: probing
+//!   begins when half of a usual outage has passed.
+//! * While it stays closed the suggestion falls back to `base_open`, with a half-life of `max_open`.
+//!
+//! Every interval is jittered by ±10 %, so that proxies do not probe together.
+//!
+//! One breaker is shared by all threads. Closed, it costs a load at entry, and an addition at the
+//! end; the lock is taken when a request fails or the breaker is not closed.
+//!
+//! Invariants: in half-open at most `half_open_requests` are under way; a result counts only in the
+//! state in which its request entered, so a late failure cannot open what has just closed.
+
+mod state;
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Percent;
+use crate::{Rng, Time};
+use state::State;
+
+/// When a breaker opens, for how long, and what closes it.
+///
+/// # Defaults
+///
+/// `consecutive_failures`: 5, `failure_percent`: 50 of at least `minimum_requests`: 20 within
+/// `interval`: 10 s; `base_open`: 1 s, `max_open`: 30 s; `half_open_requests`: 3,
+/// `success_threshold`: 3.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BreakerParams {
+    /// Failures in a row that open it; 0: none do.
+    pub consecutive_failures: u32,
+    /// The part of failures within `interval` that opens it; 0 %: none does.
+    pub failure_percent: Percent,
+    /// With fewer requests there is no part to speak of, 1 or more.
+    pub minimum_requests: u32,
+    /// Requests are counted in stretches of this length.
+    pub interval: Duration,
+    /// The shortest open interval.
+    pub base_open: Duration,
+    /// The longest open interval.
+    pub max_open: Duration,
+    /// Probes at once in half-open, 1 or more.
+    pub half_open_requests: u32,
+    /// Probes that must succeed, without a failure between, to close it; 1 or more.
+    pub success_threshold: u32,
+}
+
+impl Default for BreakerParams {
+    fn default() -> Self {
+        Self {
+            consecutive_failures: 5,
+            failure_percent: Percent::whole(50),
+            minimum_requests: 20,
+            interval: Duration::from_secs(10),
+            base_open: Duration::from_secs(1),
+            max_open: Duration::from_secs(30),
+            half_open_requests: 3,
+            success_threshold: 3,
+        }
+    }
+}
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Requests pass.
+    Closed = 0,
+    /// Some pass, to see how they fare.
+    HalfOpen = 1,
+    /// None passes.
+    Open = 2,
+}
+
+impl Phase {
+    /// The state in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half-open",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// A change of state, for metrics and logs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Transition {
+    /// The new state.
+    pub to: Phase,
+    /// The open interval, when it is [`Phase::Open`]; zero otherwise.
+    pub open_for: Duration,
+}
+
+/// Whether a request may pass.
+#[derive(Debug)]
+pub enum Entry {
+    /// It may: give the pass to [`Breaker::record`] or [`Breaker::abandon`].
+    Passed(Pass),
+    /// It may not: 503, and not before this (for `Retry-After`).
+    Rejected(Duration),
+}
+
+/// The permission of one request.
+#[derive(Debug)]
+#[must_use = "a pass is recorded or abandoned"]
+pub struct Pass {
+    /// Which period it was given in.
+    period: u32,
+    probe: bool,
+}
+
+impl Pass {
+    /// Whether it is one of the requests that decide about closing.
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        self.probe
+    }
+}
+
+/// The breaker of one cluster.
+#[derive(Debug)]
+pub struct Breaker {
+    params: BreakerParams,
+    /// A copy of the state's phase, for the way without a lock. Relaxed: whoever reads it late lets
+    /// one request more through, or looks under the lock in vain.
+    phase: AtomicU8,
+    /// A copy of the number of the current period, likewise.
+    period: AtomicU32,
+    /// Failures in a row while closed. Relaxed: a counter.
+    streak: AtomicU32,
+    /// Successes (upper half) and failures of this stretch. Relaxed: counters in one word.
+    counts: AtomicU64,
+    /// End of the stretch. Relaxed: who comes late counts into the next one.
+    stretch_end: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl Breaker {
+    /// A closed one.
+    #[must_use]
+    pub fn new(params: BreakerParams) -> Self {
+        Self {
+            params,
+            phase: AtomicU8::new(Phase::Closed as u8),
+            period: AtomicU32::new(0),
+            streak: AtomicU32::new(0),
+            counts: AtomicU64::new(0),
+            stretch_end: AtomicU64::new(0),
+            state: Mutex::new(State::new(&params)),
+        }
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn params(&self) -> &BreakerParams {
+        &self.params
+    }
+
+    /// The state as of the last request. An open one becomes half-open when the first request after
+    /// its interval asks.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Closed,
+            1 => Phase::HalfOpen,
+            _ => Phase::Open,
+        }
+    }
+
+    /// Asks for permission; also says when that changed the state.
+    #[inline]
+    pub fn enter(&self, now: Time) -> (Entry, Option<Transition>) {
+        let period = self.period.load(Ordering::Relaxed);
+        if self.phase() == Phase::Closed {
+            let probe = false;
+            return (Entry::Passed(Pass { period, probe }), None);
+        }
+        self.enter_carefully(now)
+    }
+
+    #[cold]
+    fn enter_carefully(&self, now: Time) -> (Entry, Option<Transition>) {
+        let mut state = self.lock();
+        let transition = state.wake(now);
+        let entry = match state.admit(&self.params, now) {
+            Ok(probe) => Entry::Passed(Pass {
+                period: state.period(),
+                probe,
+            }),
+            Err(wait) => Entry::Rejected(wait),
+        };
+        self.publish(&state);
+        (entry, transition)
+    }
+
+    /// Takes how a request fared; says whether that changed the state.
+    pub fn record(
+        &self,
+        Pass { period, probe }: Pass,
+        success: bool,
+        now: Time,
+        rng: &mut Rng,
+    ) -> Option<Transition> {
+        if !probe && self.phase() == Phase::Closed {
+            if period != self.period.load(Ordering::Relaxed) {
+                return None;
+            }
+            self.count(success, now);
+            if success {
+                return None;
+            }
+        } else if !probe {
+            return None;
+        }
+        self.record_carefully(period, success, now, rng)
+    }
+
+    #[cold]
+    fn record_carefully(
+        &self,
+        period: u32,
+        success: bool,
+        now: Time,
+        rng: &mut Rng,
+    ) -> Option<Transition> {
+        let mut state = self.lock();
+        if period != state.period() {
+            return None;
+        }
+        let transition = match state.phase() {
+            Phase::Closed => self
+                .is_too_much()
+                .then(|| state.trip(&self.params, now, rng)),
+            Phase::HalfOpen => state.probed(&self.params, success, now, rng),
+            Phase::Open => None,
+        };
+        if transition.is_some() {
+            self.streak.store(0, Ordering::Relaxed);
+            self.counts.store(0, Ordering::Relaxed);
+        }
+        self.publish(&state);
+        transition
+    }
+
+    /// Takes a request that ended without saying anything about the cluster, because its client left,
+    /// say: a probe's place is free again.
+    pub fn abandon(&self, pass: &Pass) {
+        if pass.probe {
+            self.lock().abandoned(pass.period);
+        }
+    }
+
+    fn count(&self, success: bool, now: Time) {
+        let now = now.as_nanos();
+        if now >= self.stretch_end.load(Ordering::Relaxed) {
+            let length = u64::try_from(self.params.interval.as_nanos()).unwrap_or(u64::MAX);
+            self.stretch_end
+                .store(now.saturating_add(length), Ordering::Relaxed);
+            self.counts.store(0, Ordering::Relaxed);
+        }
+        if success {
+            self.counts.fetch_add(1 << 32, Ordering::Relaxed);
+            if self.streak.load(Ordering::Relaxed) != 0 {
+                self.streak.store(0, Ordering::Relaxed);
+            }
+        } else {
+            self.counts.fetch_add(1, Ordering::Relaxed);
+            self.streak.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_too_much(&self) -> bool {
+        let in_a_row = self.params.consecutive_failures;
+        if in_a_row > 0 && self.streak.load(Ordering::Relaxed) >= in_a_row {
+            return true;
+        }
+        let counts = self.counts.load(Ordering::Relaxed);
+        let failures = counts & u64::from(u32::MAX);
+        let all = (counts >> 32) + failures;
+        let part = self.params.failure_percent;
+        part > Percent::NONE
+            && all >= u64::from(self.params.minimum_requests)
+            && 100.0 * failures as f64 >= part.get() * all as f64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock panics; a state would be whole anyway.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, state: &State) {
+        self.period.store(state.period(), Ordering::Relaxed);
+        self.phase.store(state.phase() as u8, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

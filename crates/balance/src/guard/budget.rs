@@ -1,0 +1,309 @@
+//! The retry budget: how much of a cluster's traffic may be repeated tries.
+//!
+//! Retries help against single failures and harm when everything fails: each adds load to what has
+//! too much of it. So a cluster has a budget, which two bounds keep, both at every moment:
+//!
+//! * of the requests *in progress*, at most `percent` are retries (Envoy's `retry_budget`), but
+//!   `min_concurrency` may always be;
+//! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and
+//!   Finagle's budget), but `min_per_second` may always be. This one holds when retries fail so fast
+//!   that few are in progress at a time. In a storm the tries are at most 1 + `percent` times the
+//!   requests.
+//!
+//! Hedged tries are taken from it, too. A retry of a request that no application saw is not: it
+//! adds no load (see [`retry`](super::retry)).
+//!
+//! The second bound is counted in tenths of `interval`, so it covers between nine and ten tenths.
+//!
+//! Invariants: granted permits that are alive = retries in progress; a permit is granted in one
+//! compare-and-exchange, so threads cannot exceed a bound together.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::Percent;
+use crate::Time;
+
+/// Parts of the interval.
+const SLOTS: usize = 10;
+
+/// How much may be repeated.
+///
+/// # Defaults
+///
+/// `percent`: 20, `min_concurrency`: 3 (Envoy's), `min_per_second`: 3 (Linkerd has 10),
+/// `interval`: 10 s (Linkerd's), `max_retries`: none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BudgetParams {
+    /// Retries in percent of the requests in progress, and of those within `interval`.
+    pub percent: Percent,
+    /// Retries in progress that are allowed however few requests there are.
+    pub min_concurrency: u32,
+    /// Retries a second that are allowed however few requests there are.
+    pub min_per_second: u32,
+    /// The time over which requests and retries are compared; not zero.
+    pub interval: Duration,
+    /// Retries in progress that are never exceeded (Envoy's `max_retries`).
+    pub max_retries: Option<u32>,
+}
+
+impl Default for BudgetParams {
+    fn default() -> Self {
+        Self {
+            percent: Percent::whole(20),
+            min_concurrency: 3,
+            min_per_second: 3,
+            interval: Duration::from_secs(10),
+            max_retries: None,
+        }
+    }
+}
+
+impl BudgetParams {
+    /// Whether no retry can ever be granted.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        let none = self.percent.of(u64::MAX) == 0;
+        (none && (self.min_concurrency == 0 || self.min_per_second == 0))
+            || matches!(self.max_retries, Some(0))
+    }
+
+    /// Retries that may be in progress beside `active` requests.
+    fn concurrency(&self, active: u32) -> u64 {
+        let share = self.percent.of(u64::from(active));
+        let most = self.max_retries.map_or(u64::MAX, u64::from);
+        share.max(u64::from(self.min_concurrency)).min(most)
+    }
+
+    /// Retries that `requests` within an interval allow in it.
+    fn within_interval(&self, requests: u32) -> u64 {
+        let floor = f64::from(self.min_per_second) * self.interval.as_secs_f64();
+        self.percent.of(u64::from(requests)).max(floor as u64)
+    }
+}
+
+/// The budget of one cluster, shared by all threads.
+#[derive(Debug)]
+pub struct Budget {
+    params: BudgetParams,
+    slot_nanos: u64,
+    /// Requests so far, modulo 2^32: only differences are used.
+    requests: AtomicU32,
+    /// Retries: granted so far, modulo 2^32, in the upper half; in progress in the lower.
+    retries: AtomicU64,
+    /// The slot that the last mark belongs to, counted from the epoch.
+    slot: AtomicU64,
+    /// `requests` (lower half) and retries granted (upper half) when the slot of that number modulo
+    /// [`SLOTS`] began.
+    marks: [AtomicU64; SLOTS],
+    /// Held while marks are set: ten times an interval, for some ten nanoseconds.
+    turning: Mutex<()>,
+}
+
+impl Budget {
+    /// An unused budget.
+    #[must_use]
+    pub fn new(params: BudgetParams) -> Self {
+        let nanos = u64::try_from(params.interval.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            params,
+            slot_nanos: (nanos / SLOTS as u64).max(1),
+            requests: AtomicU32::new(0),
+            retries: AtomicU64::new(0),
+            slot: AtomicU64::new(0),
+            marks: std::array::from_fn(|_| AtomicU64::new(0)),
+            turning: Mutex::new(()),
+        }
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn params(&self) -> &BudgetParams {
+        &self.params
+    }
+
+    /// Counts a request, at its first try.
+    #[inline]
+    pub fn request(&self, now: Time) {
+        self.turn(now);
+        // Relaxed: a counter.
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Permission for a retry or a hedged try beside `active` requests in progress, if there is room.
+    #[must_use]
+    pub fn retry(self: &Arc<Self>, active: u32, now: Time) -> Option<RetryPermit> {
+        self.turn(now);
+        let (requests, granted) = self.interval();
+        let most = self.params.within_interval(requests);
+        let at_once = self.params.concurrency(active);
+        let grant = |word: u64| {
+            let (total, in_progress) = unpack(word);
+            let used = total.wrapping_sub(granted);
+            let room = u64::from(used) < most && u64::from(in_progress) < at_once;
+            // The upper half wraps around; the lower cannot overflow into it: `at_once` < 2^32.
+            room.then(|| word.wrapping_add((1 << 32) | 1))
+        };
+        // Relaxed: the word is complete in itself.
+        let granted = self
+            .retries
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grant);
+        granted.is_ok().then(|| RetryPermit {
+            budget: Arc::clone(self),
+        })
+    }
+
+    /// Retries in progress.
+    #[must_use]
+    pub fn in_progress(&self) -> u32 {
+        // Relaxed: a gauge.
+        unpack(self.retries.load(Ordering::Relaxed)).1
+    }
+
+    /// Retries that may be in progress beside `active` requests, for display.
+    #[must_use]
+    pub fn allowed(&self, active: u32) -> u64 {
+        self.params.concurrency(active)
+    }
+
+    /// Requests within the interval, and the count of retries when it began.
+    fn interval(&self) -> (u32, u32) {
+        // Acquire: the marks of this slot are there (see `set_marks`).
+        let slot = self.slot.load(Ordering::Acquire);
+        // The oldest mark of all stands where the next slot's will be.
+        let oldest = (slot.wrapping_add(1) % SLOTS as u64) as usize;
+        let (granted, requests) = unpack(self.marks[oldest].load(Ordering::Relaxed));
+        let all = self.requests.load(Ordering::Relaxed);
+        (all.wrapping_sub(requests), granted)
+    }
+
+    /// Begins a new slot when it is time.
+    #[inline]
+    fn turn(&self, now: Time) {
+        let slot = now.as_nanos() / self.slot_nanos;
+        // Relaxed: `set_marks` looks again under the lock. A clock behind that of another thread
+        // turns nothing back.
+        if slot > self.slot.load(Ordering::Relaxed) {
+            self.set_marks(slot);
+        }
+    }
+
+    #[cold]
+    fn set_marks(&self, slot: u64) {
+        // Nothing is left half done by a panic: there is none in here.
+        let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.slot.load(Ordering::Relaxed);
+        if slot <= last {
+            return;
+        }
+        let (granted, _) = unpack(self.retries.load(Ordering::Relaxed));
+        let requests = self.requests.load(Ordering::Relaxed);
+        let mark = u64::from(granted) << 32 | u64::from(requests);
+        // Nothing happened in slots that were skipped, so the totals are those of their beginnings.
+        let first = slot.saturating_sub(SLOTS as u64 - 1).max(last + 1);
+        for passed in first..=slot {
+            self.marks[(passed % SLOTS as u64) as usize].store(mark, Ordering::Relaxed);
+        }
+        // Release: whoever sees the slot sees its marks.
+        self.slot.store(slot, Ordering::Release);
+    }
+}
+
+/// Upper and lower half.
+fn unpack(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+/// A retry in progress: counts against the budget until dropped.
+#[derive(Debug)]
+#[must_use = "the retry is in progress only while the permit lives"]
+pub struct RetryPermit {
+    budget: Arc<Budget>,
+}
+
+impl Drop for RetryPermit {
+    fn drop(&mut self) {
+        // Relaxed: a counter. The lower half is above 0 while a permit lives.
+        self.budget.retries.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    fn budget(params: BudgetParams) -> Arc<Budget> {
+        Arc::new(Budget::new(params))
+    }
+
+    fn grants(budget: &Arc<Budget>, active: u32, now: Time) -> usize {
+        std::iter::from_fn(|| budget.retry(active, now))
+            .take(100_000)
+            .map(drop)
+            .count()
+    }
+
+    #[test]
+    fn a_fifth_of_the_requests_in_progress() {
+        let budget = budget(BudgetParams::default());
+        for _ in 0..10_000 {
+            budget.request(at(0));
+        }
+        let held: Vec<_> = std::iter::from_fn(|| budget.retry(100, at(0))).collect();
+        assert_eq!((held.len(), budget.in_progress()), (20, 20));
+        drop(held);
+        assert_eq!(budget.in_progress(), 0);
+        let few: Vec<_> = std::iter::from_fn(|| budget.retry(1, at(0))).collect();
+        assert_eq!(few.len(), 3, "the minimum");
+    }
+
+    #[test]
+    fn a_fifth_of_the_requests_of_an_interval() {
+        let budget = budget(BudgetParams::default());
+        assert_eq!(grants(&budget, 1000, at(50)), 30, "3 a second for 10 s");
+        for i in 0..1000 {
+            budget.request(at(100 + i));
+        }
+        assert_eq!(
+            grants(&budget, 1000, at(1200)),
+            170,
+            "200 with those before"
+        );
+        assert_eq!(grants(&budget, 1000, at(9900)), 0);
+        // The first 30 are forgotten, and so are the 900 requests of the first second.
+        assert_eq!(grants(&budget, 1000, at(10_000)), 0);
+        assert_eq!(grants(&budget, 1000, at(11_500)), 30);
+        assert_eq!(grants(&budget, 1000, at(1_000_000)), 30, "long silence");
+    }
+
+    #[test]
+    fn limits_of_the_parameters() {
+        let most = BudgetParams {
+            max_retries: Some(2),
+            ..BudgetParams::default()
+        };
+        let held = budget(most);
+        let permits: Vec<_> = std::iter::from_fn(|| held.retry(1000, at(0))).collect();
+        assert_eq!(permits.len(), 2);
+        let zero = BudgetParams {
+            percent: Percent::NONE,
+            min_per_second: 0,
+            ..BudgetParams::default()
+        };
+        assert!(zero.is_zero() && !most.is_zero() && !BudgetParams::default().is_zero());
+        assert!(budget(zero).retry(1000, at(0)).is_none());
+    }
+
+    #[test]
+    fn clocks_that_lag_turn_nothing_back() {
+        let budget = budget(BudgetParams::default());
+        budget.request(at(5000));
+        budget.request(at(1000));
+        assert_eq!(budget.interval().0, 2);
+    }
+}

@@ -1,0 +1,315 @@
+//! An adaptive limit of the requests in progress: as many as a cluster answers without queueing.
+//!
+//! Latency tells: as long as requests are answered about as fast as ever, nobody waits in there. The
+//! *gradient* is the latency without load, with some tolerance, over the latency now; a limit above
+//! what the cluster can do makes it fall below 1. At the end of each window
+//!
+//! ```text
+//! gradient = clamp(0.5, (1 + buffer) · baseline / sample, 1)      sample: mean of the window
+//! limit    = gradient · limit + √limit                            √limit: room to grow
+//! ```
+//!
+//! (Envoy's `adaptive_concurrency`, Netflix's concurrency-limits.) The limit only grows while it is
+//! made use of: when no more than half of it is in progress, latency says nothing about it.
+//!
+//! The *baseline* is measured every `min_rtt_interval`: for one window the limit is halved, so that
+//! what waits in there drains, and that window's mean is the new baseline. A smaller mean of any
+//! window replaces it at once. (Envoy goes down to three requests for this, which an edge cluster
+//! would notice; half of a limit that keeps latency within the buffer leaves no queue either.)
+//!
+//! One limit is shared by all threads. A sample costs two additions; at the end of a window one
+//! thread does the sums. All accesses are `Relaxed`: samples that fall between two windows may count
+//! in either.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
+use std::time::Duration;
+
+use super::Percent;
+use crate::{Rng, Time};
+
+/// How a limit adapts.
+///
+/// # Defaults
+///
+/// `min_limit`: 3, `initial_limit`: 20, `max_limit`: 1000; `window`: 100 ms with at least
+/// `minimum_samples`: 10; `buffer`: 25 %; `min_rtt_interval`: 60 s, jittered by up to 15 % (Envoy's,
+/// but for the limits).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ConcurrencyParams {
+    /// The limit is never less; 1 or more.
+    pub min_limit: u32,
+    /// The limit at first.
+    pub initial_limit: u32,
+    /// The limit is never more.
+    pub max_limit: u32,
+    /// How often it is adapted.
+    pub window: Duration,
+    /// A window goes on until it has so many samples; 1 or more.
+    pub minimum_samples: u32,
+    /// How much slower than without load is all right.
+    pub buffer: Percent,
+    /// How often the latency without load is measured.
+    pub min_rtt_interval: Duration,
+    /// An extra of up to this share, so that proxies do not measure together.
+    pub jitter: Percent,
+}
+
+impl Default for ConcurrencyParams {
+    fn default() -> Self {
+        Self {
+            min_limit: 3,
+            initial_limit: 20,
+            max_limit: 1000,
+            window: Duration::from_millis(100),
+            minimum_samples: 10,
+            buffer: Percent::whole(25),
+            min_rtt_interval: Duration::from_secs(60),
+            jitter: Percent::whole(15),
+        }
+    }
+}
+
+/// The limit of one cluster. [`limit`](Self::limit) is the ceiling of
+/// [`Slots::admit`](super::limits::Slots::admit).
+#[derive(Debug)]
+pub struct ConcurrencyLimit {
+    params: ConcurrencyParams,
+    limit: AtomicU32,
+    /// Of this window: latencies in microseconds, their number, the most in progress.
+    sum_micros: AtomicU64,
+    samples: AtomicU32,
+    most: AtomicU32,
+    window_end: AtomicU64,
+    estimate: Mutex<Estimate>,
+}
+
+#[derive(Debug)]
+struct Estimate {
+    /// In microseconds; `None` before the first window.
+    baseline: Option<f64>,
+    measure_at: Time,
+    /// The limit to return to after a measurement.
+    measuring: Option<f64>,
+    /// The limit with its fraction.
+    limit: f64,
+}
+
+/// One window's sums.
+struct Window {
+    mean: f64,
+    most: u32,
+}
+
+impl ConcurrencyLimit {
+    /// At its initial limit.
+    #[must_use]
+    pub fn new(params: ConcurrencyParams) -> Self {
+        let limit = params
+            .initial_limit
+            .clamp(params.min_limit, params.max_limit.max(params.min_limit));
+        Self {
+            params,
+            limit: AtomicU32::new(limit),
+            sum_micros: AtomicU64::new(0),
+            samples: AtomicU32::new(0),
+            most: AtomicU32::new(0),
+            window_end: AtomicU64::new(0),
+            estimate: Mutex::new(Estimate {
+                baseline: None,
+                measure_at: Time::ZERO,
+                measuring: None,
+                limit: f64::from(limit),
+            }),
+        }
+    }
+
+    /// Requests that may be in progress now.
+    #[must_use]
+    #[inline]
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// The latency without load, as far as it is known.
+    #[must_use]
+    pub fn baseline(&self) -> Option<Duration> {
+        let estimate = self.estimate.lock().ok()?;
+        estimate
+            .baseline
+            .map(|micros| Duration::from_secs_f64(micros / 1e6))
+    }
+
+    /// Takes the latency (to the head of the answer) of a request that the cluster answered, and how
+    /// many were in progress when it began. `true`: the limit has risen; wake those who wait.
+    #[must_use = "true: wake those who wait"]
+    pub fn sample(&self, latency: Duration, active: u32, now: Time, rng: &mut Rng) -> bool {
+        let micros = u64::try_from(latency.as_micros())
+            .unwrap_or(u64::MAX)
+            .max(1);
+        self.sum_micros.fetch_add(micros, Ordering::Relaxed);
+        let samples = self.samples.fetch_add(1, Ordering::Relaxed) + 1;
+        if active > self.most.load(Ordering::Relaxed) {
+            self.most.fetch_max(active, Ordering::Relaxed);
+        }
+        let due = now.as_nanos() >= self.window_end.load(Ordering::Relaxed);
+        due && samples >= self.params.minimum_samples && self.end_window(now, rng)
+    }
+
+    #[cold]
+    fn end_window(&self, now: Time, rng: &mut Rng) -> bool {
+        // One thread does it; for the others the next window has begun.
+        let mut estimate = match self.estimate.try_lock() {
+            Ok(estimate) => estimate,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let samples = self.samples.swap(0, Ordering::Relaxed);
+        if samples < self.params.minimum_samples {
+            // Another thread was faster.
+            self.samples.fetch_add(samples, Ordering::Relaxed);
+            return false;
+        }
+        let sum = self.sum_micros.swap(0, Ordering::Relaxed);
+        let window = Window {
+            mean: (sum as f64 / f64::from(samples.max(1))).max(1.0),
+            most: self.most.swap(0, Ordering::Relaxed),
+        };
+        let before = self.limit();
+        let limit = estimate.adapt(&window, &self.params, now, rng);
+        self.limit.store(limit, Ordering::Relaxed);
+        let end = now + self.params.window;
+        self.window_end.store(end.as_nanos(), Ordering::Relaxed);
+        limit > before
+    }
+}
+
+impl Estimate {
+    /// The limit after a window.
+    fn adapt(
+        &mut self,
+        window: &Window,
+        params: &ConcurrencyParams,
+        now: Time,
+        rng: &mut Rng,
+    ) -> u32 {
+        if let Some(limit) = self.measuring.take() {
+            self.baseline = Some(window.mean);
+            self.limit = limit;
+        } else if now >= self.measure_at {
+            // The first measurement is any window's; those after it need one with less load.
+            let extra = params.jitter.get() / 100.0 * rng.unit();
+            self.measure_at = now + params.min_rtt_interval.mul_f64(1.0 + extra);
+            if self.baseline.is_some() {
+                self.measuring = Some(self.limit);
+                return bounded(self.limit / 2.0, params);
+            }
+        }
+        let baseline = self.baseline.get_or_insert(window.mean);
+        *baseline = baseline.min(window.mean);
+        let tolerated = *baseline * (1.0 + params.buffer.get() / 100.0);
+        let gradient = (tolerated / window.mean).clamp(0.5, 1.0);
+        let next = gradient * self.limit + self.limit.sqrt();
+        let in_use = f64::from(window.most) * 2.0 >= self.limit;
+        if next < self.limit || in_use {
+            let (low, high) = ends(params);
+            self.limit = next.clamp(low, high);
+        }
+        bounded(self.limit, params)
+    }
+}
+
+fn ends(params: &ConcurrencyParams) -> (f64, f64) {
+    let low = f64::from(params.min_limit.max(1));
+    (low, f64::from(params.max_limit).max(low))
+}
+
+fn bounded(limit: f64, params: &ConcurrencyParams) -> u32 {
+    let (low, high) = ends(params);
+    limit.clamp(low, high) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server with `capacity` places, each of which takes 10 ms for a request; a window's requests
+    /// all meet the same load. Returns the limits after each window.
+    fn run(limit: &ConcurrencyLimit, offered: u32, capacity: u32, windows: u64) -> Vec<u32> {
+        let mut rng = Rng::seed(1);
+        let mut limits = Vec::new();
+        let start = limit.window_end.load(Ordering::Relaxed);
+        for i in 1..=windows {
+            let active = offered.min(limit.limit());
+            let slowdown = f64::from(active.max(capacity)) / f64::from(capacity);
+            let latency = Duration::from_millis(10).mul_f64(slowdown);
+            let now = Time::from_nanos(start + i * 100_000_000);
+            for _ in 0..10 {
+                let _ = limit.sample(latency, active, now, &mut rng);
+            }
+            limits.push(limit.limit());
+        }
+        limits
+    }
+
+    #[test]
+    fn it_finds_the_capacity() {
+        let limit = ConcurrencyLimit::new(ConcurrencyParams::default());
+        let limits = run(&limit, 500, 60, 2000);
+        // At the fixed point 1.25 · 60/L · L + √L = L: L ≈ 84, a queue of two fifths.
+        let settled = &limits[100..];
+        let measuring = settled.iter().filter(|limit| **limit < 60).count();
+        assert!(measuring <= 5, "{measuring} windows at half the limit");
+        let usual = settled
+            .iter()
+            .filter(|limit| (75..=95).contains(*limit))
+            .count();
+        assert!(usual >= settled.len() - 40, "{usual}");
+        let baseline = limit.baseline().map(|b| b.as_micros());
+        assert_eq!(baseline, Some(10_000));
+    }
+
+    #[test]
+    fn it_does_not_grow_unused() {
+        let limit = ConcurrencyLimit::new(ConcurrencyParams::default());
+        assert!(run(&limit, 5, 60, 50).iter().all(|limit| *limit == 20));
+        // It grows as long as 15 are half of it, and then by one step: 30 + √30.
+        assert!(run(&limit, 15, 60, 50).iter().all(|limit| *limit <= 35));
+    }
+
+    #[test]
+    fn it_follows_a_capacity_that_falls() {
+        let limit = ConcurrencyLimit::new(ConcurrencyParams::default());
+        run(&limit, 500, 60, 300);
+        let limits = run(&limit, 500, 10, 40);
+        assert!(limits[39] < 25, "{limits:?}");
+    }
+
+    #[test]
+    fn it_stays_between_its_ends() {
+        let params = ConcurrencyParams {
+            min_limit: 5,
+            max_limit: 40,
+            ..ConcurrencyParams::default()
+        };
+        let limit = ConcurrencyLimit::new(params);
+        assert_eq!(run(&limit, 500, 1000, 100)[99], 40);
+        run(&limit, 500, 1, 100);
+        assert!((5..=8).contains(&limit.limit()), "{}", limit.limit());
+    }
+
+    #[test]
+    fn windows_wait_for_samples() {
+        let limit = ConcurrencyLimit::new(ConcurrencyParams::default());
+        let mut rng = Rng::seed(2);
+        for i in 0..9 {
+            let now = Time::from_nanos(i * 1_000_000_000);
+            assert!(!limit.sample(Duration::from_millis(1), 20, now, &mut rng));
+        }
+        let now = Time::from_nanos(10_000_000_000);
+        assert!(
+            limit.sample(Duration::from_millis(1), 20, now, &mut rng),
+            "it has risen"
+        );
+    }
+}

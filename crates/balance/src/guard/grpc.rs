@@ -1,0 +1,64 @@
+//! The status codes of gRPC, as guards see them.
+
+/// A gRPC status code, 0–16; other numbers are `UNKNOWN`, as the gRPC specification wants.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct GrpcStatus(u8);
+
+impl GrpcStatus {
+    /// The call was cancelled, usually by the caller.
+    pub const CANCELLED: Self = Self(1);
+    /// Data was lost or corrupted.
+    pub const DATA_LOSS: Self = Self(15);
+    /// The deadline expired.
+    pub const DEADLINE_EXCEEDED: Self = Self(4);
+    /// An invariant of the server was broken.
+    pub const INTERNAL: Self = Self(13);
+    /// Success.
+    pub const OK: Self = Self(0);
+    /// The caller may not do this.
+    pub const PERMISSION_DENIED: Self = Self(7);
+    /// A quota or another resource is used up.
+    pub const RESOURCE_EXHAUSTED: Self = Self(8);
+    /// The server cannot take calls at the moment.
+    pub const UNAVAILABLE: Self = Self(14);
+    /// The method does not exist.
+    pub const UNIMPLEMENTED: Self = Self(12);
+    /// An error without a better code.
+    pub const UNKNOWN: Self = Self(2);
+
+    /// The status of a number.
+    #[must_use]
+    pub const fn new(code: u32) -> Self {
+        if code > 16 {
+            return Self::UNKNOWN;
+        }
+        Self(code as u8)
+    }
+
+    /// The value of a `grpc-status` field; what is no number is `UNKNOWN`.
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Self {
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        text.trim().parse().map_or(Self::UNKNOWN, Self::new)
+    }
+
+    /// The code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_the_field() {
+        assert_eq!(GrpcStatus::parse(b"14"), GrpcStatus::UNAVAILABLE);
+        assert_eq!(GrpcStatus::parse(b" 0 "), GrpcStatus::OK);
+        for odd in [&b"17"[..], b"", b"x", b"-1", b"\xff"] {
+            assert_eq!(GrpcStatus::parse(odd), GrpcStatus::UNKNOWN);
+        }
+    }
+}

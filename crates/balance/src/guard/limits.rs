@@ -1,0 +1,303 @@
+//! How many at once: requests and connections of a cluster or of one endpoint, with a bounded queue.
+//!
+//! [`Slots`] decides admission; waiting itself (who sleeps, who is woken) is the caller's. The life
+//! of a request at a limit:
+//!
+//! ```text
+//! admit ─► Admitted ─────────────────────────► release ─► true: wake one that waits
+//!       ├► Waiting ─► claim ─► Claimed ──────► release
+//!       │             (woken)  └ wake: pass the wake on
+//!       │          └► leave (queue timeout, client gone) ─► true: wake another
+//!       └► Overflow: answer at once, 503 with a reason and `Retry-After`
+//! ```
+//!
+//! Nobody overtakes: while somebody waits, newcomers wait behind. No wake is lost, because active
+//! and waiting are one word: a release that comes before somebody waits leaves a place that
+//! [`admit`](Slots::admit) gives at once, one that comes later sees that somebody waits. Where
+//! several releases may reach a sleeper as one wake, the claim passes the wake on.
+//!
+//! Invariants: `active` never exceeds the limit that the call was given; `waiting` never exceeds
+//! `max_waiting`; both are exact as long as each admission is released once, and each wait ended
+//! once by `claim` or `leave`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Limits of a cluster (Envoy's `circuit_breakers.thresholds`, Istio's `connectionPool`).
+///
+/// # Defaults
+///
+/// `max_connections`, `max_requests`: none; `max_pending_requests`: 1024 (Envoy's);
+/// `queue_timeout`: 1 s; `endpoint`: no limits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LimitParams {
+    /// Connections to all endpoints together, idle ones included.
+    pub max_connections: Option<u32>,
+    /// Requests in progress, from admission to the end of the response.
+    pub max_requests: Option<u32>,
+    /// Requests that may wait for a place, and as many for a connection.
+    pub max_pending_requests: u32,
+    /// How long a request waits at most.
+    pub queue_timeout: Duration,
+    /// Limits of each endpoint.
+    pub endpoint: EndpointLimits,
+}
+
+/// Limits of one endpoint. A request finds another endpoint, or waits for the cluster.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct EndpointLimits {
+    /// Connections to it, idle ones included (Envoy's `per_host_thresholds`).
+    pub max_connections: Option<u32>,
+    /// Requests in progress at it.
+    pub max_requests: Option<u32>,
+}
+
+impl Default for LimitParams {
+    fn default() -> Self {
+        Self {
+            max_connections: None,
+            max_requests: None,
+            max_pending_requests: 1024,
+            queue_timeout: Duration::from_secs(1),
+            endpoint: EndpointLimits::default(),
+        }
+    }
+}
+
+impl LimitParams {
+    /// Places for requests.
+    #[must_use]
+    pub fn requests(&self) -> Slots {
+        Slots::new(self.max_requests, self.max_pending_requests)
+    }
+
+    /// Places for connections.
+    #[must_use]
+    pub fn connections(&self) -> Slots {
+        Slots::new(self.max_connections, self.max_pending_requests)
+    }
+}
+
+impl EndpointLimits {
+    /// Places for requests; nobody waits for a single endpoint.
+    #[must_use]
+    pub fn requests(&self) -> Slots {
+        Slots::new(self.max_requests, 0)
+    }
+
+    /// Places for connections; who waits is counted by the cluster.
+    #[must_use]
+    pub fn connections(&self) -> Slots {
+        Slots::new(self.max_connections, 0)
+    }
+}
+
+/// The answer to who wants a place.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use = "what was admitted is released, what waits claims or leaves"]
+pub enum Admission {
+    /// It has one: call [`Slots::release`] at the end.
+    Admitted,
+    /// It waits: call [`Slots::claim`] when woken, or [`Slots::leave`].
+    Waiting,
+    /// There is none, and the queue is full.
+    Overflow,
+}
+
+/// The answer to who was woken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use = "what was claimed is released"]
+pub enum Claim {
+    /// It has a place now.
+    Claimed {
+        /// There is another one, and somebody else waits: wake one more.
+        wake: bool,
+    },
+    /// Somebody was faster: it still waits.
+    Waiting,
+}
+
+/// A limited number of places with a bounded queue, shared by all threads.
+///
+/// All accesses are `Relaxed`: the word is complete in itself, and waking (the caller's) orders what
+/// else there is.
+#[derive(Debug)]
+pub struct Slots {
+    /// Waiting in the upper half, active in the lower.
+    word: AtomicU64,
+    limit: u32,
+    max_waiting: u32,
+}
+
+impl Slots {
+    /// `limit` places (`None`: as many as wanted) and a queue of `max_waiting`.
+    #[must_use]
+    pub const fn new(limit: Option<u32>, max_waiting: u32) -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            limit: match limit {
+                Some(limit) => limit,
+                None => u32::MAX,
+            },
+            max_waiting,
+        }
+    }
+
+    /// Asks for a place. `ceiling` lowers the limit for this call, as an adaptive
+    /// [`concurrency`](super::concurrency) limit does; `u32::MAX` leaves it.
+    #[inline]
+    pub fn admit(&self, ceiling: u32) -> Admission {
+        let limit = self.limit.min(ceiling);
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let (waiting, active) = unpack(word);
+            let (next, answer) = if active < limit && waiting == 0 {
+                (word + 1, Admission::Admitted)
+            } else if waiting < self.max_waiting {
+                (word + WAITING, Admission::Waiting)
+            } else {
+                return Admission::Overflow;
+            };
+            match self.exchange(word, next) {
+                Ok(_) => return answer,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Waits for a place in any case, such as for a connection that is in use; `false`: the queue is
+    /// full.
+    #[must_use = "what waits claims or leaves"]
+    pub fn queue(&self) -> bool {
+        let enter = |word| (unpack(word).0 < self.max_waiting).then_some(word + WAITING);
+        self.word
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
+            .is_ok()
+    }
+
+    /// Asks again, by one that waits.
+    pub fn claim(&self, ceiling: u32) -> Claim {
+        let limit = self.limit.min(ceiling);
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let (waiting, active) = unpack(word);
+            debug_assert!(waiting > 0, "only who waits may claim");
+            if active >= limit || waiting == 0 {
+                return Claim::Waiting;
+            }
+            match self.exchange(word, word - WAITING + 1) {
+                Ok(_) => {
+                    let wake = waiting > 1 && active + 1 < limit;
+                    return Claim::Claimed { wake };
+                }
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Ends a wait without a place. `true`: if this one was woken, wake another.
+    #[must_use = "true: wake another"]
+    pub fn leave(&self) -> bool {
+        let before = self.word.fetch_sub(WAITING, Ordering::Relaxed);
+        let (waiting, active) = unpack(before);
+        debug_assert!(waiting > 0, "only who waits may leave");
+        waiting > 1 && active < self.limit
+    }
+
+    /// Gives a place back. `true`: somebody waits; wake one.
+    #[must_use = "true: wake one that waits"]
+    #[inline]
+    pub fn release(&self) -> bool {
+        let before = self.word.fetch_sub(1, Ordering::Relaxed);
+        let (waiting, active) = unpack(before);
+        debug_assert!(active > 0, "only who was admitted may release");
+        waiting > 0
+    }
+
+    /// Places in use.
+    #[must_use]
+    #[inline]
+    pub fn active(&self) -> u32 {
+        unpack(self.word.load(Ordering::Relaxed)).1
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        unpack(self.word.load(Ordering::Relaxed)).0
+    }
+
+    /// The number of places; `None`: no limit.
+    #[must_use]
+    pub fn limit(&self) -> Option<u32> {
+        (self.limit < u32::MAX).then_some(self.limit)
+    }
+
+    fn exchange(&self, from: u64, to: u64) -> Result<u64, u64> {
+        self.word
+            .compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed)
+    }
+}
+
+/// One that waits.
+const WAITING: u64 = 1 << 32;
+
+/// Waiting and active.
+#[inline]
+fn unpack(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: u32 = u32::MAX;
+
+    #[test]
+    fn places_then_queue_then_overflow() {
+        let slots = Slots::new(Some(2), 1);
+        assert_eq!(slots.admit(ANY), Admission::Admitted);
+        assert_eq!(slots.admit(ANY), Admission::Admitted);
+        assert_eq!(slots.admit(ANY), Admission::Waiting);
+        assert_eq!(slots.admit(ANY), Admission::Overflow);
+        assert_eq!(slots.claim(ANY), Claim::Waiting);
+        assert!(slots.release(), "somebody waits");
+        assert_eq!(slots.admit(ANY), Admission::Overflow, "nobody overtakes");
+        assert_eq!(slots.claim(ANY), Claim::Claimed { wake: false });
+        assert_eq!((slots.active(), slots.waiting()), (2, 0));
+        assert!(!slots.release() && !slots.release());
+        assert_eq!((slots.active(), slots.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn a_wake_is_passed_on() {
+        let slots = Slots::new(Some(2), 9);
+        for _ in 0..2 {
+            assert_eq!(slots.admit(ANY), Admission::Admitted);
+        }
+        for _ in 0..3 {
+            assert_eq!(slots.admit(ANY), Admission::Waiting);
+        }
+        assert!(slots.release() && slots.release());
+        assert_eq!(slots.claim(ANY), Claim::Claimed { wake: true });
+        assert!(slots.leave(), "one of those woken leaves");
+        assert_eq!(slots.claim(ANY), Claim::Claimed { wake: false });
+    }
+
+    #[test]
+    fn without_limits_and_without_a_queue() {
+        let free = Slots::new(None, 0);
+        for _ in 0..1000 {
+            assert_eq!(free.admit(ANY), Admission::Admitted);
+        }
+        assert_eq!(free.limit(), None);
+        let none = Slots::new(Some(1), 0);
+        assert_eq!(none.admit(ANY), Admission::Admitted);
+        assert_eq!(none.admit(ANY), Admission::Overflow);
+        assert!(!none.queue());
+        assert!(!none.release());
+        assert_eq!(none.admit(0), Admission::Overflow, "a lower ceiling");
+        assert_eq!(none.admit(1), Admission::Admitted);
+    }
+}

@@ -1,0 +1,282 @@
+//! Who is out, for how long, and who comes back. One owner; see the module above.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rates::{Counts, outliers};
+use super::{Event, Finding, Monitor, OutlierParams, Spared, Standing};
+use crate::{Rng, Time};
+
+/// How long a probe may go unanswered before another one is sent.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One endpoint as the caller names it.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// Unique in the set, and the same as long as it is the same endpoint.
+    pub id: u64,
+    /// Its answers.
+    pub monitor: Arc<Monitor>,
+}
+
+/// The ejections of one cluster.
+#[derive(Debug)]
+pub struct Detector {
+    params: OutlierParams,
+    hosts: Vec<Host>,
+    next_sweep: Time,
+    /// When it was last asked whether anybody answers well.
+    last_look: Time,
+}
+
+#[derive(Debug)]
+struct Host {
+    watched: Watched,
+    standing: Standing,
+    /// Recent ejections: one more with each, one less with each interval in service.
+    count: u32,
+    /// While it is out: when it is probed next, if its time is over or nobody answers.
+    probe_due: Time,
+    /// Totals of the monitor at the last sweep, and at the last look.
+    swept: (u32, u32),
+    looked: (u32, u32),
+}
+
+impl Host {
+    fn new(watched: Watched) -> Self {
+        let totals = watched.monitor.totals();
+        Self {
+            watched,
+            standing: Standing::Serving,
+            count: 0,
+            probe_due: Time::ZERO,
+            swept: totals,
+            looked: totals,
+        }
+    }
+
+    fn is_ejected(&self) -> bool {
+        matches!(self.standing, Standing::Ejected { .. })
+    }
+
+    fn eject(
+        &mut self,
+        finding: Finding,
+        params: &OutlierParams,
+        now: Time,
+        rng: &mut Rng,
+    ) -> Event {
+        self.count = self.count.saturating_add(1);
+        let extra = params.max_ejection_time_jitter.mul_f64(rng.unit());
+        let time = params.ejection_time(self.count).saturating_add(extra);
+        self.standing = Standing::Ejected {
+            since: now,
+            until: now + time,
+            finding,
+        };
+        self.probe_due = now + params.probe_interval;
+        Event::Ejected {
+            id: self.watched.id,
+            finding,
+            time,
+            count: self.count,
+        }
+    }
+
+    fn back(&mut self, now: Time) -> Event {
+        let since = match self.standing {
+            Standing::Ejected { since, .. } => since,
+            Standing::Serving => now,
+        };
+        self.standing = Standing::Serving;
+        self.watched.monitor.forgive();
+        // What was counted while it was out (in panic, say) is not held against it.
+        self.swept = self.watched.monitor.totals();
+        self.looked = self.swept;
+        Event::Returned {
+            id: self.watched.id,
+            after: now.saturating_since(since),
+        }
+    }
+}
+
+impl Detector {
+    /// Of a cluster without endpoints yet.
+    #[must_use]
+    pub fn new(params: OutlierParams, now: Time) -> Self {
+        let next_sweep = now + params.interval;
+        Self {
+            params,
+            hosts: Vec::new(),
+            next_sweep,
+            last_look: now,
+        }
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn params(&self) -> &OutlierParams {
+        &self.params
+    }
+
+    /// Takes a changed set. Endpoints that stay keep their standing; new ones serve. When too many
+    /// are out for a smaller set, those whose time ends first return.
+    pub fn set_endpoints(
+        &mut self,
+        endpoints: impl IntoIterator<Item = Watched>,
+        now: Time,
+    ) -> Vec<Event> {
+        let mut old = std::mem::take(&mut self.hosts);
+        for watched in endpoints {
+            let known = old.iter().position(|host| host.watched.id == watched.id);
+            self.hosts
+                .push(known.map_or_else(|| Host::new(watched), |at| old.swap_remove(at)));
+        }
+        let mut events = Vec::new();
+        while self.ejected() > self.params.max_ejections(self.hosts.len()) {
+            let end = |host: &Host| match host.standing {
+                Standing::Ejected { until, .. } => Some(until),
+                Standing::Serving => None,
+            };
+            let first = self.hosts.iter_mut().filter(|host| host.is_ejected());
+            let Some(first) = first.min_by_key(|host| end(host)) else {
+                break;
+            };
+            events.push(first.back(now));
+        }
+        events
+    }
+
+    /// Takes what a monitor has found about an endpoint. `None`: it is out already, or has left.
+    pub fn found(&mut self, id: u64, finding: Finding, now: Time, rng: &mut Rng) -> Option<Event> {
+        let at = self.position(id)?;
+        if self.hosts[at].is_ejected() {
+            return None;
+        }
+        Some(self.judge(at, finding, now, rng))
+    }
+
+    fn judge(&mut self, at: usize, finding: Finding, now: Time, rng: &mut Rng) -> Event {
+        let room = self.ejected() < self.params.max_ejections(self.hosts.len());
+        let why = if !finding.enforced(&self.params).hits(rng) {
+            Spared::NotEnforced
+        } else if !room {
+            Spared::MaxEjectionPercent
+        } else {
+            return self.hosts[at].eject(finding, &self.params, now, rng);
+        };
+        Event::Spared {
+            id: self.hosts[at].watched.id,
+            finding,
+            why,
+        }
+    }
+
+    /// Does what is due: compares rates once an interval, says who is to be probed. Call it at
+    /// [`due`](Self::due), or more often.
+    pub fn tick(&mut self, now: Time, rng: &mut Rng) -> Vec<Event> {
+        let mut events = Vec::new();
+        if now >= self.next_sweep {
+            self.next_sweep = now + self.params.interval;
+            self.sweep(now, rng, &mut events);
+        }
+        if self.ejected() > 0 {
+            self.send_probes(now, &mut events);
+        }
+        events
+    }
+
+    fn sweep(&mut self, now: Time, rng: &mut Rng, events: &mut Vec<Event>) {
+        let (mut serving, mut counts) = (Vec::new(), Vec::new());
+        for (at, host) in self.hosts.iter_mut().enumerate() {
+            let totals = host.watched.monitor.totals();
+            let before = std::mem::replace(&mut host.swept, totals);
+            if host.is_ejected() {
+                continue;
+            }
+            host.count = host.count.saturating_sub(1);
+            serving.push(at);
+            counts.push(Counts {
+                successes: totals.0.wrapping_sub(before.0),
+                failures: totals.1.wrapping_sub(before.1),
+            });
+        }
+        for (which, finding) in outliers(&counts, &self.params) {
+            events.push(self.judge(serving[which], finding, now, rng));
+        }
+    }
+
+    fn send_probes(&mut self, now: Time, events: &mut Vec<Event>) {
+        let distress = self.nobody_answers(now);
+        for host in &mut self.hosts {
+            let Standing::Ejected { until, .. } = host.standing else {
+                continue;
+            };
+            if now >= host.probe_due && (distress || now >= until) {
+                host.probe_due = now + PATIENCE.max(self.params.probe_interval);
+                events.push(Event::Probe {
+                    id: host.watched.id,
+                });
+            }
+        }
+    }
+
+    /// Whether, since the last look, requests to those in service failed and none succeeded.
+    fn nobody_answers(&mut self, now: Time) -> bool {
+        if now.saturating_since(self.last_look) < self.params.probe_interval {
+            return false;
+        }
+        self.last_look = now;
+        let (mut succeeded, mut failed) = (false, false);
+        for host in &mut self.hosts {
+            let totals = host.watched.monitor.totals();
+            let before = std::mem::replace(&mut host.looked, totals);
+            if !host.is_ejected() {
+                succeeded |= totals.0 != before.0;
+                failed |= totals.1 != before.1;
+            }
+        }
+        failed && !succeeded
+    }
+
+    /// Takes the result of a probe, or of a health check that passed on its own. `Some`: the endpoint
+    /// is back.
+    pub fn probed(&mut self, id: u64, answers: bool, now: Time) -> Option<Event> {
+        let at = self.position(id)?;
+        let host = &mut self.hosts[at];
+        if !host.is_ejected() {
+            return None;
+        }
+        if answers {
+            return Some(host.back(now));
+        }
+        host.probe_due = now + self.params.probe_interval;
+        None
+    }
+
+    /// When [`tick`](Self::tick) has something to do at the latest.
+    #[must_use]
+    pub fn due(&self) -> Time {
+        if self.ejected() == 0 {
+            return self.next_sweep;
+        }
+        self.next_sweep
+            .min(self.last_look + self.params.probe_interval)
+    }
+
+    /// How many are out.
+    #[must_use]
+    pub fn ejected(&self) -> usize {
+        self.hosts.iter().filter(|host| host.is_ejected()).count()
+    }
+
+    /// Where an endpoint stands; `None` if it is not in the set.
+    #[must_use]
+    pub fn standing(&self, id: u64) -> Option<Standing> {
+        self.position(id).map(|at| self.hosts[at].standing)
+    }
+
+    fn position(&self, id: u64) -> Option<usize> {
+        self.hosts.iter().position(|host| host.watched.id == id)
+    }
+}

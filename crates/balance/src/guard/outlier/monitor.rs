@@ -1,0 +1,262 @@
+//! What the answers of one endpoint were like: written by every worker, read by the detector.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Finding, OutlierParams};
+use crate::guard::GrpcStatus;
+
+/// How a request to an endpoint ended, as outlier ejection sees it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Sample {
+    /// The gateway kind of server error: 502, 503, 504, or gRPC `UNAVAILABLE`, `DEADLINE_EXCEEDED`.
+    GatewayError,
+    /// No answer: connect failure, reset, timeout of the try. Failures of the client's side (it went
+    /// away) are no samples at all.
+    LocalFailure,
+    /// Another server error: 500–599, or gRPC `UNKNOWN`, `INTERNAL`, `DATA_LOSS`.
+    ServerError,
+    /// Everything else: what a client did wrong is no fault of the endpoint.
+    Success,
+}
+
+impl Sample {
+    /// The sample of an answer with this status of HTTP.
+    #[must_use]
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            502..=504 => Self::GatewayError,
+            500..=599 => Self::ServerError,
+            _ => Self::Success,
+        }
+    }
+
+    /// The sample of a gRPC answer. `PERMISSION_DENIED`, `UNIMPLEMENTED`, `RESOURCE_EXHAUSTED` and
+    /// their like are about the call, not about the endpoint.
+    #[must_use]
+    pub const fn of_grpc(status: GrpcStatus) -> Self {
+        match status {
+            GrpcStatus::UNAVAILABLE | GrpcStatus::DEADLINE_EXCEEDED => Self::GatewayError,
+            GrpcStatus::DATA_LOSS | GrpcStatus::INTERNAL | GrpcStatus::UNKNOWN => Self::ServerError,
+            _ => Self::Success,
+        }
+    }
+
+    /// Whether it is one.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Success)
+    }
+}
+
+/// Bits of each streak; larger thresholds than 2^20 − 1 cannot be reached.
+const BITS: u32 = 20;
+const MASK: u64 = (1 << BITS) - 1;
+
+/// The answers of one endpoint, shared by all threads.
+///
+/// A cache line of its own, so that endpoints do not disturb each other. All accesses are
+/// `Relaxed`: each word is complete in itself.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Monitor {
+    /// Failures in a row: server errors, gateway errors, failures without answer.
+    streaks: AtomicU64,
+    /// Successes in the upper half, failures in the lower, both modulo 2^32 (a carry from one into
+    /// the other, once in 2^32 failures, is harmless).
+    counts: AtomicU64,
+}
+
+impl Monitor {
+    /// Of an endpoint that has not answered yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts a sample. Returns what is found when a streak reaches its threshold; the streak then
+    /// starts again. The caller passes it to the detector's owner.
+    #[inline]
+    pub fn record(&self, sample: Sample, params: &OutlierParams) -> Option<Finding> {
+        if sample.is_success() {
+            self.counts.fetch_add(1 << 32, Ordering::Relaxed);
+            // Reading first keeps the line clean in the usual case.
+            if self.streaks.load(Ordering::Relaxed) != 0 {
+                self.streaks.store(0, Ordering::Relaxed);
+            }
+            return None;
+        }
+        self.record_failure(sample, params)
+    }
+
+    #[cold]
+    fn record_failure(&self, sample: Sample, params: &OutlierParams) -> Option<Finding> {
+        self.counts.fetch_add(1, Ordering::Relaxed);
+        let mut word = self.streaks.load(Ordering::Relaxed);
+        loop {
+            let (next, found) = Streaks::unpack(word).then(sample, params);
+            let exchange = self.streaks.compare_exchange_weak(
+                word,
+                next.pack(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match exchange {
+                Ok(_) => return found,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Successes and failures so far, modulo 2^32 each.
+    pub(super) fn totals(&self) -> (u32, u32) {
+        let word = self.counts.load(Ordering::Relaxed);
+        ((word >> 32) as u32, word as u32)
+    }
+
+    /// Forgets the streaks, when the endpoint returns.
+    pub(super) fn forgive(&self) {
+        self.streaks.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Failures in a row.
+#[derive(Clone, Copy)]
+struct Streaks {
+    server: u64,
+    gateway: u64,
+    local: u64,
+}
+
+impl Streaks {
+    fn unpack(word: u64) -> Self {
+        Self {
+            server: word & MASK,
+            gateway: word >> BITS & MASK,
+            local: word >> (2 * BITS) & MASK,
+        }
+    }
+
+    fn pack(self) -> u64 {
+        self.server | self.gateway << BITS | self.local << (2 * BITS)
+    }
+
+    /// The streaks after one more failure, and what is found. A failure without answer is one of
+    /// each kind; any answer ends the streak of those without; a server error that is not the
+    /// gateway's ends the gateway's.
+    fn then(self, failure: Sample, params: &OutlierParams) -> (Self, Option<Finding>) {
+        let longer = |streak: u64| (streak + 1).min(MASK);
+        let mut next = Self {
+            server: longer(self.server),
+            gateway: match failure {
+                Sample::ServerError => 0,
+                _ => longer(self.gateway),
+            },
+            local: match failure {
+                Sample::LocalFailure => longer(self.local),
+                _ => 0,
+            },
+        };
+        let reached = |streak, threshold: u32| threshold > 0 && streak >= u64::from(threshold);
+        // The most special first: it says the most.
+        if reached(next.local, params.consecutive_local_origin_failure) {
+            next.local = 0;
+            return (next, Some(Finding::ConsecutiveLocalOriginFailure));
+        }
+        if reached(next.gateway, params.consecutive_gateway_failure) {
+            next.gateway = 0;
+            return (next, Some(Finding::ConsecutiveGatewayFailure));
+        }
+        if reached(next.server, params.consecutive_5xx) {
+            next.server = 0;
+            return (next, Some(Finding::Consecutive5xx));
+        }
+        (next, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(params: &OutlierParams, samples: &[(Sample, usize)]) -> Vec<Finding> {
+        let monitor = Monitor::new();
+        let samples = samples
+            .iter()
+            .flat_map(|(s, n)| std::iter::repeat_n(*s, *n));
+        samples
+            .filter_map(|sample| monitor.record(sample, params))
+            .collect()
+    }
+
+    #[test]
+    fn statuses_are_classified() {
+        assert_eq!(Sample::of_status(499), Sample::Success);
+        assert_eq!(Sample::of_status(500), Sample::ServerError);
+        assert_eq!(Sample::of_status(503), Sample::GatewayError);
+        assert_eq!(Sample::of_status(599), Sample::ServerError);
+        assert_eq!(Sample::of_status(600), Sample::Success);
+        for (code, sample) in [
+            (0, Sample::Success),
+            (2, Sample::ServerError),
+            (4, Sample::GatewayError),
+            (5, Sample::Success),
+            (7, Sample::Success),
+            (8, Sample::Success),
+            (12, Sample::Success),
+            (13, Sample::ServerError),
+            (14, Sample::GatewayError),
+            (15, Sample::ServerError),
+            (16, Sample::Success),
+        ] {
+            assert_eq!(Sample::of_grpc(GrpcStatus::new(code)), sample, "{code}");
+        }
+    }
+
+    #[test]
+    fn streaks_need_failures_in_a_row() {
+        let params = OutlierParams::default();
+        let (good, bad) = (Sample::Success, Sample::ServerError);
+        assert_eq!(findings(&params, &[(bad, 4), (good, 1), (bad, 4)]), []);
+        let five = [Finding::Consecutive5xx];
+        assert_eq!(findings(&params, &[(bad, 5)]), five);
+        assert_eq!(findings(&params, &[(bad, 10)]).len(), 2, "and again");
+        assert_eq!(
+            findings(&params, &[(Sample::GatewayError, 5)]),
+            [Finding::ConsecutiveGatewayFailure]
+        );
+        assert_eq!(
+            findings(&params, &[(Sample::LocalFailure, 5)]),
+            [Finding::ConsecutiveLocalOriginFailure]
+        );
+        // An answer, even a bad one, ends a streak of silence.
+        let mixed = [
+            (Sample::LocalFailure, 3),
+            (bad, 1),
+            (Sample::LocalFailure, 1),
+        ];
+        assert_eq!(findings(&params, &mixed), five);
+    }
+
+    #[test]
+    fn a_threshold_of_zero_finds_nothing() {
+        let off = OutlierParams {
+            consecutive_5xx: 0,
+            consecutive_gateway_failure: 0,
+            consecutive_local_origin_failure: 0,
+            ..OutlierParams::default()
+        };
+        assert_eq!(findings(&off, &[(Sample::LocalFailure, 3_000_000)]), []);
+    }
+
+    #[test]
+    fn one_line_each() {
+        assert_eq!(size_of::<Monitor>(), 64);
+        let monitor = Monitor::new();
+        let params = OutlierParams::default();
+        for _ in 0..7 {
+            let _ = monitor.record(Sample::Success, &params);
+        }
+        let _ = monitor.record(Sample::GatewayError, &params);
+        assert_eq!(monitor.totals(), (7, 1));
+    }
+}

@@ -1,0 +1,173 @@
+//! What an operator may ask of outlier ejection. Words are Envoy's (`OutlierDetection`).
+
+use std::time::Duration;
+
+use crate::guard::Percent;
+
+/// When an endpoint is taken out of service for what its answers are like, and for how long.
+///
+/// A detector with a threshold of 0, or enforced at 0 %, ejects nobody. One enforced between 0 and
+/// 100 % ejects that share of those whom it finds.
+///
+/// # Defaults
+///
+/// Envoy's, but for these: `max_ejection_percent` is 50 (there 10, which leaves a set of nine
+/// endpoints without any ejection when it is kept), `enforcing_consecutive_gateway_failure` 100
+/// (there 0).
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutlierParams {
+    /// Server errors in a row (500–599, their gRPC kin, and failures without answer). Default 5.
+    pub consecutive_5xx: u32,
+    /// Gateway errors in a row (502, 503, 504, their gRPC kin, failures without answer). Default 5.
+    pub consecutive_gateway_failure: u32,
+    /// Failures without answer in a row: no connection, reset, timeout. Default 5.
+    pub consecutive_local_origin_failure: u32,
+    /// How much of its findings each detector enforces.
+    pub enforcing: Enforcing,
+    /// How often success rates and failure percentages are looked at. Default 10 s.
+    pub interval: Duration,
+    /// An endpoint is out for this, times the number of its recent ejections. Default 30 s.
+    pub base_ejection_time: Duration,
+    /// But not longer than this. Default 300 s.
+    pub max_ejection_time: Duration,
+    /// A uniform extra between 0 and this. Default 0 s.
+    pub max_ejection_time_jitter: Duration,
+    /// Of all endpoints, at most this share is out at a time, rounded down, and never all of them.
+    /// Default 50.
+    pub max_ejection_percent: Percent,
+    /// One endpoint may be out even where the share comes to less than one. Default false.
+    pub always_eject_one_host: bool,
+    /// Success rates are compared when so many endpoints have enough requests. Default 5.
+    pub success_rate_minimum_hosts: u32,
+    /// Requests within the interval that make a success rate. Default 100.
+    pub success_rate_request_volume: u32,
+    /// Endpoints below mean − factor/1000 · standard deviation are outliers. Default 1900.
+    pub success_rate_stdev_factor: u32,
+    /// Failures in percent of its requests that make an endpoint an outlier. Default 85.
+    pub failure_percentage_threshold: u8,
+    /// As for success rates. Default 5.
+    pub failure_percentage_minimum_hosts: u32,
+    /// As for success rates. Default 50.
+    pub failure_percentage_request_volume: u32,
+    /// Between two probes of an endpoint that may return. Default 1 s. (Not in Envoy.)
+    pub probe_interval: Duration,
+}
+
+/// How much of its findings each detector enforces.
+///
+/// # Defaults
+///
+/// All, but for `failure_percentage`: nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Enforcing {
+    /// Of `consecutive_5xx`.
+    pub consecutive_5xx: Percent,
+    /// Of `consecutive_gateway_failure`.
+    pub consecutive_gateway_failure: Percent,
+    /// Of `consecutive_local_origin_failure`.
+    pub consecutive_local_origin_failure: Percent,
+    /// Of failure percentages.
+    pub failure_percentage: Percent,
+    /// Of success rates.
+    pub success_rate: Percent,
+}
+
+impl Default for Enforcing {
+    fn default() -> Self {
+        Self {
+            consecutive_5xx: Percent::ALL,
+            consecutive_gateway_failure: Percent::ALL,
+            consecutive_local_origin_failure: Percent::ALL,
+            failure_percentage: Percent::NONE,
+            success_rate: Percent::ALL,
+        }
+    }
+}
+
+impl Default for OutlierParams {
+    fn default() -> Self {
+        Self {
+            consecutive_5xx: 5,
+            consecutive_gateway_failure: 5,
+            consecutive_local_origin_failure: 5,
+            enforcing: Enforcing::default(),
+            interval: Duration::from_secs(10),
+            base_ejection_time: Duration::from_secs(30),
+            max_ejection_time: Duration::from_secs(300),
+            max_ejection_time_jitter: Duration::ZERO,
+            max_ejection_percent: Percent::whole(50),
+            always_eject_one_host: false,
+            success_rate_minimum_hosts: 5,
+            success_rate_request_volume: 100,
+            success_rate_stdev_factor: 1900,
+            failure_percentage_threshold: 85,
+            failure_percentage_minimum_hosts: 5,
+            failure_percentage_request_volume: 50,
+            probe_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl OutlierParams {
+    /// How many of `endpoints` may be out at a time: `max_ejection_percent` of them, rounded down;
+    /// one at least if `always_eject_one_host`; all but one at most. So one endpoint alone is never
+    /// ejected.
+    #[must_use]
+    pub fn max_ejections(&self, endpoints: usize) -> usize {
+        let share = self.max_ejection_percent.of(endpoints as u64) as usize;
+        let least = usize::from(self.always_eject_one_host);
+        share.max(least).min(endpoints.saturating_sub(1))
+    }
+
+    /// How long an endpoint is out that is ejected for the `count`-th time, from 1.
+    #[must_use]
+    pub fn ejection_time(&self, count: u32) -> Duration {
+        let longest = self.max_ejection_time.max(self.base_ejection_time);
+        self.base_ejection_time
+            .saturating_mul(count.max(1))
+            .min(longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guard_rounds_down_and_leaves_one() {
+        let allowed = |percent, one, n| {
+            let params = OutlierParams {
+                max_ejection_percent: Percent::whole(percent),
+                always_eject_one_host: one,
+                ..OutlierParams::default()
+            };
+            params.max_ejections(n)
+        };
+        assert_eq!(
+            [1, 2, 3, 4, 5, 10].map(|n| allowed(50, false, n)),
+            [0, 1, 1, 2, 2, 5]
+        );
+        assert_eq!(
+            [1, 2, 9, 10, 19, 20].map(|n| allowed(10, false, n)),
+            [0, 0, 0, 1, 1, 2]
+        );
+        assert_eq!(
+            [0, 1, 2, 9, 20].map(|n| allowed(10, true, n)),
+            [0, 0, 1, 1, 2]
+        );
+        assert_eq!([1, 2, 10].map(|n| allowed(100, false, n)), [0, 1, 9]);
+        assert_eq!(allowed(0, false, 100), 0);
+    }
+
+    #[test]
+    fn ejection_times_grow_to_their_maximum() {
+        let params = OutlierParams::default();
+        let seconds = [1, 2, 3, 10, 11, 99].map(|n| params.ejection_time(n).as_secs());
+        assert_eq!(seconds, [30, 60, 90, 300, 300, 300]);
+        let short = OutlierParams {
+            max_ejection_time: Duration::from_secs(1),
+            ..params
+        };
+        assert_eq!(short.ejection_time(5).as_secs(), 30, "the base counts");
+    }
+}

@@ -1,0 +1,393 @@
+//! Whether a failed try is followed by another one.
+//!
+//! [`Tries`] belongs to one request and says after each try [`Decision::Retry`] or
+//! [`Decision::GiveUp`]. The rules, in the order in which they are asked:
+//!
+//! 1. The route allows retries, and the outcome meets one of its conditions.
+//! 2. The server did not ask to be left alone (`grpc-retry-pushback-ms: -1`, `x-envoy-overloaded`, a
+//!    `Retry-After` that is too long).
+//! 3. The request may be repeated: the application has certainly not seen it, or its method is
+//!    idempotent (RFC 9110 §9.2.2), or the operator listed the gRPC status that it got, or allowed
+//!    all.
+//! 4. Its body can be sent again.
+//! 5. It has tries left. What no application has seen does not count, up to [`FREE_RETRIES`]; all
+//!    else counts, and is not done for a request that is itself a retry of our client. So a chain of
+//!    k hops with r retries each makes at most 1 + k·r tries at its end, not (1 + r)^k.
+//! 6. The deadline is later than the end of the pause.
+//! 7. The [`budget`](super::budget) has room. Free retries do not draw on it.
+//!
+//! A retry goes to another endpoint: the caller gives those tried to
+//! [`PickCtx::excluding`](crate::PickCtx::excluding).
+
+mod back_off;
+mod condition;
+mod outcome;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use back_off::BackOff;
+pub use condition::{Condition, Conditions, UnknownCondition};
+pub use outcome::{Answer, Failure, Outcome, Pushback, is_idempotent, retry_after_seconds};
+
+use super::budget::{Budget, RetryPermit};
+use crate::{Rng, Time};
+
+/// Retries that a request may have for nothing, because no application saw the try before. It bounds
+/// the search for a living endpoint in a set of dead ones.
+pub const FREE_RETRIES: u32 = 5;
+
+/// When a route's requests are tried again.
+///
+/// # Defaults
+///
+/// What is safe for any request: `attempts`: 2, `conditions`: `connect-failure`, `refused-stream`,
+/// `reset-before-request`; `back_off`: 25 ms to 250 ms; `max_retry_after`: 5 s.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RetryPolicy {
+    /// Retries beyond the first try (Envoy's `num_retries`, Istio's `attempts`); 0: none, free ones
+    /// neither.
+    pub attempts: u32,
+    /// Which outcomes are retried; one of them is enough.
+    pub conditions: Conditions,
+    /// Statuses of the condition `retriable-status-codes`.
+    pub status_codes: Box<[u16]>,
+    /// Repeat requests that are not idempotent even when an application may have seen them.
+    pub non_idempotent: bool,
+    /// Pauses between tries.
+    pub back_off: BackOff,
+    /// A longer `Retry-After` means no retry.
+    pub max_retry_after: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts: 2,
+            conditions: Conditions::of(&[
+                Condition::ConnectFailure,
+                Condition::RefusedStream,
+                Condition::ResetBeforeRequest,
+            ]),
+            status_codes: Box::default(),
+            non_idempotent: false,
+            back_off: BackOff::default(),
+            max_retry_after: Duration::from_secs(5),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// No retries.
+    #[must_use]
+    pub fn off() -> Self {
+        Self {
+            attempts: 0,
+            ..Self::default()
+        }
+    }
+
+    /// Whether retries are allowed at all.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.attempts > 0 && !self.conditions.is_empty()
+    }
+
+    /// Whether an outcome is one that is retried. A few branches for a good answer.
+    #[must_use]
+    #[inline]
+    pub fn covers(&self, outcome: &Outcome) -> bool {
+        self.attempts > 0 && outcome.meets(self.conditions, &self.status_codes)
+    }
+}
+
+/// When a second try is started beside one that is slow.
+///
+/// The first good answer wins; the other try is abandoned. Both may be processed, so hedging asks
+/// for what a retry of a request that was seen asks for, and draws on the same budget.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HedgePolicy {
+    /// How long to wait for the head of an answer before the next try is started. `None`: for the
+    /// per-try timeout, which then ends no try (Envoy's `hedge_on_per_try_timeout`).
+    pub delay: Option<Duration>,
+    /// Tries beside the first one, 1 or more.
+    pub attempts: u32,
+}
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Request {
+    /// Its method is idempotent ([`is_idempotent`]), or it has an `idempotency-key`.
+    pub idempotent: bool,
+    /// Which try of its client it is, from 1 (`x-envoy-attempt-count`).
+    pub attempt: u32,
+    /// When it is answered at the latest; `None`: never mind.
+    pub deadline: Option<Time>,
+}
+
+/// The moment of a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The route's policy.
+    pub policy: &'a RetryPolicy,
+    /// The request.
+    pub request: Request,
+    /// The cluster's budget.
+    pub budget: &'a Arc<Budget>,
+    /// Requests in progress in the cluster, waiting ones included.
+    pub active: u32,
+    /// The body can be sent (again): nothing of it was taken, or all that was taken is kept.
+    pub replayable: bool,
+    /// There is a usable endpoint that this request has not tried.
+    pub elsewhere: bool,
+    /// Now.
+    pub now: Time,
+}
+
+/// Whether there is another try.
+#[derive(Debug)]
+pub enum Decision {
+    /// No: the client gets what there is.
+    GiveUp(GiveUp),
+    /// Yes.
+    Retry {
+        /// After this pause.
+        after: Duration,
+        /// Held until the try has ended; `None` where it is free.
+        permit: Option<RetryPermit>,
+    },
+}
+
+/// Why there is no other try. All but the first two are retries suppressed, worth a metric.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum GiveUp {
+    /// The outcome is none that is retried: success, mostly.
+    NotRetriable,
+    /// The route has no retries.
+    Off,
+    /// All tries are used up.
+    Attempts,
+    /// The body was longer than what is kept for a repetition.
+    Body,
+    /// The budget is used up.
+    Budget,
+    /// The client retries this request itself.
+    Chain,
+    /// There is not enough time left.
+    Deadline,
+    /// No other endpoint could take a hedged try.
+    NoOtherEndpoint,
+    /// It is not idempotent, and an application may have seen it.
+    NotIdempotent,
+    /// The server asked to be left alone.
+    Pushback,
+}
+
+impl GiveUp {
+    /// Every reason.
+    pub const ALL: [Self; 10] = [
+        Self::NotRetriable,
+        Self::Off,
+        Self::Attempts,
+        Self::Body,
+        Self::Budget,
+        Self::Chain,
+        Self::Deadline,
+        Self::NoOtherEndpoint,
+        Self::NotIdempotent,
+        Self::Pushback,
+    ];
+
+    /// The reason in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Attempts => "attempts",
+            Self::Body => "body",
+            Self::Budget => "budget",
+            Self::Chain => "chain",
+            Self::Deadline => "deadline",
+            Self::NoOtherEndpoint => "no-other-endpoint",
+            Self::NotIdempotent => "not-idempotent",
+            Self::NotRetriable => "not-retriable",
+            Self::Off => "off",
+            Self::Pushback => "pushback",
+        }
+    }
+
+    /// Whether a retry that was worth it was left out.
+    #[must_use]
+    pub const fn is_suppressed(self) -> bool {
+        !matches!(self, Self::NotRetriable | Self::Off)
+    }
+}
+
+/// The tries of one request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tries {
+    counted: u32,
+    free: u32,
+    hedged: u32,
+}
+
+impl Tries {
+    /// Before the first try.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            counted: 0,
+            free: 0,
+            hedged: 0,
+        }
+    }
+
+    /// Tries begun so far, the first one included.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        1 + self.counted + self.free + self.hedged
+    }
+
+    /// `x-envoy-attempt-count` of the current try, as the next hop is told: a try of a request that
+    /// is itself a retry is never a first one.
+    #[must_use]
+    pub fn announced(&self, request: &Request) -> u32 {
+        self.count().max(request.attempt)
+    }
+
+    /// What follows a try that ended with `outcome`.
+    pub fn after(&mut self, outcome: &Outcome, cx: &Context<'_>, rng: &mut Rng) -> Decision {
+        if !cx.policy.covers(outcome) {
+            let off = cx.policy.attempts == 0;
+            return Decision::GiveUp(if off {
+                GiveUp::Off
+            } else {
+                GiveUp::NotRetriable
+            });
+        }
+        match self.retry(outcome, cx, rng) {
+            Ok((after, permit)) => Decision::Retry { after, permit },
+            Err(reason) => Decision::GiveUp(reason),
+        }
+    }
+
+    #[cold]
+    fn retry(
+        &mut self,
+        outcome: &Outcome,
+        cx: &Context<'_>,
+        rng: &mut Rng,
+    ) -> Result<(Duration, Option<RetryPermit>), GiveUp> {
+        let asked = asked_pause(outcome, cx.policy, rng)?;
+        if !outcome.is_unseen() && !may_repeat(outcome, cx) {
+            return Err(GiveUp::NotIdempotent);
+        }
+        if !cx.replayable {
+            return Err(GiveUp::Body);
+        }
+        let free = outcome.is_free();
+        if free {
+            self.check_free()?;
+        } else {
+            self.check_counted(cx)?;
+        }
+        let number = self.counted + self.free + 1;
+        let after = match asked {
+            Some(asked) => asked,
+            // Another endpoint has not failed: there is nothing to wait for.
+            None if free && cx.elsewhere => Duration::ZERO,
+            None => cx.policy.back_off.pause(number, rng),
+        };
+        in_time(after, cx)?;
+        let permit = if free {
+            self.free += 1;
+            None
+        } else {
+            let permit = cx.budget.retry(cx.active, cx.now);
+            let permit = permit.ok_or(GiveUp::Budget)?;
+            self.counted += 1;
+            Some(permit)
+        };
+        Ok((after, permit))
+    }
+
+    /// Whether another try is started beside those that are under way; it holds the permit.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn hedge(&mut self, hedge: &HedgePolicy, cx: &Context<'_>) -> Result<RetryPermit, GiveUp> {
+        if self.hedged >= hedge.attempts {
+            return Err(GiveUp::Attempts);
+        }
+        if cx.request.attempt > 1 {
+            return Err(GiveUp::Chain);
+        }
+        if !cx.request.idempotent && !cx.policy.non_idempotent {
+            return Err(GiveUp::NotIdempotent);
+        }
+        if !cx.replayable {
+            return Err(GiveUp::Body);
+        }
+        if !cx.elsewhere {
+            return Err(GiveUp::NoOtherEndpoint);
+        }
+        in_time(Duration::ZERO, cx)?;
+        let permit = cx.budget.retry(cx.active, cx.now).ok_or(GiveUp::Budget)?;
+        self.hedged += 1;
+        Ok(permit)
+    }
+
+    fn check_free(&self) -> Result<(), GiveUp> {
+        if self.free < FREE_RETRIES {
+            Ok(())
+        } else {
+            Err(GiveUp::Attempts)
+        }
+    }
+
+    fn check_counted(&self, cx: &Context<'_>) -> Result<(), GiveUp> {
+        if cx.request.attempt > 1 {
+            return Err(GiveUp::Chain);
+        }
+        if self.counted >= cx.policy.attempts {
+            return Err(GiveUp::Attempts);
+        }
+        Ok(())
+    }
+}
+
+/// The pause that the server asked for.
+fn asked_pause(
+    outcome: &Outcome,
+    policy: &RetryPolicy,
+    rng: &mut Rng,
+) -> Result<Option<Duration>, GiveUp> {
+    let Outcome::Answer(answer) = outcome else {
+        return Ok(None);
+    };
+    match (answer.pushback, answer.retry_after) {
+        _ if answer.overloaded => Err(GiveUp::Pushback),
+        (Some(Pushback::Never), _) => Err(GiveUp::Pushback),
+        (Some(Pushback::After(wait)), _) if wait > policy.max_retry_after => Err(GiveUp::Pushback),
+        // gRPC wants exactly this: the server has spread its clients already.
+        (Some(Pushback::After(wait)), _) => Ok(Some(wait)),
+        (None, Some(wait)) if wait > policy.max_retry_after => Err(GiveUp::Pushback),
+        (None, Some(wait)) if !wait.is_zero() => Ok(Some(back_off::spread(wait, rng))),
+        (None, _) => Ok(None),
+    }
+}
+
+/// Whether a request that an application may have seen may be sent again. A gRPC status is among
+/// the conditions only when the operator listed it, which is how gRPC declares methods retriable.
+fn may_repeat(outcome: &Outcome, cx: &Context<'_>) -> bool {
+    let by_grpc = matches!(outcome, Outcome::Answer(answer) if answer.grpc.is_some());
+    cx.request.idempotent || cx.policy.non_idempotent || by_grpc
+}
+
+fn in_time(after: Duration, cx: &Context<'_>) -> Result<(), GiveUp> {
+    match cx.request.deadline {
+        Some(deadline) if cx.now + after >= deadline => Err(GiveUp::Deadline),
+        _ => Ok(()),
+    }
+}

@@ -349,7 +349,7 @@ fn every_form_of_target_is_understood() {
     assert_eq!(ask("OPTIONS /x", "a"), pair("/x", "a"));
     assert_eq!(
         ask("GET /a%2Fb/../c//d?x=%20&y", "a"),
-        pair("/a%2Fb/../c//d?x=%20&y", "a")
+        pair("/c//d?x=%20&y", "a")
     );
     assert_eq!(ask("PURGE /x", "a"), pair("/x", "a"));
     // A host may be empty, and HTTP/1.1 needs it to be there.

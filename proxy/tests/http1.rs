@@ -241,7 +241,8 @@ fn who_expects_100_waits_for_the_endpoint() {
         }
         connection.send("HTTP/1.1 100 Continue\r\n\r\n")?;
         connection.expect("hello")?;
-        connection.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        // Said, so that the next request does not meet the end of this connection.
+        connection.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok")
     });
     let proxy = Web::to([server.address()]).start();
     let request = |path| {

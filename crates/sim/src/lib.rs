@@ -1,3 +1,4 @@
 //! Queueing models and a discrete-event simulator that drives the proxy's own policies.
 
 pub mod chart;
+pub mod des;

@@ -1,0 +1,39 @@
+//! Discrete-event simulation of balancers and servers, driving the proxy's own policies.
+//!
+//! M balancers, each with a [`Balancer`](maglor_balance::Balancer) of its own, send requests to N
+//! servers; what a balancer knows is what the proxy's statistics tell it. Time is virtual: whole
+//! nanoseconds, the unit of [`maglor_balance::Time`].
+//!
+//! * [`Scenario`] says what is simulated; [`Scenario::simulate`] and [`simulate_all`] run it.
+//! * `world` holds the state and the loop; `world/place.rs` how a request finds its server.
+//! * [`Outcome`] is what came out, with confidence intervals over independent runs.
+//!
+//! Conventions, the same for every policy: a request and its response travel in no time, the messages
+//! of a policy take [`Network::delay`] each way, and a request that is refused has lost a round trip.
+//! So a policy pays for what it asks, and one that asks nothing is the model of the paper.
+//!
+//! Invariant: a run depends on the scenario, its seed and its number alone. Requests arrive at the
+//! same moments with the same work under every policy, because each kind of chance has a generator
+//! of its own.
+
+mod arrivals;
+mod distribution;
+mod graph;
+mod jobs;
+mod notation;
+mod outcome;
+mod post;
+mod recorder;
+mod run;
+mod scenario;
+mod server;
+mod tournament;
+mod world;
+
+pub use arrivals::Arrivals;
+pub use distribution::Service;
+pub use graph::Graph;
+pub use outcome::{Estimate, Outcome};
+pub use run::{simulate_all, threads};
+pub use scenario::{Antagonist, Change, Disturbance, Network, Proxies, Scenario, ScenarioError};
+pub use server::Discipline;

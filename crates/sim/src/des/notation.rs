@@ -1,0 +1,111 @@
+//! Scenarios' parts as somebody types them: `5:0.5:1000` for an antagonist, `500:leave:3` for a
+//! disturbance. Those with a file of their own have their notation there.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::scenario::{Antagonist, Change, Disturbance};
+use super::server::Discipline;
+
+impl FromStr for Discipline {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fifo" => Ok(Self::Fifo),
+            "ps" => Ok(Self::ProcessorSharing),
+            _ => Err(format!("`{text}` is no discipline; write fifo or ps")),
+        }
+    }
+}
+
+impl fmt::Display for Discipline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fifo => "fifo",
+            Self::ProcessorSharing => "ps",
+        })
+    }
+}
+
+impl FromStr for Antagonist {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let parsed = match &*parts {
+            [one_in, factor, lasts] => (one_in.parse().ok())
+                .zip(factor.parse().ok())
+                .zip(millis(lasts)),
+            _ => None,
+        };
+        parsed
+            .map(|((one_in, factor), lasts)| Self {
+                one_in,
+                factor,
+                lasts,
+            })
+            .ok_or_else(|| format!("`{text}` is no antagonist; write ONE_IN:FACTOR:MS"))
+    }
+}
+
+impl FromStr for Disturbance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let parsed = match &*parts {
+            [at, change, number] => millis(at).zip(change_of(change, number)),
+            _ => None,
+        };
+        parsed
+            .map(|(at, change)| Self { at, change })
+            .ok_or_else(|| {
+                format!(
+                    "`{text}` is no change; write MS:leave:SERVER, MS:return:SERVER, \
+                 MS:ledger-dies:GROUP or MS:ledger-restarts:GROUP"
+                )
+            })
+    }
+}
+
+fn change_of(word: &str, number: &str) -> Option<Change> {
+    let number = number.parse().ok()?;
+    match word {
+        "leave" => Some(Change::Leave(number)),
+        "ledger-dies" => Some(Change::LedgerDies(number)),
+        "ledger-restarts" => Some(Change::LedgerRestarts(number)),
+        "return" => Some(Change::Return(number)),
+        _ => None,
+    }
+}
+
+/// Milliseconds, with a fraction if need be.
+fn millis(text: &str) -> Option<Duration> {
+    let millis: f64 = text.parse().ok()?;
+    Duration::try_from_secs_f64(millis / 1000.0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_meant() {
+        assert_eq!("ps".parse(), Ok(Discipline::ProcessorSharing));
+        let antagonist: Antagonist = "5:0.5:1500".parse().unwrap();
+        assert_eq!((antagonist.one_in, antagonist.factor), (5, 0.5));
+        assert_eq!(antagonist.lasts, Duration::from_millis(1500));
+        let disturbance: Disturbance = "0.5:ledger-dies:2".parse().unwrap();
+        assert_eq!(disturbance.at, Duration::from_micros(500));
+        assert_eq!(disturbance.change, Change::LedgerDies(2));
+        for text in ["", "5:0.5", "x:1:1", "1:1:-1"] {
+            assert!(text.parse::<Antagonist>().is_err(), "{text}");
+        }
+        for text in ["", "1:leave", "1:jump:2", "x:leave:2", "1:leave:x"] {
+            assert!(text.parse::<Disturbance>().is_err(), "{text}");
+        }
+        assert!("lifo".parse::<Discipline>().is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! What a simulation gave: values with 95 % confidence intervals over independent runs.
+
+use super::recorder::{Histogram, Steady};
+
+/// A value and how well it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// The mean over runs.
+    pub value: f64,
+    /// Half the width of its 95 % confidence interval, by Student's t.
+    pub half_width: f64,
+}
+
+/// Results of a scenario. Times are in milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Mean latency of a user's request.
+    pub mean_ms: Estimate,
+    /// Its median.
+    pub p50_ms: Estimate,
+    /// What 99 % of the requests stay below.
+    pub p99_ms: Estimate,
+    /// Messages that the policy sent, for each request to a service.
+    pub messages_per_request: Estimate,
+    /// Share of the requests to a service that the policy's fallback decided.
+    pub fallback_share: Estimate,
+    /// Share of the requests to a service that went to a busy server while another one was idle.
+    pub busy_while_idle: Estimate,
+    /// The mean in the last third of a run over that in the third before: about 1, if the system is
+    /// stable.
+    pub drift: Estimate,
+    /// Users' requests that were counted, in all runs.
+    pub requests: u64,
+    /// Users' requests of the warm-up that were not, in all runs.
+    pub discarded: u64,
+    /// Users' requests that found no server, in all runs.
+    pub failed: u64,
+    /// All requests that were simulated, to any service, warm-up included.
+    pub simulated: u64,
+}
+
+/// One run's results.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) steady: Steady,
+    /// Requests to any service.
+    pub(super) placed: u64,
+    pub(super) messages: u64,
+    pub(super) fallbacks: u64,
+    pub(super) busy_while_idle: u64,
+    pub(super) failed: u64,
+}
+
+const NANOS: f64 = 1e6;
+
+impl Outcome {
+    pub(super) fn of(runs: &[Run]) -> Self {
+        let over_runs = |value: &dyn Fn(&Run) -> f64| Estimate::of(runs.iter().map(value));
+        let per_request =
+            |count: fn(&Run) -> u64| over_runs(&|run| count(run) as f64 / run.placed.max(1) as f64);
+        let quantile = |q: f64| over_runs(&|run| run.steady.histogram.quantile(q) / NANOS);
+        let sum = |count: &dyn Fn(&Run) -> u64| runs.iter().map(count).sum();
+        Self {
+            mean_ms: over_runs(&|run| run.steady.mean / NANOS),
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+            messages_per_request: per_request(|run| run.messages),
+            fallback_share: per_request(|run| run.fallbacks),
+            busy_while_idle: per_request(|run| run.busy_while_idle),
+            drift: over_runs(&|run| run.steady.drift),
+            requests: sum(&|run| Histogram::total(&run.steady.histogram)),
+            discarded: sum(&|run| run.steady.discarded),
+            failed: sum(&|run| run.failed),
+            simulated: sum(&|run| run.placed),
+        }
+    }
+}
+
+impl Estimate {
+    /// From independent values; of less than two, the width is not known and given as infinite.
+    #[must_use]
+    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let n = values.clone().count() as f64;
+        let mean = values.clone().sum::<f64>() / n.max(1.0);
+        let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
+        let half_width = if n < 2.0 {
+            f64::INFINITY
+        } else {
+            student(n as u32 - 1) * (squares / (n - 1.0) / n).sqrt()
+        };
+        Self {
+            value: mean,
+            half_width,
+        }
+    }
+
+    /// Whether `other` is within this interval widened by `share` of the value.
+    #[must_use]
+    pub fn agrees_with(self, other: f64, share: f64) -> bool {
+        (self.value - other).abs() <= self.half_width + share * other.abs()
+    }
+}
+
+/// The 97.5 % quantile of Student's t distribution.
+fn student(freedom: u32) -> f64 {
+    const TABLE: [f64; 10] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    ];
+    match TABLE.get(freedom as usize - 1) {
+        Some(t) => *t,
+        None => {
+            // Cornish and Fisher's expansion in 1/ν, good to 0.001 from ν = 10 on.
+            let (z, n) = (1.959_964_f64, f64::from(freedom));
+            let first = (z.powi(3) + z) / 4.0;
+            let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+            let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+            z + first / n + second / n.powi(2) + third / n.powi(3)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn student_is_that_of_the_tables() {
+        for (freedom, exact) in [
+            (1, 12.706),
+            (9, 2.262),
+            (11, 2.201),
+            (30, 2.042),
+            (120, 1.980),
+        ] {
+            assert!((student(freedom) - exact).abs() < 0.001, "{freedom}");
+        }
+    }
+
+    #[test]
+    fn an_interval_of_known_values() {
+        let estimate = Estimate::of([1.0, 2.0, 3.0].into_iter());
+        assert!((estimate.value - 2.0).abs() < 1e-12);
+        assert!((estimate.half_width - 4.303 / 3.0_f64.sqrt()).abs() < 1e-3);
+        assert!(estimate.agrees_with(4.0, 0.0) && !estimate.agrees_with(5.0, 0.0));
+        assert!(Estimate::of([1.0].into_iter()).half_width.is_infinite());
+    }
+}

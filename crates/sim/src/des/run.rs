@@ -1,0 +1,85 @@
+//! Runs in parallel, with the same results on any number of threads.
+//!
+//! The unit of work is one run of one scenario. It depends on nothing but its seed; results are put
+//! together in the order of the scenarios, not in that of their end.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::outcome::{Outcome, Run};
+use super::scenario::{Scenario, ScenarioError};
+use super::world::World;
+
+impl Scenario {
+    /// Simulates all runs on this thread.
+    ///
+    /// # Errors
+    ///
+    /// If the scenario makes no sense.
+    pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
+        let mut outcomes = simulate_all(std::slice::from_ref(self), NonZeroUsize::MIN, &|_, _| {})?;
+        // One scenario gives one outcome.
+        Ok(outcomes.remove(0))
+    }
+
+    fn run(&self, number: u32) -> Run {
+        World::new(self, number).run()
+    }
+}
+
+/// How many threads this machine runs at once.
+#[must_use]
+pub fn threads() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Simulates scenarios, `progress` being told how many of how many runs have ended. The outcomes are
+/// in the order of the scenarios.
+///
+/// # Errors
+///
+/// If one of them makes no sense; nothing is simulated then.
+pub fn simulate_all(
+    scenarios: &[Scenario],
+    threads: NonZeroUsize,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Vec<Outcome>, ScenarioError> {
+    for scenario in scenarios {
+        scenario.check()?;
+    }
+    let work: Vec<(usize, u32)> = scenarios
+        .iter()
+        .enumerate()
+        .flat_map(|(at, scenario)| (0..scenario.runs).map(move |run| (at, run)))
+        .collect();
+    let results: Vec<Mutex<Option<Run>>> = work.iter().map(|_| Mutex::new(None)).collect();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let labour = || {
+        // Relaxed: the counters order nothing; results are handed over by their locks.
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((scenario, run)) = work.get(at) else {
+                return;
+            };
+            let result = scenarios[*scenario].run(*run);
+            *results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, work.len());
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads.get().min(work.len()) {
+            scope.spawn(labour);
+        }
+        labour();
+    });
+    let mut results = results
+        .into_iter()
+        .filter_map(|place| place.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let outcome = |scenario: &Scenario| {
+        let runs: Vec<Run> = results.by_ref().take(scenario.runs as usize).collect();
+        Outcome::of(&runs)
+    };
+    Ok(scenarios.iter().map(outcome).collect())
+}

@@ -1,0 +1,348 @@
+//! What is simulated, and which of it makes sense.
+
+use std::time::Duration;
+
+use maglor_balance::{Spec, SpecError};
+
+use super::arrivals::Arrivals;
+use super::distribution::Service;
+use super::graph::Graph;
+use super::server::Discipline;
+
+/// A system of balancers and servers, the load on it, and how long to look at it.
+///
+/// # Defaults
+///
+/// One balancer, 40 servers, `lor(choices=2)`, ρ = 0.75, exponential service of 20 ms, Poisson
+/// arrivals, FIFO, equal speeds, 0.25 ms a message, nothing lost: the paper's §II.D. Ten runs of
+/// 100 000 requests, seed 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// How balancers choose.
+    pub policy: Spec,
+    /// M: balancers in front of the first service, 1–100 000.
+    pub balancers: u32,
+    /// N: servers of each service, 1–100 000.
+    pub servers: u32,
+    /// ρ: load relative to the nominal capacity of all servers together, above 0 and below 1.
+    pub rho: f64,
+    /// Ts: mean time that a server of speed 1 works on a request, 1 µs – 1 h.
+    pub service_time: Duration,
+    /// When requests come.
+    pub arrivals: Arrivals,
+    /// What they cost.
+    pub service: Service,
+    /// How servers divide their capacity.
+    pub discipline: Discipline,
+    /// Speeds of the servers, by turns; not empty, each above 0.
+    pub speeds: Vec<f64>,
+    /// How messages travel.
+    pub network: Network,
+    /// Which services there are.
+    pub graph: Graph,
+    /// Balancing by a few proxies between the callers and each service, if any.
+    pub proxies: Option<Proxies>,
+    /// Speeds that change with time, if any.
+    pub antagonist: Option<Antagonist>,
+    /// Things that happen at given times, in any order.
+    pub disturbances: Vec<Disturbance>,
+    /// Users' requests in each run, those of the warm-up included, at least 100.
+    pub requests: u64,
+    /// Independent runs, 2–1000. Intervals come from what differs between them.
+    pub runs: u32,
+    /// Determines all chance.
+    pub seed: u64,
+}
+
+/// How a policy's messages travel. Requests and responses take no time; see the parent module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Network {
+    /// One way, 0–10 s.
+    pub delay: Duration,
+    /// The share of messages that is lost, from 0 to below 1. Requests are not: a connection repeats
+    /// what it loses.
+    pub loss: f64,
+}
+
+/// The paper's Proxy-Service (§III): few balancers that all callers go through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proxies {
+    /// m: how many of them, for each service; a request takes a random one. 1–100 000.
+    pub instances: u32,
+    /// What the way through one adds to a request; 2 ms in the paper's Fig. 9.
+    pub penalty: Duration,
+}
+
+/// Something else that runs on the machines: at any time, one server in `one_in` has only
+/// `factor` of its speed; after `lasts` it is the next one's turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Antagonist {
+    /// 1 or more.
+    pub one_in: u32,
+    /// Above 0, at most 1.
+    pub factor: f64,
+    /// At least 1 ms.
+    pub lasts: Duration,
+}
+
+/// A change at a time, in every run and every service.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disturbance {
+    /// Since the beginning of the run.
+    pub at: Duration,
+    /// What changes.
+    pub change: Change,
+}
+
+/// What can change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// This server leaves: balancers send it nothing new, it ends what it has.
+    Leave(u32),
+    /// The ledger or board of this group stops answering; its server goes on.
+    LedgerDies(u32),
+    /// The ledger or board of this group starts again, knowing nothing.
+    LedgerRestarts(u32),
+    /// This server comes back.
+    Return(u32),
+}
+
+/// Why a scenario makes no sense. One line each.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// A disturbance of something that is not there.
+    #[error("there is no {0}")]
+    Absent(String),
+    /// The graph has too few or too many services.
+    #[error("graph {0}: a chain or hub has 2-64 services")]
+    Graph(Graph),
+    /// The policy's parameters are out of range.
+    #[error(transparent)]
+    Policy(#[from] SpecError),
+    /// The system has no steady state.
+    #[error(
+        "rho = {0}: the load must be above 0 and below 1, else queues grow for ever or are empty"
+    )]
+    Rho(f64),
+    /// A number is out of range.
+    #[error("{what} = {value} is out of range; valid: {valid}")]
+    Range {
+        /// Which number.
+        what: &'static str,
+        /// As given.
+        value: String,
+        /// What it may be.
+        valid: &'static str,
+    },
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            policy: Spec::default(),
+            balancers: 1,
+            servers: 40,
+            rho: 0.75,
+            service_time: Duration::from_millis(20),
+            arrivals: Arrivals::Poisson,
+            service: Service::Exponential,
+            discipline: Discipline::Fifo,
+            speeds: vec![1.0],
+            network: Network {
+                delay: Duration::from_micros(250),
+                loss: 0.0,
+            },
+            graph: Graph::Single,
+            proxies: None,
+            antagonist: None,
+            disturbances: Vec::new(),
+            requests: 100_000,
+            runs: 10,
+            seed: 1,
+        }
+    }
+}
+
+impl Scenario {
+    /// The default scenario with another policy.
+    #[must_use]
+    pub fn of(policy: Spec) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+
+    /// Checks every number.
+    ///
+    /// # Errors
+    ///
+    /// The first one that makes no sense.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        self.policy.validate()?;
+        if !(self.rho > 0.0 && self.rho < 1.0) {
+            return Err(ScenarioError::Rho(self.rho));
+        }
+        if !self.graph.is_valid() {
+            return Err(ScenarioError::Graph(self.graph));
+        }
+        self.check_sizes()?;
+        self.check_disturbances()?;
+        self.check_times()
+    }
+
+    fn check_disturbances(&self) -> Result<(), ScenarioError> {
+        for disturbance in &self.disturbances {
+            if let Change::Leave(server) | Change::Return(server) = disturbance.change
+                && server >= self.servers
+            {
+                let last = self.servers - 1;
+                return Err(ScenarioError::Absent(format!(
+                    "server {server}; the last one is {last}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<(), ScenarioError> {
+        let count = |what, value: u32| {
+            let fits = (1..=100_000).contains(&value);
+            refuse_unless(fits, what, &value, "1-100000")
+        };
+        count("balancers", self.balancers)?;
+        count("servers", self.servers)?;
+        if let Some(proxies) = &self.proxies {
+            count("proxies", proxies.instances)?;
+        }
+        refuse_unless(
+            self.requests >= 100,
+            "requests",
+            &self.requests,
+            "100 or more",
+        )?;
+        refuse_unless(
+            (2..=1000).contains(&self.runs),
+            "runs",
+            &self.runs,
+            "2-1000",
+        )?;
+        let speeds =
+            !self.speeds.is_empty() && self.speeds.iter().all(|s| (1e-3..=1e3).contains(s));
+        refuse_unless(
+            speeds,
+            "speeds",
+            &format!("{:?}", self.speeds),
+            "numbers of 0.001-1000",
+        )?;
+        let loss = self.network.loss;
+        refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")
+    }
+
+    fn check_times(&self) -> Result<(), ScenarioError> {
+        let within = |what, value: Duration, least: Duration, most: Duration, valid| {
+            let fits = (least..=most).contains(&value);
+            refuse_unless(fits, what, &format!("{value:?}"), valid)
+        };
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        let micro = Duration::from_micros(1);
+        within("service time", self.service_time, micro, hour, "1 us - 1 h")?;
+        within(
+            "delay",
+            self.network.delay,
+            Duration::ZERO,
+            10 * second,
+            "0-10 s",
+        )?;
+        if let Some(proxies) = &self.proxies {
+            within(
+                "penalty",
+                proxies.penalty,
+                Duration::ZERO,
+                10 * second,
+                "0-10 s",
+            )?;
+        }
+        let Some(antagonist) = &self.antagonist else {
+            return Ok(());
+        };
+        refuse_unless(
+            antagonist.one_in > 0,
+            "one_in",
+            &antagonist.one_in,
+            "1 or more",
+        )?;
+        let factor = antagonist.factor;
+        refuse_unless(
+            factor > 0.0 && factor <= 1.0,
+            "factor",
+            &factor,
+            "above 0, at most 1",
+        )?;
+        within(
+            "lasts",
+            antagonist.lasts,
+            Duration::from_millis(1),
+            24 * hour,
+            "1 ms or more",
+        )
+    }
+
+    /// The speed of a server without antagonist.
+    pub(super) fn speed(&self, server: u32) -> f64 {
+        self.speeds[server as usize % self.speeds.len()]
+    }
+
+    /// Users' requests a nanosecond.
+    pub(super) fn rate(&self) -> f64 {
+        let capacity: f64 = (0..self.servers).map(|server| self.speed(server)).sum();
+        self.rho * capacity / self.service_time.as_nanos() as f64
+    }
+}
+
+fn refuse_unless(
+    fits: bool,
+    what: &'static str,
+    value: &impl ToString,
+    valid: &'static str,
+) -> Result<(), ScenarioError> {
+    if fits {
+        return Ok(());
+    }
+    Err(ScenarioError::Range {
+        what,
+        value: value.to_string(),
+        valid,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_makes_sense_and_nonsense_is_refused_in_one_line() {
+        let base = Scenario::default();
+        assert_eq!(base.check(), Ok(()));
+        let edits: [fn(&mut Scenario); 12] = [
+            |s| s.rho = 1.0,
+            |s| s.rho = f64::NAN,
+            |s| s.rho = 0.0,
+            |s| s.balancers = 0,
+            |s| s.servers = 0,
+            |s| s.requests = 1,
+            |s| s.runs = 1,
+            |s| s.speeds = vec![],
+            |s| s.speeds = vec![1.0, 0.0],
+            |s| s.network.loss = 1.0,
+            |s| s.service_time = Duration::ZERO,
+            |s| s.graph = Graph::Chain { services: 1 },
+        ];
+        for edit in edits {
+            let mut scenario = base.clone();
+            edit(&mut scenario);
+            let error = scenario.check().unwrap_err().to_string();
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+}

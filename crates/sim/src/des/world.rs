@@ -1,0 +1,295 @@
+//! One run: the state of the system and the loop that moves it from event to event.
+//!
+//! Three kinds of events, the earliest first: a server ends a request, a user's request arrives,
+//! something else happens (mail, a change). For a local policy the third kind is empty and a request
+//! costs one pick, one draw of each distribution and two settings of a clock.
+
+mod change;
+mod place;
+mod tier;
+
+use maglor_balance::{Rng, Time};
+
+use super::arrivals::Source;
+use super::distribution::Sampler;
+use super::jobs::{Job, Jobs, NONE};
+use super::outcome::Run;
+use super::post::Post;
+use super::recorder::Recorder;
+use super::scenario::Scenario;
+use super::server::Server;
+use super::tournament::{NEVER, Tournament};
+use change::Changes;
+use tier::Tier;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct World<'s> {
+    scenario: &'s Scenario,
+    now: u64,
+    chance: Chance,
+    source: Source,
+    work: Sampler,
+    /// Mean work in nanoseconds.
+    mean_work: f64,
+    tiers: Vec<Tier>,
+    /// Those of all tiers, one tier after the other.
+    servers: Vec<Server>,
+    departures: Tournament,
+    jobs: Jobs,
+    post: Post,
+    changes: Changes,
+    recorder: Recorder,
+    counts: Counts,
+    /// Room for the balancers that a server tells, kept to be reused.
+    told: Vec<u32>,
+    /// What proxies add to a user's request, in nanoseconds.
+    penalty: u64,
+}
+
+/// A generator for each kind of chance, so that policies see the same arrivals and work.
+#[derive(Debug)]
+struct Chance {
+    arrivals: Rng,
+    network: Rng,
+    policy: Rng,
+    work: Rng,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Users' requests that have ended.
+    done: u64,
+    placed: u64,
+    messages: u64,
+    fallbacks: u64,
+    busy_while_idle: u64,
+    failed: u64,
+}
+
+impl Chance {
+    fn new(seed: u64, run: u32) -> Self {
+        let of = |kind: u64| {
+            // Far apart for neighbouring seeds, runs and kinds; the generator mixes it further.
+            let number = (u64::from(run) << 8 | kind).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            Rng::seed(seed.rotate_left(32) ^ number)
+        };
+        Self {
+            arrivals: of(1),
+            network: of(2),
+            policy: of(3),
+            work: of(4),
+        }
+    }
+}
+
+impl<'s> World<'s> {
+    /// The system at its beginning: empty. The scenario was checked.
+    pub(super) fn new(scenario: &'s Scenario, run: u32) -> Self {
+        let mut chance = Chance::new(scenario.seed, run);
+        let services = scenario.graph.services();
+        let tiers: Vec<Tier> = (0..services)
+            .map(|service| Tier::new(scenario, service, &mut chance.network))
+            .collect();
+        let servers: Vec<Server> = (0..services)
+            .flat_map(|_| 0..scenario.servers)
+            .map(|server| Server::new(scenario.discipline, scenario.speed(server)))
+            .collect();
+        let source = Source::new(
+            scenario.arrivals,
+            scenario.balancers,
+            scenario.rate(),
+            &mut chance.arrivals,
+        );
+        let penalty = scenario.proxies.map_or(0, |proxies| nanos(proxies.penalty));
+        Self {
+            scenario,
+            now: 0,
+            chance,
+            source,
+            work: Sampler::from(scenario.service),
+            mean_work: nanos(scenario.service_time) as f64,
+            tiers,
+            departures: Tournament::new(servers.len()),
+            servers,
+            jobs: Jobs::default(),
+            post: Post::new(nanos(scenario.network.delay)),
+            changes: Changes::new(scenario),
+            recorder: Recorder::new(scenario.requests),
+            counts: Counts::default(),
+            told: Vec::new(),
+            // Each service is called once for each request of a user.
+            penalty: penalty * u64::from(services),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Run {
+        while self.counts.done < self.scenario.requests {
+            self.step();
+        }
+        Run {
+            steady: self.recorder.finish(),
+            placed: self.counts.placed,
+            messages: self.counts.messages,
+            fallbacks: self.counts.fallbacks,
+            busy_while_idle: self.counts.busy_while_idle,
+            failed: self.counts.failed,
+        }
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        let (departs, server) = self.departures.first();
+        let arrives = self.source.next_at();
+        let other = self.post.next_at().min(self.changes.next_at());
+        if departs <= arrives && departs <= other {
+            self.now = departs;
+            self.depart(server);
+        } else if arrives <= other {
+            self.now = arrives;
+            self.arrive();
+        } else {
+            self.happen(other);
+        }
+    }
+
+    #[cold]
+    fn happen(&mut self, at: u64) {
+        self.now = at;
+        if self.changes.next_at() <= at {
+            self.change();
+        } else if let Some(mail) = self.post.take() {
+            self.deliver(mail);
+        }
+    }
+
+    fn time(&self) -> Time {
+        Time::from_nanos(self.now)
+    }
+
+    #[inline]
+    fn arrive(&mut self) {
+        let balancer = self.source.take(&mut self.chance.arrivals);
+        self.request(0, balancer, NONE);
+    }
+
+    /// A server calls the next service of its own; `false` when there is none left.
+    fn call(&mut self, at: u32) -> bool {
+        let job = self.jobs.get_mut(at);
+        let tier = &self.tiers[usize::from(job.service)];
+        let Some(&service) = tier.calls.get(usize::from(job.next_call)) else {
+            return false;
+        };
+        job.next_call += 1;
+        let caller = job.server;
+        self.request(service, caller, at);
+        true
+    }
+
+    #[inline]
+    fn request(&mut self, service: u16, caller: u32, parent: u32) {
+        let balancer = match self.tiers[usize::from(service)].proxies {
+            None => caller,
+            Some(proxies) => self.chance.policy.below(proxies.get()),
+        };
+        let work = self.work.draw(&mut self.chance.work) * self.mean_work;
+        let job = self.jobs.add(Job {
+            born: self.now,
+            work,
+            outstanding: None,
+            admitted: None,
+            deadline: NEVER,
+            parent,
+            balancer,
+            server: NONE,
+            service,
+            next_call: 0,
+            generation: 0,
+        });
+        self.counts.placed += 1;
+        self.place(job);
+    }
+
+    /// Puts a request into a server's queue.
+    #[inline]
+    fn enter(&mut self, at: u32, server: u32) {
+        let job = self.jobs.get_mut(at);
+        job.server = server;
+        let tier = &mut self.tiers[usize::from(job.service)];
+        let place = tier.first + server;
+        let queue = &mut self.servers[place as usize];
+        if queue.len() == 0 {
+            tier.idle -= 1;
+        } else if tier.idle > 0 {
+            self.counts.busy_while_idle += 1;
+        }
+        if queue.push(self.now, job.work, at) {
+            self.departures.set(place, queue.next_at());
+        }
+    }
+
+    #[inline]
+    fn depart(&mut self, place: u32) {
+        let queue = &mut self.servers[place as usize];
+        let job = queue.pop(self.now);
+        self.departures.set(place, queue.next_at());
+        let empty = queue.len() == 0;
+        let Some(job) = job else { return };
+        if empty {
+            self.tiers[usize::from(self.jobs.get(job).service)].idle += 1;
+        }
+        self.proceed(job);
+    }
+
+    /// A request's own work has ended, or one of its calls has.
+    #[inline]
+    fn proceed(&mut self, mut at: u32) {
+        while at != NONE && !self.call(at) {
+            at = self.complete(at);
+        }
+    }
+
+    /// Ends a request; returns whose call it was.
+    #[inline]
+    fn complete(&mut self, at: u32) -> u32 {
+        let now = self.time();
+        let job = self.jobs.get_mut(at);
+        let (parent, born, service) = (job.parent, job.born, usize::from(job.service));
+        let outstanding = job.outstanding.take();
+        let admitted = job.admitted.take();
+        let server = job.server;
+        self.jobs.remove(at);
+        if let Some(outstanding) = outstanding {
+            if self.tiers[service].uses_latency {
+                outstanding.finish(now);
+            } else {
+                drop(outstanding);
+            }
+        }
+        if let Some(admitted) = admitted {
+            let report = admitted.finish(now);
+            self.announce(service as u16, server, report);
+        }
+        if parent == NONE {
+            self.counts.done += 1;
+            self.recorder.record(self.now - born + self.penalty);
+        }
+        parent
+    }
+
+    /// Gives a request up that no server takes.
+    fn fail(&mut self, at: u32) {
+        let parent = self.jobs.get(at).parent;
+        self.jobs.remove(at);
+        self.counts.failed += 1;
+        if parent == NONE {
+            self.counts.done += 1;
+        } else {
+            self.proceed(parent);
+        }
+    }
+}
+
+fn nanos(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

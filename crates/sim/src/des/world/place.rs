@@ -1,0 +1,343 @@
+//! How a request finds its server: at once under a local policy, step by step and by mail under a
+//! collaborative one. All decisions are those of `maglor_balance`; this carries them out.
+
+use maglor_balance::exchange::{
+    Admission, Announce, Answer, Asked, Audit, Load, Name, Question, Report, Step, Ticket,
+};
+use maglor_balance::{Balancer, Index, PickCtx, Rng};
+
+use super::World;
+use crate::des::jobs::Jobs;
+use crate::des::post::Mail;
+
+impl World<'_> {
+    #[inline]
+    pub(super) fn place(&mut self, at: u32) {
+        let now = self.time();
+        let job = self.jobs.get_mut(at);
+        let tier = &self.tiers[usize::from(job.service)];
+        if tier.help.is_some() {
+            return self.decide(at, |balancer, jobs, ctx, rng| {
+                balancer.begin(jobs.deciding(at).1, ctx, rng)
+            });
+        }
+        let balancer = &tier.balancers[job.balancer as usize];
+        match balancer.pick(&PickCtx::new(now), &mut self.chance.policy) {
+            None => self.fail(at),
+            Some(index) => {
+                let endpoint = balancer.view().endpoint(index);
+                job.outstanding = endpoint.map(|endpoint| endpoint.stats.begin(now));
+                self.enter(at, index.get() as u32);
+            }
+        }
+    }
+
+    /// Asks the balancer for the next step and takes it.
+    fn decide(
+        &mut self,
+        at: u32,
+        next: impl FnOnce(&Balancer, &mut Jobs, &PickCtx<'_>, &mut Rng) -> Step,
+    ) {
+        let ctx = PickCtx::new(self.time());
+        let job = self.jobs.get(at);
+        let tier = &self.tiers[usize::from(job.service)];
+        let balancer = &tier.balancers[job.balancer as usize];
+        match next(balancer, &mut self.jobs, &ctx, &mut self.chance.policy) {
+            Step::Ask {
+                to,
+                question,
+                patience,
+            } => self.ask(at, &to, question, patience.as_nanos() as u64),
+            Step::Fail => self.fail(at),
+            Step::Send {
+                to,
+                admission,
+                ticket,
+            } => self.send(at, to, admission, ticket),
+            Step::Wait => {}
+        }
+    }
+
+    fn ask(&mut self, at: u32, to: &Asked, question: Question, patience: u64) {
+        let deadline = self.now + patience;
+        let job = self.jobs.get_mut(at);
+        job.generation = job.generation.wrapping_add(1);
+        job.deadline = deadline;
+        let generation = job.generation;
+        let mut answerable = 2 * self.post.delay() <= patience;
+        for to in to {
+            let to = to.get() as u32;
+            let mail = Mail::Question {
+                job: at,
+                generation,
+                to,
+                question,
+            };
+            answerable &= self.mail(mail);
+        }
+        // A time-out that cannot happen needs no reminder; where something is lost on the way back,
+        // whoever loses it sets one.
+        if !answerable {
+            let mail = Mail::TimeOut {
+                job: at,
+                generation,
+            };
+            self.post.remind(deadline, mail);
+        }
+    }
+
+    /// Sends a message, which may be lost; returns whether it will arrive.
+    fn mail(&mut self, mail: Mail) -> bool {
+        self.counts.messages += 1;
+        let loss = self.scenario.network.loss;
+        let arrives = loss == 0.0 || self.chance.network.unit() >= loss;
+        if arrives {
+            self.post.send(self.now, mail);
+        }
+        arrives
+    }
+
+    fn send(&mut self, at: u32, to: Index, admission: Admission, ticket: Option<Ticket>) {
+        let now = self.time();
+        let (job, decision) = self.jobs.deciding(at);
+        let tier = &self.tiers[usize::from(job.service)];
+        let balancer = &tier.balancers[job.balancer as usize];
+        let endpoint = balancer.view().endpoint(to);
+        job.outstanding = endpoint.map(|endpoint| endpoint.stats.begin(now));
+        let Some(help) = &tier.help else { return };
+        match help.inbounds[to.get()].admit(admission, ticket, now) {
+            Ok(admitted) => {
+                job.admitted = Some(admitted);
+                self.counts.fallbacks += u64::from(decision.has_fallen_back());
+                self.ask_beside(at);
+                self.enter(at, to.get() as u32);
+            }
+            Err(in_flight) => {
+                // There and back; neither can be lost, for it is the request's own connection.
+                self.counts.messages += 2;
+                let from = to.get() as u32;
+                let mail = Mail::Refusal {
+                    job: at,
+                    from,
+                    in_flight,
+                };
+                self.post.send_back(self.now, mail);
+            }
+        }
+    }
+
+    /// Questions for later requests.
+    fn ask_beside(&mut self, at: u32) {
+        let ctx = PickCtx::new(self.time());
+        let job = self.jobs.get(at);
+        let (service, balancer) = (job.service, job.balancer);
+        let asking = &self.tiers[usize::from(service)].balancers[balancer as usize];
+        for to in asking.asides(&ctx, &mut self.chance.policy) {
+            let to = to.get() as u32;
+            self.mail(Mail::Aside {
+                service,
+                balancer,
+                to,
+            });
+        }
+    }
+
+    pub(super) fn deliver(&mut self, mail: Mail) {
+        match mail {
+            Mail::Answer {
+                job,
+                generation,
+                from,
+                answer,
+            } => {
+                if self.jobs.is_current(job, generation) {
+                    let answer = (Index::new(from as usize), answer);
+                    self.decide(job, |balancer, jobs, ctx, rng| {
+                        balancer.answered(jobs.deciding(job).1, answer, ctx, rng)
+                    });
+                }
+            }
+            Mail::Aside {
+                service,
+                balancer,
+                to,
+            } => self.answer_aside(service, balancer, to),
+            Mail::Audit { service, to } => {
+                let help = self.tiers[usize::from(service)].help.as_ref();
+                if let Some(report) = help.map(|help| help.inbounds[to as usize].report()) {
+                    let from = to;
+                    self.mail(Mail::Report {
+                        service,
+                        from,
+                        report,
+                    });
+                }
+            }
+            Mail::Heard {
+                service,
+                balancer,
+                from,
+                load,
+            } => {
+                let tier = &self.tiers[usize::from(service)];
+                let from = Index::new(from as usize);
+                tier.balancers[balancer as usize].heard(from, &load, self.time());
+            }
+            Mail::Idle { service, from } => self.post_idle(service, from),
+            Mail::Question {
+                job,
+                generation,
+                to,
+                question,
+            } => self.answer(job, generation, to, question),
+            Mail::Refusal {
+                job,
+                from,
+                in_flight,
+            } => {
+                self.jobs.get_mut(job).outstanding = None;
+                let refusal = (Index::new(from as usize), in_flight);
+                self.decide(job, |balancer, jobs, ctx, rng| {
+                    balancer.refused(jobs.deciding(job).1, refusal, ctx, rng)
+                });
+            }
+            Mail::Report {
+                service,
+                from,
+                report,
+            } => self.take_report(service, from, &report),
+            Mail::TimeOut { job, generation } => {
+                if self.jobs.is_current(job, generation) {
+                    let job_ = self.jobs.get_mut(job);
+                    // Later answers are dropped.
+                    job_.generation = job_.generation.wrapping_add(1);
+                    self.decide(job, |balancer, jobs, ctx, rng| {
+                        balancer.timed_out(jobs.deciding(job).1, ctx, rng)
+                    });
+                }
+            }
+        }
+    }
+
+    /// A question has reached the inbound proxy `to`.
+    fn answer(&mut self, at: u32, generation: u32, to: u32, question: Question) {
+        if !self.jobs.is_current(at, generation) {
+            return;
+        }
+        let (service, deadline) = (self.jobs.get(at).service, self.jobs.get(at).deadline);
+        let answer = self.find_answer(service, to, question);
+        let answered = answer.is_some_and(|answer| {
+            self.mail(Mail::Answer {
+                job: at,
+                generation,
+                from: to,
+                answer,
+            })
+        });
+        if !answered {
+            let mail = Mail::TimeOut {
+                job: at,
+                generation,
+            };
+            self.post.remind(deadline.max(self.now), mail);
+        }
+    }
+
+    /// What the inbound proxy `to` says; `None` when its ledger or board is dead.
+    fn find_answer(&mut self, service: u16, to: u32, question: Question) -> Option<Answer> {
+        let now = self.time();
+        let rng = &mut self.chance.network;
+        let help = self.tiers[usize::from(service)].help.as_mut()?;
+        match question {
+            Question::Idle => Some(Answer::Idle(help.host_of(to)?.board.take(rng))),
+            Question::Load => Some(Answer::Load(help.inbounds[to as usize].load())),
+            Question::Referral => {
+                let (referral, audit) = help.host_of(to)?.ledger.ask(now, rng);
+                let audited = audit.and_then(|Audit(name)| help.server(name));
+                if let Some(to) = audited {
+                    self.mail(Mail::Audit { service, to });
+                }
+                Some(Answer::Referral(referral))
+            }
+        }
+    }
+
+    fn answer_aside(&mut self, service: u16, balancer: u32, to: u32) {
+        let help = self.tiers[usize::from(service)].help.as_ref();
+        let Some(load) = help.map(|help| help.inbounds[to as usize].load()) else {
+            return;
+        };
+        self.mail(Mail::Heard {
+            service,
+            balancer,
+            from: to,
+            load,
+        });
+    }
+
+    fn post_idle(&mut self, service: u16, from: u32) {
+        let Some(help) = &mut self.tiers[usize::from(service)].help else {
+            return;
+        };
+        let name = help.names[from as usize];
+        if let Some(host) = help.host_of(from) {
+            host.board.post(name);
+        }
+    }
+
+    fn take_report(&mut self, service: u16, from: u32, report: &Report) {
+        let now = self.time();
+        let Some(help) = &mut self.tiers[usize::from(service)].help else {
+            return;
+        };
+        let name = help.names[from as usize];
+        if let Some(host) = help.host_of(from) {
+            host.ledger.report(name, report, now);
+        }
+    }
+
+    /// A server says what it has to say after a request.
+    pub(super) fn announce(&mut self, service: u16, from: u32, report: Report) {
+        let tier = &self.tiers[usize::from(service)];
+        let Some(help) = &tier.help else { return };
+        match help.announce {
+            Announce::Balancers { .. } => {
+                let load = Load {
+                    in_flight: report.in_flight,
+                    ..Load::default()
+                };
+                let (announce, balancers) = (help.announce, tier.balancers.len() as u32);
+                let mut told = std::mem::take(&mut self.told);
+                announce.choose_balancers(balancers, &mut self.chance.network, |b| told.push(b));
+                for balancer in told.drain(..) {
+                    self.mail(Mail::Heard {
+                        service,
+                        balancer,
+                        from,
+                        load,
+                    });
+                }
+                self.told = told;
+            }
+            Announce::BoardWhenIdle if report.in_flight == 0 => {
+                self.mail(Mail::Idle { service, from });
+            }
+            Announce::Ledger => {
+                self.mail(Mail::Report {
+                    service,
+                    from,
+                    report,
+                });
+            }
+            Announce::BoardWhenIdle | Announce::Nobody => {}
+        }
+    }
+}
+
+impl super::tier::Help {
+    /// The server of a name.
+    fn server(&self, name: Name) -> Option<u32> {
+        let index = self.groups.as_ref()?.named(name)?;
+        Some(index.get() as u32)
+    }
+}

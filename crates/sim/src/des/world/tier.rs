@@ -1,0 +1,180 @@
+//! One service: its servers, the balancers in front of it, and what stands beside the servers under
+//! collaborative policies.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Name};
+use maglor_balance::{Balancer, Endpoint, Index, Rng, Spec, SubsetParams, Time, View, ViewParams};
+
+use crate::des::scenario::Scenario;
+
+/// See the module's documentation. Servers are numbered from 0 within it.
+#[derive(Debug)]
+pub(super) struct Tier {
+    pub(super) balancers: Vec<Balancer>,
+    /// The number of its first server among those of all tiers.
+    pub(super) first: u32,
+    /// The services that its servers call.
+    pub(super) calls: Vec<u16>,
+    /// How many proxies stand before it, if any.
+    pub(super) proxies: Option<NonZeroU32>,
+    /// Whether balancers need the latency of requests.
+    pub(super) uses_latency: bool,
+    /// Servers without requests.
+    pub(super) idle: u32,
+    /// Inbound proxies; `None` when the policy needs none.
+    pub(super) help: Option<Help>,
+}
+
+/// The inbound side.
+#[derive(Debug)]
+pub(super) struct Help {
+    pub(super) inbounds: Vec<Arc<Inbound>>,
+    pub(super) announce: Announce,
+    pub(super) groups: Option<Groups>,
+    /// One a group.
+    pub(super) hosts: Vec<Host>,
+    /// By server.
+    pub(super) names: Vec<Name>,
+    /// Servers that have left.
+    absent: Vec<bool>,
+}
+
+/// What lives at the host of a group. Only one of them is used.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) ledger: Ledger,
+    pub(super) board: Board,
+    pub(super) alive: bool,
+}
+
+impl Tier {
+    pub(super) fn new(scenario: &Scenario, service: u16, rng: &mut Rng) -> Self {
+        let callers = if service == 0 {
+            scenario.balancers
+        } else {
+            scenario.servers
+        };
+        let proxies = scenario.proxies.map(|proxies| proxies.instances);
+        let keys: Vec<Arc<str>> = (0..scenario.servers)
+            .map(|server| format!("s{service}-{server}").into())
+            .collect();
+        let balancers: Vec<Balancer> = (0..proxies.unwrap_or(callers))
+            .map(|balancer| build(&spec_of(&scenario.policy, balancer), &keys))
+            .collect();
+        let view = balancers.first().map(Balancer::view);
+        let help = view
+            .filter(|_| scenario.policy.is_collaborative())
+            .map(|view| Help::new(&scenario.policy, view, rng));
+        Self {
+            balancers,
+            first: u32::from(service) * scenario.servers,
+            calls: scenario.graph.calls(service),
+            proxies: proxies.and_then(NonZeroU32::new),
+            uses_latency: scenario.policy.uses_latency(),
+            idle: scenario.servers,
+            help,
+        }
+    }
+
+    /// Takes a server out of, or back into, every balancer's view.
+    pub(super) fn set_absent(&mut self, server: u32, absent: bool) {
+        for balancer in &mut self.balancers {
+            let endpoints = Arc::clone(balancer.view().endpoints());
+            let Some(endpoint) = endpoints.get(server as usize) else {
+                return;
+            };
+            endpoint.stats.set_draining(absent);
+            *balancer = balancer.rebuild(endpoints, &ViewParams::default(), Time::ZERO);
+        }
+        if let Some(help) = &mut self.help {
+            help.absent[server as usize] = absent;
+            help.update_members();
+        }
+    }
+}
+
+/// Each balancer is a client of its own to policies that number them.
+fn spec_of(policy: &Spec, balancer: u32) -> Spec {
+    match policy {
+        Spec::Subset(params) => Spec::Subset(SubsetParams {
+            client: balancer,
+            ..*params
+        }),
+        other => other.clone(),
+    }
+}
+
+fn build(policy: &Spec, keys: &[Arc<str>]) -> Balancer {
+    let endpoints: Vec<Endpoint> = keys
+        .iter()
+        .map(|key| Endpoint::new(Arc::clone(key)))
+        .collect();
+    let built = Balancer::build(policy, endpoints, &ViewParams::default(), Time::ZERO);
+    built.expect("the scenario's policy was checked")
+}
+
+impl Help {
+    fn new(policy: &Spec, view: &View, rng: &mut Rng) -> Self {
+        let names: Vec<Name> = view.endpoints().iter().map(|e| Name::of(&e.key)).collect();
+        let groups = policy.groups(view);
+        let mut help = Self {
+            inbounds: names.iter().map(|_| Arc::new(Inbound::new())).collect(),
+            announce: policy.announce(),
+            hosts: Vec::new(),
+            absent: vec![false; names.len()],
+            names,
+            groups,
+        };
+        let count = help.groups.as_ref().map_or(0, Groups::len) as u32;
+        for group in 0..count {
+            let host = help.start_host(group, rng);
+            help.hosts.push(host);
+        }
+        help
+    }
+
+    /// A ledger, or a board, that knows nothing: a board learns of servers when they become idle, so
+    /// at the beginning of the world it is told of all.
+    fn start_host(&self, group: u32, rng: &mut Rng) -> Host {
+        let mut board = Board::new();
+        for (name, _) in self.members(group) {
+            board.post(name);
+        }
+        Host {
+            ledger: Ledger::new(self.members(group), rng.next_u32()),
+            board,
+            alive: true,
+        }
+    }
+
+    /// The names and weights of a group's servers that are there.
+    fn members(&self, group: u32) -> Vec<(Name, u32)> {
+        let members = self.groups.as_ref().map_or(&[][..], |g| g.members(group));
+        let present = members.iter().filter(|index| !self.absent[index.get()]);
+        present.map(|index| (self.names[index.get()], 1)).collect()
+    }
+
+    fn update_members(&mut self) {
+        for group in 0..self.hosts.len() {
+            let members = self.members(group as u32);
+            self.hosts[group].ledger.set_members(members);
+        }
+    }
+
+    /// Starts a group's host anew: the ledger has forgotten everything, the board too.
+    pub(super) fn restart(&mut self, group: u32, rng: &mut Rng) {
+        let mut host = self.start_host(group, rng);
+        host.board = Board::new();
+        if let Some(place) = self.hosts.get_mut(group as usize) {
+            *place = host;
+        }
+    }
+
+    /// The host of the group that a server belongs to, if it is alive.
+    pub(super) fn host_of(&mut self, server: u32) -> Option<&mut Host> {
+        let group = self.groups.as_ref()?.of(Index::new(server as usize))?;
+        self.hosts.get_mut(group as usize).filter(|host| host.alive)
+    }
+}

@@ -8,6 +8,7 @@ use clap_complete::Shell;
 mod check;
 mod demo;
 mod output;
+mod sim;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +18,8 @@ Examples:
     maglor demo --for 60 --servers 8 --policy 'peak-ewma'
   Look whether a configuration is right, before the proxy gets it:
     maglor check maglor.yaml
+  What 20 balancers that see only their own requests make of a policy:
+    maglor sim --balancers 20 --policy 'bounce(tries=3)'
   Completion and checking of configuration files in an editor:
     maglor schema > maglor.schema.json
   Completion of this command:
@@ -50,6 +53,8 @@ enum Command {
     Demo(demo::Options),
     /// Print the JSON Schema of the proxy's configuration file.
     Schema,
+    /// Simulate balancers and servers under a policy, with the proxy's own code, and print JSON.
+    Sim(Box<sim::Options>),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +66,7 @@ fn main() -> ExitCode {
             output::print(&format!("{:#}\n", maglor_config::schema()));
             ExitCode::SUCCESS
         }
+        Command::Sim(options) => sim::run(&options),
     }
 }
 

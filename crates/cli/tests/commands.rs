@@ -82,6 +82,119 @@ fn the_schema_is_that_of_the_configuration() {
     assert_eq!(schema, maglor_config::schema());
 }
 
+fn sim(arguments: &[&str]) -> Output {
+    let few = ["sim", "--requests", "20000", "--runs", "4"];
+    maglor(&[&few, arguments].concat())
+}
+
+#[test]
+fn a_simulation_says_what_it_simulated_and_what_came_out() {
+    let output = sim(&[
+        "--policy",
+        "bounce(tries=3)",
+        "--balancers",
+        "20",
+        "--seed",
+        "7",
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |key: &str| {
+        json[key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{key} in {json}"))
+    };
+    assert_eq!((number("seed"), number("balancers")), (7.0, 20.0));
+    assert_eq!(json["policy"], "bounce(tries=3)");
+    assert!(
+        (number("mean_ms") - 30.3).abs() < 3.0 + number("ci95_ms"),
+        "{json}"
+    );
+    assert!(number("p50_ms") < number("mean_ms") && number("p99_ms") > 90.0);
+    assert!((2.0..4.0).contains(&number("messages_per_request")));
+    let again = sim(&[
+        "--policy",
+        "bounce(tries=3)",
+        "--balancers",
+        "20",
+        "--seed",
+        "7",
+        "--threads",
+        "3",
+    ]);
+    assert_eq!(
+        again.stdout, output.stdout,
+        "the same on any number of threads"
+    );
+}
+
+#[test]
+fn every_part_of_a_scenario_can_be_given() {
+    let output = sim(&[
+        "--policy",
+        "ledger(group=5,fallback=probe)",
+        "--balancers",
+        "3",
+        "--servers",
+        "10",
+        "--rho",
+        "0.5",
+        "--service-ms",
+        "5",
+        "--arrivals",
+        "lognormal:2",
+        "--service",
+        "bimodal:0.1:10",
+        "--discipline",
+        "ps",
+        "--speeds",
+        "1,2",
+        "--delay-ms",
+        "0.1",
+        "--loss",
+        "0.01",
+        "--graph",
+        "chain:3",
+        "--antagonist",
+        "5:0.5:1000",
+        "--change",
+        "100:leave:3",
+        "--change",
+        "500:ledger-dies:0",
+        "--proxies",
+        "2",
+        "--proxy-ms",
+        "1",
+        "--timing",
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("million a second"));
+}
+
+#[test]
+fn impossible_simulations_are_refused_in_one_line() {
+    for (arguments, part) in [
+        (["--rho", "1"], "below 1"),
+        (["--rho", "NaN"], "below 1"),
+        (["--balancers", "0"], "balancers = 0"),
+        (["--servers", "0"], "servers = 0"),
+        (["--policy", "lor(choices=0)"], "choices=0"),
+        (["--policy", "lore"], "did you mean `lor`?"),
+        (["--service", "normal"], "lognormal:CV"),
+        (["--service-ms", "-1"], "--service-ms -1"),
+        (["--loss", "1"], "loss = 1"),
+        (["--speeds", "0"], "speeds"),
+        (["--change", "1:leave:40"], "no server 40"),
+    ] {
+        let argument = arguments.join("=");
+        let output = sim(&[&argument]);
+        assert_eq!(output.status.code(), Some(2), "{argument}: {output:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+        assert!(error.contains(part), "{argument}: {error}");
+    }
+}
+
 #[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {

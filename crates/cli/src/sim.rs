@@ -1,0 +1,248 @@
+//! `maglor sim`: the simulator, one scenario at a time, as JSON.
+
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use maglor_sim::des::{
+    Antagonist, Arrivals, Discipline, Disturbance, Graph, Network, Outcome, Proxies, Scenario,
+    Service, simulate_all, threads,
+};
+use serde_json::{Value, json};
+
+use crate::output;
+
+/// What is refused is refused in one line, so most values are read as text and parsed here.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// How balancers choose: random, round-robin, lor(choices=2), lor(choices=all), peak-ewma,
+    /// a-lsq(choices=2,overhead=10), bounce(tries=3), ledger(group=40,fallback=bounce),
+    /// join-idle-queue(boards=4,fallback=probe), probe(choices=2), prequal, subset(size=20).
+    #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
+    policy: String,
+
+    /// M: balancers, each of which sees its own requests only.
+    #[arg(long, value_name = "M", default_value_t = 20)]
+    balancers: u32,
+
+    /// N: servers.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    servers: u32,
+
+    /// Load relative to the capacity of all servers, above 0 and below 1.
+    #[arg(long, value_name = "R", default_value_t = 0.75)]
+    rho: f64,
+
+    /// Ts: mean service time of a server of speed 1, in milliseconds.
+    #[arg(long, value_name = "T", default_value_t = 20.0)]
+    service_ms: f64,
+
+    /// When requests come: poisson; lognormal:CV, a stream for each balancer; lognormal:CV:shared,
+    /// one bursty stream dealt out at random.
+    #[arg(long, value_name = "PROCESS", default_value = "poisson")]
+    arrivals: String,
+
+    /// How service times are distributed: exp, deterministic, lognormal:CV, or bimodal:SHARE:FACTOR
+    /// (a share of the requests is longer by a factor).
+    #[arg(long, value_name = "DISTRIBUTION", default_value = "exp")]
+    service: String,
+
+    /// How a server divides its capacity: fifo or ps (processor sharing).
+    #[arg(long, value_name = "DISCIPLINE", default_value = "fifo")]
+    discipline: String,
+
+    /// Speeds of the servers, by turns.
+    #[arg(
+        long,
+        value_name = "SPEEDS",
+        value_delimiter = ',',
+        default_value = "1"
+    )]
+    speeds: Vec<f64>,
+
+    /// Something else on the machines: one server in ONE_IN has FACTOR of its speed, for MS
+    /// milliseconds, then it is the next one's turn; 5:0.5:1000, say.
+    #[arg(long, value_name = "ONE_IN:FACTOR:MS")]
+    antagonist: Option<String>,
+
+    /// How long a policy's message takes, one way, in milliseconds. Requests take no time.
+    #[arg(long, value_name = "X", default_value_t = 0.25)]
+    delay_ms: f64,
+
+    /// The share of a policy's messages that is lost.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    loss: f64,
+
+    /// Balance by so many proxies between callers and servers, the paper's Proxy-Service.
+    #[arg(long, value_name = "COUNT")]
+    proxies: Option<u32>,
+
+    /// What the way through such a proxy adds to a request, in milliseconds.
+    #[arg(long, value_name = "X", default_value_t = 2.0, requires = "proxies")]
+    proxy_ms: f64,
+
+    /// The services: single, chain:COUNT or hub:COUNT (the paper's Fig. 7), each with N servers.
+    /// M balancers stand before the first, a calling service's servers before the next.
+    #[arg(long, value_name = "GRAPH", default_value = "single")]
+    graph: String,
+
+    /// What happens MS milliseconds after the beginning; may be repeated. MS:leave:SERVER,
+    /// MS:return:SERVER, MS:ledger-dies:GROUP, MS:ledger-restarts:GROUP.
+    #[arg(long = "change", value_name = "CHANGE")]
+    changes: Vec<String>,
+
+    /// Users' requests, all runs together, warm-up included.
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
+    requests: u64,
+
+    /// Independent runs; the confidence intervals come from their differences.
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    runs: u32,
+
+    /// Determines all chance: the same seed gives the same numbers, on any number of threads.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Threads; as many as the machine runs at once if not given.
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<NonZeroUsize>,
+
+    /// Say on standard error how fast it went.
+    #[arg(long)]
+    timing: bool,
+}
+
+const EXAMPLES: &str = "\
+The output is JSON: mean_ms with ci95_ms (half the width of the 95 % confidence interval), p50_ms,
+p99_ms, messages_per_request, and what was simulated, the seed included. More in detail:
+  fallback_share   requests that the policy's fallback decided (no answer in time)
+  busy_while_idle  requests that went to a busy server while another one was idle
+  drift            the mean of the last third over that of the third before; far above 1: unstable
+  discarded        requests of the warm-up, found by the MSER-5 rule and not counted
+
+Examples:
+  What is lost with 20 balancers, and what true queues give back:
+    maglor sim --policy 'lor(choices=2)' --balancers 1
+    maglor sim --policy 'lor(choices=2)' --balancers 20
+    maglor sim --policy 'ledger(group=40)' --balancers 20
+  The paper's Proxy-Service, two instances:
+    maglor sim --balancers 100 --proxies 2
+  Heavy-tailed work on servers of two speeds, one message in a hundred lost:
+    maglor sim --policy bounce --service lognormal:3 --speeds 1,2 --loss 0.01
+  A chain of four services with ten replicas each:
+    maglor sim --graph chain:4 --servers 10 --balancers 1
+  Millions a second:
+    maglor sim --requests 20000000 --timing > /dev/null";
+
+/// Prints the outcome, or in one line why there is none.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match simulate(options) {
+        Ok(json) => {
+            output::print(&format!("{json:#}\n"));
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn simulate(options: &Options) -> Result<Value, String> {
+    let scenario = options.scenario()?;
+    let threads = options.threads.unwrap_or_else(threads);
+    let began = Instant::now();
+    let outcomes = simulate_all(std::slice::from_ref(&scenario), threads, &|_, _| {});
+    let outcome = outcomes.map_err(|error| error.to_string())?.remove(0);
+    if options.timing {
+        let seconds = began.elapsed().as_secs_f64();
+        eprintln!(
+            "{} requests in {seconds:.2} s on {threads} threads: {:.1} million a second",
+            outcome.simulated,
+            outcome.simulated as f64 / seconds / 1e6
+        );
+    }
+    Ok(report(&scenario, &outcome))
+}
+
+impl Options {
+    fn scenario(&self) -> Result<Scenario, String> {
+        let parse_all = |texts: &[String]| texts.iter().map(|text| text.parse()).collect();
+        let disturbances: Result<Vec<Disturbance>, String> = parse_all(&self.changes);
+        let policy = self.policy.parse().map_err(|e| format!("{e}"));
+        let antagonist: Option<Antagonist> = self
+            .antagonist
+            .as_ref()
+            .map(|text| text.parse())
+            .transpose()?;
+        let proxies = match self.proxies {
+            None => None,
+            Some(instances) => Some(Proxies {
+                instances,
+                penalty: millis("--proxy-ms", self.proxy_ms)?,
+            }),
+        };
+        Ok(Scenario {
+            policy: policy?,
+            balancers: self.balancers,
+            servers: self.servers,
+            rho: self.rho,
+            service_time: millis("--service-ms", self.service_ms)?,
+            arrivals: self.arrivals.parse::<Arrivals>()?,
+            service: self.service.parse::<Service>()?,
+            discipline: self.discipline.parse::<Discipline>()?,
+            speeds: self.speeds.clone(),
+            network: Network {
+                delay: millis("--delay-ms", self.delay_ms)?,
+                loss: self.loss,
+            },
+            graph: self.graph.parse::<Graph>()?,
+            proxies,
+            antagonist,
+            disturbances: disturbances?,
+            requests: self.requests / u64::from(self.runs.max(1)),
+            runs: self.runs,
+            seed: self.seed,
+        })
+    }
+}
+
+fn millis(option: &str, value: f64) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(value / 1000.0)
+        .map_err(|_| format!("{option} {value}: not a time in milliseconds"))
+}
+
+fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
+    let round = |value: f64| (value * 1e4).round() / 1e4;
+    json!({
+        "policy": scenario.policy.to_string(),
+        "balancers": scenario.balancers,
+        "servers": scenario.servers,
+        "rho": scenario.rho,
+        "service_ms": scenario.service_time.as_secs_f64() * 1000.0,
+        "arrivals": scenario.arrivals.to_string(),
+        "service": scenario.service.to_string(),
+        "discipline": scenario.discipline.to_string(),
+        "graph": scenario.graph.to_string(),
+        "speeds": scenario.speeds,
+        "delay_ms": scenario.network.delay.as_secs_f64() * 1000.0,
+        "loss": scenario.network.loss,
+        "proxies": scenario.proxies.map(|proxies| proxies.instances),
+        "seed": scenario.seed,
+        "runs": scenario.runs,
+        "requests": outcome.requests,
+        "discarded": outcome.discarded,
+        "failed": outcome.failed,
+        "mean_ms": round(outcome.mean_ms.value),
+        "ci95_ms": round(outcome.mean_ms.half_width),
+        "p50_ms": round(outcome.p50_ms.value),
+        "p50_ci95_ms": round(outcome.p50_ms.half_width),
+        "p99_ms": round(outcome.p99_ms.value),
+        "p99_ci95_ms": round(outcome.p99_ms.half_width),
+        "messages_per_request": round(outcome.messages_per_request.value),
+        "fallback_share": round(outcome.fallback_share.value),
+        "busy_while_idle": round(outcome.busy_while_idle.value),
+        "drift": round(outcome.drift.value),
+    })
+}

@@ -47,6 +47,7 @@ mod policy;
 mod prime;
 mod rng;
 mod spec;
+mod sync;
 mod time;
 mod view;
 

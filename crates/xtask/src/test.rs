@@ -12,6 +12,8 @@ use crate::tools;
 
 /// The suites of `cargo xtask conformance` are checked with the rest.
 const ALL: [&str; 3] = ["--workspace", "--features", "maglor-xtask/conformance"];
+/// The package whose atomics are loom's; like the fuzz packages it is no member.
+const LOOM: &str = "crates/balance/loom/Cargo.toml";
 /// How long each fuzz target runs here; `cargo xtask fuzz` runs them longer.
 const SMOKE: u64 = 5;
 /// On CI the tests are ended after this: one that hangs fails with its name in the output.
@@ -36,6 +38,8 @@ enum Step {
     Doc,
     /// All tests pass.
     Test,
+    /// What threads share holds in every order in which they may meet (loom).
+    Loom,
     /// Dependencies: bans, licences, sources, known vulnerabilities.
     Deny,
     /// Fuzz targets build and survive a few seconds.
@@ -106,6 +110,10 @@ impl Step {
                 .args(ALL)
                 .args(["--locked", "--no-fail-fast"])
                 .at_most(TESTS)]),
+            Self::Loom => all([Cargo::new("test")
+                .args(["--release", "--locked", "--test", "guards"])
+                .args(["--manifest-path", LOOM, "--target-dir", "target/loom"])
+                .at_most(TESTS)]),
             Self::Deny => deny(),
             Self::Fuzz => smoke(),
         }
@@ -141,17 +149,18 @@ fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
     outcome
 }
 
-/// Members, and the fuzz packages, which are none.
+/// Members, and the fuzz packages and loom's, which are none.
 fn fmt() -> Outcome {
-    let fuzz = fuzz::folders().into_iter().map(|folder| {
-        let manifest = folder.join("Cargo.toml");
+    let fuzz = fuzz::folders().into_iter();
+    let others = fuzz.map(|folder| folder.join("Cargo.toml"));
+    let others = others.chain([LOOM.into()]).map(|manifest| {
         Cargo::new("fmt")
             .arg("--check")
             .arg("--manifest-path")
             .arg(manifest)
     });
     let members = Cargo::new("fmt").args(["--all", "--check"]);
-    all(std::iter::once(members).chain(fuzz))
+    all(std::iter::once(members).chain(others))
 }
 
 fn deny() -> Outcome {

@@ -18,12 +18,12 @@
 //! Invariants: granted permits that are alive = retries in progress; a permit is granted in one
 //! compare-and-exchange, so threads cannot exceed a bound together.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::Percent;
 use crate::Time;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// Parts of the interval.
 const SLOTS: usize = 10;

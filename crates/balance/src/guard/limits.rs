@@ -20,8 +20,9 @@
 //! `max_waiting`; both are exact as long as each admission is released once, and each wait ended
 //! once by `claim` or `leave`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// Limits of a cluster (Envoy's `circuit_breakers.thresholds`, Istio's `connectionPool`).
 ///

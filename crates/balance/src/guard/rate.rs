@@ -16,12 +16,12 @@
 
 mod keyed;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use keyed::KeyedBuckets;
 
 use crate::Time;
+use crate::sync::{AtomicU64, Ordering};
 
 /// A rate and a burst.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,9 +1,8 @@
 //! What the answers of one endpoint were like: written by every worker, read by the detector.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::{Finding, OutlierParams};
 use crate::guard::{GrpcStatus, Percent};
+use crate::sync::{AtomicU64, Ordering};
 
 /// How a request to an endpoint ended, as outlier ejection sees it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -13,10 +13,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use super::{RateParams, Verdict};
 use crate::hash::mix;
+use crate::sync::Mutex;
 use crate::{Rng, Time};
 
 /// Parts of the table; a power of two.
@@ -49,7 +50,9 @@ impl KeyedBuckets {
             params,
             secret: rng.next_u64(),
             young_limit: (max_keys / (2 * PARTS)).max(1),
-            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            parts: (0..PARTS)
+                .map(|_| Mutex::new(Generations::default()))
+                .collect(),
         }
     }
 

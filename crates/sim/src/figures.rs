@@ -1,0 +1,108 @@
+//! Figures of simulations: which scenarios a figure needs, and what is drawn of their outcomes.
+//!
+//! A [`Study`] lists its scenarios first, so that whoever draws several studies simulates all of them
+//! in one pool, with one progress bar, and draws afterwards:
+//!
+//! ```
+//! use maglor_sim::des::{simulate_all, threads};
+//! use maglor_sim::figures::{Effort, studies};
+//!
+//! let mut studies = studies(Effort::Custom { requests: 200, runs: 2 });
+//! studies.truncate(1);
+//! let scenarios: Vec<_> = studies.iter().flat_map(|s| s.scenarios().to_vec()).collect();
+//! let outcomes = simulate_all(&scenarios, threads(), &|_done, _all| {})?;
+//! let mut rest = &outcomes[..];
+//! for study in &studies {
+//!     let (own, others) = rest.split_at(study.scenarios().len());
+//!     rest = others;
+//!     for figure in study.draw(own) {
+//!         assert!(!figure.series.is_empty());
+//!     }
+//! }
+//! # Ok::<(), maglor_sim::des::ScenarioError>(())
+//! ```
+
+mod collaboration;
+mod graphs;
+mod scale;
+mod sweep;
+
+use crate::chart::Figure;
+use crate::des::{Outcome, Scenario};
+use sweep::{Chart, Sweep};
+
+/// How long to simulate for each point.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effort {
+    /// So many requests in each of so many runs.
+    Custom {
+        /// At least 100.
+        requests: u64,
+        /// At least 2.
+        runs: u32,
+    },
+    /// For print: intervals of about one per cent.
+    Full,
+    /// For a look, all studies in less than a minute on two cores: intervals of a few per cent.
+    Quick,
+}
+
+impl Effort {
+    fn apply(self, scenario: &mut Scenario) {
+        (scenario.requests, scenario.runs) = match self {
+            Self::Custom { requests, runs } => (requests, runs),
+            Self::Full => (100_000, 5),
+            Self::Quick => (10_000, 3),
+        };
+    }
+}
+
+/// Scenarios, and the figures that are drawn of them.
+pub struct Study {
+    scenarios: Vec<Scenario>,
+    sweep: Sweep,
+    charts: Vec<Chart>,
+}
+
+impl Study {
+    fn new(effort: Effort, sweep: Sweep, charts: Vec<Chart>) -> Self {
+        let mut scenarios = sweep.scenarios();
+        for scenario in &mut scenarios {
+            effort.apply(scenario);
+        }
+        Self {
+            scenarios,
+            sweep,
+            charts,
+        }
+    }
+
+    /// Names it on a progress bar.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.sweep.name
+    }
+
+    /// What has to be simulated.
+    #[must_use]
+    pub fn scenarios(&self) -> &[Scenario] {
+        &self.scenarios
+    }
+
+    /// The figures, from the outcomes of [`scenarios`](Self::scenarios) in the same order.
+    #[must_use]
+    pub fn draw(&self, outcomes: &[Outcome]) -> Vec<Figure> {
+        let figure = |chart| self.sweep.figure(chart, outcomes);
+        self.charts.iter().map(figure).collect()
+    }
+}
+
+/// All studies: the paper's Figs. 9 and 7, and ours.
+#[must_use]
+pub fn studies(effort: Effort) -> Vec<Study> {
+    let mut studies = vec![collaboration::paper(effort)];
+    studies.extend(graphs::studies(effort));
+    studies.extend(scale::studies(effort));
+    studies.extend(collaboration::studies(effort));
+    studies
+}

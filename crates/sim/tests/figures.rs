@@ -1,0 +1,61 @@
+//! The figures are whole, and say what they should say even after a short look.
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use maglor_sim::chart::Figure;
+use maglor_sim::figures::{Effort, studies};
+use support::run_all;
+
+fn last(figure: &Figure, name: &str) -> f64 {
+    let series = figure.series.iter().find(|s| s.name == name).unwrap();
+    series.points.last().unwrap().y
+}
+
+#[test]
+fn every_scenario_makes_sense_and_every_figure_has_a_name_of_its_own() {
+    let mut ids = BTreeSet::new();
+    for study in studies(Effort::Quick) {
+        for scenario in study.scenarios() {
+            assert_eq!(scenario.check(), Ok(()), "{}", study.name());
+        }
+        // Drawing needs outcomes, whose values do not matter here.
+        let outcome = support::run(&maglor_sim::des::Scenario {
+            requests: 100,
+            runs: 2,
+            ..Default::default()
+        });
+        for figure in study.draw(&vec![outcome.clone(); study.scenarios().len()]) {
+            assert!(ids.insert(figure.id.clone()), "{} twice", figure.id);
+            for series in &figure.series {
+                assert!(
+                    series.points.is_sorted_by(|a, b| a.x < b.x),
+                    "{}",
+                    figure.id
+                );
+                assert!(series.points.iter().all(|p| p.low <= p.y && p.y <= p.high));
+            }
+        }
+    }
+    assert!(ids.len() > 20, "{ids:?}");
+}
+
+#[test]
+fn fig_9_has_the_order_of_the_paper() {
+    let effort = Effort::Custom {
+        requests: 15_000,
+        runs: 3,
+    };
+    let study = &studies(effort)[0];
+    let figure = &study.draw(&run_all(study.scenarios()))[0];
+    let ends = [
+        "lor(choices=2)",
+        "a-lsq(choices=2,overhead=10)",
+        "lor(choices=2) + Proxy-Service",
+        "ledger(group=40)",
+    ]
+    .map(|name| last(figure, name));
+    assert!(ends.is_sorted_by(|a, b| a > b), "{ends:?}");
+}

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
-use maglor_balance::{Excluded, PickCtx};
+use maglor_balance::Outstanding;
+use maglor_balance::guard::outlier::Sample;
+use maglor_balance::guard::retry::FREE_RETRIES;
 use maglor_config::listener::ProxyProtocolIn;
 use maglor_telemetry::Counter;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::detect::{self, ClientHello};
+use crate::error::ProxyError;
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
 use crate::metrics::ListenerMetrics;
@@ -23,7 +26,7 @@ use crate::proxy_protocol::{self, Addresses};
 use crate::relay::relay;
 use crate::state::{Chain, Filter, Listener, TcpChain};
 use crate::tls;
-use crate::upstream::{self, Open, Picked, Pools};
+use crate::upstream::{self, Cluster, Open, Place, Pools};
 use crate::worker::{Connections, Worker};
 
 /// What a worker's connections share.
@@ -238,44 +241,62 @@ async fn forward(
     let Some(cluster) = chain.cluster.load_full() else {
         return;
     };
-    let excluded = Excluded::default();
-    let now = Instant::now();
-    let hash = Some(maglor_balance::hash_bytes(
-        addresses.source.ip().to_string().as_bytes(),
-    ));
-    let context = PickCtx {
-        now: worker.time(now),
-        hash,
-        excluded: &excluded,
-    };
-    let picked = worker.with_rng(|rng| cluster.pick(&context, rng));
-    let Some(Picked {
-        target,
-        outstanding,
-    }) = picked
-    else {
-        cluster.metrics().no_endpoint.inc(worker.shard());
-        metrics.refused_upstream.inc(worker.shard());
-        return;
-    };
-    let io = match upstream::connect(&cluster, &target, addresses).await {
-        Ok(io) => io,
+    let reached = reach(&cluster, addresses, &worker).await;
+    let (upstream, _place, outstanding) = match reached {
+        Ok(reached) => reached,
         Err(error) => {
-            cluster.metrics().connect_failures.inc(worker.shard());
             metrics.refused_upstream.inc(worker.shard());
-            tracing::debug!(endpoint = %target.address, %error, "TCP connection refused");
+            tracing::debug!(cluster = %cluster.name(), %error, "TCP connection refused");
             return;
         }
-    };
-    let open = Open::new(&cluster, worker.shard());
-    let upstream = Stream {
-        io,
-        prefix: Bytes::new(),
-        guard: Some(Box::new(open)),
     };
     let idle = chain.settings.idle_timeout;
     relay(&worker, &metrics, downstream, upstream, idle).await;
     outstanding.finish(worker.time(Instant::now()));
+}
+
+/// Connects to an endpoint, and to another one where that fails: nothing has been sent.
+async fn reach(
+    cluster: &Arc<Cluster>,
+    addresses: Addresses,
+    worker: &Rc<Worker>,
+) -> Result<(Stream, Place, Outstanding), ProxyError> {
+    let now = worker.time(Instant::now());
+    let mut place = Place::enter(cluster, now).await?;
+    let source = addresses.source.ip().to_string();
+    let hash = Some(maglor_balance::hash_bytes(source.as_bytes()));
+    let mut tried = Vec::new();
+    loop {
+        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng));
+        let Some(picked) = picked else {
+            cluster.metrics().no_endpoint.inc(worker.shard());
+            return Err(ProxyError::NoHealthyUpstream);
+        };
+        let target = picked.target;
+        let connected = upstream::connect(cluster, &target, addresses).await;
+        let sample = match connected {
+            Ok(_) => Sample::Success,
+            Err(_) => Sample::LocalFailure,
+        };
+        cluster.judge(&target, sample, worker.shared());
+        let error = match connected {
+            Ok(io) => {
+                let stream = Stream {
+                    io,
+                    prefix: Bytes::new(),
+                    guard: Some(Box::new(Open::new(cluster, worker.shard()))),
+                };
+                worker.with_rng(|rng| place.judge(true, None, now, rng));
+                return Ok((stream, place, picked.outstanding));
+            }
+            Err(error) => error,
+        };
+        cluster.metrics().connect_failures.inc(worker.shard());
+        tried.push(target.id);
+        if tried.len() > FREE_RETRIES as usize || !cluster.is_usable_beyond(&tried) {
+            return Err(error);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,13 +20,14 @@ use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built};
+use crate::ejection;
 use crate::memory::Memory;
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
 use crate::tls::Roots;
-use crate::upstream::{Clusters, Resolver};
+use crate::upstream::{Cluster, Clusters, Resolver};
 
 /// The proxy as its control thread sees it.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct App {
     draining: bool,
     /// Listeners that have gone, and when the connections that they left behind must go, too.
     leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
+    /// The clusters, for those who watch over them.
+    watched: watch::Sender<Vec<Arc<Cluster>>>,
 }
 
 /// A listener that is in force.
@@ -81,8 +84,12 @@ impl App {
     /// Starts the workers; they listen nowhere until a configuration is applied.
     pub(crate) fn start(config: &config::Config) -> Result<Self, ApplyError> {
         let workers = config.workers;
-        let shared = Arc::new(Shared::new(workers));
+        let (shared, reports) = Shared::new(workers);
+        let shared = Arc::new(shared);
         let seed = seed();
+        let (watched, clusters) = watch::channel(Vec::new());
+        let watcher = ejection::run(Arc::clone(&shared), clusters, reports, seed);
+        tokio::task::spawn_local(watcher);
         let worker = |shard: usize| {
             let seed = seed.wrapping_add(shard as u64);
             Handle::start(shard, Arc::clone(&shared), seed).map_err(ApplyError::Worker)
@@ -101,6 +108,7 @@ impl App {
             memory: Memory::new(std::time::Instant::now()),
             draining: false,
             leaving: Vec::new(),
+            watched,
             shared,
         })
     }
@@ -187,6 +195,8 @@ impl App {
         self.yaml = loaded.yaml;
         self.commit(built);
         self.clusters = clusters;
+        self.watched
+            .send_replace(self.clusters.iter().cloned().collect());
         self.resolve();
         Ok(())
     }

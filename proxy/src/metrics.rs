@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use maglor_balance::EndpointStats;
+use maglor_balance::guard::breaker::Phase;
+use maglor_balance::guard::outlier::{Finding, Spared};
+use maglor_balance::guard::retry::GiveUp;
 use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
@@ -93,6 +96,13 @@ struct Upstream {
     connect_failures: CounterFamily,
     stale_retries: CounterFamily,
     no_endpoint: CounterFamily,
+    retries: CounterFamily,
+    retries_left_out: CounterFamily,
+    overflows: CounterFamily,
+    ejections: CounterFamily,
+    ejections_spared: CounterFamily,
+    ejected: GaugeFamily,
+    breaker: GaugeFamily,
     outstanding: GaugeFamily,
 }
 
@@ -132,6 +142,37 @@ impl Upstream {
             no_endpoint: counter(
                 "upstream_no_endpoint_total",
                 "Requests for which no endpoint could be chosen.",
+            ),
+            retries: counter("upstream_retries_total", "Tries after a first one."),
+            retries_left_out: registry.counter(
+                "upstream_retries_suppressed_total",
+                "Failures that would have been retried, by what was against it.",
+                &["cluster", "reason"],
+            ),
+            overflows: registry.counter(
+                "upstream_overflows_total",
+                "Requests answered at once with 503, by the limit that was reached.",
+                &["cluster", "reason"],
+            ),
+            ejections: registry.counter(
+                "upstream_ejections_total",
+                "Endpoints ejected as outliers, by what was found.",
+                &["cluster", "reason"],
+            ),
+            ejections_spared: registry.counter(
+                "upstream_ejections_spared_total",
+                "Outliers that were not ejected, by why.",
+                &["cluster", "reason"],
+            ),
+            ejected: registry.gauge(
+                "upstream_ejected_endpoints",
+                "Endpoints that are ejected now.",
+                cluster,
+            ),
+            breaker: registry.gauge(
+                "upstream_circuit_breaker_state",
+                "0 = closed, 1 = half-open, 2 = open.",
+                cluster,
             ),
             outstanding: registry.gauge(
                 "upstream_outstanding_requests",
@@ -234,6 +275,16 @@ impl Metrics {
             connect_failures: self.upstream.connect_failures.with(&[cluster]),
             stale_retries: self.upstream.stale_retries.with(&[cluster]),
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
+            retries: self.upstream.retries.with(&[cluster]),
+            ejected: self.upstream.ejected.with(&[cluster]),
+            breaker: self.upstream.breaker.with(&[cluster]),
+            rare: Rare {
+                cluster: cluster.into(),
+                retries_left_out: self.upstream.retries_left_out.clone(),
+                overflows: self.upstream.overflows.clone(),
+                ejections: self.upstream.ejections.clone(),
+                ejections_spared: self.upstream.ejections_spared.clone(),
+            },
         }
     }
 
@@ -315,12 +366,55 @@ pub(crate) struct ClusterMetrics {
     pub(crate) connect_failures: Counter,
     pub(crate) stale_retries: Counter,
     pub(crate) no_endpoint: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) ejected: Gauge,
+    breaker: Gauge,
+    rare: Rare,
+}
+
+/// Families whose series are looked up when something is counted: it is rare, and most clusters
+/// never need one.
+#[derive(Debug)]
+struct Rare {
+    cluster: Arc<str>,
+    retries_left_out: CounterFamily,
+    overflows: CounterFamily,
+    ejections: CounterFamily,
+    ejections_spared: CounterFamily,
 }
 
 impl ClusterMetrics {
     pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration) {
         self.requests[class(status)].inc(shard);
         self.duration.observe_duration(shard, took);
+    }
+}
+
+impl ClusterMetrics {
+    /// A failure was not retried although its kind is.
+    pub(crate) fn retry_left_out(&self, reason: GiveUp) {
+        let labels = [&*self.rare.cluster, reason.name()];
+        self.rare.retries_left_out.with(&labels).add_shared(1);
+    }
+
+    /// A request was not let in.
+    pub(crate) fn overflow(&self, reason: &str) {
+        let labels = [&*self.rare.cluster, reason];
+        self.rare.overflows.with(&labels).add_shared(1);
+    }
+
+    pub(crate) fn ejection(&self, finding: Finding) {
+        let labels = [&*self.rare.cluster, finding.name()];
+        self.rare.ejections.with(&labels).add_shared(1);
+    }
+
+    pub(crate) fn ejection_spared(&self, why: Spared) {
+        let labels = [&*self.rare.cluster, why.name()];
+        self.rare.ejections_spared.with(&labels).add_shared(1);
+    }
+
+    pub(crate) fn breaker(&self, phase: Phase) {
+        self.breaker.set(phase as i64);
     }
 }
 

@@ -10,10 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
-use maglor_balance::{self as balance, Balancer, EndpointStats, Outstanding, PickCtx, Rng, Time};
+use maglor_balance::guard::breaker::Transition;
+use maglor_balance::guard::outlier::{Monitor, Sample};
+use maglor_balance::{
+    self as balance, Balancer, EndpointStats, Excluded, Index, Outstanding, PickCtx, Rng, Time,
+};
 use maglor_config::cluster::{self as config, EndpointAddress};
 
+use super::Guard;
 use crate::metrics::{ClusterMetrics, EndpointMetrics, Metrics};
+use crate::shared::{Report, Shared};
 
 /// The clusters of a configuration, by name.
 #[derive(Debug, Default)]
@@ -39,6 +45,7 @@ pub(crate) struct Cluster {
     config: Arc<config::Cluster>,
     tls: Option<Arc<rustls::ClientConfig>>,
     metrics: ClusterMetrics,
+    guard: Guard,
     endpoints: ArcSwap<Endpoints>,
 }
 
@@ -58,6 +65,10 @@ pub(crate) struct Target {
     /// The DNS name that led here.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) stats: Arc<EndpointStats>,
+    /// What its answers are like.
+    pub(crate) monitor: Arc<Monitor>,
+    /// When it joined, or returned to service: slow start ramps from here.
+    joined: AtomicU64,
     /// Lives as long as the endpoint, and so does its series.
     pub(crate) metrics: EndpointMetrics,
 }
@@ -102,10 +113,12 @@ impl Cluster {
         }
         let endpoints = Endpoints::build(&config, &known, old_targets, metrics, now)?;
         let metrics = metrics.cluster(&config.name);
+        let guard = Guard::new(&config);
         Ok(Self {
             config,
             tls,
             metrics,
+            guard,
             endpoints: ArcSwap::from_pointee(endpoints),
         })
     }
@@ -156,16 +169,78 @@ impl Cluster {
         Ok(())
     }
 
-    /// Chooses an endpoint.
-    pub(crate) fn pick(&self, context: &PickCtx<'_>, rng: &mut Rng) -> Option<Picked> {
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Chooses an endpoint, one that is not among `tried` where there is one.
+    pub(crate) fn pick(
+        &self,
+        now: Time,
+        hash: Option<u64>,
+        tried: &[u64],
+        rng: &mut Rng,
+    ) -> Option<Picked> {
         let endpoints = self.endpoints.load();
-        let index = endpoints.balancer.pick(context, rng)?;
+        let excluded = endpoints.indices(tried);
+        let context = PickCtx {
+            now,
+            hash,
+            excluded: &excluded,
+        };
+        let index = endpoints.balancer.pick(&context, rng).or_else(|| {
+            let context = PickCtx {
+                excluded: &[],
+                ..context
+            };
+            endpoints.balancer.pick(&context, rng)
+        })?;
         let target = endpoints.targets.get(index.get())?;
-        let outstanding = target.stats.begin(context.now);
         Some(Picked {
             target: Arc::clone(target),
-            outstanding,
+            outstanding: target.stats.begin(now),
         })
+    }
+
+    /// Whether there is a usable endpoint that is not among `tried`.
+    pub(crate) fn is_usable_beyond(&self, tried: &[u64]) -> bool {
+        let endpoints = self.endpoints.load();
+        let view = endpoints.balancer.view();
+        let targets = endpoints.targets.iter().enumerate();
+        targets
+            .filter(|(_, target)| !tried.contains(&target.id))
+            .any(|(at, _)| view.is_usable(Index::new(at)))
+    }
+
+    /// Takes how an endpoint fared with a request.
+    pub(crate) fn judge(&self, target: &Target, sample: Sample, shared: &Shared) {
+        let Some(params) = &self.config.outlier else {
+            return;
+        };
+        if let Some(finding) = target.monitor.record(sample, params) {
+            shared.report(Report {
+                cluster: Arc::clone(self.name()),
+                target: target.id,
+                finding,
+            });
+        }
+    }
+
+    /// The circuit breaker has changed its state.
+    pub(super) fn breaker_changed(&self, transition: Option<Transition>) {
+        let Some(Transition { to, open_for }) = transition else {
+            return;
+        };
+        self.metrics.breaker(to);
+        let cluster = self.name();
+        tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker");
+    }
+
+    /// Health, ejection or draining of an endpoint has changed: it counts from now on.
+    pub(crate) fn refresh(&self, now: Time) {
+        let old = self.endpoints.load_full();
+        self.endpoints
+            .store(Arc::new(old.refreshed(&self.config, now)));
     }
 }
 
@@ -176,6 +251,32 @@ impl Endpoints {
 
     pub(crate) fn balancer(&self) -> &Balancer {
         &self.balancer
+    }
+
+    /// Positions of these targets.
+    fn indices(&self, ids: &[u64]) -> Excluded {
+        let mut found = Excluded::new();
+        if ids.is_empty() {
+            return found;
+        }
+        for (at, target) in self.targets.iter().enumerate() {
+            if ids.contains(&target.id) {
+                found.insert(Index::new(at));
+            }
+        }
+        found
+    }
+
+    /// The same endpoints with what is known of them now.
+    fn refreshed(&self, config: &config::Cluster, now: Time) -> Self {
+        let described = self.balancer.view().endpoints().iter().zip(&self.targets);
+        let endpoints: Vec<_> = described
+            .map(|(endpoint, target)| endpoint.clone().added_at(target.joined()))
+            .collect();
+        Self {
+            balancer: self.balancer.rebuild(endpoints, &config.view, now),
+            targets: self.targets.clone(),
+        }
     }
 
     fn build(
@@ -206,10 +307,10 @@ impl Endpoints {
                 .iter()
                 .find(|old| old.address == resolved.address && old.host == host);
             let target = known.map_or_else(
-                || Arc::new(Target::new(config, resolved.address, host, metrics)),
+                || Arc::new(Target::new(config, resolved.address, host, metrics, now)),
                 Arc::clone,
             );
-            endpoints.push(describe(endpoint, &target, now));
+            endpoints.push(describe(endpoint, &target));
             targets.push(target);
         }
         let balancer = Balancer::build(&config.policy, endpoints, &config.view, now)?;
@@ -223,6 +324,7 @@ impl Target {
         address: SocketAddr,
         host: Option<Arc<str>>,
         metrics: &Metrics,
+        now: Time,
     ) -> Self {
         let stats = Arc::new(EndpointStats::new());
         let metrics = metrics.endpoint(&config.name, address, &stats);
@@ -233,16 +335,28 @@ impl Target {
             address,
             host,
             stats,
+            monitor: Arc::new(Monitor::new()),
+            joined: AtomicU64::new(now.as_nanos()),
             metrics,
         }
     }
+
+    fn joined(&self) -> Time {
+        // Relaxed: written and read by the control thread alone.
+        Time::from_nanos(self.joined.load(Ordering::Relaxed))
+    }
+
+    /// It has returned to service.
+    pub(crate) fn rejoin(&self, now: Time) {
+        self.joined.store(now.as_nanos(), Ordering::Relaxed);
+    }
 }
 
-fn describe(endpoint: &config::Endpoint, target: &Target, now: Time) -> balance::Endpoint {
+fn describe(endpoint: &config::Endpoint, target: &Target) -> balance::Endpoint {
     let described = balance::Endpoint::new(target.address.to_string())
         .weight(endpoint.weight)
         .priority(endpoint.priority)
-        .added_at(now)
+        .added_at(target.joined())
         .stats(Arc::clone(&target.stats));
     match &endpoint.locality {
         Some(name) => described.locality(config::locality(name)),

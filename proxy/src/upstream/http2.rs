@@ -156,7 +156,7 @@ impl Slot {
             Err(mut error) => {
                 return Err(match error.take_message() {
                     Some(request) => self.not_sent(request),
-                    None => Unanswered::Failed(ProxyError::UpstreamHttp2(error.into_error())),
+                    None => Unanswered::Failed(failed(error.into_error())),
                 });
             }
         };
@@ -183,9 +183,25 @@ impl From<Unanswered> for ProxyError {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Failed(error) => error,
-            Unanswered::NotSent(_) => Self::UpstreamClosed { reused: true },
+            Unanswered::NotSent(_) => Self::UpstreamRefused,
         }
     }
+}
+
+fn failed(error: hyper::Error) -> ProxyError {
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        if let Some(error) = inner.downcast_ref::<h2::Error>() {
+            // After a GOAWAY only streams that the endpoint has not looked at end like this.
+            let unseen = error.reason() == Some(h2::Reason::REFUSED_STREAM)
+                || (error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR));
+            if unseen && error.is_remote() {
+                return ProxyError::UpstreamRefused;
+            }
+        }
+        cause = inner.source();
+    }
+    ProxyError::UpstreamHttp2(error)
 }
 
 /// A request as HTTP/2 has it: what HTTP/1.1 says in `host` stands in the target.

@@ -7,7 +7,9 @@
 use std::hint::black_box;
 use std::num::NonZeroU32;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
+use maglor_balance::exchange::Decision;
 use maglor_balance::{Balancer, Endpoint, Index, PickCtx, Rng, Spec, Time, ViewParams};
 
 const ENDPOINTS: usize = 1000;
@@ -20,6 +22,8 @@ const SPECS: &[&str] = &[
     "lor(choices=5)",
     "lor(choices=all)",
     "peak-ewma",
+    "a-lsq(choices=2,overhead=10)",
+    "subset(size=20)",
     "maglev(table_size=65537)",
     "maglev(table_size=5000011)",
     "maglev(table_size=65537,hash_balance_factor=125)",
@@ -81,6 +85,7 @@ fn picks(c: &mut Criterion) {
         let ctx = PickCtx::new(Time::ZERO).excluding(&tried);
         b.iter(|| balancer.pick(black_box(&ctx), &mut rng));
     });
+    first_steps(&mut group);
     let stats = &balancer.view().endpoints()[0].stats;
     group.bench_function("begin and drop", |b| {
         b.iter(|| black_box(stats.begin(Time::ZERO)));
@@ -94,6 +99,19 @@ fn picks(c: &mut Criterion) {
         });
     });
     group.finish();
+}
+
+/// What a collaborative policy does before its first message.
+fn first_steps(group: &mut BenchmarkGroup<'_, WallTime>) {
+    for spec in ["bounce(tries=3)", "ledger(group=40)", "probe(choices=2)"] {
+        let balancer = busy(spec, |_| 1);
+        let mut rng = Rng::seed(2);
+        let mut decision = Decision::new();
+        group.bench_function(format!("{spec} first step"), |b| {
+            let ctx = PickCtx::new(Time::ZERO);
+            b.iter(|| balancer.begin(&mut decision, black_box(&ctx), &mut rng));
+        });
+    }
 }
 
 fn builds(c: &mut Criterion) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::exchange::{Answer, Asked, Decision, Load, Step};
 use crate::{Endpoint, Index, PickCtx, Policy, Rng, Spec, SpecError, Time, View, ViewParams};
 
 /// A [`View`] and its [`Policy`].
@@ -60,6 +61,54 @@ impl Balancer {
     #[inline]
     pub fn pick(&self, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         self.policy.pick(&self.view, ctx, rng)
+    }
+
+    /// The first step of a request that may take several; see [`Decision`].
+    pub fn begin(&self, decision: &mut Decision, ctx: &PickCtx<'_>, rng: &mut Rng) -> Step {
+        self.policy.begin(decision, &self.view, ctx, rng)
+    }
+
+    /// The next step when an endpoint has answered what the decision asked.
+    pub fn answered(
+        &self,
+        decision: &mut Decision,
+        answer: (Index, Answer),
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        self.policy.answered(decision, &self.view, answer, ctx, rng)
+    }
+
+    /// The next step when `from` has refused the request because it has `in_flight` others.
+    pub fn refused(
+        &self,
+        decision: &mut Decision,
+        (from, in_flight): (Index, u32),
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        decision.saw(from, in_flight);
+        self.policy.refused(decision, &self.view, ctx, rng)
+    }
+
+    /// The next step when answers have not come in time.
+    pub fn timed_out(&self, decision: &mut Decision, ctx: &PickCtx<'_>, rng: &mut Rng) -> Step {
+        self.policy.timed_out(decision, &self.view, ctx, rng)
+    }
+
+    /// Servers to ask for their load beside a request that does not wait for the answers; those go
+    /// to [`heard`](Self::heard).
+    pub fn asides(&self, ctx: &PickCtx<'_>, rng: &mut Rng) -> Asked {
+        self.policy.asides(&self.view, ctx, rng)
+    }
+
+    /// Takes in a server's load that no decision waits for: an answer to an aside, or what it says
+    /// of its own accord.
+    pub fn heard(&self, from: Index, load: &Load, now: Time) {
+        if let Some(endpoint) = self.view.endpoint(from) {
+            endpoint.stats.report(load.in_flight);
+        }
+        self.policy.heard(from, load, now);
     }
 
     /// The endpoints it picks from.

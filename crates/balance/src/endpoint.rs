@@ -97,6 +97,8 @@ const DRAINING: u8 = 4;
 #[repr(align(64))]
 pub struct EndpointStats {
     outstanding: AtomicU32,
+    /// Requests of other balancers in flight at the endpoint, as last reported.
+    foreign: AtomicU32,
     flags: AtomicU8,
     latency: PeakEwma,
     decay_nanos: AtomicU64,
@@ -108,6 +110,7 @@ impl EndpointStats {
     pub fn new() -> Self {
         Self {
             outstanding: AtomicU32::new(0),
+            foreign: AtomicU32::new(0),
             flags: AtomicU8::new(0),
             latency: PeakEwma::new(),
             decay_nanos: AtomicU64::new(DEFAULT_DECAY.as_nanos() as u64),
@@ -133,6 +136,23 @@ impl EndpointStats {
     pub fn outstanding(&self) -> u32 {
         // Relaxed: see the type.
         self.outstanding.load(Ordering::Relaxed)
+    }
+
+    /// Takes in how many requests the endpoint's own proxy says it has in flight, from all balancers.
+    pub fn report(&self, in_flight: u32) {
+        let foreign = in_flight.saturating_sub(self.outstanding());
+        // Relaxed: see the type. A request that began in between is off by one until the next report.
+        self.foreign.store(foreign, Ordering::Relaxed);
+    }
+
+    /// Requests in flight at the endpoint from all balancers, as far as this process knows: its own,
+    /// and those of others as of the last [`report`](Self::report).
+    #[must_use]
+    #[inline]
+    pub fn believed(&self) -> u32 {
+        // Relaxed: see the type.
+        self.outstanding()
+            .saturating_add(self.foreign.load(Ordering::Relaxed))
     }
 
     /// The latency average as of `now`; `None` before the first sample.
@@ -287,6 +307,19 @@ mod tests {
         );
         drop(b);
         assert_eq!(stats.outstanding(), 0);
+    }
+
+    #[test]
+    fn a_report_adds_what_others_have_there() {
+        let stats = Arc::new(EndpointStats::new());
+        let own = stats.begin(Time::ZERO);
+        assert_eq!(stats.believed(), 1);
+        stats.report(4);
+        assert_eq!((stats.outstanding(), stats.believed()), (1, 4));
+        drop(own);
+        assert_eq!(stats.believed(), 3, "as LSQ: one less with each response");
+        stats.report(0);
+        assert_eq!(stats.believed(), 0);
     }
 
     #[test]

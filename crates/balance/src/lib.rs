@@ -1,7 +1,7 @@
 //! Decisions of the data plane: which endpoint gets a request. Pure: no I/O, no clock, no global
 //! randomness, so that the simulator drives exactly the code that runs in the proxy.
 //!
-//! Three ideas:
+//! Four ideas:
 //!
 //! * A [`View`] is an immutable answer to "which endpoints may be picked now, and how much should
 //!   each get": membership, health, priority level, locality weights, panic, slow start. It is
@@ -10,6 +10,9 @@
 //!   its tables, for one view; [`Balancer`] keeps the two together.
 //! * [`EndpointStats`] is the feedback: an [`Outstanding`] guard counts a request from the pick to
 //!   the end of the response body. It is shared and outlives views.
+//!
+//! * [`exchange`] is what balancers, servers and ledgers tell each other, for policies that want the
+//!   true queues: a [`Decision`](exchange::Decision) goes from [`Step`](exchange::Step) to step.
 //!
 //! What keeps failures from spreading (retries and their budget, outlier ejection, breakers, limits)
 //! is in [`guard`].
@@ -37,6 +40,7 @@
 mod balancer;
 mod endpoint;
 mod ewma;
+pub mod exchange;
 pub mod guard;
 mod hash;
 mod policy;
@@ -49,9 +53,12 @@ mod view;
 pub use balancer::Balancer;
 pub use endpoint::{Endpoint, EndpointStats, Outstanding};
 pub use hash::{combine, hash_bytes};
+pub use policy::fallback::Fallback;
 pub use policy::maglev::MaglevParams;
 pub use policy::peak_ewma::PeakEwmaParams;
+pub use policy::prequal::PrequalParams;
 pub use policy::ring_hash::RingHashParams;
+pub use policy::subset::SubsetParams;
 pub use policy::{Choices, Excluded, Index, PickCtx, Policy};
 pub use rng::Rng;
 pub use spec::{Spec, SpecError};

@@ -4,13 +4,19 @@
 //! file, an arm in `Spec::build`, a row in `tests/closed_form.rs` and one in `benches/pick.rs`;
 //! `tests/contract.rs` applies by itself.
 
+pub(crate) mod bounce;
+pub(crate) mod fallback;
 pub(crate) mod hashed;
+pub(crate) mod hosted;
 pub(crate) mod least_outstanding;
 pub(crate) mod maglev;
 pub(crate) mod peak_ewma;
+pub(crate) mod prequal;
+pub(crate) mod probe;
 pub(crate) mod random;
 pub(crate) mod ring_hash;
 pub(crate) mod round_robin;
+pub(crate) mod subset;
 
 use std::fmt::{self, Debug};
 use std::num::NonZeroU32;
@@ -18,6 +24,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
+use crate::exchange::{Answer, Asked, Decision, Load, Step};
 use crate::{Rng, Time, View};
 pub(crate) use hashed::SharedTables;
 
@@ -27,6 +34,10 @@ pub(crate) use hashed::SharedTables;
 /// loads and generator state give the same answer. Implementations are lock-free and may be shared
 /// by threads.
 ///
+/// `pick` is what a policy does alone. Those that talk to servers or ledgers decide in steps, from
+/// [`begin`](Self::begin) on; for all others a decision is one pick. Callers go through
+/// [`Balancer`](crate::Balancer), which keeps policy and view together.
+///
 /// A policy belongs to the view it was built for. Given another one it still returns only usable
 /// endpoints of that view, but no longer in the proportions it promises.
 pub trait Policy: Send + Sync + Debug {
@@ -34,6 +45,61 @@ pub trait Policy: Send + Sync + Debug {
     ///
     /// An endpoint in `ctx.excluded` is returned only when every usable one is excluded.
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index>;
+
+    /// The first step of a request.
+    fn begin(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        decision.reset();
+        Step::send(self.pick(view, ctx, rng))
+    }
+
+    /// The next step when an endpoint has answered.
+    fn answered(
+        &self,
+        _decision: &mut Decision,
+        _view: &View,
+        _answer: (Index, Answer),
+        _ctx: &PickCtx<'_>,
+        _rng: &mut Rng,
+    ) -> Step {
+        Step::Wait
+    }
+
+    /// The next step when an endpoint has refused the request; its count is noted in `decision`.
+    fn refused(
+        &self,
+        _decision: &mut Decision,
+        view: &View,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        Step::send(self.pick(view, ctx, rng))
+    }
+
+    /// The next step when not all answers have come in time.
+    fn timed_out(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        decision.fallen_back = true;
+        Step::send(self.pick(view, ctx, rng))
+    }
+
+    /// Servers to ask for their load beside a request, which does not wait for them.
+    fn asides(&self, _view: &View, _ctx: &PickCtx<'_>, _rng: &mut Rng) -> Asked {
+        Asked::new()
+    }
+
+    /// An answer to such a question, or what a server said of its own accord.
+    fn heard(&self, _from: Index, _load: &Load, _now: Time) {}
 
     /// Hash tables that a policy for the next view may share. Not for callers outside the crate.
     #[doc(hidden)]

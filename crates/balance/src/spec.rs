@@ -6,22 +6,30 @@
 //! Invariant: a `Spec` obtained by parsing or deserializing is valid, and prints to a form that
 //! parses to the same `Spec`.
 
+mod display;
 mod error;
 mod parameters;
 mod parse;
 mod serialize;
 
-use std::fmt;
+use std::num::NonZeroU32;
 
 pub use error::SpecError;
 
+use crate::exchange::{Announce, Groups};
+use crate::policy::bounce::Bounce;
+use crate::policy::fallback::Fallback;
 use crate::policy::hashed::Hashed;
+use crate::policy::hosted::Hosted;
 use crate::policy::least_outstanding::LeastOutstanding;
 use crate::policy::maglev::{MaglevParams, MaglevTable};
 use crate::policy::peak_ewma::{PeakEwma, PeakEwmaParams};
+use crate::policy::prequal::{Prequal, PrequalParams};
+use crate::policy::probe::Probe;
 use crate::policy::random::Random;
 use crate::policy::ring_hash::{Ring, RingHashParams, RingSize};
 use crate::policy::round_robin::RoundRobin;
+use crate::policy::subset::{Subset, SubsetParams};
 use crate::policy::{Choices, Policy, SharedTables};
 use crate::{View, prime};
 
@@ -31,32 +39,90 @@ use crate::{View, prime};
 ///
 /// | written | default of the parameters |
 /// | --- | --- |
+/// | `a-lsq(choices=…, overhead=…)` | 2, 10 |
+/// | `bounce(tries=…)` | 3 |
+/// | `join-idle-queue(boards=…, fallback=…)`, `bounce`, `lor` or `probe` | 4, `probe` |
+/// | `ledger(group=…, fallback=…)`, `bounce`, `lor` or `probe` | 40, `bounce` |
 /// | `lor(choices=…)`, a number or `all` | `choices=2` |
 /// | `maglev(table_size=…, hash_balance_factor=…)` | `table_size=65537`, no bound |
 /// | `peak-ewma(choices=…, decay_ms=…, default_rtt_ms=…)` | 2, 10000, 30 |
+/// | `prequal(probes=…, pool=…)` | 3, 16 |
+/// | `probe(choices=…)` | 2 |
 /// | `random` | |
 /// | `ring-hash(min=…, max=…, hash_balance_factor=…)` | 1024, 8388608, no bound |
 /// | `round-robin` | |
+/// | `subset(size=…, client=…, choices=…)` | 20, 0, 2 |
 ///
 /// The default is `lor(choices=2)`.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Spec {
+    /// Least outstanding requests, counts corrected by what servers report.
+    ALsq {
+        /// How many candidates are compared.
+        choices: Choices,
+        /// Reports that a server sends a request, on average, 1–10000.
+        overhead: NonZeroU32,
+    },
+    /// Tries servers until one is not too busy.
+    Bounce {
+        /// How many servers are tried at most, 1–16.
+        tries: NonZeroU32,
+    },
+    /// Asks a board for an idle server.
+    JoinIdleQueue {
+        /// Boards of a priority level, each for a part of the servers, 1–4096.
+        boards: NonZeroU32,
+        /// What to do when the board knows none or does not answer.
+        fallback: Fallback,
+    },
     /// Least outstanding requests.
     LeastOutstanding {
         /// How many candidates are compared.
         choices: Choices,
     },
+    /// Asks a ledger for the least loaded server of a group.
+    Ledger {
+        /// About how many servers share a ledger, 1–65536.
+        group: NonZeroU32,
+        /// What to do when the ledger does not answer.
+        fallback: Fallback,
+    },
     /// Maglev hashing.
     Maglev(MaglevParams),
     /// Latency average × (outstanding + 1).
     PeakEwma(PeakEwmaParams),
+    /// A pool of answers to earlier probes.
+    Prequal(PrequalParams),
+    /// Asks servers for their load.
+    Probe {
+        /// How many servers are asked, 1–16.
+        choices: NonZeroU32,
+    },
     /// Weighted random.
     Random,
     /// Ketama-like consistent hashing.
     RingHash(RingHashParams),
     /// Smooth weighted round robin.
     RoundRobin,
+    /// Least outstanding requests within a part of the endpoints.
+    Subset(SubsetParams),
+}
+
+/// Bounds of parameters that no type holds.
+mod bounds {
+    pub(super) const OVERHEAD: u32 = 10_000;
+    pub(super) const TRIES: u32 = 16;
+    pub(super) const BOARDS: u32 = 4096;
+    pub(super) const GROUP: u32 = 65_536;
+}
+
+/// A constant that is not zero.
+const fn positive(n: u32) -> NonZeroU32 {
+    match NonZeroU32::new(n) {
+        Some(n) => n,
+        None => NonZeroU32::MIN,
+    }
 }
 
 impl Spec {
@@ -64,12 +130,19 @@ impl Spec {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::ALsq { .. } => "a-lsq",
+            Self::Bounce { .. } => "bounce",
+            Self::JoinIdleQueue { .. } => "join-idle-queue",
             Self::LeastOutstanding { .. } => "lor",
+            Self::Ledger { .. } => "ledger",
             Self::Maglev(_) => "maglev",
             Self::PeakEwma(_) => "peak-ewma",
+            Self::Prequal(_) => "prequal",
+            Self::Probe { .. } => "probe",
             Self::Random => "random",
             Self::RingHash(_) => "ring-hash",
             Self::RoundRobin => "round-robin",
+            Self::Subset(_) => "subset",
         }
     }
 
@@ -77,6 +150,52 @@ impl Spec {
     #[must_use]
     pub const fn uses_hash(&self) -> bool {
         matches!(self, Self::Maglev(_) | Self::RingHash(_))
+    }
+
+    /// Whether the policy picks by the latency that [`Outstanding::finish`](crate::Outstanding)
+    /// records.
+    #[must_use]
+    pub const fn uses_latency(&self) -> bool {
+        matches!(self, Self::PeakEwma(_))
+    }
+
+    /// Whether the policy is what it promises only with the help of inbound proxies. Without it,
+    /// it is `lor`.
+    #[must_use]
+    pub const fn is_collaborative(&self) -> bool {
+        matches!(
+            self,
+            Self::ALsq { .. }
+                | Self::Bounce { .. }
+                | Self::JoinIdleQueue { .. }
+                | Self::Ledger { .. }
+                | Self::Prequal(_)
+                | Self::Probe { .. }
+        )
+    }
+
+    /// What the inbound proxies of servers tell of their own accord when their clients use this
+    /// policy.
+    #[must_use]
+    pub fn announce(&self) -> Announce {
+        match self {
+            Self::ALsq { overhead, .. } => Announce::Balancers {
+                overhead: f64::from(overhead.get()),
+            },
+            Self::JoinIdleQueue { .. } => Announce::BoardWhenIdle,
+            Self::Ledger { .. } => Announce::Ledger,
+            _ => Announce::Nobody,
+        }
+    }
+
+    /// The groups that servers form under this policy; one for each ledger or board.
+    #[must_use]
+    pub fn groups(&self, view: &View) -> Option<Groups> {
+        match self {
+            Self::JoinIdleQueue { boards, .. } => Some(Groups::of_count(view, boards.get())),
+            Self::Ledger { group, .. } => Some(Groups::of_size(view, group.get())),
+            _ => None,
+        }
     }
 
     /// Builds the policy, with its tables, for a view.
@@ -97,26 +216,35 @@ impl Spec {
         previous: Option<SharedTables>,
     ) -> Box<dyn Policy> {
         match self {
-            Self::LeastOutstanding { choices } => Box::new(LeastOutstanding::new(*choices)),
+            Self::ALsq { choices, .. } => Box::new(LeastOutstanding::<true>::new(*choices)),
+            Self::Bounce { tries } => Box::new(Bounce::new(tries.get())),
+            Self::JoinIdleQueue { boards, fallback } => {
+                Box::new(Hosted::board(view, boards.get(), *fallback))
+            }
+            Self::LeastOutstanding { choices } => {
+                Box::new(LeastOutstanding::<false>::new(*choices))
+            }
+            Self::Ledger { group, fallback } => {
+                Box::new(Hosted::ledger(view, group.get(), *fallback))
+            }
             Self::Maglev(p) => {
                 let (size, bound) = (p.table_size, p.hash_balance_factor);
                 Box::new(Hashed::<MaglevTable>::new(view, size, bound, previous))
             }
             Self::PeakEwma(p) => Box::new(PeakEwma::new(p, view)),
+            Self::Prequal(p) => Box::new(Prequal::new(*p)),
+            Self::Probe { choices } => Box::new(Probe::new(choices.get())),
             Self::Random => Box::new(Random),
             Self::RingHash(p) => {
                 let size = RingSize {
                     min: p.min,
                     max: p.max,
                 };
-                Box::new(Hashed::<Ring>::new(
-                    view,
-                    size,
-                    p.hash_balance_factor,
-                    previous,
-                ))
+                let bound = p.hash_balance_factor;
+                Box::new(Hashed::<Ring>::new(view, size, bound, previous))
             }
             Self::RoundRobin => Box::new(RoundRobin::new(view)),
+            Self::Subset(p) => Box::new(Subset::new(p, view)),
         }
     }
 
@@ -130,14 +258,16 @@ impl Spec {
             policy: self.name(),
         };
         match self {
-            Self::LeastOutstanding {
-                choices: Choices::Some(d),
-            } => check.range("choices", d.get(), 1..=Choices::MAX),
-            Self::LeastOutstanding {
-                choices: Choices::All,
+            Self::ALsq { choices, overhead } => {
+                check.choices(*choices)?;
+                check.range("overhead", overhead.get(), 1..=bounds::OVERHEAD)
             }
-            | Self::Random
-            | Self::RoundRobin => Ok(()),
+            Self::Bounce { tries } => check.range("tries", tries.get(), 1..=bounds::TRIES),
+            Self::JoinIdleQueue { boards, .. } => {
+                check.range("boards", boards.get(), 1..=bounds::BOARDS)
+            }
+            Self::LeastOutstanding { choices } => check.choices(*choices),
+            Self::Ledger { group, .. } => check.range("group", group.get(), 1..=bounds::GROUP),
             Self::Maglev(p) => {
                 check.range("table_size", p.table_size, 2..=MaglevParams::MAX_TABLE_SIZE)?;
                 if !prime::is_prime(p.table_size) {
@@ -150,6 +280,14 @@ impl Spec {
                 check.millis("decay_ms", p.decay)?;
                 check.millis("default_rtt_ms", p.default_rtt)
             }
+            Self::Prequal(p) => {
+                check.range("probes", p.probes, 1..=PrequalParams::MAX_PROBES)?;
+                check.range("pool", p.pool, 2..=PrequalParams::MAX_POOL)
+            }
+            Self::Probe { choices } => {
+                check.range("choices", choices.get(), 1..=Probe::MAX_CHOICES)
+            }
+            Self::Random | Self::RoundRobin => Ok(()),
             Self::RingHash(p) => {
                 check.range("min", p.min, 1..=RingHashParams::LIMIT)?;
                 check.range("max", p.max, 1..=RingHashParams::LIMIT)?;
@@ -157,6 +295,11 @@ impl Spec {
                     return Err(check.above_max(p.min, p.max));
                 }
                 check.balance_factor(p.hash_balance_factor)
+            }
+            Self::Subset(p) => {
+                check.range("size", p.size, 1..=SubsetParams::MAX_SIZE)?;
+                check.range("client", p.client, 0..=SubsetParams::MAX_CLIENT)?;
+                check.range("choices", p.choices, 1..=SubsetParams::MAX_CHOICES)
             }
         }
     }
@@ -166,51 +309,6 @@ impl Default for Spec {
     fn default() -> Self {
         Self::LeastOutstanding {
             choices: Choices::TWO,
-        }
-    }
-}
-
-/// The canonical form: the first parameter of `lor`, `maglev` and `ring-hash` always, others when
-/// they differ from their default.
-impl fmt::Display for Spec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut list = Vec::new();
-        let mut put = |name: &str, value: &dyn fmt::Display| list.push(format!("{name}={value}"));
-        match self {
-            Self::LeastOutstanding { choices } => put("choices", choices),
-            Self::Maglev(p) => {
-                put("table_size", &p.table_size);
-                if let Some(percent) = p.hash_balance_factor {
-                    put("hash_balance_factor", &percent);
-                }
-            }
-            Self::PeakEwma(p) => {
-                let default = PeakEwmaParams::default();
-                if p.choices != default.choices {
-                    put("choices", &p.choices);
-                }
-                if p.decay != default.decay {
-                    put("decay_ms", &p.decay.as_millis());
-                }
-                if p.default_rtt != default.default_rtt {
-                    put("default_rtt_ms", &p.default_rtt.as_millis());
-                }
-            }
-            Self::Random | Self::RoundRobin => {}
-            Self::RingHash(p) => {
-                put("min", &p.min);
-                if p.max != RingHashParams::LIMIT {
-                    put("max", &p.max);
-                }
-                if let Some(percent) = p.hash_balance_factor {
-                    put("hash_balance_factor", &percent);
-                }
-            }
-        }
-        if list.is_empty() {
-            f.write_str(self.name())
-        } else {
-            write!(f, "{}({})", self.name(), list.join(","))
         }
     }
 }

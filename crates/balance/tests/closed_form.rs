@@ -110,6 +110,27 @@ fn lor_has_its_law() {
 }
 
 #[test]
+fn a_lsq_has_the_law_of_lor_on_what_servers_reported() {
+    let mut rng = Rng::seed(seed(31));
+    let endpoints = equal(5);
+    let _held = load(&endpoints, &[2, 0, 1, 0, 1]);
+    for (endpoint, in_flight) in endpoints.iter().zip([2, 4, 1, 0, 3]) {
+        endpoint.stats.report(in_flight);
+    }
+    for d in [2, 3] {
+        let b = balancer(&format!("a-lsq(choices={d})"), endpoints.clone());
+        let law = lor_law(&[2, 4, 1, 0, 3], &[1; 5], d);
+        assert_law("a-lsq", &counts(&b, PICKS, &mut rng), &law);
+    }
+    // One response, and one report that was overtaken by requests of this process.
+    endpoints[1].stats.report(0);
+    let _more = load(&endpoints, &[0, 3, 0, 0, 0]);
+    let b = balancer("a-lsq", endpoints);
+    let law = lor_law(&[2, 3, 1, 0, 3], &[1; 5], 2);
+    assert_law("a-lsq, later", &counts(&b, PICKS, &mut rng), &law);
+}
+
+#[test]
 fn three_hosts_one_busy_as_in_envoy() {
     let mut rng = Rng::seed(seed(22));
     let endpoints = equal(3);

@@ -7,14 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance as balance;
+use maglor_balance::guard::breaker::BreakerParams;
+use maglor_balance::guard::budget::BudgetParams;
+use maglor_balance::guard::concurrency::ConcurrencyParams;
+use maglor_balance::guard::fault::Distance;
+use maglor_balance::guard::limits::LimitParams;
+use maglor_balance::guard::outlier::OutlierParams;
 
-use crate::UpstreamTls;
+use crate::{HealthCheck, UpstreamTls};
 
 /// A set of endpoints that answer the same requests.
 ///
 /// # Defaults
 /// `policy: lor(choices=2)`, `protocol: http1`, `connect_timeout: 5s`, `idle_timeout: 60s`,
-/// `panic_threshold: 50`, `max_idle_connections: 1024` a worker and endpoint.
+/// `panic_threshold: 50`, `max_idle_connections: 1024` a worker and endpoint, `outlier_ejection` and
+/// `retry_budget` with theirs.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Unique; label `cluster` in metrics.
@@ -43,6 +50,20 @@ pub struct Cluster {
     pub max_concurrent_streams: u32,
     /// Bounds of the time after which a DNS name is resolved again (the record's TTL in between).
     pub dns_refresh: DnsRefresh,
+    /// Active health checks; `None` = none.
+    pub health_check: Option<HealthCheck>,
+    /// Ejection of endpoints with bad answers; `None` = nobody is ejected.
+    pub outlier: Option<OutlierParams>,
+    /// How much at once, and how much may wait.
+    pub limits: LimitParams,
+    /// How much of the traffic may be retries and hedged tries.
+    pub retry_budget: BudgetParams,
+    /// Fails requests at once while the cluster fails; `None` = never.
+    pub circuit_breaker: Option<BreakerParams>,
+    /// An adaptive limit on requests in progress; `None` = none.
+    pub concurrency_limit: Option<ConcurrencyParams>,
+    /// Delays every request, to emulate a distance; `None` = not at all.
+    pub delay: Option<Distance>,
 }
 
 /// Bounds of the re-resolution interval.

@@ -13,6 +13,42 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("backends", "clusters", "backends are called `clusters`"),
     ("bind", "address", "write `address: IP:PORT`"),
     ("cert", "certificate", "write `certificate: FILE`"),
+    (
+        "circuit_breakers",
+        "limits",
+        "write `limits: {max_connections: N, max_requests: N}`",
+    ),
+    (
+        "connection_pool",
+        "limits",
+        "write `limits: {max_connections: N, max_pending_requests: N}`",
+    ),
+    (
+        "consecutive_5xx_errors",
+        "consecutive_5xx",
+        "write `consecutive_5xx: N`",
+    ),
+    (
+        "consecutive_errors",
+        "consecutive_5xx",
+        "write `consecutive_5xx: N`",
+    ),
+    (
+        "consecutive_gateway_errors",
+        "consecutive_gateway_failure",
+        "write `consecutive_gateway_failure: N`",
+    ),
+    (
+        "fault_injection",
+        "fault",
+        "write `fault: {delay: {…}, abort: {…}}`",
+    ),
+    (
+        "health_checks",
+        "health_check",
+        "there is one: write `health_check: {…}`",
+    ),
+    ("hedge_policy", "hedge", "write `hedge: {delay: TIME}`"),
     ("host", "domains", "write `domains: [NAME]`"),
     ("host_rewrite", "rewrite", "write `rewrite: {host: NAME}`"),
     (
@@ -22,7 +58,18 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("hosts", "domains", "hosts are called `domains`"),
     ("hosts", "endpoints", "hosts are called `endpoints`"),
+    (
+        "http1_max_pending_requests",
+        "max_pending_requests",
+        "write `max_pending_requests: N`",
+    ),
+    (
+        "http2_max_requests",
+        "max_requests",
+        "write `max_requests: N`",
+    ),
     ("http_filters", "http", "write `http: {…}`"),
+    ("http_status", "abort", "write `abort: {http_status: N}`"),
     ("key", "private_key", "write `private_key: FILE`"),
     (
         "lb_endpoints",
@@ -41,7 +88,51 @@ const WORDS: &[(&str, &str, &str)] = &[
         "policy",
         "write `policy: NAME(parameters)`",
     ),
+    (
+        "local_rate_limit",
+        "rate_limit",
+        "write `rate_limit: 100/s`",
+    ),
+    (
+        "max_connections",
+        "limits",
+        "write `limits: {max_connections: N}`",
+    ),
+    (
+        "max_pending_requests",
+        "limits",
+        "write `limits: {max_pending_requests: N}`",
+    ),
+    (
+        "max_requests",
+        "limits",
+        "write `limits: {max_requests: N}`",
+    ),
+    ("max_retries", "attempts", "write `attempts: N`"),
+    ("max_retries", "limits", "write `limits: {max_retries: N}`"),
+    ("num_retries", "attempts", "write `attempts: N`"),
+    (
+        "outlier_detection",
+        "outlier_ejection",
+        "write `outlier_ejection: {…}`",
+    ),
+    (
+        "outlierDetection",
+        "outlier_ejection",
+        "write `outlier_ejection: {…}`",
+    ),
     ("path", "match", "conditions belong into `match: {path: …}`"),
+    (
+        "per_request_buffer_limit_bytes",
+        "request_buffer_limit",
+        "write `request_buffer_limit: SIZE`",
+    ),
+    (
+        "per_try_timeout",
+        "retry",
+        "write `retry: {per_try_timeout: TIME}`",
+    ),
+    ("percentage", "percent", "write `percent: N`"),
     (
         "port",
         "address",
@@ -68,6 +159,11 @@ const WORDS: &[(&str, &str, &str)] = &[
         "write `request_headers: {remove: [NAME]}`",
     ),
     (
+        "request_mirror_policies",
+        "mirror",
+        "write `mirror: [CLUSTER]`",
+    ),
+    (
         "response_headers_to_add",
         "response_headers",
         "write `response_headers: {add: {NAME: VALUE}}`",
@@ -76,6 +172,17 @@ const WORDS: &[(&str, &str, &str)] = &[
         "response_headers_to_remove",
         "response_headers",
         "write `response_headers: {remove: [NAME]}`",
+    ),
+    (
+        "retries",
+        "retry",
+        "write `retry: {attempts: N, retry_on: […]}`",
+    ),
+    ("retry_on", "retry", "write `retry: {retry_on: […]}`"),
+    (
+        "retry_policy",
+        "retry",
+        "write `retry: {attempts: N, retry_on: […]}`",
     ),
     (
         "route",
@@ -95,6 +202,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("servers", "endpoints", "servers are called `endpoints`"),
     ("sni", "server_name", "write `server_name: NAME`"),
     ("sni", "server_names", "write `server_names: [NAME]`"),
+    ("status", "http_status", "write `http_status: N`"),
     ("status_code", "status", "write `status: CODE`"),
     ("threads", "workers", "threads are called `workers`"),
     ("timeout", "idle_timeout", "write `idle_timeout: TIME`"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::traffic::RateLimit;
 use crate::{DownstreamTls, RouteTable};
 
 /// A listening socket and the chains that its connections may take.
@@ -23,6 +24,8 @@ pub struct Listener {
     pub max_connections: usize,
     /// How long TLS detection, PROXY header and TLS handshake may take together.
     pub handshake_timeout: Duration,
+    /// On HTTP requests over all chains; `None` = no limit.
+    pub rate_limit: Option<RateLimit>,
 }
 
 /// Whether a listener reads the PROXY protocol.

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use maglor_balance::guard::retry::HedgePolicy;
 use regex::Regex;
+
+use crate::traffic::{Fault, Mirror, RateLimit, Retry};
 
 /// The virtual hosts of an HTTP filter.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +59,10 @@ pub struct Route {
     pub matches: RouteMatch,
     /// What is done.
     pub action: RouteAction,
+    /// Checked before anything is done; `None` = no limit.
+    pub rate_limit: Option<RateLimit>,
+    /// Injected before the action; `None` = none.
+    pub fault: Option<Fault>,
     /// Applied to the request before it is forwarded.
     pub request_headers: HeaderRules,
     /// Applied to the response before it is returned.
@@ -167,6 +174,17 @@ pub struct Forward {
     pub hash_policy: Vec<HashSource>,
     /// From the end of the request to the end of the response head and body; `None` = no limit.
     pub timeout: Option<Duration>,
+    /// When a failed try is repeated.
+    pub retry: Retry,
+    /// When another try is started beside a slow one; `None` = never.
+    pub hedge: Option<HedgePolicy>,
+    /// Bytes of a request's body that are kept for another try; a request with a longer one has a
+    /// single try.
+    pub request_buffer_limit: usize,
+    /// Who gets copies of the requests.
+    pub mirrors: Vec<Mirror>,
+    /// The header or cookie that keeps a client at its cluster; `None` = drawn for each request.
+    pub sticky: Option<HashKind>,
 }
 
 /// A change of the path; the query stays.

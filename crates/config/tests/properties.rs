@@ -115,7 +115,7 @@ fn flag_errors_name_their_flag() {
   = help: give one of them another port, or different addresses to both
 
 --policy: error: there is no policy `maglevv`
-  = help: did you mean `maglev`?; available: lor, maglev, peak-ewma, random, ring-hash, round-robin
+  = help: did you mean `maglev`?; available: a-lsq, bounce, join-idle-queue, ledger, lor, maglev, peak-ewma, prequal, probe, random, ring-hash, round-robin, subset
 
 --upstream 127.0.0.1:9001,weight=x: error: `x` is not a weight
   = help: a weight is 1 to 1000000

@@ -189,21 +189,28 @@ listeners:
       routes:
       - {match: {headers: [{name: a, exact: b}], query: [{name: a, exact: b}]}, cluster: hashing,
          rewrite: {}, hash_policy: [{cookie: {name: c}}]}
-      - {clusters: [{name: other}]}
+      - {clusters: [{name: other}], retry: {back_off: {}}, rate_limit: {requests: 5, key: {header: a}},
+         fault: {delay: {fixed_delay: 1s}, abort: {http_status: 500}}}
+      - {match: {path: /m}, cluster: other, mirror: [{cluster: hashing}]}
+      - {match: {path: /h}, cluster: other, hedge: {delay: 1s}}
       - {match: {path: /r}, redirect: {host: a.b}}
 - {name: tcp, address: 127.0.0.1:81, tls: {certificate: a, private_key: b}, tcp: {cluster: other}}
 clusters:
-- {name: hashing, policy: maglev, endpoints: [{address: 127.0.0.1:1}], slow_start: {}, dns_refresh: {}}
+- {name: hashing, policy: maglev, endpoints: [{address: 127.0.0.1:1}], slow_start: {}, dns_refresh: {},
+   outlier_ejection: {}, limits: {endpoint: {}}, retry_budget: {}, circuit_breaker: {}, concurrency_limit: {},
+   health_check: {http: {path: /}}, delay: {}}
 - {name: other, tls: {}, endpoints: [127.0.0.1:1]}
 "#;
     let plain = maglor_config::parse(text, "plain").unwrap_or_else(|e| panic!("{e}"));
     let mut value: Value = serde_yaml::from_str(text).unwrap();
     let (schema, mut filled) = (maglor_config::schema(), 0);
     fill(&mut value, &schema, &schema, &mut filled);
-    assert!(filled > 40, "{filled}");
-    // Only forwarded requests have a timeout.
-    let redirect = &mut value["listeners"][0]["http"]["virtual_hosts"][0]["routes"][2];
-    redirect.as_object_mut().unwrap().remove("timeout");
+    assert!(filled > 100, "{filled}");
+    // Only forwarded requests have a timeout and a buffer.
+    let redirect = &mut value["listeners"][0]["http"]["virtual_hosts"][0]["routes"][4];
+    for field in ["timeout", "request_buffer_limit"] {
+        redirect.as_object_mut().unwrap().remove(field);
+    }
     let text = serde_yaml::to_string(&value).unwrap();
     let full = maglor_config::parse(&text, "full").unwrap_or_else(|e| panic!("{e}\n{text}"));
     assert_eq!(format!("{:?}", plain.config), format!("{:?}", full.config));

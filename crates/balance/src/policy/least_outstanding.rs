@@ -6,6 +6,9 @@
 //!
 //! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k
 //! with probability `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
+//!
+//! `a-lsq` is the same rule on counts that servers correct from time to time (§V): the own
+//! outstanding requests plus what others had there when the server last reported.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
@@ -14,23 +17,25 @@ use super::{Choices, Index, PickCtx, Policy};
 use crate::view::{Field, Slot};
 use crate::{Rng, View};
 
+/// `BELIEVED`: whether the load is what the endpoint is believed to have from all balancers
+/// (`a-lsq`), or what this process has outstanding there.
 #[derive(Debug)]
-pub(crate) struct LeastOutstanding {
+pub(crate) struct LeastOutstanding<const BELIEVED: bool = false> {
     choices: Choices,
 }
 
-impl LeastOutstanding {
+impl<const BELIEVED: bool> LeastOutstanding<BELIEVED> {
     pub(crate) fn new(choices: Choices) -> Self {
         Self { choices }
     }
 }
 
-impl Policy for LeastOutstanding {
+impl<const BELIEVED: bool> Policy for LeastOutstanding<BELIEVED> {
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         let field = view.field(ctx, rng)?;
         let slot = match self.choices {
-            Choices::Some(d) => least_of(&field, d.get(), rng),
-            Choices::All => least_of_all(&field, rng),
+            Choices::Some(d) => least_of::<BELIEVED>(&field, d.get(), rng),
+            Choices::All => least_of_all::<BELIEVED>(&field, rng),
         };
         Some(slot.index)
     }
@@ -39,10 +44,10 @@ impl Policy for LeastOutstanding {
 /// The least loaded of `d` draws. The first of equals wins: draws are independent and alike, so
 /// among equals the first is each with the same chance, and no further coin is needed.
 #[inline]
-fn least_of<'v>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
-    let mut best = Loaded::of(field.draw(rng));
+fn least_of<'v, const BELIEVED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
+    let mut best = Loaded::of::<BELIEVED>(field.draw(rng));
     for _ in 1..d {
-        let next = Loaded::of(field.draw(rng));
+        let next = Loaded::of::<BELIEVED>(field.draw(rng));
         // Which of two random endpoints is less loaded no branch predictor can know.
         best = select_unpredictable(next.compare(&best) == Ordering::Less, next, best);
     }
@@ -50,19 +55,19 @@ fn least_of<'v>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
 }
 
 /// The least loaded of all candidates, ties at random in proportion to the weights.
-fn least_of_all<'v>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
+fn least_of_all<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
     if field.is_plain() {
-        return least_where(field, rng, |_, _| true).unwrap_or(&field.group.slots()[0]);
+        return least_where::<BELIEVED>(field, rng, |_, _| true).unwrap_or(&field.group.slots()[0]);
     }
     // An endpoint in slow start takes part in a scan as often as its factor says: else it would be
     // flooded, being the least loaded.
-    least_where(field, rng, |slot, rng| field.admits(slot, rng))
-        .or_else(|| least_where(field, rng, |slot, _| field.is_untried(slot)))
+    least_where::<BELIEVED>(field, rng, |slot, rng| field.admits(slot, rng))
+        .or_else(|| least_where::<BELIEVED>(field, rng, |slot, _| field.is_untried(slot)))
         .unwrap_or(&field.group.slots()[0])
 }
 
 /// One pass: a running choice among equals, each replacing it with chance `weight / weights so far`.
-fn least_where<'v>(
+fn least_where<'v, const BELIEVED: bool>(
     field: &Field<'v>,
     rng: &mut Rng,
     mut admits: impl FnMut(&Slot, &mut Rng) -> bool,
@@ -73,7 +78,7 @@ fn least_where<'v>(
         if !admits(slot, rng) {
             continue;
         }
-        let next = Loaded::of(slot);
+        let next = Loaded::of::<BELIEVED>(slot);
         match best
             .as_ref()
             .map_or(Ordering::Less, |best| next.compare(best))
@@ -104,11 +109,13 @@ struct Loaded<'v> {
 
 impl<'v> Loaded<'v> {
     #[inline]
-    fn of(slot: &'v Slot) -> Self {
-        Self {
-            slot,
-            outstanding: slot.stats.outstanding(),
-        }
+    fn of<const BELIEVED: bool>(slot: &'v Slot) -> Self {
+        let outstanding = if BELIEVED {
+            slot.stats.believed()
+        } else {
+            slot.stats.outstanding()
+        };
+        Self { slot, outstanding }
     }
 
     /// Compares `outstanding / weight` without dividing.

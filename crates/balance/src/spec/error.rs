@@ -30,15 +30,6 @@ pub enum SpecError {
     /// A mapping without `name`.
     #[error("policy: `name` is missing; write `{{name: lor, choices: 2}}` or `lor(choices=2)`")]
     MissingName,
-    /// A policy that is part of the contract but that this version does not have.
-    #[error(
-        "policy {name} is known but not built into this version; available: {}",
-        join(super::parse::NAMES)
-    )]
-    NotBuilt {
-        /// The policy.
-        name: &'static str,
-    },
     /// Not of the form `name(parameter=value, …)`.
     #[error("policy `{text}`: {reason}; write `name` or `name(parameter=value, ...)`")]
     Syntax {

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::SpecError;
+use crate::policy::Choices;
+use crate::policy::fallback::Fallback;
 use crate::policy::peak_ewma::PeakEwmaParams;
 use crate::prime;
 
@@ -26,6 +28,13 @@ impl Check {
             return Ok(());
         }
         Err(self.invalid(parameter, value, "is out of range", range_text(&valid)))
+    }
+
+    pub(super) fn choices(self, choices: Choices) -> Result<(), SpecError> {
+        match choices {
+            Choices::All => Ok(()),
+            Choices::Some(d) => self.range("choices", d.get(), 1..=Choices::MAX),
+        }
     }
 
     /// A whole number of milliseconds between 1 ms and 1 h.
@@ -124,10 +133,6 @@ impl Parameters {
         })
     }
 
-    pub(super) fn check(&self) -> Check {
-        self.check
-    }
-
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.given
             .iter()
@@ -157,8 +162,47 @@ impl Parameters {
         }
     }
 
-    pub(super) fn choices(&self, max: u32) -> Result<Option<NonZeroU32>, SpecError> {
-        Ok(self.number("choices", 1..=max)?.and_then(NonZeroU32::new))
+    /// A whole number from 1 to `max`, or `default` when it is not given.
+    pub(super) fn positive(
+        &self,
+        name: &'static str,
+        max: u32,
+        default: NonZeroU32,
+    ) -> Result<NonZeroU32, SpecError> {
+        let given = self.number(name, 1..=max)?;
+        Ok(given.and_then(NonZeroU32::new).unwrap_or(default))
+    }
+
+    /// `choices`, which may be `all`; two when it is not given.
+    pub(super) fn choices(&self) -> Result<Choices, SpecError> {
+        match self.text("choices") {
+            None => Ok(Choices::TWO),
+            Some("all") => Ok(Choices::All),
+            Some(text) if text.parse::<u32>().is_err() => {
+                let valid = format!("1-{} or all", Choices::MAX);
+                let reason = "is neither a whole number nor `all`";
+                Err(self.check.invalid("choices", text, reason, valid))
+            }
+            Some(_) => {
+                let d = self.positive("choices", Choices::MAX, NonZeroU32::MIN)?;
+                Ok(Choices::Some(d))
+            }
+        }
+    }
+
+    pub(super) fn fallback(&self, default: Fallback) -> Result<Fallback, SpecError> {
+        let Some(word) = self.text("fallback") else {
+            return Ok(default);
+        };
+        Fallback::from_word(word).ok_or_else(|| {
+            let suggestion = super::parse::nearest(word, Fallback::WORDS);
+            let reason = match suggestion {
+                None => "is no fallback".to_owned(),
+                Some(near) => format!("is no fallback; did you mean `{near}`?"),
+            };
+            let valid = Fallback::WORDS.join(", ");
+            self.check.invalid("fallback", word, reason, valid)
+        })
     }
 
     pub(super) fn millis(&self, name: &'static str) -> Result<Option<Duration>, SpecError> {

@@ -4,40 +4,43 @@
 use std::str::FromStr;
 
 use super::parameters::Parameters;
-use super::{Spec, SpecError};
-use crate::policy::Choices;
+use super::{Spec, SpecError, bounds, positive};
+use crate::policy::fallback::Fallback;
 use crate::policy::maglev::MaglevParams;
 use crate::policy::peak_ewma::PeakEwmaParams;
+use crate::policy::prequal::PrequalParams;
+use crate::policy::probe::Probe;
 use crate::policy::ring_hash::RingHashParams;
+use crate::policy::subset::SubsetParams;
 
-/// The policies that can be built.
+/// The policies there are.
 pub(super) const NAMES: &[&str] = &[
-    "lor",
-    "maglev",
-    "peak-ewma",
-    "random",
-    "ring-hash",
-    "round-robin",
-];
-
-/// Collaborative policies of the contract that are yet to come.
-const NOT_BUILT: &[&str] = &[
     "a-lsq",
     "bounce",
     "join-idle-queue",
     "ledger",
+    "lor",
+    "maglev",
+    "peak-ewma",
     "prequal",
     "probe",
+    "random",
+    "ring-hash",
+    "round-robin",
+    "subset",
 ];
 
 /// What others call our policies.
 const ALIASES: &[(&str, &str)] = &[
+    ("alsq", "a-lsq"),
     ("ewma", "peak-ewma"),
+    ("jiq", "join-idle-queue"),
     ("ketama", "ring-hash"),
     ("least-conn", "lor"),
     ("least-connections", "lor"),
     ("least-request", "lor"),
     ("leastconn", "lor"),
+    ("lsq", "a-lsq"),
     ("p2c", "lor"),
     ("rr", "round-robin"),
     ("roundrobin", "round-robin"),
@@ -90,9 +93,26 @@ impl Spec {
     /// From a name and parameters as written, whichever form they were written in.
     pub(super) fn from_parts(name: &str, given: Vec<(String, String)>) -> Result<Self, SpecError> {
         let spec = match name {
-            "lor" => lor(given)?,
+            "a-lsq" => a_lsq(given)?,
+            "bounce" => {
+                let p = Parameters::new("bounce", &["tries"], given)?;
+                let tries = p.positive("tries", bounds::TRIES, positive(3))?;
+                Self::Bounce { tries }
+            }
+            "join-idle-queue" => join_idle_queue(given)?,
+            "ledger" => ledger(given)?,
+            "lor" => {
+                let choices = Parameters::new("lor", &["choices"], given)?.choices()?;
+                Self::LeastOutstanding { choices }
+            }
             "maglev" => maglev(given)?,
             "peak-ewma" => peak_ewma(given)?,
+            "prequal" => prequal(given)?,
+            "probe" => {
+                let p = Parameters::new("probe", &["choices"], given)?;
+                let choices = p.positive("choices", Probe::MAX_CHOICES, positive(2))?;
+                Self::Probe { choices }
+            }
             "random" => {
                 Parameters::new("random", &[], given)?;
                 Self::Random
@@ -102,6 +122,7 @@ impl Spec {
                 Parameters::new("round-robin", &[], given)?;
                 Self::RoundRobin
             }
+            "subset" => subset(given)?,
             _ => return Err(unknown(name)),
         };
         spec.validate()?;
@@ -109,26 +130,28 @@ impl Spec {
     }
 }
 
-fn lor(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
-    let p = Parameters::new("lor", &["choices"], given)?;
-    if p.text("choices") == Some("all") {
-        return Ok(Spec::LeastOutstanding {
-            choices: Choices::All,
-        });
-    }
-    if let Some(text) = p.text("choices")
-        && text.parse::<u32>().is_err()
-    {
-        let valid = format!("1-{} or all", Choices::MAX);
-        return Err(p.check().invalid(
-            "choices",
-            text,
-            "is neither a whole number nor `all`",
-            valid,
-        ));
-    }
-    let choices = p.choices(Choices::MAX)?.map_or(Choices::TWO, Choices::Some);
-    Ok(Spec::LeastOutstanding { choices })
+fn a_lsq(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+    let p = Parameters::new("a-lsq", &["choices", "overhead"], given)?;
+    Ok(Spec::ALsq {
+        choices: p.choices()?,
+        overhead: p.positive("overhead", bounds::OVERHEAD, positive(10))?,
+    })
+}
+
+fn join_idle_queue(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+    let p = Parameters::new("join-idle-queue", &["boards", "fallback"], given)?;
+    Ok(Spec::JoinIdleQueue {
+        boards: p.positive("boards", bounds::BOARDS, positive(4))?,
+        fallback: p.fallback(Fallback::Probe)?,
+    })
+}
+
+fn ledger(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+    let p = Parameters::new("ledger", &["group", "fallback"], given)?;
+    Ok(Spec::Ledger {
+        group: p.positive("group", bounds::GROUP, positive(40))?,
+        fallback: p.fallback(Fallback::Bounce)?,
+    })
 }
 
 fn maglev(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
@@ -148,11 +171,22 @@ fn peak_ewma(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
     )?;
     let default = PeakEwmaParams::default();
     Ok(Spec::PeakEwma(PeakEwmaParams {
-        choices: p
-            .choices(PeakEwmaParams::MAX_CHOICES)?
-            .unwrap_or(default.choices),
+        choices: p.positive("choices", PeakEwmaParams::MAX_CHOICES, default.choices)?,
         decay: p.millis("decay_ms")?.unwrap_or(default.decay),
         default_rtt: p.millis("default_rtt_ms")?.unwrap_or(default.default_rtt),
+    }))
+}
+
+fn prequal(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+    let p = Parameters::new("prequal", &["probes", "pool"], given)?;
+    let (probes, pool) = (
+        p.number("probes", 1..=PrequalParams::MAX_PROBES)?,
+        p.number("pool", 2..=PrequalParams::MAX_POOL)?,
+    );
+    let default = PrequalParams::default();
+    Ok(Spec::Prequal(PrequalParams {
+        probes: probes.unwrap_or(default.probes),
+        pool: pool.unwrap_or(default.pool),
     }))
 }
 
@@ -167,18 +201,28 @@ fn ring_hash(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
     }))
 }
 
+fn subset(given: Vec<(String, String)>) -> Result<Spec, SpecError> {
+    let p = Parameters::new("subset", &["size", "client", "choices"], given)?;
+    let (size, client, choices) = (
+        p.number("size", 1..=SubsetParams::MAX_SIZE)?,
+        p.number("client", 0..=SubsetParams::MAX_CLIENT)?,
+        p.number("choices", 1..=SubsetParams::MAX_CHOICES)?,
+    );
+    let default = SubsetParams::default();
+    Ok(Spec::Subset(SubsetParams {
+        size: size.unwrap_or(default.size),
+        client: client.unwrap_or(default.client),
+        choices: choices.unwrap_or(default.choices),
+    }))
+}
+
 fn unknown(name: &str) -> SpecError {
-    if let Some(name) = NOT_BUILT.iter().find(|known| **known == name) {
-        return SpecError::NotBuilt { name };
-    }
     let plain = name.to_ascii_lowercase().replace('_', "-");
     let alias = ALIASES
         .iter()
         .find(|(alias, _)| *alias == plain)
         .map(|(_, ours)| *ours);
-    let suggestion = alias
-        .or_else(|| nearest(&plain, NAMES))
-        .or_else(|| nearest(&plain, NOT_BUILT));
+    let suggestion = alias.or_else(|| nearest(&plain, NAMES));
     SpecError::UnknownPolicy {
         name: shorten(name),
         suggestion,

@@ -22,6 +22,14 @@ fn the_words_of_the_contract_round_trip() {
         "maglev(table_size=251,hash_balance_factor=125)",
         "ring-hash(min=10,max=20,hash_balance_factor=150)",
         "peak-ewma(choices=3,decay_ms=5000,default_rtt_ms=1)",
+        "a-lsq(choices=2,overhead=10)",
+        "a-lsq(choices=all,overhead=1)",
+        "bounce(tries=3)",
+        "ledger(group=40,fallback=bounce)",
+        "join-idle-queue(boards=4,fallback=probe)",
+        "probe(choices=2)",
+        "prequal(probes=2,pool=8)",
+        "subset(size=10,client=3,choices=1)",
     ] {
         assert_eq!(parse(word).unwrap().to_string(), word);
     }
@@ -90,25 +98,36 @@ fn errors_name_parameter_reason_range_and_suggestion() {
 }
 
 #[test]
-fn policies_to_come_have_their_own_error() {
-    for name in [
-        "a-lsq",
-        "bounce",
-        "join-idle-queue",
-        "ledger",
-        "prequal",
-        "probe",
+fn collaborative_policies_have_their_defaults() {
+    for (short, full) in [
+        ("a-lsq", "a-lsq(choices=2,overhead=10)"),
+        ("bounce", "bounce(tries=3)"),
+        (
+            "join-idle-queue",
+            "join-idle-queue(boards=4,fallback=probe)",
+        ),
+        ("ledger", "ledger(group=40,fallback=bounce)"),
+        ("ledger(fallback=lor)", "ledger(group=40,fallback=lor)"),
+        ("prequal", "prequal(probes=3)"),
+        ("probe", "probe(choices=2)"),
+        ("subset", "subset(size=20)"),
     ] {
-        assert!(matches!(parse(name), Err(SpecError::NotBuilt { name: n }) if n == name));
+        let spec = parse(short).unwrap();
+        assert_eq!(spec.to_string(), full);
+        assert_eq!(parse(full), Ok(spec.clone()));
+        assert_eq!(spec.is_collaborative(), short != "subset");
     }
-    assert!(matches!(
-        parse("bounce(tries=3)"),
-        Err(SpecError::NotBuilt { name: "bounce" })
-    ));
-    assert!(matches!(
-        parse("ledger(group=40,fallback=bounce)"),
-        Err(SpecError::NotBuilt { .. })
-    ));
+    assert!(!Spec::default().is_collaborative());
+    assert_eq!(
+        message("ledger(group=40,fallback=bounc)"),
+        "policy ledger: fallback=bounc is no fallback; did you mean `bounce`?; \
+         valid: bounce, lor, probe"
+    );
+    assert_eq!(
+        message("bounce(tries=0)"),
+        "policy bounce: tries=0 is out of range; valid: 1-16"
+    );
+    assert!(message("jiq").contains("did you mean `join-idle-queue`?"));
 }
 
 #[test]

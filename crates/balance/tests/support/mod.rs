@@ -7,6 +7,13 @@ use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Spec, Time, ViewParams};
 
 /// Every policy, with parameters that reach different code.
 pub(crate) const SPECS: &[&str] = &[
+    "a-lsq",
+    "a-lsq(choices=all)",
+    "bounce",
+    "bounce(tries=1)",
+    "join-idle-queue",
+    "ledger",
+    "ledger(group=2,fallback=probe)",
     "lor",
     "lor(choices=1)",
     "lor(choices=3)",
@@ -16,11 +23,15 @@ pub(crate) const SPECS: &[&str] = &[
     "maglev(table_size=251)",
     "peak-ewma",
     "peak-ewma(choices=1)",
+    "prequal",
+    "probe",
+    "probe(choices=1)",
     "random",
     "ring-hash",
     "ring-hash(min=100000)",
     "ring-hash(min=100000,hash_balance_factor=125)",
     "round-robin",
+    "subset",
 ];
 
 /// The seed of this run: `SEED` from the environment, or `fallback`. Printed, so that a failure

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use maglor_balance as balance;
 
 use super::rule::{self, DAY, SECOND, Unique};
-use super::{Scope, hash, matching, pattern, redirect};
+use super::{Scope, hash, matching, pattern, redirect, retry};
 use crate::report::At;
 use crate::route::{
     Forward, HostRewrite, PathMatch, PathRewrite, RouteAction, RouteMatch, WeightedCluster,
@@ -49,6 +49,11 @@ fn only_forwarded(raw: &raw::Route, at: &At<'_>, kind: &str) {
         ("rewrite", raw.rewrite.is_some()),
         ("hash_policy", !raw.hash_policy.is_empty()),
         ("timeout", raw.timeout.is_some()),
+        ("retry", raw.retry.is_some()),
+        ("hedge", raw.hedge.is_some()),
+        ("request_buffer_limit", raw.request_buffer_limit.is_some()),
+        ("mirror", !raw.mirror.is_empty()),
+        ("sticky", raw.sticky.is_some()),
         ("request_headers", raw.request_headers.is_some()),
     ];
     for (name, _) in given.iter().filter(|(_, there)| *there) {
@@ -68,6 +73,12 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
     let hashing = hash::policy(&raw.hash_policy, &at.field("hash_policy"));
     let (clusters, targets) = clusters(raw, at, scope);
     warn_of_clusters(raw, at, matches, &targets);
+    retry::combinations(raw, &targets, at);
+    let given = raw.retry.as_ref().map(|raw| &raw.0);
+    let retry = retry::retry(given, timeout, &at.field("retry"), scope);
+    let hedge = raw.hedge.as_ref();
+    let hedge = hedge.map(|raw| retry::hedge(&raw.0, &retry, timeout, &at.field("hedge")));
+    let buffer = &at.field("request_buffer_limit");
     Forward {
         clusters,
         path_rewrite: rewrite
@@ -75,6 +86,11 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
         host_rewrite: rewrite.and_then(|raw| host_rewrite(raw, &at.field("rewrite"))),
         hash_policy: hashing,
         timeout: (!timeout.is_zero()).then_some(timeout),
+        retry,
+        hedge,
+        request_buffer_limit: rule::size(raw.request_buffer_limit, buffer, 64 << 10, 0..=64 << 20),
+        mirrors: retry::mirrors(&raw.mirror, &at.field("mirror"), scope),
+        sticky: retry::sticky(raw, at),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use maglor_balance as balance;
 
 use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND, Unique};
-use super::{endpoint, tls};
+use super::{endpoint, guard, health, outlier, tls};
 use crate::cluster::{DnsRefresh, ProxyProtocolOut, locality};
 use crate::report::At;
 use crate::{Cluster, UpstreamProtocol, raw};
@@ -47,12 +47,19 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
     let streams = &at.field("max_concurrent_streams");
     let endpoints = endpoint::all(&raw.endpoints, &at.field("endpoints"));
     let view = view(raw, at);
+    let protocol = protocol(raw.protocol);
+    let check = raw.health_check.as_ref();
+    let health_check =
+        check.and_then(|raw| health::check(&raw.0, protocol, &at.field("health_check")));
+    let ejection = raw.outlier_ejection.as_ref();
+    let outlier = outlier::outlier(ejection, &endpoints, &at.field("outlier_ejection"));
+    let delay = raw.delay.as_ref();
     let cluster = Cluster {
         name: name.unwrap_or_default(),
         policy: raw.policy.clone().unwrap_or_default(),
         view,
         endpoints,
-        protocol: protocol(raw.protocol),
+        protocol,
         tls: raw
             .tls
             .as_ref()
@@ -74,7 +81,21 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
         max_idle_connections: idle as usize,
         max_concurrent_streams: number(raw.max_concurrent_streams, streams, 100, 1..=65_536),
         dns_refresh: dns_refresh(raw.dns_refresh.as_ref(), &at.field("dns_refresh")),
+        health_check,
+        outlier,
+        limits: guard::limits(raw.limits.as_ref(), &at.field("limits")),
+        retry_budget: guard::budget(raw, at),
+        circuit_breaker: raw
+            .circuit_breaker
+            .as_ref()
+            .map(|raw| guard::breaker(raw, &at.field("circuit_breaker"))),
+        concurrency_limit: raw
+            .concurrency_limit
+            .as_ref()
+            .map(|raw| guard::concurrency(raw, &at.field("concurrency_limit"))),
+        delay: delay.and_then(|raw| guard::delay(&raw.0, &at.field("delay"))),
     };
+    guard::warn_of_queue(raw, at);
     warnings(raw, &cluster, at);
     raw.name.is_some().then_some(cluster)
 }

@@ -43,7 +43,7 @@ fn kind(raw: &raw::HashPolicy, at: &At<'_>) -> Option<HashKind> {
     }
 }
 
-fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
+pub(super) fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
     let Some(name) = &raw.name else {
         at.missing("name", "write `name: COOKIE`");
         return None;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::route::Tables;
 use super::rule::{self, MILLISECOND, MINUTE, Unique};
-use super::{Scope, filter_chain};
+use super::{Scope, filter_chain, traffic};
 use crate::listener::ProxyProtocolIn;
 use crate::report::At;
-use crate::{Listener, raw};
+use crate::{Filter, FilterChain, Listener, raw};
 
 /// All listeners, each with its position in the list.
 pub(super) fn all(
@@ -53,6 +53,16 @@ fn one(
     let connections = rule::number(raw.max_connections, connections, 65_536, 1..=10_000_000);
     let label = name.clone().unwrap_or_default();
     let filter_chains = filter_chain::all(raw, at, &label, scope, tables);
+    let limit = &at.field("rate_limit");
+    let rate_limit = raw.rate_limit.as_ref();
+    let rate_limit = rate_limit.and_then(|raw| traffic::rate_limit(&raw.0, limit));
+    let http = |chain: &FilterChain| matches!(chain.filter, Filter::Http(_));
+    if rate_limit.is_some() && !filter_chains.is_empty() && !filter_chains.iter().any(http) {
+        limit
+            .error("there are no HTTP requests on this listener")
+            .on_key()
+            .help("remove `rate_limit`; `max_connections` limits connections");
+    }
     Some(Listener {
         name: label,
         address: address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
@@ -69,5 +79,6 @@ fn one(
             Duration::from_secs(10),
             MILLISECOND..=10 * MINUTE,
         ),
+        rate_limit,
     })
 }

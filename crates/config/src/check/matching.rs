@@ -114,7 +114,11 @@ fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> {
     methods
 }
 
-fn header(raw: &raw::HeaderMatch, at: &At<'_>, scope: &Scope<'_>) -> Option<HeaderMatch> {
+pub(super) fn header(
+    raw: &raw::HeaderMatch,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) -> Option<HeaderMatch> {
     let value = string_match(raw.value(), at, scope);
     let Some(name) = &raw.name else {
         at.missing("name", "write `name: HEADER`");

@@ -12,20 +12,25 @@ mod bootstrap;
 mod cluster;
 mod endpoint;
 mod filter_chain;
+mod guard;
 mod hash;
 mod headers;
+mod health;
 mod host;
 mod http;
 mod listener;
 mod matching;
+mod outlier;
 mod overlap;
 mod pattern;
 mod reach;
 mod redirect;
+mod retry;
 mod route;
 mod rule;
 mod scope;
 mod tls;
+mod traffic;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::headers::{self, Message};
 use super::rule::{self, Unique};
-use super::{Scope, action, host, matching, reach};
+use super::{Scope, action, host, matching, reach, traffic};
 use crate::report::At;
 use crate::{Domain, Route, RouteTable, VirtualHost, raw};
 
@@ -152,11 +152,17 @@ fn route(
     let matches = raw.r#match.as_ref().unwrap_or(&empty);
     let matches = matching::route_match(matches, &at.field("match"), scope);
     let action = action::action(raw, at, &matches, scope);
+    let limit = raw.rate_limit.as_ref();
+    let rate_limit = limit.and_then(|raw| traffic::rate_limit(&raw.0, &at.field("rate_limit")));
+    let fault = raw.fault.as_ref();
+    let fault = fault.map(|raw| traffic::fault(raw, &at.field("fault"), scope));
     let (request, response) = (at.field("request_headers"), at.field("response_headers"));
     Some(Route {
         name: name.into(),
         matches,
         action: action?,
+        rate_limit,
+        fault,
         request_headers: headers::rules(raw.request_headers.as_ref(), &request, Message::Request),
         response_headers: headers::rules(
             raw.response_headers.as_ref(),

@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use maglor_balance::guard::Percent;
+
 use crate::raw::{Size, TimeSpan};
 use crate::report::{At, Step};
 
@@ -54,6 +56,21 @@ pub(super) fn time(
         return default;
     }
     value
+}
+
+/// A percentage, or its default.
+pub(super) fn percent(value: Option<f64>, at: &At<'_>, default: f64) -> Percent {
+    // A percentage in range is one.
+    Percent::new(number(value, at, default, 0.0..=100.0)).unwrap_or_default()
+}
+
+/// Two times, the first of which may not be longer than the second; otherwise an error at the first.
+pub(super) fn ordered((less, min): (&str, Duration), (more, max): (&str, Duration), at: &At<'_>) {
+    if min > max {
+        let (min, max) = (TimeSpan(min), TimeSpan(max));
+        at.field(less)
+            .error(format!("`{less}` ({min}) is above `{more}` ({max})"));
+    }
 }
 
 /// A size in range, or its default.

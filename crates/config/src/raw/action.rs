@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Pairs, Short, Shorthand, TimeSpan};
+use super::{NotationError, Pairs, Short, Shorthand, TimeSpan};
 
 /// A cluster and its share of a route's requests.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -74,11 +74,11 @@ pub struct Cookie {
 impl Shorthand for Cookie {
     const TEXT: &'static str = "a cookie's name";
 
-    fn from_text(text: &str) -> Self {
-        Self {
+    fn from_text(text: &str) -> Result<Self, NotationError> {
+        Ok(Self {
             name: Some(text.to_owned()),
             ..Self::default()
-        }
+        })
     }
 
     fn as_text(&self) -> Option<&str> {

@@ -6,7 +6,10 @@ use maglor_balance as balance;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::{Pairs, Short, Shorthand, TimeSpan, UpstreamTls};
+use super::{
+    CircuitBreaker, ConcurrencyLimit, Delay, HealthCheck, Limits, NotationError, OutlierEjection,
+    Pairs, RetryBudget, Short, Shorthand, TimeSpan, UpstreamTls,
+};
 
 /// A set of endpoints that answer the same requests.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -59,6 +62,21 @@ pub struct Cluster {
     pub slow_start: Option<SlowStart>,
     /// Bounds of the time after which a DNS name is resolved again; the record's TTL in between.
     pub dns_refresh: Option<DnsRefresh>,
+    /// How endpoints are asked whether they are well; a text is the path of an HTTP check. Absent:
+    /// nobody asks.
+    pub health_check: Option<Short<HealthCheck>>,
+    /// Endpoints with bad answers are left out for a while. Absent: with all of its defaults.
+    pub outlier_ejection: Option<OutlierEjection>,
+    /// How much at once, and how much may wait.
+    pub limits: Option<Limits>,
+    /// How much of the traffic may be retries. Absent: with all of its defaults.
+    pub retry_budget: Option<RetryBudget>,
+    /// Fails requests at once while the cluster as a whole fails. Absent: never.
+    pub circuit_breaker: Option<CircuitBreaker>,
+    /// A limit on the requests in progress that adapts to latency. Absent: none.
+    pub concurrency_limit: Option<ConcurrencyLimit>,
+    /// Delay every request, to emulate a distance; a text is its `fixed` part. Absent: none.
+    pub delay: Option<Short<Delay>>,
 }
 
 /// How a policy is written.
@@ -110,11 +128,11 @@ pub struct Endpoint {
 impl Shorthand for Endpoint {
     const TEXT: &'static str = "an address such as `10.0.0.1:8080` or `app.internal:8080`";
 
-    fn from_text(text: &str) -> Self {
-        Self {
+    fn from_text(text: &str) -> Result<Self, NotationError> {
+        Ok(Self {
             address: Some(text.to_owned()),
             ..Self::default()
-        }
+        })
     }
 
     fn as_text(&self) -> Option<&str> {

@@ -9,6 +9,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
+use super::NotationError;
+
 /// A list of texts, or one text without brackets.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[serde(transparent)]
@@ -27,6 +29,11 @@ impl<'de> Deserialize<'de> for OneOrMany {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany, E> {
                 Ok(OneOrMany(vec![text.to_owned()]))
+            }
+
+            /// A status, say: in a list a number is taken as text, too.
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![number.to_string()]))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
@@ -51,6 +58,27 @@ impl JsonSchema for OneOrMany {
         json_schema!({"anyOf": [
             {"type": "string"},
             {"type": "array", "items": {"type": "string"}},
+        ]})
+    }
+}
+
+/// The schema of a [`OneOrMany`] in which numbers are usual.
+pub(super) struct WordsOrNumbers;
+
+impl JsonSchema for WordsOrNumbers {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "WordsOrNumbers".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [
+            {"type": "string"},
+            {"type": "integer"},
+            {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}},
         ]})
     }
 }
@@ -124,9 +152,12 @@ pub trait Shorthand: Sized {
     const TEXT: &'static str;
 
     /// The block that the text stands for.
-    fn from_text(text: &str) -> Self;
+    ///
+    /// # Errors
+    /// When the text has a notation of its own and is not of it.
+    fn from_text(text: &str) -> Result<Self, NotationError>;
 
-    /// The text, when nothing else is set.
+    /// The text, when nothing else is set and there is one.
     fn as_text(&self) -> Option<&str>;
 }
 
@@ -146,7 +177,7 @@ impl<'de, T: Deserialize<'de> + Shorthand> Deserialize<'de> for Short<T> {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Short(T::from_text(text)))
+                T::from_text(text).map(Short).map_err(E::custom)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {

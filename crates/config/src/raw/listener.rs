@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DownstreamTls, OneOrMany, Size, TimeSpan, VirtualHost};
+use super::{DownstreamTls, OneOrMany, RateLimit, Short, Size, TimeSpan, VirtualHost};
 
 /// A listening socket. Give it one of `http` and `tcp`, or a list of `filter_chains`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -23,6 +23,9 @@ pub struct Listener {
     /// Time for PROXY header, detection of TLS and TLS handshake together, 1ms-10m.
     #[schemars(extend("default" = "10s"))]
     pub handshake_timeout: Option<TimeSpan>,
+    /// Limit the rate of HTTP requests over all chains; a text is a rate such as `100/s`. Absent: no
+    /// limit.
+    pub rate_limit: Option<Short<RateLimit>>,
     /// TLS termination of the only chain (with `http` or `tcp`).
     pub tls: Option<DownstreamTls>,
     /// HTTP on every connection; short for one filter chain.

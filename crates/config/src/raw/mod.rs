@@ -7,10 +7,14 @@
 mod action;
 mod cluster;
 mod forms;
+mod guard;
+mod health;
 mod listener;
 mod notation;
+mod retry;
 mod route;
 mod tls;
+mod traffic;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,16 +22,22 @@ use serde::{Deserialize, Serialize};
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
 pub use cluster::{Cluster, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol};
 pub use forms::{OneOrMany, Pairs, Short, Shorthand};
+pub use guard::{
+    CircuitBreaker, ConcurrencyLimit, Delay, EndpointLimits, Limits, OutlierEjection, RetryBudget,
+};
+pub use health::{GrpcCheck, HealthCheck, HttpCheck, TcpCheck};
 pub use listener::{
     FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, PathNormalization,
     ProxyProtocolIn, Tcp,
 };
 pub use notation::{NotationError, Size, TimeSpan};
+pub use retry::{BackOff, Hedge, Mirror, Retry, Sticky};
 pub use route::{
     HeaderMatch, HeaderRules, PathMatch, QueryMatch, Route, RouteMatch, RouteTable, StringMatch,
     VirtualHost,
 };
 pub use tls::{CertificateFiles, DownstreamTls, TlsVersion, UpstreamTls};
+pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]

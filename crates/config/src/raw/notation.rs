@@ -32,6 +32,12 @@ const MAX_TIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 #[error("{0}")]
 pub struct NotationError(String);
 
+impl NotationError {
+    pub(super) fn new(message: String) -> Self {
+        Self(message)
+    }
+}
+
 impl FromStr for TimeSpan {
     type Err = NotationError;
 

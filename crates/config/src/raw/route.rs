@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClusterWeight, DirectResponse, HashPolicy, OneOrMany, Pairs, Redirect, Rewrite, Short,
-    Shorthand, TimeSpan,
+    ClusterWeight, DirectResponse, Fault, HashPolicy, Hedge, Mirror, NotationError, OneOrMany,
+    Pairs, RateLimit, Redirect, Retry, Rewrite, Short, Shorthand, Size, Sticky, TimeSpan,
 };
 
 /// Virtual hosts that several listeners share.
@@ -65,6 +65,23 @@ pub struct Route {
     /// streams need it.
     #[schemars(extend("default" = "15s"))]
     pub timeout: Option<TimeSpan>,
+    /// When a failed try is repeated; a text is the conditions. Absent: with all of its defaults.
+    pub retry: Option<Short<Retry>>,
+    /// Start another try beside a slow one; a text is the `delay`. Absent: never.
+    pub hedge: Option<Short<Hedge>>,
+    /// Bytes of a request's body that are kept to be sent again, 0-64MiB. A request with a longer body
+    /// is tried once.
+    #[schemars(extend("default" = "64KiB"))]
+    pub request_buffer_limit: Option<Size>,
+    /// Send copies of requests to these clusters, too; a text is a cluster's name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirror: Vec<Short<Mirror>>,
+    /// Keep a client at the cluster of `clusters` that it got first. Absent: drawn for each request.
+    pub sticky: Option<Sticky>,
+    /// Limit the rate of requests; a text is a rate such as `100/s`. Absent: no limit.
+    pub rate_limit: Option<Short<RateLimit>>,
+    /// Make requests fail, for tests. Absent: none.
+    pub fault: Option<Fault>,
     /// Changes of the request before it is forwarded.
     pub request_headers: Option<HeaderRules>,
     /// Changes of the response before it is returned.
@@ -118,11 +135,11 @@ pub struct PathMatch {
 impl Shorthand for PathMatch {
     const TEXT: &'static str = "a path prefix such as `/api`";
 
-    fn from_text(text: &str) -> Self {
-        Self {
+    fn from_text(text: &str) -> Result<Self, NotationError> {
+        Ok(Self {
             prefix: Some(text.to_owned()),
             ..Self::default()
-        }
+        })
     }
 
     fn as_text(&self) -> Option<&str> {

@@ -1,0 +1,73 @@
+//! What an inbound proxy says of its own accord when a request has ended.
+
+use crate::Rng;
+
+/// Whom a server tells that a request has ended. It follows from the policy that the server's
+/// clients use; see [`Spec::announce`](crate::Spec::announce).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Announce {
+    /// Its load, to each balancer with probability min(overhead / balancers, 1).
+    Balancers {
+        /// Messages a request, on average.
+        overhead: f64,
+    },
+    /// Its name, to the board of its group, when it has become idle.
+    BoardWhenIdle,
+    /// A [`Report`](super::Report), to the ledger of its group.
+    Ledger,
+    /// Nobody.
+    Nobody,
+}
+
+impl Announce {
+    /// Which of `balancers` balancers are told this time, each independently of the others; calls
+    /// `tell` with their positions in increasing order.
+    pub fn choose_balancers(self, balancers: u32, rng: &mut Rng, mut tell: impl FnMut(u32)) {
+        let Self::Balancers { overhead } = self else {
+            return;
+        };
+        let chance = overhead / f64::from(balancers.max(1));
+        if chance >= 1.0 {
+            (0..balancers).for_each(tell);
+            return;
+        }
+        // Gaps between successes of independent trials are geometric, which takes one draw for each
+        // balancer that is told instead of one for each that there is.
+        let scale = (-chance).ln_1p();
+        let mut at = 0.0;
+        loop {
+            at += ((1.0 - rng.unit()).ln() / scale).floor();
+            if at >= f64::from(balancers) {
+                return;
+            }
+            tell(at as u32);
+            at += 1.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_balancer_is_told_with_the_same_chance() {
+        let mut rng = Rng::seed(3);
+        let announce = Announce::Balancers { overhead: 2.5 };
+        let mut told = [0_u32; 10];
+        for _ in 0..40_000 {
+            announce.choose_balancers(10, &mut rng, |b| told[b as usize] += 1);
+        }
+        // Binomial with n = 40 000, p = 0.25: standard deviation 87.
+        assert!(told.iter().all(|t| t.abs_diff(10_000) < 450), "{told:?}");
+    }
+
+    #[test]
+    fn all_are_told_when_the_overhead_allows() {
+        let mut rng = Rng::seed(4);
+        let mut told = Vec::new();
+        Announce::Balancers { overhead: 10.0 }.choose_balancers(4, &mut rng, |b| told.push(b));
+        assert_eq!(told, [0, 1, 2, 3]);
+        Announce::Ledger.choose_balancers(4, &mut rng, |_| panic!("a ledger is no balancer"));
+    }
+}

@@ -1,0 +1,58 @@
+//! The board of join-idle-queue: names of servers that have become idle, each handed out once.
+//!
+//! Lu, Xie, Kliot, Geller, Larus, Greenberg, "Join-Idle-Queue" (2011): the server announces itself
+//! when its last request ends, so that an arriving request need not ask for loads. A name may be
+//! stale, for other traffic reaches the server without the board.
+
+use super::message::Name;
+use crate::Rng;
+
+/// Idle servers of a group.
+#[derive(Clone, Debug, Default)]
+pub struct Board {
+    idle: Vec<Name>,
+}
+
+impl Board {
+    /// An empty board.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A server says that it is idle; saying it twice changes nothing.
+    pub fn post(&mut self, name: Name) {
+        if !self.idle.contains(&name) {
+            self.idle.push(name);
+        }
+    }
+
+    /// The answer to [`Question::Idle`](super::Question::Idle): a random one of the idle servers.
+    pub fn take(&mut self, rng: &mut Rng) -> Option<Name> {
+        if self.idle.is_empty() {
+            return None;
+        }
+        let at = rng.below(self.idle.len() as u32) as usize;
+        Some(self.idle.swap_remove(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_handed_out_once() {
+        let mut rng = Rng::seed(1);
+        let mut board = Board::new();
+        for bits in [1, 2, 1, 3] {
+            board.post(Name::from_bits(bits));
+        }
+        let mut taken: Vec<u64> = std::iter::from_fn(|| board.take(&mut rng))
+            .map(Name::to_bits)
+            .collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2, 3]);
+        assert_eq!(board.take(&mut rng), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! One request's way to an endpoint, for policies that talk to others.
+//!
+//! The caller keeps a [`Decision`] beside the request, does what a [`Step`] says and hands back what
+//! came of it, until the request is sent and admitted. A local policy needs one step. The state is
+//! the caller's, so that a policy can be shared by threads and a request can be dropped at any point.
+//!
+//! Invariant: a decision ends. Each answer, refusal or time-out brings it nearer to a step
+//! `Send { admission: Always, … }`, which cannot be refused.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::message::{Admission, Question, Ticket};
+use crate::policy::{Index, PickCtx};
+use crate::{Rng, Time, View};
+
+/// Endpoints that are asked at once: most often one, with `probe(choices=2)` two.
+pub type Asked = SmallVec<[Index; 4]>;
+
+/// What to do next for a request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Step {
+    /// Put a question to the inbound proxies of these endpoints, and hand each answer to
+    /// [`Balancer::answered`](crate::Balancer::answered) as it comes. After `patience` without the
+    /// last of them, call [`Balancer::timed_out`](crate::Balancer::timed_out) and drop later ones.
+    Ask {
+        /// Whom.
+        to: Asked,
+        /// What.
+        question: Question,
+        /// How long the request waits for answers.
+        patience: Duration,
+    },
+    /// No endpoint is usable.
+    Fail,
+    /// Send the request, with the condition and the ticket in its head. If the endpoint refuses,
+    /// call [`Balancer::refused`](crate::Balancer::refused).
+    Send {
+        /// Where to.
+        to: Index,
+        /// When the endpoint may refuse.
+        admission: Admission,
+        /// From the ledger.
+        ticket: Option<Ticket>,
+    },
+    /// Go on waiting: not everybody has answered yet.
+    Wait,
+}
+
+impl Step {
+    /// A step that cannot be refused.
+    pub(crate) fn send(to: Option<Index>) -> Self {
+        to.map_or(Self::Fail, |to| Self::Send {
+            to,
+            admission: Admission::Always,
+            ticket: None,
+        })
+    }
+
+    pub(crate) fn try_at(to: Index, limit: u32) -> Self {
+        Self::Send {
+            to,
+            admission: Admission::AtMost(limit),
+            ticket: None,
+        }
+    }
+}
+
+/// What a request has learnt on its way. Reused from request to request it does not allocate.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// Endpoints whose true load is known, by answer or by refusal.
+    pub(crate) seen: SmallVec<[Seen; 4]>,
+    /// The group that the request stays in.
+    pub(crate) scope: Option<u32>,
+    /// Answers that are still to come.
+    pub(crate) waiting: u32,
+    /// When the question was asked.
+    pub(crate) asked_at: Time,
+    /// Whether the first plan failed and the fallback decides.
+    pub(crate) fallen_back: bool,
+}
+
+/// An endpoint's true load.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) index: Index,
+    pub(crate) in_flight: u32,
+}
+
+impl Decision {
+    /// A request that nothing is known about.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets everything, for the next request or the next try of this one.
+    pub fn reset(&mut self) {
+        self.seen.clear();
+        self.scope = None;
+        self.waiting = 0;
+        self.fallen_back = false;
+    }
+
+    /// Whether the policy's first plan failed: no answer in time, or an answer of no use.
+    #[must_use]
+    pub fn has_fallen_back(&self) -> bool {
+        self.fallen_back
+    }
+
+    pub(crate) fn saw(&mut self, index: Index, in_flight: u32) {
+        self.seen.push(Seen { index, in_flight });
+    }
+
+    /// The least loaded of those seen; the first of equals, as they were drawn independently.
+    pub(crate) fn best(&self) -> Option<Seen> {
+        self.seen.iter().copied().min_by_key(|seen| seen.in_flight)
+    }
+
+    /// Asks `to` and remembers when.
+    pub(crate) fn ask(
+        &mut self,
+        to: Asked,
+        question: Question,
+        patience: Duration,
+        now: Time,
+    ) -> Step {
+        self.waiting = to.len() as u32;
+        self.asked_at = now;
+        Step::Ask {
+            to,
+            question,
+            patience,
+        }
+    }
+
+    /// An endpoint that the request has neither tried nor seen, nor one of `but`; `None` when there
+    /// is none left. `members` narrows the choice down to a group.
+    pub(crate) fn draw(
+        &self,
+        view: &View,
+        members: Option<&[Index]>,
+        but: &[Index],
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Option<Index> {
+        let mut known: SmallVec<[Index; 8]> = SmallVec::from_slice(ctx.excluded);
+        known.extend(self.seen.iter().map(|seen| seen.index));
+        known.extend_from_slice(but);
+        match members {
+            None => {
+                let narrowed = ctx.excluding(&known);
+                let index = view.field(&narrowed, rng)?.draw(rng).index;
+                (!known.contains(&index)).then_some(index)
+            }
+            Some(members) => draw_member(view, members, &known, rng),
+        }
+    }
+}
+
+/// Draws before the members are looked at one by one.
+const DRAWS: u32 = 8;
+
+fn draw_member(view: &View, members: &[Index], known: &[Index], rng: &mut Rng) -> Option<Index> {
+    let fits = |index: &Index| view.is_usable(*index) && !known.contains(index);
+    for _ in 0..DRAWS {
+        let drawn = members.get(rng.below(members.len() as u32) as usize)?;
+        if fits(drawn) {
+            return Some(*drawn);
+        }
+    }
+    let left = members.iter().filter(|index| fits(index)).count() as u32;
+    let at = rng.below(left) as usize;
+    members.iter().copied().filter(fits).nth(at)
+}

@@ -1,0 +1,142 @@
+use super::*;
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(ms * 1_000_000)
+}
+
+fn names(n: u64) -> impl Iterator<Item = (Name, u32)> {
+    (1..=n).map(|i| (Name::from_bits(i), 1))
+}
+
+fn report(in_flight: u32, latest: Option<Ticket>) -> Report {
+    Report {
+        in_flight,
+        latest,
+        pace: Duration::from_millis(20),
+    }
+}
+
+/// Refers `n` requests and counts them by server.
+fn refer(ledger: &mut Ledger, n: usize, now: Time, rng: &mut Rng) -> Vec<Referral> {
+    (0..n)
+        .map(|_| ledger.ask(now, rng).0.expect("it has members"))
+        .collect()
+}
+
+#[test]
+fn referrals_go_to_the_least_loaded_and_count_at_once() {
+    let mut rng = Rng::seed(1);
+    let mut ledger = Ledger::new(names(4), 9);
+    let mut servers: Vec<u64> = refer(&mut ledger, 4, at(0), &mut rng)
+        .iter()
+        .map(|r| r.server.to_bits())
+        .collect();
+    servers.sort_unstable();
+    assert_eq!(servers, [1, 2, 3, 4], "each once before any twice");
+    // Server 3 reports that it is idle again and has seen its referral.
+    let ticket = Ticket {
+        epoch: 9,
+        number: 1,
+    };
+    ledger.report(Name::from_bits(3), &report(0, Some(ticket)), at(1));
+    let next = refer(&mut ledger, 1, at(1), &mut rng)[0];
+    assert_eq!((next.server.to_bits(), next.ticket.number), (3, 2));
+}
+
+#[test]
+fn weights_divide_the_load() {
+    let mut rng = Rng::seed(2);
+    let mut ledger = Ledger::new([(Name::from_bits(1), 3), (Name::from_bits(2), 1)], 1);
+    let referred = refer(&mut ledger, 40, at(0), &mut rng);
+    let heavy = referred.iter().filter(|r| r.server.to_bits() == 1).count();
+    assert!((29..=31).contains(&heavy), "{heavy}");
+}
+
+#[test]
+fn a_lost_referral_is_forgotten_with_the_next_report() {
+    let mut rng = Rng::seed(3);
+    let mut ledger = Ledger::new(names(1), 5);
+    let sent = refer(&mut ledger, 3, at(0), &mut rng);
+    assert_eq!(ledger.believed(sent[0].server), Some(3));
+    // The second never arrived; the server has the first and the third and ends the first.
+    ledger.report(sent[0].server, &report(1, Some(sent[2].ticket)), at(2));
+    assert_eq!(ledger.believed(sent[0].server), Some(1));
+    // The third was lost, but it is long ago.
+    let more = refer(&mut ledger, 1, at(3), &mut rng)[0];
+    ledger.report(more.server, &report(0, Some(sent[2].ticket)), at(10));
+    assert_eq!(ledger.believed(more.server), Some(1), "may be on its way");
+    ledger.report(more.server, &report(0, Some(sent[2].ticket)), at(100));
+    assert_eq!(ledger.believed(more.server), Some(0));
+}
+
+#[test]
+fn foreign_traffic_is_seen_and_old_epochs_are_not_counted() {
+    let mut rng = Rng::seed(4);
+    let mut ledger = Ledger::new(names(2), 7);
+    let old = Ticket {
+        epoch: 6,
+        number: 40,
+    };
+    ledger.report(Name::from_bits(1), &report(5, Some(old)), at(50));
+    assert_eq!(ledger.believed(Name::from_bits(1)), Some(5));
+    for referral in refer(&mut ledger, 5, at(50), &mut rng) {
+        assert_eq!(referral.server.to_bits(), 2);
+    }
+    ledger.report(Name::from_bits(99), &report(5, None), at(50));
+    assert_eq!(ledger.believed(Name::from_bits(99)), None);
+}
+
+#[test]
+fn a_silent_server_is_audited_now_and_then() {
+    let mut rng = Rng::seed(5);
+    let mut ledger = Ledger::new(names(2), 1);
+    let first = refer(&mut ledger, 2, at(0), &mut rng);
+    assert_eq!(ledger.ask(at(50), &mut rng).1, None, "not long enough");
+    let audited: Vec<_> = (0..4)
+        .filter_map(|_| ledger.ask(at(1000), &mut rng).1)
+        .collect();
+    assert!(audited.len() <= 2, "each at most once: {audited:?}");
+    // The answer of the audit is a report like any other.
+    ledger.report(first[0].server, &report(0, Some(first[0].ticket)), at(1030));
+    assert_eq!(ledger.believed(first[0].server), Some(0));
+}
+
+#[test]
+fn equals_are_told_apart_by_clear_speed_only() {
+    let mut rng = Rng::seed(6);
+    let mut ledger = Ledger::new(names(3), 1);
+    for (server, ms) in [(1, 20), (2, 18), (3, 10)] {
+        let report = Report {
+            in_flight: 0,
+            latest: None,
+            pace: Duration::from_millis(ms),
+        };
+        ledger.report(Name::from_bits(server), &report, at(0));
+    }
+    let mut order: Vec<u64> = Vec::new();
+    for _ in 0..200 {
+        let mut fresh = ledger.clone();
+        order.push(refer(&mut fresh, 1, at(1), &mut rng)[0].server.to_bits());
+    }
+    assert!(order.iter().all(|&server| server == 3));
+    let mut second = [0; 4];
+    for _ in 0..400 {
+        let mut fresh = ledger.clone();
+        let referred = refer(&mut fresh, 2, at(1), &mut rng);
+        second[referred[1].server.to_bits() as usize] += 1;
+    }
+    assert!(second[1] > 130 && second[2] > 130, "{second:?}");
+}
+
+#[test]
+fn members_that_stay_keep_their_counts() {
+    let mut rng = Rng::seed(7);
+    let mut ledger = Ledger::new(names(2), 1);
+    refer(&mut ledger, 4, at(0), &mut rng);
+    ledger.set_members([(Name::from_bits(2), 1), (Name::from_bits(8), 1)]);
+    assert_eq!(ledger.believed(Name::from_bits(1)), None);
+    assert_eq!(ledger.believed(Name::from_bits(2)), Some(2));
+    assert_eq!(ledger.believed(Name::from_bits(8)), Some(0));
+    ledger.set_members([]);
+    assert_eq!(ledger.ask(at(1), &mut rng), (None, None));
+}

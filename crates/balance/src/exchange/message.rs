@@ -1,0 +1,101 @@
+//! The messages. All of them fit into 24 bytes, refer to servers by name and carry no state that
+//! the receiver has to believe for longer than until the next one.
+
+use std::time::Duration;
+
+use crate::hash::hash_bytes;
+
+/// An endpoint in messages: the hash (XXH64) of its key, the same in every process.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Name(u64);
+
+impl Name {
+    /// The name of the endpoint with this key.
+    #[must_use]
+    pub fn of(key: &str) -> Self {
+        Self(hash_bytes(key.as_bytes()))
+    }
+
+    /// From a message.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// For a message.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Under which condition a server's inbound proxy takes a request that is sent to it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Admission {
+    /// In any case.
+    Always,
+    /// If no more than so many requests are in flight there, this one not counted.
+    AtMost(u32),
+}
+
+/// What a balancer asks before it sends a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Question {
+    /// A board: who is idle?
+    Idle,
+    /// A server's inbound proxy: how loaded are you?
+    Load,
+    /// A ledger: where should this request go?
+    Referral,
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// To [`Question::Idle`]; `None` when the board is empty.
+    Idle(Option<Name>),
+    /// To [`Question::Load`].
+    Load(Load),
+    /// To [`Question::Referral`]; `None` when the ledger knows no server.
+    Referral(Option<Referral>),
+}
+
+/// A server's load as its inbound proxy sees it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Load {
+    /// Requests between arrival and end of response, from all balancers.
+    pub in_flight: u32,
+    /// What a request needed lately, from arrival to end of response, that came when so many were in
+    /// flight; zero while unknown.
+    pub latency: Duration,
+}
+
+/// A ledger's word that a server is the least loaded of its group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Referral {
+    /// The server.
+    pub server: Name,
+    /// Travels with the request, so that the server can tell the ledger what has reached it.
+    pub ticket: Ticket,
+}
+
+/// The number of a referral: consecutive for one server and one life of the ledger.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ticket {
+    /// Which life of the ledger; another one after each restart. Never 0.
+    pub epoch: u32,
+    /// 1 for the first referral to this server, and so on, wrapping.
+    pub number: u32,
+}
+
+/// What an inbound proxy tells when a request has ended there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Report {
+    /// Requests that are still in flight.
+    pub in_flight: u32,
+    /// The latest ticket that has arrived; `None` before the first one.
+    pub latest: Option<Ticket>,
+    /// Mean time between ends of requests while there was work: the reciprocal of the server's
+    /// throughput. Zero while unknown.
+    pub pace: Duration,
+}

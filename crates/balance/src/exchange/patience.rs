@@ -1,0 +1,147 @@
+//! How long to wait for an answer, and whether to ask at all: learnt from the answers themselves.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::Time;
+
+/// Patience in round trips. Late answers are wasted, so it is well above the usual spread.
+const ROUND_TRIPS: u64 = 4;
+
+/// Bounds of the patience, and what it is before the first answer.
+const LEAST: Duration = Duration::from_millis(1);
+const MOST: Duration = Duration::from_millis(50);
+const FIRST: Duration = Duration::from_millis(10);
+
+/// One in so many: the weight of a new round trip in the average.
+const SMOOTHING: u64 = 8;
+
+/// Time-outs in a row after which a host is left alone. One or two are what lossy links bring.
+const STRIKES: u32 = 3;
+
+/// How long it is left alone the first time; doubled with each further strike.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Doublings of the pause: at most 16 s.
+const DOUBLINGS: u32 = 6;
+
+/// The time to wait for answers of one kind.
+///
+/// Accesses are `Relaxed`: a lost update of an average does no harm.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    /// Average round trip in nanoseconds; 0 before the first answer.
+    round_trip: AtomicU64,
+}
+
+impl Patience {
+    pub(crate) fn learn(&self, asked_at: Time, now: Time) {
+        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let sample = nanos(now.saturating_since(asked_at)).clamp(1, nanos(MOST));
+        let old = self.round_trip.load(Ordering::Relaxed);
+        let new = match old {
+            0 => sample,
+            _ => old - old / SMOOTHING + sample / SMOOTHING,
+        };
+        self.round_trip.store(new.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        match self.round_trip.load(Ordering::Relaxed) {
+            0 => FIRST,
+            nanos => Duration::from_nanos(nanos * ROUND_TRIPS).clamp(LEAST, MOST),
+        }
+    }
+}
+
+/// Whether a host has answered lately.
+#[derive(Debug, Default)]
+pub(crate) struct Trust {
+    strikes: AtomicU32,
+    /// In nanoseconds.
+    shunned_until: AtomicU64,
+}
+
+impl Trust {
+    /// Whether to ask it. Once the pause is over, one question a pause is let through to find out.
+    pub(crate) fn allows(&self, now: Time) -> bool {
+        let until = self.shunned_until.load(Ordering::Relaxed);
+        if until == 0 {
+            return true;
+        }
+        if now.as_nanos() < until {
+            return false;
+        }
+        // The one who moves the end of the pause asks; the others go on shunning.
+        let next = (now + self.pause()).as_nanos();
+        let moved =
+            self.shunned_until
+                .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
+        moved.is_ok()
+    }
+
+    pub(crate) fn answered(&self) {
+        // Read first: the usual case writes nothing to a line that all workers read.
+        if self.strikes.load(Ordering::Relaxed) > 0 {
+            self.strikes.store(0, Ordering::Relaxed);
+            self.shunned_until.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn silent(&self, now: Time) {
+        let strikes = self
+            .strikes
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        if strikes >= STRIKES {
+            let until = (now + self.pause()).as_nanos();
+            self.shunned_until.store(until, Ordering::Relaxed);
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let strikes = self.strikes.load(Ordering::Relaxed);
+        PAUSE * (1 << strikes.saturating_sub(STRIKES).min(DOUBLINGS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn patience_follows_the_round_trip_within_bounds() {
+        let patience = Patience::default();
+        assert_eq!(patience.get(), FIRST);
+        patience.learn(at(0), at(2));
+        assert_eq!(patience.get(), Duration::from_millis(8));
+        for _ in 0..100 {
+            patience.learn(at(5), at(5));
+        }
+        assert_eq!(patience.get(), LEAST);
+        for _ in 0..100 {
+            patience.learn(at(0), at(1000));
+        }
+        assert_eq!(patience.get(), MOST);
+    }
+
+    #[test]
+    fn a_silent_host_is_shunned_longer_and_longer_until_it_answers() {
+        let trust = Trust::default();
+        trust.silent(at(0));
+        trust.silent(at(0));
+        assert!(trust.allows(at(0)), "two losses happen");
+        trust.silent(at(0));
+        assert!(!trust.allows(at(249)));
+        assert!(trust.allows(at(250)), "one may find out");
+        assert!(!trust.allows(at(250)), "and no other");
+        trust.silent(at(252));
+        assert!(!trust.allows(at(252 + 499)) && trust.allows(at(252 + 500)));
+        trust.answered();
+        assert!(trust.allows(at(752)) && trust.allows(at(752)));
+    }
+}

@@ -1,0 +1,145 @@
+//! What a policy does that has nobody to ask: the same within one group, or over all endpoints.
+
+use std::fmt;
+
+use super::bounce::Bounce;
+use super::probe::Probe;
+use super::{Index, PickCtx};
+use crate::exchange::{Answer, Decision, Step};
+use crate::{Rng, View};
+
+/// The policy that takes over when a ledger or board does not answer.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Fallback {
+    /// `bounce(tries=3)`.
+    Bounce,
+    /// `lor(choices=2)`.
+    LeastOutstanding,
+    /// `probe(choices=2)`.
+    Probe,
+}
+
+impl Fallback {
+    /// The words that name them.
+    pub(crate) const WORDS: &'static [&'static str] = &["bounce", "lor", "probe"];
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "bounce" => Some(Self::Bounce),
+            "lor" => Some(Self::LeastOutstanding),
+            "probe" => Some(Self::Probe),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bounce => "bounce",
+            Self::LeastOutstanding => "lor",
+            Self::Probe => "probe",
+        })
+    }
+}
+
+/// Candidates of the fallback when it is `lor` or `probe`.
+const CHOICES: u32 = 2;
+
+/// Tries of the fallback when it is `bounce`.
+const TRIES: u32 = 3;
+
+/// A fallback with its state.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Bounce(Bounce),
+    LeastOutstanding,
+    Probe(Probe),
+}
+
+impl Plan {
+    pub(crate) fn new(fallback: Fallback) -> Self {
+        match fallback {
+            Fallback::Bounce => Self::Bounce(Bounce::new(TRIES)),
+            Fallback::LeastOutstanding => Self::LeastOutstanding,
+            Fallback::Probe => Self::Probe(Probe::new(CHOICES)),
+        }
+    }
+
+    pub(crate) fn begin(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        members: Option<&[Index]>,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        let step = match self {
+            Self::Bounce(bounce) => bounce.next(decision, view, members, ctx, rng),
+            Self::LeastOutstanding => least_of_members(decision, view, members, ctx, rng),
+            Self::Probe(probe) => probe.ask(decision, view, members, ctx, rng),
+        };
+        if step != Step::Fail || members.is_none() {
+            return step;
+        }
+        // The group is exhausted or unusable; the others may not be.
+        decision.scope = None;
+        self.begin(decision, view, None, ctx, rng)
+    }
+
+    pub(crate) fn answered(
+        &self,
+        decision: &mut Decision,
+        from: Index,
+        answer: Answer,
+        ctx: &PickCtx<'_>,
+    ) -> Step {
+        match self {
+            Self::Probe(probe) => probe.heard_from(decision, from, answer, ctx.now),
+            Self::Bounce(_) | Self::LeastOutstanding => Step::Wait,
+        }
+    }
+
+    pub(crate) fn refused(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        members: Option<&[Index]>,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        match self {
+            Self::Bounce(bounce) => bounce.next(decision, view, members, ctx, rng),
+            Self::LeastOutstanding | Self::Probe(_) => {
+                least_of_members(decision, view, members, ctx, rng)
+            }
+        }
+    }
+
+    pub(crate) fn timed_out(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        members: Option<&[Index]>,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        match decision.best() {
+            Some(best) => Step::send(Some(best.index)),
+            None => least_of_members(decision, view, members, ctx, rng),
+        }
+    }
+}
+
+/// `lor(choices=2)` among members, without weights beyond those of the draws.
+fn least_of_members(
+    decision: &Decision,
+    view: &View,
+    members: Option<&[Index]>,
+    ctx: &PickCtx<'_>,
+    rng: &mut Rng,
+) -> Step {
+    let outstanding = |index: &Index| view.endpoint(*index).map(|e| e.stats.outstanding());
+    let drawn = (0..CHOICES).filter_map(|_| decision.draw(view, members, &[], ctx, rng));
+    Step::send(drawn.min_by_key(outstanding))
+}

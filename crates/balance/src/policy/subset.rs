@@ -1,0 +1,179 @@
+//! `subset`: least outstanding requests within a fixed part of the endpoints, one part a client.
+//!
+//! Deterministic subsetting (Beyer et al., "Site Reliability Engineering", 2016, chapter 20): clients
+//! are numbered; each run of `n / size` of them divides one random order of the endpoints among
+//! itself, so that every endpoint serves nearly the same number of clients. Fewer connections, and
+//! each client's own counts tell more of a server's queue; but a client cannot leave its part when
+//! the others of that part are busy.
+
+use super::{Choices, Index, PickCtx, Policy};
+use crate::exchange::Name;
+use crate::view::{Field, Slot};
+use crate::{Rng, View};
+
+/// Draws for each one that is expected to be needed to hit the part; after that any endpoint is
+/// taken, because the part is down or has been tried.
+const PERSEVERANCE: usize = 16;
+
+/// Parameters of `subset`.
+///
+/// # Defaults
+///
+/// * `size`: 20
+/// * `client`: 0
+/// * `choices`: 2
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct SubsetParams {
+    /// Endpoints in a part, 1–65536.
+    pub size: u32,
+    /// The number of this client; whoever configures several clients numbers them.
+    pub client: u32,
+    /// Candidates compared, 1–1024.
+    pub choices: u32,
+}
+
+impl Default for SubsetParams {
+    fn default() -> Self {
+        Self {
+            size: 20,
+            client: 0,
+            choices: 2,
+        }
+    }
+}
+
+impl SubsetParams {
+    pub(crate) const MAX_CHOICES: u32 = Choices::MAX;
+    pub(crate) const MAX_CLIENT: u32 = 1_000_000;
+    pub(crate) const MAX_SIZE: u32 = 65_536;
+}
+
+#[derive(Debug)]
+pub(crate) struct Subset {
+    choices: u32,
+    /// Which endpoints are in this client's part.
+    chosen: Box<[bool]>,
+    /// Draws before giving the part up.
+    draws: usize,
+}
+
+impl Subset {
+    pub(crate) fn new(params: &SubsetParams, view: &View) -> Self {
+        let (n, size) = (view.len(), params.size as usize);
+        let mut chosen = vec![n <= size; n];
+        if n > size {
+            for index in part(params, view) {
+                chosen[index.get()] = true;
+            }
+        }
+        Self {
+            choices: params.choices,
+            chosen: chosen.into(),
+            draws: PERSEVERANCE * n.div_ceil(size).max(1),
+        }
+    }
+
+    fn draw<'v>(&self, field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
+        let mut slot = field.draw(rng);
+        for _ in 1..self.draws {
+            if self.chosen.get(slot.index.get()).copied().unwrap_or(true) {
+                break;
+            }
+            slot = field.draw(rng);
+        }
+        slot
+    }
+}
+
+/// The endpoints of a client, of more endpoints than `size`.
+fn part(params: &SubsetParams, view: &View) -> Vec<Index> {
+    let size = params.size as usize;
+    let parts = view.len() / size;
+    let mut order: Vec<(Name, Index)> = view
+        .endpoints()
+        .iter()
+        .enumerate()
+        .map(|(at, endpoint)| (Name::of(&endpoint.key), Index::new(at)))
+        .collect();
+    // By name first: clients may know the endpoints in different orders.
+    order.sort_unstable();
+    let round = params.client as usize / parts;
+    let mut rng = Rng::seed(round as u64);
+    for at in (1..order.len()).rev() {
+        order.swap(at, rng.below(at as u32 + 1) as usize);
+    }
+    let first = params.client as usize % parts * size;
+    order[first..first + size]
+        .iter()
+        .map(|(_, index)| *index)
+        .collect()
+}
+
+impl Policy for Subset {
+    fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
+        let field = view.field(ctx, rng)?;
+        let load = |slot: &Slot| f64::from(slot.stats.outstanding()) / f64::from(slot.weight);
+        let mut best = self.draw(&field, rng);
+        for _ in 1..self.choices {
+            let next = self.draw(&field, rng);
+            if load(next) < load(best) {
+                best = next;
+            }
+        }
+        Some(best.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Endpoint, Time, ViewParams};
+
+    fn view(n: usize) -> View {
+        let endpoints: Vec<_> = (0..n).map(|i| Endpoint::new(format!("s{i}"))).collect();
+        View::build(endpoints, &ViewParams::default(), Time::ZERO)
+    }
+
+    #[test]
+    fn clients_of_a_round_share_the_endpoints_out() {
+        let view = view(40);
+        for first in [0, 4, 400] {
+            let mut clients = [0; 40];
+            for client in first..first + 4 {
+                let params = SubsetParams {
+                    size: 10,
+                    client,
+                    choices: 2,
+                };
+                let policy = Subset::new(&params, &view);
+                let mine: Vec<_> = (0..40).filter(|i| policy.chosen[*i]).collect();
+                assert_eq!(mine.len(), 10);
+                mine.into_iter().for_each(|i| clients[i] += 1);
+                let mut rng = Rng::seed(1);
+                for _ in 0..200 {
+                    let index = policy.pick(&view, &PickCtx::new(Time::ZERO), &mut rng);
+                    assert!(policy.chosen[index.unwrap().get()]);
+                }
+            }
+            assert_eq!(clients, [1; 40], "each endpoint has one client a round");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_down_is_left() {
+        let endpoints: Vec<_> = (0..40).map(|i| Endpoint::new(format!("s{i}"))).collect();
+        let whole = View::build(endpoints.clone(), &ViewParams::default(), Time::ZERO);
+        let params = SubsetParams {
+            size: 5,
+            ..SubsetParams::default()
+        };
+        for (at, chosen) in Subset::new(&params, &whole).chosen.iter().enumerate() {
+            endpoints[at].stats.set_healthy(!chosen);
+        }
+        let view = View::build(endpoints, &ViewParams::default(), Time::ZERO);
+        let policy = Subset::new(&params, &view);
+        let mut rng = Rng::seed(2);
+        let index = policy.pick(&view, &PickCtx::new(Time::ZERO), &mut rng);
+        assert!(view.is_usable(index.unwrap()));
+    }
+}

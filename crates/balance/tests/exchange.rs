@@ -1,0 +1,285 @@
+//! Decisions in several steps: what collaborative policies ask, and that every decision ends well
+//! whatever is lost, late, refused or unknown.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::exchange::{
+    Admission, Answer, Decision, Inbound, Ledger, Load, Name, Question, Referral, Step, Ticket,
+};
+use maglor_balance::{Balancer, Index, PickCtx, Rng, Time};
+use support::{SPECS, balancer, equal, key, seed};
+
+fn at(ms: u64) -> PickCtx<'static> {
+    PickCtx::new(Time::from_nanos(ms * 1_000_000))
+}
+
+fn load(in_flight: u32) -> Answer {
+    Answer::Load(Load {
+        in_flight,
+        latency: Duration::ZERO,
+    })
+}
+
+fn sent(step: &Step) -> (Index, Admission) {
+    match step {
+        Step::Send { to, admission, .. } => (*to, *admission),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn asked(step: &Step) -> Vec<Index> {
+    match step {
+        Step::Ask { to, patience, .. } => {
+            assert!(*patience >= Duration::from_millis(1));
+            to.to_vec()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Plays the rest of the world, at random and unkindly, until the request is at a server.
+fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
+    let mut decision = Decision::new();
+    let mut step = b.begin(&mut decision, ctx, rng);
+    let mut waiting = Vec::new();
+    for _ in 0..100 {
+        step = match step {
+            Step::Fail => return None,
+            Step::Send { to, admission, .. } => match admission {
+                Admission::AtMost(limit) if rng.below(3) > 0 => {
+                    let refusal = (to, limit + 1 + rng.below(3));
+                    b.refused(&mut decision, refusal, ctx, rng)
+                }
+                _ => return Some(to),
+            },
+            Step::Ask { to, question, .. } => {
+                waiting = to.iter().map(|to| (*to, question)).collect();
+                Step::Wait
+            }
+            Step::Wait => match waiting.pop() {
+                Some((from, question)) if rng.below(3) > 0 => {
+                    let stranger = Name::from_bits(rng.next_u64());
+                    let own =
+                        Name::of(&b.view().endpoints()[rng.below(5) as usize % b.view().len()].key);
+                    let name = [None, Some(stranger), Some(own)][rng.below(3) as usize];
+                    let ticket = Ticket {
+                        epoch: 1,
+                        number: 1,
+                    };
+                    let answer = match question {
+                        Question::Idle => Answer::Idle(name),
+                        Question::Load => load(rng.below(5)),
+                        Question::Referral => {
+                            Answer::Referral(name.map(|server| Referral { server, ticket }))
+                        }
+                    };
+                    b.answered(&mut decision, (from, answer), ctx, rng)
+                }
+                _ => b.timed_out(&mut decision, ctx, rng),
+            },
+        };
+    }
+    panic!("{}: a decision does not end", b.spec());
+}
+
+#[test]
+fn every_decision_ends_at_a_usable_endpoint_that_was_not_tried() {
+    let mut rng = Rng::seed(seed(41));
+    for spec in SPECS {
+        let endpoints = equal(9);
+        endpoints[2].stats.set_healthy(false);
+        let b = balancer(spec, endpoints);
+        for round in 0..500 {
+            let tried = [Index::new(round % 9), Index::new(7)];
+            let ctx = at(round as u64).excluding(&tried);
+            let index = drive(&b, &ctx, &mut rng).unwrap();
+            assert!(b.view().is_usable(index), "{spec}");
+            assert!(!tried.contains(&index), "{spec}");
+        }
+        let b = balancer(spec, Vec::new());
+        assert_eq!(drive(&b, &at(0), &mut rng), None, "{spec}");
+        let b = balancer(spec, equal(1));
+        let tried = [Index::new(0)];
+        let again = drive(&b, &at(0).excluding(&tried), &mut rng);
+        assert_eq!(
+            again,
+            Some(Index::new(0)),
+            "{spec}: repeating beats giving up"
+        );
+    }
+}
+
+#[test]
+fn bounce_asks_for_an_idle_server_then_for_one_no_busier_than_the_best() {
+    let mut rng = Rng::seed(seed(42));
+    let b = balancer("bounce(tries=3)", equal(10));
+    let mut decision = Decision::new();
+    let (first, limit) = sent(&b.begin(&mut decision, &at(0), &mut rng));
+    assert_eq!(limit, Admission::AtMost(0));
+    let (second, limit) = sent(&b.refused(&mut decision, (first, 4), &at(0), &mut rng));
+    assert_eq!(limit, Admission::AtMost(0));
+    let (third, limit) = sent(&b.refused(&mut decision, (second, 2), &at(0), &mut rng));
+    assert_eq!(
+        limit,
+        Admission::AtMost(2),
+        "as busy is better than a way back"
+    );
+    assert!(first != second && second != third && first != third);
+    let last = sent(&b.refused(&mut decision, (third, 3), &at(0), &mut rng));
+    assert_eq!(last, (second, Admission::Always));
+}
+
+#[test]
+fn bounce_stops_when_there_is_nobody_left_to_try() {
+    let mut rng = Rng::seed(seed(43));
+    let b = balancer("bounce(tries=16)", equal(2));
+    let mut decision = Decision::new();
+    let (first, _) = sent(&b.begin(&mut decision, &at(0), &mut rng));
+    let (second, _) = sent(&b.refused(&mut decision, (first, 1), &at(0), &mut rng));
+    let last = sent(&b.refused(&mut decision, (second, 5), &at(0), &mut rng));
+    assert_eq!(last, (first, Admission::Always));
+    let b = balancer("bounce(tries=1)", equal(2));
+    let only = sent(&b.begin(&mut decision, &at(0), &mut rng));
+    assert_eq!(only.1, Admission::Always);
+}
+
+#[test]
+fn probe_takes_the_least_loaded_of_those_that_answer() {
+    let mut rng = Rng::seed(seed(44));
+    let b = balancer("probe(choices=3)", equal(10));
+    let mut decision = Decision::new();
+    let to = asked(&b.begin(&mut decision, &at(0), &mut rng));
+    assert_eq!(to.len(), 3);
+    let first = b.answered(&mut decision, (to[0], load(3)), &at(1), &mut rng);
+    assert_eq!(first, Step::Wait);
+    b.answered(&mut decision, (to[1], load(1)), &at(1), &mut rng);
+    let step = b.answered(&mut decision, (to[2], load(2)), &at(1), &mut rng);
+    assert_eq!(sent(&step), (to[1], Admission::Always));
+
+    let to = asked(&b.begin(&mut decision, &at(2), &mut rng));
+    b.answered(&mut decision, (to[2], load(9)), &at(3), &mut rng);
+    let step = b.timed_out(&mut decision, &at(9), &mut rng);
+    assert_eq!(sent(&step).0, to[2], "better one answer than none");
+    assert!(decision.has_fallen_back());
+}
+
+#[test]
+fn a_ledger_is_shunned_after_three_silences_and_its_group_is_kept() {
+    let mut rng = Rng::seed(seed(45));
+    let b = balancer("ledger(group=5,fallback=bounce)", equal(10));
+    let groups = b.spec().groups(b.view()).unwrap();
+    let dead = groups.host(0).unwrap();
+    let mut decision = Decision::new();
+    let mut shunned = 0;
+    for _ in 0..200 {
+        match b.begin(&mut decision, &at(1), &mut rng) {
+            Step::Ask { to, .. } if to[0] == dead => {
+                let (to, limit) = sent(&b.timed_out(&mut decision, &at(1), &mut rng));
+                assert!(groups.members(0).contains(&to), "its group has its share");
+                assert_eq!(limit, Admission::AtMost(0));
+            }
+            Step::Ask { .. } => {}
+            step => {
+                shunned += 1;
+                assert!(groups.members(0).contains(&sent(&step).0));
+            }
+        }
+    }
+    assert!(shunned > 60, "{shunned} of about 97");
+    // A while later one request finds out that it lives again.
+    let alive = (0..200).any(|_| match b.begin(&mut decision, &at(400), &mut rng) {
+        Step::Ask { to, .. } if to[0] == dead => {
+            let answer = (dead, Answer::Referral(None));
+            b.answered(&mut decision, answer, &at(401), &mut rng);
+            true
+        }
+        _ => false,
+    });
+    assert!(alive);
+    for _ in 0..100 {
+        asked(&b.begin(&mut decision, &at(402), &mut rng));
+    }
+}
+
+#[test]
+fn a_ledger_and_inbound_proxies_keep_the_true_count_through_losses() {
+    let mut rng = Rng::seed(seed(46));
+    let names: Vec<Name> = (0..8).map(|i| Name::of(&key(i))).collect();
+    let mut ledger = Ledger::new(names.iter().map(|name| (*name, 1)), 3);
+    let inbounds: Vec<_> = names.iter().map(|_| Arc::new(Inbound::new())).collect();
+    let mut held: Vec<(usize, _)> = Vec::new();
+    let mut now = 0;
+    for _ in 0..20_000 {
+        now += u64::from(rng.below(2));
+        let time = Time::from_nanos(now * 1_000_000);
+        if rng.below(2) == 0 && held.len() < 30 {
+            let (referral, audit) = ledger.ask(time, &mut rng);
+            if let Some(audit) = audit {
+                let server = names.iter().position(|name| *name == audit.0).unwrap();
+                ledger.report(audit.0, &inbounds[server].report(), time);
+            }
+            // One referral in ten is lost, and one request in ten comes without.
+            let referral = referral.unwrap();
+            let server = names.iter().position(|n| *n == referral.server).unwrap();
+            let (server, ticket) = match rng.below(10) {
+                0 => continue,
+                1 => (rng.below(8) as usize, None),
+                _ => (server, Some(referral.ticket)),
+            };
+            held.push((
+                server,
+                inbounds[server]
+                    .admit(Admission::Always, ticket, time)
+                    .unwrap(),
+            ));
+        } else if !held.is_empty() {
+            let (server, admitted) = held.swap_remove(rng.below(held.len() as u32) as usize);
+            let report = admitted.finish(time);
+            // One report in ten is lost.
+            if rng.below(10) > 0 {
+                ledger.report(names[server], &report, time);
+            }
+        }
+    }
+    // Let every server report once more, long after the last referral: the beliefs are the truth.
+    let later = Time::from_nanos((now + 1000) * 1_000_000);
+    for (name, inbound) in names.iter().zip(&inbounds) {
+        ledger.report(*name, &inbound.report(), later);
+        assert_eq!(ledger.believed(*name), Some(inbound.in_flight()));
+    }
+}
+
+#[test]
+fn what_servers_say_reaches_the_statistics() {
+    let mut rng = Rng::seed(seed(47));
+    let b = balancer("prequal", equal(10));
+    let mut idle = Index::new(0);
+    for (i, in_flight) in [3, 4, 0, 5].into_iter().enumerate() {
+        let asides = b.asides(&at(1), &mut rng);
+        assert_eq!(asides.len(), 3);
+        let server = Index::new(i);
+        let load = Load {
+            in_flight,
+            latency: Duration::from_millis(u64::from(in_flight) + 1),
+        };
+        b.heard(server, &load, at(1).now);
+        assert_eq!(
+            b.view().endpoint(server).unwrap().stats.believed(),
+            in_flight
+        );
+        if in_flight == 0 {
+            idle = server;
+        }
+    }
+    let mut decision = Decision::new();
+    let chosen = sent(&b.begin(&mut decision, &at(2), &mut rng)).0;
+    assert_eq!(chosen, idle, "the cold one with the least latency");
+}

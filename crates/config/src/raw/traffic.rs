@@ -1,0 +1,108 @@
+//! Rate limits and faults on purpose.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{HeaderMatch, NotationError, Shorthand, TimeSpan};
+
+/// A limit on the rate of requests: a token bucket in this proxy, shared by its workers. What is
+/// above it is answered with 429, `Retry-After`, `RateLimit` and `RateLimit-Policy`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["requests"]))]
+pub struct RateLimit {
+    /// Requests every `per`, 1-1000000000.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub requests: Option<u32>,
+    /// Length of the period, 1ms-24h.
+    #[schemars(extend("default" = "1s"))]
+    pub per: Option<TimeSpan>,
+    /// Requests at once after a silence, 1-1000000000. Default: `requests`.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub burst: Option<u32>,
+    /// Limit each value of this apart. Absent: all requests together.
+    pub key: Option<RateKey>,
+    /// Values of `key` that are remembered, 32-10000000. Those used least recently are forgotten,
+    /// and begin anew. A value takes up to 40 bytes.
+    #[schemars(range(min = 32, max = 10_000_000), extend("default" = 10_000))]
+    pub max_keys: Option<u32>,
+}
+
+impl Shorthand for RateLimit {
+    const TEXT: &'static str = "a rate such as `100/s` or `1000/10m`";
+
+    fn from_text(text: &str) -> Result<Self, NotationError> {
+        let bad = || {
+            let text = crate::yaml::short(text);
+            let help = "write requests and a time, as in `100/s` or `1000/10m`";
+            NotationError::new(format!("`{text}` is not a rate; {help}"))
+        };
+        let (requests, per) = text.split_once('/').ok_or_else(bad)?;
+        let per = per.trim();
+        let unit = per.starts_with(|c: char| c.is_ascii_alphabetic());
+        let per = if unit {
+            format!("1{per}")
+        } else {
+            per.to_owned()
+        };
+        Ok(Self {
+            requests: Some(requests.trim().parse().map_err(|_| bad())?),
+            per: Some(per.parse().map_err(|_| bad())?),
+            ..Self::default()
+        })
+    }
+
+    fn as_text(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// What is limited apart; one of the fields.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateKey {
+    /// The value of this header; requests without it share one limit.
+    pub header: Option<String>,
+    /// `true`: the client's address.
+    pub source_address: Option<bool>,
+}
+
+/// Faults for tests: a share of the requests is delayed, a share answered with an error.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Hold requests back.
+    pub delay: Option<FaultDelay>,
+    /// Answer requests instead of forwarding them.
+    pub abort: Option<FaultAbort>,
+    /// Only requests with these headers; all must match. Default: all requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<HeaderMatch>,
+}
+
+/// A delay on purpose.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["fixed_delay"]))]
+pub struct FaultDelay {
+    /// Share of the requests, in percent, 0-100.
+    #[schemars(range(min = 0.0, max = 100.0), extend("default" = 100.0))]
+    pub percent: Option<f64>,
+    /// How long, 1ms-1h.
+    pub fixed_delay: Option<TimeSpan>,
+}
+
+/// An error on purpose; one of `http_status` and `grpc_status`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultAbort {
+    /// Share of the requests, in percent, 0-100.
+    #[schemars(range(min = 0.0, max = 100.0), extend("default" = 100.0))]
+    pub percent: Option<f64>,
+    /// Answer with this status, 200-599.
+    #[schemars(range(min = 200, max = 599))]
+    pub http_status: Option<u32>,
+    /// Answer with this gRPC status, 0-16.
+    #[schemars(range(max = 16))]
+    pub grpc_status: Option<u32>,
+}

@@ -222,6 +222,15 @@ impl Default for Fields {
     }
 }
 
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        let mut copy = Self::with_text(&self.text);
+        copy.list.extend_from_slice(&self.list);
+        copy.present = self.present;
+        copy
+    }
+}
+
 impl Drop for Fields {
     fn drop(&mut self) {
         let (mut text, mut list) = (
@@ -549,6 +558,6 @@ mod tests {
             let known = Known::of(text.to_uppercase().as_bytes());
             assert_eq!(known as usize, at, "{text}");
         }
-        assert!(TEXTS.len() <= 32, "the bit set has 32 bits");
+        assert!(TEXTS.len() <= 64, "the bit set has 64 bits");
     }
 }

@@ -18,7 +18,7 @@ use crate::fields::{Fields, Known};
 use crate::io::Stream;
 
 /// A request, all but its body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) target: Target,

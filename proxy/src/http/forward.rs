@@ -122,6 +122,14 @@ impl<'a> Hop<'a> {
         }
     }
 
+    /// Both ends of the client's connection.
+    pub(super) fn ends(&self) -> Addresses {
+        Addresses {
+            source: self.service.client.address,
+            destination: self.service.local,
+        }
+    }
+
     /// The way to an endpoint.
     pub(super) fn sender<'b>(
         &'b self,
@@ -129,23 +137,14 @@ impl<'a> Hop<'a> {
         target: &'b Arc<Target>,
         now: Instant,
     ) -> Sender<'b> {
-        let Service {
-            worker,
-            pools,
-            client,
-            local,
-            ..
-        } = self.service;
+        let Service { worker, pools, .. } = self.service;
         Sender {
             cluster,
             target,
             pools,
             shard: worker.shard(),
             now,
-            ends: Addresses {
-                source: client.address,
-                destination: *local,
-            },
+            ends: self.ends(),
             interim: self.context.interim.as_deref(),
         }
     }

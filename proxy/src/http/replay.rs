@@ -34,6 +34,8 @@ struct Tape {
     limit: usize,
     /// Whether frames are forgotten once they are sent.
     once: bool,
+    /// Whether there are bystanders, who may be behind.
+    followed: bool,
     /// How much the whole body is, where that is known.
     length: Option<u64>,
     /// Readers that wait for a frame.
@@ -58,16 +60,29 @@ impl Replay {
             bytes: 0,
             limit,
             once: false,
+            followed: false,
             waiting: Vec::new(),
         })))
     }
 
     /// The body from its beginning.
     pub(super) fn body(&self) -> Body {
+        self.reader(false)
+    }
+
+    /// The body as a bystander gets it: it takes what others read from the client, and is left behind
+    /// when that is more than is kept.
+    pub(super) fn follow(&self) -> Body {
+        self.0.borrow_mut().followed = true;
+        self.reader(true)
+    }
+
+    fn reader(&self, follows: bool) -> Body {
         Body::source(Box::new(Reader {
             tape: Rc::clone(&self.0),
             at: 0,
             sent: 0,
+            follows,
         }))
     }
 
@@ -78,7 +93,8 @@ impl Replay {
 
     /// It will not be repeated: nothing more is kept than readers need.
     pub(super) fn give_up(&self) {
-        self.0.borrow_mut().once = true;
+        let mut tape = self.0.borrow_mut();
+        tape.once = !tape.followed;
     }
 }
 
@@ -89,6 +105,7 @@ struct Reader {
     /// Number of the next frame.
     at: usize,
     sent: u64,
+    follows: bool,
 }
 
 impl Tape {
@@ -150,7 +167,7 @@ impl Source for Reader {
             };
             if let Some(piece) = tape.frames.get(offset).cloned() {
                 self.at += 1;
-                if tape.once || tape.bytes > tape.limit {
+                if !self.follows && (tape.once || tape.bytes > tape.limit) {
                     tape.forget(self.at);
                 }
                 return Poll::Ready(Some(Ok(match piece {
@@ -163,6 +180,10 @@ impl Source for Reader {
             }
             if tape.ended {
                 return Poll::Ready(None);
+            }
+            if self.follows {
+                tape.wait(cx);
+                return Poll::Pending;
             }
             match tape.poll_pull(cx) {
                 Poll::Pending => return Poll::Pending,
@@ -289,6 +310,20 @@ mod tests {
         replay.give_up();
         assert_eq!(rest(body).await, "cdef");
         assert_eq!(replay.0.borrow().frames.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_bystander_reads_what_others_have_read_and_holds_nobody_up() {
+        let replay = replay(100);
+        let mut bystander = replay.follow();
+        let mut main = replay.body();
+        let waits = poll_fn(|cx| Poll::Ready(Pin::new(&mut bystander).poll_frame(cx).is_pending()));
+        assert!(waits.await);
+        assert_eq!(frame(&mut main).await.unwrap().unwrap(), "ab");
+        assert_eq!(frame(&mut bystander).await.unwrap().unwrap(), "ab");
+        replay.give_up();
+        assert_eq!(rest(main).await, "cdef");
+        assert_eq!(rest(bystander).await, "cdef");
     }
 
     #[tokio::test]

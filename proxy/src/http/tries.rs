@@ -11,10 +11,14 @@ use http::StatusCode;
 use http_body::Body as _;
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::budget::RetryPermit;
-use maglor_balance::guard::retry::{self, Answer, Decision, Outcome, Pushback, RetryPolicy};
-use tokio::time::Instant;
+use maglor_balance::guard::retry::{
+    self, Answer, Decision, HedgePolicy, Outcome, Pushback, RetryPolicy,
+};
+use tokio::time::{Instant, timeout_at};
 
 use super::forward::Hop;
+use super::hedge::Racer;
+use super::mirror;
 use super::replay::Replay;
 use super::tried::Tried;
 use crate::error::ProxyError;
@@ -61,10 +65,10 @@ enum Payload {
 }
 
 impl Payload {
-    fn new(body: Body, policy: &RetryPolicy, limit: usize) -> Self {
+    fn new(body: Body, kept: bool, limit: usize) -> Self {
         if body.is_empty() {
             Self::Empty
-        } else if policy.is_on() {
+        } else if kept {
             Self::Replay(Replay::new(body, limit))
         } else {
             Self::Once(body)
@@ -79,6 +83,13 @@ impl Payload {
                 Self::Once(body) => body,
                 _ => Body::empty(),
             },
+        }
+    }
+
+    fn replay(&self) -> Option<&Replay> {
+        match self {
+            Self::Replay(replay) => Some(replay),
+            Self::Empty | Self::Once(_) | Self::Gone => None,
         }
     }
 
@@ -109,6 +120,10 @@ impl<'a> Tries<'a> {
             attempt: attempt_of(&request.fields),
             deadline: deadline.map(|deadline| worker.time(deadline)),
         };
+        let copies = mirror::chosen(&hop, &request);
+        let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty();
+        let body = Payload::new(body, kept, hop.forward.request_buffer_limit);
+        mirror::send(&hop, &copies, &request, body.replay(), deadline);
         Self {
             hop,
             cluster,
@@ -118,7 +133,7 @@ impl<'a> Tries<'a> {
             facts,
             grpc: request.is_grpc(),
             request,
-            body: Payload::new(body, policy, hop.forward.request_buffer_limit),
+            body,
             state: retry::Tries::new(),
             tried: Vec::new(),
         }
@@ -133,8 +148,18 @@ impl<'a> Tries<'a> {
         progress.place = Some(place);
         let mut permit = None;
         loop {
-            let tried = progress.tried.insert(self.pick(now, permit.take())?);
-            let result = self.attempt(tried, now).await;
+            let first = self.pick(now, permit.take())?;
+            let (tried, result) = match &self.hop.forward.hedge {
+                None => {
+                    let tried = progress.tried.insert(first);
+                    let result = self.attempt(tried, now).await;
+                    (tried, result)
+                }
+                Some(hedge) => {
+                    let (tried, result) = Box::pin(self.race(first, hedge, now)).await;
+                    (progress.tried.insert(tried), result)
+                }
+            };
             let next = match self.outcome(&result) {
                 Some(outcome) => {
                     now = Instant::now();
@@ -160,13 +185,18 @@ impl<'a> Tries<'a> {
 
     /// Nothing of the request is sent again.
     fn last(self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
-        if let Payload::Replay(replay) = &self.body {
+        if let Some(replay) = self.body.replay() {
             replay.give_up();
         }
         result
     }
 
-    fn pick(&self, now: Instant, permit: Option<RetryPermit>) -> Result<Tried, ProxyError> {
+    /// Chooses an endpoint for a try.
+    pub(super) fn pick(
+        &self,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Result<Tried, ProxyError> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
         let picked = worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng));
@@ -185,20 +215,30 @@ impl<'a> Tries<'a> {
     }
 
     async fn attempt(&mut self, tried: &mut Tried, now: Instant) -> Result<Response, ProxyError> {
-        let target = Arc::clone(tried.target());
-        self.mark(&target, now);
-        let sender = self.hop.sender(self.cluster, &target, now);
+        self.mark(tried.target(), now);
         let body = self.body.take();
-        let exchange = sender.send(&self.request, body);
-        let response = match self.hop.forward.retry.per_try_timeout {
-            None => exchange.await?,
-            Some(limit) => match tokio::time::timeout_at(now + limit, exchange).await {
-                Ok(result) => result?,
-                Err(_) => return Err(ProxyError::PerTryTimeout),
-            },
-        };
-        tried.answered(&response, self.grpc);
-        Ok(response)
+        let limit = self.hop.forward.retry.per_try_timeout;
+        exchange(&self.hop, &self.request, body, tried, now, limit).await
+    }
+
+    pub(super) fn per_try_timeout(&self) -> Option<Duration> {
+        self.hop.forward.retry.per_try_timeout
+    }
+
+    /// A try as a future of its own, to run beside others.
+    pub(super) fn racer(&mut self, mut tried: Tried, now: Instant) -> Racer<'a> {
+        self.mark(tried.target(), now);
+        let hop = self.hop;
+        let request = self.request.clone();
+        let body = self.body.take();
+        let hedge = hop.forward.hedge.as_ref();
+        // Where it starts the next try, it does not end one.
+        let limit = hop.forward.retry.per_try_timeout;
+        let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
+        Box::pin(async move {
+            let result = exchange(&hop, &request, body, &mut tried, now, limit).await;
+            (tried, result)
+        })
     }
 
     /// What the endpoint is told about this try.
@@ -257,23 +297,13 @@ impl<'a> Tries<'a> {
         if !self.policy.covers(outcome) {
             return None;
         }
-        if !self.tried.contains(&id) {
-            self.tried.push(id);
-        }
+        self.exclude(id);
         let worker = &self.hop.service.worker;
-        let guard = self.cluster.guard();
-        let context = retry::Context {
-            policy: self.policy,
-            request: self.facts,
-            budget: &guard.budget,
-            active: guard.requests.active(),
-            replayable: self.body.is_whole(),
-            elsewhere: self.cluster.is_usable_beyond(&self.tried),
-            now: worker.time(now),
-        };
-        let state = &mut self.state;
+        let mut state = self.state;
+        let decision = worker.with_rng(|rng| state.after(outcome, &self.context(now), rng));
+        self.state = state;
         let metrics = self.cluster.metrics();
-        match worker.with_rng(|rng| state.after(outcome, &context, rng)) {
+        match decision {
             Decision::Retry { after, permit } => {
                 metrics.retries.inc(worker.shard());
                 Some((after, permit))
@@ -284,6 +314,72 @@ impl<'a> Tries<'a> {
             }
         }
     }
+
+    /// Permission for another try beside those that are under way.
+    pub(super) fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
+        let mut state = self.state;
+        let decision = state.hedge(hedge, &self.context(now));
+        self.state = state;
+        let metrics = self.cluster.metrics();
+        match decision {
+            Ok(permit) => {
+                metrics.retries.inc(self.hop.service.worker.shard());
+                Some(permit)
+            }
+            Err(reason) => {
+                metrics.retry_left_out(reason);
+                None
+            }
+        }
+    }
+
+    fn context(&self, now: Instant) -> retry::Context<'_> {
+        let guard = self.cluster.guard();
+        retry::Context {
+            policy: self.policy,
+            request: self.facts,
+            budget: &guard.budget,
+            active: guard.requests.active(),
+            replayable: self.body.is_whole(),
+            elsewhere: self.cluster.is_usable_beyond(&self.tried),
+            now: self.hop.service.worker.time(now),
+        }
+    }
+
+    /// An endpoint is not to be picked again while there are others.
+    pub(super) fn exclude(&mut self, id: u64) {
+        if !self.tried.contains(&id) {
+            self.tried.push(id);
+        }
+    }
+
+    /// Whether the client should rather get another answer.
+    pub(super) fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
+        let outcome = self.outcome(result);
+        result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
+    }
+}
+
+/// Sends a request to the endpoint of a try.
+async fn exchange(
+    hop: &Hop<'_>,
+    request: &Request,
+    body: Body,
+    tried: &mut Tried,
+    now: Instant,
+    limit: Option<Duration>,
+) -> Result<Response, ProxyError> {
+    let (cluster, target) = (Arc::clone(tried.cluster()), Arc::clone(tried.target()));
+    let sender = hop.sender(&cluster, &target, now);
+    let response = match limit {
+        None => sender.send(request, body).await?,
+        Some(limit) => match timeout_at(now + limit, sender.send(request, body)).await {
+            Ok(result) => result?,
+            Err(_) => return Err(ProxyError::PerTryTimeout),
+        },
+    };
+    tried.answered(&response, request.is_grpc());
+    Ok(response)
 }
 
 /// Which try of its client a request is.
@@ -303,7 +399,7 @@ fn retry_after(value: &[u8]) -> Option<Duration> {
 }
 
 /// Reads what has come of a response, so that its connection may be used again.
-fn discard(response: Response) {
+pub(super) fn discard(response: Response) {
     let mut body = std::pin::pin!(response.body);
     let cx = &mut Context::from_waker(Waker::noop());
     let mut read = 0;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
-use maglor_balance::Outstanding;
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::FREE_RETRIES;
 use maglor_config::listener::ProxyProtocolIn;
@@ -26,7 +25,7 @@ use crate::proxy_protocol::{self, Addresses};
 use crate::relay::relay;
 use crate::state::{Chain, Filter, Listener, TcpChain};
 use crate::tls;
-use crate::upstream::{self, Cluster, Open, Place, Pools};
+use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
 use crate::worker::{Connections, Worker};
 
 /// What a worker's connections share.
@@ -219,13 +218,7 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
         }
         Filter::Tcp(chain) => {
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
-            Box::pin(forward(
-                stream,
-                chain,
-                addresses,
-                metrics,
-                Rc::clone(&local.worker),
-            ))
+            Box::pin(forward(stream, chain, addresses, metrics, local.clone()))
         }
     })
 }
@@ -236,65 +229,63 @@ async fn forward(
     chain: Arc<TcpChain>,
     addresses: Addresses,
     metrics: Arc<ListenerMetrics>,
-    worker: Rc<Worker>,
+    local: Local,
 ) {
+    let Local { worker, pools } = local;
     let Some(cluster) = chain.cluster.load_full() else {
         return;
     };
-    let reached = reach(&cluster, addresses, &worker).await;
-    let (upstream, _place, outstanding) = match reached {
+    let reached = reach(&cluster, &pools, addresses, &worker).await;
+    let (upstream, _place, picked) = match reached {
         Ok(reached) => reached,
         Err(error) => {
             metrics.refused_upstream.inc(worker.shard());
+            cluster.count_overflow(&error);
             tracing::debug!(cluster = %cluster.name(), %error, "TCP connection refused");
             return;
         }
     };
     let idle = chain.settings.idle_timeout;
     relay(&worker, &metrics, downstream, upstream, idle).await;
-    outstanding.finish(worker.time(Instant::now()));
+    picked.outstanding.finish(worker.time(Instant::now()));
 }
 
 /// Connects to an endpoint, and to another one where that fails: nothing has been sent.
 async fn reach(
     cluster: &Arc<Cluster>,
+    pools: &Pools,
     addresses: Addresses,
     worker: &Rc<Worker>,
-) -> Result<(Stream, Place, Outstanding), ProxyError> {
-    let now = worker.time(Instant::now());
+) -> Result<(Stream, Place, Picked), ProxyError> {
+    let started = Instant::now();
+    let now = worker.time(started);
     let mut place = Place::enter(cluster, now).await?;
     let source = addresses.source.ip().to_string();
     let hash = Some(maglor_balance::hash_bytes(source.as_bytes()));
     let mut tried = Vec::new();
     loop {
-        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng));
-        let Some(picked) = picked else {
-            cluster.metrics().no_endpoint.inc(worker.shard());
-            return Err(ProxyError::NoHealthyUpstream);
+        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng))?;
+        let target = Arc::clone(&picked.target);
+        let sender = Sender {
+            cluster,
+            target: &target,
+            pools,
+            shard: worker.shard(),
+            now: started,
+            ends: addresses,
+            interim: None,
         };
-        let target = picked.target;
-        let connected = upstream::connect(cluster, &target, addresses).await;
-        let sample = match connected {
+        let reached = sender.stream().await;
+        let sample = match &reached {
             Ok(_) => Sample::Success,
             Err(_) => Sample::LocalFailure,
         };
         cluster.judge(&target, sample, worker.shared());
-        let error = match connected {
-            Ok(io) => {
-                let stream = Stream {
-                    io,
-                    prefix: Bytes::new(),
-                    guard: Some(Box::new(Open::new(cluster, worker.shard()))),
-                };
-                worker.with_rng(|rng| place.judge(true, None, now, rng));
-                return Ok((stream, place, picked.outstanding));
-            }
-            Err(error) => error,
-        };
-        cluster.metrics().connect_failures.inc(worker.shard());
         tried.push(target.id);
-        if tried.len() > FREE_RETRIES as usize || !cluster.is_usable_beyond(&tried) {
-            return Err(error);
+        let last = tried.len() > FREE_RETRIES as usize || !cluster.is_usable_beyond(&tried);
+        if reached.is_ok() || last {
+            worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
+            return reached.map(|stream| (stream, place, picked));
         }
     }
 }

@@ -32,6 +32,9 @@ pub enum ProxyError {
     /// The request's body is malformed.
     #[error("malformed request body: {0}")]
     DownstreamBody(#[source] FramingError),
+    /// Every endpoint has as many requests as it may have.
+    #[error("overflow: all endpoints are full")]
+    EndpointsFull,
     /// A fault that the route asks for.
     #[error("fault injected")]
     Fault(AbortAnswer),
@@ -131,7 +134,7 @@ impl ProxyError {
             Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),
             Self::DownstreamHead(error) => (head_status(*error), 13, "DPE"),
             Self::HeaderTimeout => (S::REQUEST_TIMEOUT, 4, "DT"),
-            Self::BreakerOpen(_) | Self::Overflow | Self::QueueTimeout => {
+            Self::BreakerOpen(_) | Self::EndpointsFull | Self::Overflow | Self::QueueTimeout => {
                 (S::SERVICE_UNAVAILABLE, 14, "UO")
             }
             Self::Fault(answer) => fault_status(*answer),
@@ -150,11 +153,24 @@ impl ProxyError {
         Verdict { status, grpc, flag }
     }
 
+    /// Which limit of the cluster turned the request away, if one did.
+    pub(crate) fn overflow_reason(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::BreakerOpen(_) => "breaker-open",
+            Self::EndpointsFull => "endpoints-full",
+            Self::Overflow => "queue-full",
+            Self::QueueTimeout => "queue-timeout",
+            _ => return None,
+        })
+    }
+
     /// When the client may try again, where there is something to say.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::BreakerOpen(wait) | Self::RateLimited(wait) => Some(*wait),
-            Self::Overflow | Self::QueueTimeout => Some(Duration::from_secs(1)),
+            Self::EndpointsFull | Self::Overflow | Self::QueueTimeout => {
+                Some(Duration::from_secs(1))
+            }
             _ => None,
         }
     }
@@ -168,6 +184,7 @@ impl ProxyError {
     pub(crate) fn as_failure(&self) -> Option<Failure> {
         Some(match self {
             Self::Connect(_) | Self::ConnectTimeout => Failure::Connect,
+            Self::EndpointsFull => Failure::Busy,
             Self::PerTryTimeout => Failure::PerTryTimeout,
             Self::UpstreamClosed { reused: true } => Failure::Stale,
             Self::UpstreamRefused => Failure::Refused,

@@ -51,6 +51,9 @@ pub(crate) async fn forward(
     let result = record.patiently(tries.run(&mut progress)).await;
     let result = result.and_then(|result| result);
     record.forwarded(progress, &result);
+    if let Err(error) = &result {
+        cluster.count_overflow(error);
+    }
     let mut response = result?;
     finish(&mut response, [sticky, key], hop.upgrade.is_some(), record);
     Ok(response)

@@ -84,8 +84,7 @@ impl Copy {
         let _place = Place::enter(&self.cluster, time).await?;
         let picked = self
             .worker
-            .with_rng(|rng| self.cluster.pick(time, None, &[], rng))
-            .ok_or(ProxyError::NoHealthyUpstream)?;
+            .with_rng(|rng| self.cluster.pick(time, None, &[], rng))?;
         let mut tried = Tried::new(&self.worker, &self.cluster, picked, 1, now, None);
         let target = Arc::clone(tried.target());
         if !self.request.fields.contains(Known::Host) {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::message::Response;
-use crate::upstream::{Cluster, Picked, Target};
+use crate::upstream::{Cluster, Picked, Seat, Target};
 use crate::worker::Worker;
 
 /// Status that is counted when there was no response.
@@ -37,6 +37,7 @@ pub(crate) struct Tried {
     success: bool,
     /// Counts the request as outstanding until it is dropped.
     outstanding: Option<Outstanding>,
+    _seat: Option<Seat>,
     /// Counts it as a retry in progress.
     _permit: Option<RetryPermit>,
 }
@@ -60,6 +61,7 @@ impl Tried {
             judged: false,
             success: true,
             outstanding: Some(picked.outstanding),
+            _seat: picked.seat,
             _permit: permit,
         }
     }

@@ -199,11 +199,7 @@ impl<'a> Tries<'a> {
     ) -> Result<Tried, ProxyError> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
-        let picked = worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng));
-        let picked = picked.ok_or_else(|| {
-            self.cluster.metrics().no_endpoint.inc(worker.shard());
-            ProxyError::NoHealthyUpstream
-        })?;
+        let picked = worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng))?;
         Ok(Tried::new(
             worker,
             self.cluster,
@@ -370,6 +366,10 @@ async fn exchange(
     limit: Option<Duration>,
 ) -> Result<Response, ProxyError> {
     let (cluster, target) = (Arc::clone(tried.cluster()), Arc::clone(tried.target()));
+    if let Some(distance) = &cluster.config().delay {
+        let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
+        tokio::time::sleep(delay).await;
+    }
     let sender = hop.sender(&cluster, &target, now);
     let response = match limit {
         None => sender.send(request, body).await?,

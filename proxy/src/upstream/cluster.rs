@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 use maglor_balance::guard::breaker::Transition;
+use maglor_balance::guard::limits::{Admission, Slots};
 use maglor_balance::guard::outlier::{Monitor, Sample};
 use maglor_balance::{
     self as balance, Balancer, EndpointStats, Excluded, Index, Outstanding, PickCtx, Rng, Time,
@@ -18,6 +19,7 @@ use maglor_balance::{
 use maglor_config::cluster::{self as config, EndpointAddress};
 
 use super::Guard;
+use crate::error::ProxyError;
 use crate::metrics::{ClusterMetrics, EndpointMetrics, Metrics};
 use crate::shared::{Report, Shared};
 
@@ -65,6 +67,10 @@ pub(crate) struct Target {
     /// The DNS name that led here.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) stats: Arc<EndpointStats>,
+    /// How many requests it may have.
+    pub(crate) requests: Arc<Slots>,
+    /// How many connections it may have.
+    pub(crate) connections: Arc<Slots>,
     /// What its answers are like.
     pub(crate) monitor: Arc<Monitor>,
     /// When it joined, or returned to service: slow start ramps from here.
@@ -78,6 +84,19 @@ pub(crate) struct Target {
 pub(crate) struct Picked {
     pub(crate) target: Arc<Target>,
     pub(crate) outstanding: Outstanding,
+    /// Its place, where their number is limited.
+    pub(crate) seat: Option<Seat>,
+}
+
+/// A request's place at an endpoint.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<Slots>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Nobody waits for a single endpoint.
+        let _ = self.0.release();
+    }
 }
 
 /// One address of the cluster, with the configured endpoint that it stems from.
@@ -174,32 +193,58 @@ impl Cluster {
     }
 
     /// Chooses an endpoint, one that is not among `tried` where there is one.
+    ///
+    /// # Errors
+    /// [`ProxyError::NoHealthyUpstream`]; [`ProxyError::EndpointsFull`] when each has as many requests
+    /// as it may have.
     pub(crate) fn pick(
         &self,
         now: Time,
         hash: Option<u64>,
         tried: &[u64],
         rng: &mut Rng,
-    ) -> Option<Picked> {
+    ) -> Result<Picked, ProxyError> {
         let endpoints = self.endpoints.load();
-        let excluded = endpoints.indices(tried);
-        let context = PickCtx {
-            now,
-            hash,
-            excluded: &excluded,
-        };
-        let index = endpoints.balancer.pick(&context, rng).or_else(|| {
+        let mut excluded = endpoints.indices(tried);
+        let mut full = false;
+        let pick = |excluded: &Excluded, rng: &mut Rng| {
             let context = PickCtx {
-                excluded: &[],
-                ..context
+                now,
+                hash,
+                excluded,
             };
             endpoints.balancer.pick(&context, rng)
-        })?;
-        let target = endpoints.targets.get(index.get())?;
-        Some(Picked {
-            target: Arc::clone(target),
-            outstanding: target.stats.begin(now),
-        })
+        };
+        loop {
+            let mut index = pick(&excluded, rng);
+            if index.is_none() && !full {
+                // Rather one that has failed than none.
+                excluded = Excluded::new();
+                index = pick(&excluded, rng);
+            }
+            let target = index.and_then(|index| endpoints.targets.get(index.get()));
+            let (Some(index), Some(target)) = (index, target) else {
+                return Err(self.nobody(full));
+            };
+            if let Some(seat) = target.seat() {
+                return Ok(Picked {
+                    target: Arc::clone(target),
+                    outstanding: target.stats.begin(now),
+                    seat,
+                });
+            }
+            full = true;
+            excluded.insert(index);
+        }
+    }
+
+    #[cold]
+    fn nobody(&self, full: bool) -> ProxyError {
+        if full {
+            return ProxyError::EndpointsFull;
+        }
+        self.metrics.no_endpoint.add_shared(1);
+        ProxyError::NoHealthyUpstream
     }
 
     /// Whether there is a usable endpoint that is not among `tried`.
@@ -223,6 +268,13 @@ impl Cluster {
                 target: target.id,
                 finding,
             });
+        }
+    }
+
+    /// Counts a request that was turned away because of a limit, if that is why.
+    pub(crate) fn count_overflow(&self, error: &ProxyError) {
+        if let Some(reason) = error.overflow_reason() {
+            self.metrics.overflow(reason);
         }
     }
 
@@ -335,6 +387,8 @@ impl Target {
             address,
             host,
             stats,
+            requests: Arc::new(config.limits.endpoint.requests()),
+            connections: Arc::new(config.limits.endpoint.connections()),
             monitor: Arc::new(Monitor::new()),
             joined: AtomicU64::new(now.as_nanos()),
             metrics,
@@ -344,6 +398,15 @@ impl Target {
     fn joined(&self) -> Time {
         // Relaxed: written and read by the control thread alone.
         Time::from_nanos(self.joined.load(Ordering::Relaxed))
+    }
+
+    /// A place for a request, or `None` if it has as many as it may have.
+    fn seat(&self) -> Option<Option<Seat>> {
+        if self.requests.limit().is_none() {
+            return Some(None);
+        }
+        let admitted = self.requests.admit(u32::MAX) == Admission::Admitted;
+        admitted.then(|| Some(Seat(Arc::clone(&self.requests))))
     }
 
     /// It has returned to service.

@@ -11,6 +11,7 @@ use maglor_balance::guard::limits::{Admission, Claim, Slots};
 use maglor_balance::{Rng, Time};
 use maglor_config::cluster as config;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::Cluster;
 use crate::error::ProxyError;
@@ -24,7 +25,7 @@ pub(crate) struct Guard {
     /// Requests in progress.
     pub(crate) requests: Queue,
     /// Open connections.
-    pub(crate) connections: Queue,
+    pub(crate) connections: Arc<Queue>,
     queue_timeout: Duration,
 }
 
@@ -35,7 +36,7 @@ impl Guard {
             breaker: config.circuit_breaker.map(Breaker::new),
             concurrency: config.concurrency_limit.map(ConcurrencyLimit::new),
             requests: Queue::new(config.limits.requests()),
-            connections: Queue::new(config.limits.connections()),
+            connections: Arc::new(Queue::new(config.limits.connections())),
             queue_timeout: config.limits.queue_timeout,
         }
     }
@@ -89,33 +90,49 @@ impl Queue {
         }
     }
 
-    /// Takes a place, waiting in line for it if need be.
-    pub(crate) async fn enter(
-        &self,
-        ceiling: impl Fn() -> u32,
-        limit: Duration,
-    ) -> Result<(), ProxyError> {
-        match self.slots.admit(ceiling()) {
-            Admission::Admitted => Ok(()),
-            Admission::Overflow => Err(ProxyError::Overflow),
-            Admission::Waiting => self.wait(ceiling, limit).await,
+    /// Whether there is always a place.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.slots.limit().is_none()
+    }
+
+    /// Takes a place if there is one and nobody waits for it.
+    pub(super) fn admit_now(&self) -> bool {
+        match self.slots.admit(u32::MAX) {
+            Admission::Admitted => true,
+            Admission::Overflow => false,
+            Admission::Waiting => {
+                drop(Waiting::new(self));
+                false
+            }
         }
     }
 
-    async fn wait(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
-        let mut waiting = Waiting {
-            queue: self,
-            ended: false,
-        };
+    /// Stands in line.
+    pub(super) fn line(&self) -> Result<Waiting<'_>, ProxyError> {
+        match self.slots.queue() {
+            true => Ok(Waiting::new(self)),
+            false => Err(ProxyError::Overflow),
+        }
+    }
+
+    /// Done when a place may be free.
+    pub(super) fn freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
+    /// Takes a place, waiting in line for it if need be.
+    async fn enter(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
+        match self.slots.admit(ceiling()) {
+            Admission::Admitted => return Ok(()),
+            Admission::Overflow => return Err(ProxyError::Overflow),
+            Admission::Waiting => {}
+        }
+        let mut line = Waiting::new(self);
         let claimed = async {
             loop {
                 // Before asking: who is woken in between is not woken in vain.
-                let freed = self.freed.notified();
-                if let Claim::Claimed { wake } = self.slots.claim(ceiling()) {
-                    waiting.ended = true;
-                    if wake {
-                        self.freed.notify_one();
-                    }
+                let freed = self.freed();
+                if line.claim_below(ceiling()) {
                     return;
                 }
                 freed.await;
@@ -132,9 +149,35 @@ impl Queue {
 }
 
 /// One that waits; leaves the line on drop.
-struct Waiting<'a> {
+#[derive(Debug)]
+pub(super) struct Waiting<'a> {
     queue: &'a Queue,
     ended: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(queue: &'a Queue) -> Self {
+        Self {
+            queue,
+            ended: false,
+        }
+    }
+
+    /// Takes a place if there is one, and ends the wait.
+    pub(super) fn claim(&mut self) -> bool {
+        self.claim_below(u32::MAX)
+    }
+
+    fn claim_below(&mut self, ceiling: u32) -> bool {
+        let Claim::Claimed { wake } = self.queue.slots.claim(ceiling) else {
+            return false;
+        };
+        self.ended = true;
+        if wake {
+            self.queue.wake();
+        }
+        true
+    }
 }
 
 impl Drop for Waiting<'_> {

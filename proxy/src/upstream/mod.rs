@@ -8,9 +8,10 @@ mod http1;
 mod http2;
 mod open;
 mod pool;
+mod room;
 mod send;
 
-pub(crate) use cluster::{Cluster, Clusters, Endpoints, Picked, Target};
+pub(crate) use cluster::{Cluster, Clusters, Endpoints, Picked, Seat, Target};
 pub(crate) use connect::connect;
 pub(crate) use dns::Resolver;
 pub(crate) use guard::{Guard, Place};
@@ -18,4 +19,5 @@ pub(crate) use http1::Connection;
 pub(crate) use http2::{Http2, LocalExecutor};
 pub(crate) use open::Open;
 pub(crate) use pool::{Pool, Pools};
+pub(crate) use room::Room;
 pub(crate) use send::Sender;

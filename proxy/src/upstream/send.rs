@@ -1,5 +1,6 @@
 //! One request to one endpoint and its response, by the protocol that the cluster speaks.
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use maglor_config::cluster::UpstreamProtocol;
 use tokio::time::Instant;
 
 use super::http1::{Connection, exchange};
-use super::http2::{Unanswered, http2_request};
+use super::http2::{Slot, Unanswered, http2_request};
+use super::room::{Found, Room};
 use super::{Cluster, Open, Pool, Pools, Target, connect};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
@@ -31,6 +33,12 @@ pub(crate) struct Sender<'a> {
     pub(crate) ends: Addresses,
     /// Where informational responses go; `None` = they are dropped.
     pub(crate) interim: Option<&'a dyn Interim>,
+}
+
+/// A way to send a request.
+enum Link {
+    Http1(Box<Connection>),
+    Http2(Slot),
 }
 
 impl Sender<'_> {
@@ -56,7 +64,13 @@ impl Sender<'_> {
             ControlFlow::Break(response) => return Ok(response),
             ControlFlow::Continue(body) => body,
         };
-        let connection = self.new_http1(&pool).await?;
+        let connection = match Box::pin(self.room(|| pool.take())).await? {
+            Found::Instead(connection) => connection,
+            Found::Room(room) => {
+                let (io, open) = Box::pin(self.connect(room)).await?;
+                self.as_http1(io, open, &pool)
+            }
+        };
         exchange(connection, request, body, self.interim).await
     }
 
@@ -83,13 +97,7 @@ impl Sender<'_> {
         Ok(ControlFlow::Continue(body.unwrap_or_else(Body::empty)))
     }
 
-    async fn new_http1(&self, pool: &Rc<Pool>) -> Result<Box<Connection>, ProxyError> {
-        let io = Box::pin(self.connect()).await?;
-        Ok(self.as_http1(io, pool))
-    }
-
-    fn as_http1(&self, io: Io, pool: &Rc<Pool>) -> Box<Connection> {
-        let open = Open::new(self.cluster, self.shard);
+    fn as_http1(&self, io: Io, open: Open, pool: &Rc<Pool>) -> Box<Connection> {
         Connection::new(io, Rc::clone(pool), open, self.now)
     }
 
@@ -104,8 +112,10 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        let open = || Open::new(self.cluster, self.shard);
-        let slot = pool.http2.slot(now, self.connect(), open).await?;
+        let slot = match self.room(|| pool.http2.free_slot(now)).await? {
+            Found::Instead(slot) => slot,
+            Found::Room(room) => pool.http2.slot(now, self.connect(room)).await?,
+        };
         Ok(slot.exchange(converted).await?)
     }
 
@@ -123,25 +133,28 @@ impl Sender<'_> {
             ControlFlow::Break(response) => return Ok(response),
             ControlFlow::Continue(body) => body,
         };
-        let io = self.connect().await?;
-        if io.alpn() == Some(b"h2") {
-            let open = Open::new(self.cluster, self.shard);
-            let slot = pool.http2.adopt(io, now, open).await?;
-            return Ok(slot.exchange(self.http2_request(request, body)?).await?);
+        let free = || {
+            let slot = pool.http2.free_slot(now).map(Link::Http2);
+            slot.or_else(|| pool.take().map(Link::Http1))
+        };
+        let link = match self.room(free).await? {
+            Found::Instead(link) => link,
+            Found::Room(room) => match self.connect(room).await? {
+                (io, open) if io.alpn() == Some(b"h2") => {
+                    Link::Http2(pool.http2.adopt(io, now, open).await?)
+                }
+                (io, open) => Link::Http1(self.as_http1(io, open, &pool)),
+            },
+        };
+        match link {
+            Link::Http1(connection) => exchange(connection, request, body, self.interim).await,
+            Link::Http2(slot) => Ok(slot.exchange(self.http2_request(request, body)?).await?),
         }
-        let connection = self.as_http1(io, &pool);
-        exchange(connection, request, body, self.interim).await
     }
 
     /// CONNECT ends here: the endpoint gets the bytes inside.
     async fn connect_tunnel(&self) -> Result<Response, ProxyError> {
-        let io = Box::pin(self.connect()).await?;
-        let guard = Open::new(self.cluster, self.shard);
-        let stream = Stream {
-            io,
-            prefix: Bytes::new(),
-            guard: Some(Box::new(guard)),
-        };
+        let stream = Box::pin(self.stream()).await?;
         Ok(Response {
             status: StatusCode::OK,
             fields: Fields::default(),
@@ -149,12 +162,27 @@ impl Sender<'_> {
         })
     }
 
-    async fn connect(&self) -> Result<Io, ProxyError> {
+    /// A connection for bytes.
+    pub(crate) async fn stream(&self) -> Result<Stream, ProxyError> {
+        let nothing = || None::<Infallible>;
+        let room = match self.room(nothing).await? {
+            Found::Room(room) => room,
+            Found::Instead(never) => match never {},
+        };
+        let (io, open) = self.connect(room).await?;
+        Ok(Stream {
+            io,
+            prefix: Bytes::new(),
+            guard: Some(Box::new(open)),
+        })
+    }
+
+    async fn connect(&self, room: Room) -> Result<(Io, Open), ProxyError> {
         let connected = connect(self.cluster, self.target, self.ends).await;
         if connected.is_err() {
             self.cluster.metrics().connect_failures.inc(self.shard);
         }
-        connected
+        Ok((connected?, Open::new(self.cluster, self.shard, room)))
     }
 
     /// The request as HTTP/2 has it.

@@ -13,31 +13,7 @@ use maglor_balance::{
     Endpoint, Locality, LocalityWeights, PickCtx, Rng, SlowStart, Spec, Time, View, ViewParams,
 };
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use support::{SPECS, balancer, equal, seed, weighted};
-
-/// Runs `property` on random values of `strategy`, seeded by `SEED` or `fallback`.
-fn check<S: Strategy>(fallback: u64, strategy: &S, property: impl Fn(S::Value)) {
-    check_cases(400, fallback, strategy, property);
-}
-
-fn check_cases<S: Strategy>(cases: u32, fallback: u64, strategy: &S, property: impl Fn(S::Value)) {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed(fallback).to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let run = |value| {
-        property(value);
-        Ok(())
-    };
-    if let Err(error) = TestRunner::new_with_rng(config, rng).run(strategy, run) {
-        panic!("{error}");
-    }
-}
+use support::{SPECS, balancer, check, check_cases, equal, weighted};
 
 /// With the same draws, a pick that still hits an endpoint after its load rose hit it before: so
 /// raising a load never raises a probability, whatever the other loads.

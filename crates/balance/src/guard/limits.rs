@@ -132,13 +132,10 @@ pub struct Slots {
 impl Slots {
     /// `limit` places (`None`: as many as wanted) and a queue of `max_waiting`.
     #[must_use]
-    pub const fn new(limit: Option<u32>, max_waiting: u32) -> Self {
+    pub fn new(limit: Option<u32>, max_waiting: u32) -> Self {
         Self {
             word: AtomicU64::new(0),
-            limit: match limit {
-                Some(limit) => limit,
-                None => u32::MAX,
-            },
+            limit: limit.unwrap_or(u32::MAX),
             max_waiting,
         }
     }

@@ -4,6 +4,8 @@
 use std::num::NonZeroU32;
 
 use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Spec, Time, ViewParams};
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// Every policy, with parameters that reach different code.
 pub(crate) const SPECS: &[&str] = &[
@@ -117,4 +119,32 @@ pub(crate) fn assert_law(what: &str, counts: &[u64], law: &[f64]) {
         chi < chi_square_limit(cells),
         "{what}: χ² = {chi}, {counts:?} against {law:?}"
     );
+}
+
+/// Runs `property` on random values of `strategy`, seeded by `SEED` or `fallback`.
+pub(crate) fn check<S: Strategy>(fallback: u64, strategy: &S, property: impl Fn(S::Value)) {
+    check_cases(400, fallback, strategy, property);
+}
+
+pub(crate) fn check_cases<S: Strategy>(
+    cases: u32,
+    fallback: u64,
+    strategy: &S,
+    property: impl Fn(S::Value),
+) {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed(fallback).to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let run = |value| {
+        property(value);
+        Ok(())
+    };
+    if let Err(error) = TestRunner::new_with_rng(config, rng).run(strategy, run) {
+        panic!("{error}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Finding, OutlierParams};
-use crate::guard::GrpcStatus;
+use crate::guard::{GrpcStatus, Percent};
 
 /// How a request to an endpoint ended, as outlier ejection sees it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -142,10 +142,10 @@ impl Streaks {
 
     /// The streaks after one more failure, and what is found. A failure without answer is one of
     /// each kind; any answer ends the streak of those without; a server error that is not the
-    /// gateway's ends the gateway's.
+    /// gateway's ends the gateway's. What is found ends all: it is counted anew.
     fn then(self, failure: Sample, params: &OutlierParams) -> (Self, Option<Finding>) {
         let longer = |streak: u64| (streak + 1).min(MASK);
-        let mut next = Self {
+        let next = Self {
             server: longer(self.server),
             gateway: match failure {
                 Sample::ServerError => 0,
@@ -156,21 +156,39 @@ impl Streaks {
                 _ => 0,
             },
         };
-        let reached = |streak, threshold: u32| threshold > 0 && streak >= u64::from(threshold);
-        // The most special first: it says the most.
-        if reached(next.local, params.consecutive_local_origin_failure) {
-            next.local = 0;
-            return (next, Some(Finding::ConsecutiveLocalOriginFailure));
-        }
-        if reached(next.gateway, params.consecutive_gateway_failure) {
-            next.gateway = 0;
-            return (next, Some(Finding::ConsecutiveGatewayFailure));
-        }
-        if reached(next.server, params.consecutive_5xx) {
-            next.server = 0;
-            return (next, Some(Finding::Consecutive5xx));
-        }
-        (next, None)
+        let found = next.found(params);
+        let after = if found.is_some() {
+            Self::unpack(0)
+        } else {
+            next
+        };
+        (after, found)
+    }
+
+    /// Of the streaks that have reached their thresholds the one that is enforced most; of those
+    /// enforced alike the most special, which says the most.
+    fn found(self, params: &OutlierParams) -> Option<Finding> {
+        let streaks = [
+            (self.server, params.consecutive_5xx, Finding::Consecutive5xx),
+            (
+                self.gateway,
+                params.consecutive_gateway_failure,
+                Finding::ConsecutiveGatewayFailure,
+            ),
+            (
+                self.local,
+                params.consecutive_local_origin_failure,
+                Finding::ConsecutiveLocalOriginFailure,
+            ),
+        ];
+        streaks
+            .into_iter()
+            .filter(|(streak, threshold, finding)| {
+                let off = *threshold == 0 || finding.enforced(params) == Percent::NONE;
+                !off && *streak >= u64::from(*threshold)
+            })
+            .map(|(_, _, finding)| finding)
+            .max_by_key(|finding| finding.enforced(params))
     }
 }
 
@@ -246,6 +264,18 @@ mod tests {
             ..OutlierParams::default()
         };
         assert_eq!(findings(&off, &[(Sample::LocalFailure, 3_000_000)]), []);
+    }
+
+    #[test]
+    fn what_is_enforced_most_is_found() {
+        let mut params = OutlierParams::default();
+        params.enforcing.consecutive_local_origin_failure = Percent::NONE;
+        params.enforcing.consecutive_gateway_failure = Percent::whole(50);
+        let silence = [(Sample::LocalFailure, 14)];
+        assert_eq!(findings(&params, &silence), [Finding::Consecutive5xx; 2]);
+        params.consecutive_5xx = 0;
+        let gateway = [Finding::ConsecutiveGatewayFailure; 2];
+        assert_eq!(findings(&params, &silence), gateway);
     }
 
     #[test]

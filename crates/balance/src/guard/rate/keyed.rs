@@ -32,7 +32,7 @@ pub struct KeyedBuckets {
     parts: Box<[Mutex<Generations>]>,
 }
 
-/// Key → number of the token taken last.
+/// Key → when its bucket will be full, in the unit of the bucket.
 type Table = HashMap<u64, u64, BuildHasherDefault<Mixed>>;
 
 #[derive(Debug, Default)]
@@ -66,13 +66,11 @@ impl KeyedBuckets {
         let part = &self.parts[key as usize % PARTS];
         // A panic cannot happen while it is held; a table would be whole anyway.
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = part.get(key);
-        let (next, verdict) = self.params.take(taken.unwrap_or(0), now);
-        if let Some(next) = next {
-            part.set(key, next, self.young_limit);
-        } else if let Some(taken) = taken {
-            // Whoever is refused is remembered, too.
-            part.set(key, taken, self.young_limit);
+        let full = part.get(key);
+        let (next, verdict) = self.params.take(full.unwrap_or(0), now);
+        // Whoever is refused is remembered, too.
+        if let Some(full) = next.or(full) {
+            part.set(key, full, self.young_limit);
         }
         verdict
     }
@@ -99,16 +97,16 @@ impl Generations {
         self.young.get(&key).or_else(|| self.old.get(&key)).copied()
     }
 
-    fn set(&mut self, key: u64, taken: u64, limit: usize) {
+    fn set(&mut self, key: u64, full: u64, limit: usize) {
         if let Some(known) = self.young.get_mut(&key) {
-            *known = taken;
+            *known = full;
             return;
         }
         self.old.remove(&key);
         if self.young.len() >= limit {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(key, taken);
+        self.young.insert(key, full);
     }
 }
 

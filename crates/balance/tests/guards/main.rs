@@ -1,0 +1,23 @@
+//! What the guards promise, over random schedules, beside models, and among threads. `SEED` replays a
+//! run.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
+
+mod breaker;
+mod budget;
+mod limits;
+mod outlier;
+mod rate;
+mod retry;
+#[path = "../support/mod.rs"]
+mod support;
+
+use maglor_balance::Time;
+
+/// `millis` after the epoch.
+fn at(millis: u64) -> Time {
+    Time::from_nanos(millis * 1_000_000)
+}

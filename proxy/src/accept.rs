@@ -274,6 +274,7 @@ async fn reach(
             now: started,
             ends: addresses,
             interim: None,
+            unlimited: false,
         };
         let reached = sender.stream().await;
         let sample = match &reached {

@@ -20,14 +20,14 @@ use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built};
-use crate::ejection;
 use crate::memory::Memory;
-use crate::metrics::ListenerMetrics;
+use crate::metrics::{EndpointMetrics, ListenerMetrics};
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
 use crate::tls::Roots;
 use crate::upstream::{Cluster, Clusters, Resolver};
+use crate::{ejection, health};
 
 /// The proxy as its control thread sees it.
 #[derive(Debug)]
@@ -88,8 +88,10 @@ impl App {
         let shared = Arc::new(shared);
         let seed = seed();
         let (watched, clusters) = watch::channel(Vec::new());
-        let watcher = ejection::run(Arc::clone(&shared), clusters, reports, seed);
-        tokio::task::spawn_local(watcher);
+        let health = health::run(Arc::clone(&shared), clusters.clone(), seed);
+        tokio::task::spawn_local(health);
+        let ejection = ejection::run(Arc::clone(&shared), clusters, reports, seed);
+        tokio::task::spawn_local(ejection);
         let worker = |shard: usize| {
             let seed = seed.wrapping_add(shard as u64);
             Handle::start(shard, Arc::clone(&shared), seed).map_err(ApplyError::Worker)
@@ -346,11 +348,12 @@ impl App {
     /// Copies what is counted elsewhere into the metrics, and renders them.
     pub(crate) fn metrics(&self) -> String {
         for cluster in self.clusters.iter() {
-            cluster
-                .endpoints()
-                .targets()
-                .iter()
-                .for_each(|target| target.metrics.refresh());
+            let endpoints = cluster.endpoints();
+            cluster.metrics().observe(endpoints.balancer().view());
+            let targets = endpoints.targets().iter();
+            targets
+                .filter_map(|target| target.metrics.as_ref())
+                .for_each(EndpointMetrics::refresh);
         }
         self.shared.metrics.encode()
     }

@@ -4,20 +4,21 @@
 //! views, metrics, log lines, probes.
 
 use std::future::pending;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use maglor_balance::guard::health::HealthParams;
 use maglor_balance::guard::outlier::{Detector, Event, OutlierParams, Watched};
 use maglor_balance::{Rng, Time};
+use maglor_config::{HealthCheck, HealthCheckKind};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
-use crate::proxy_protocol::Addresses;
+use crate::health;
 use crate::shared::{Report, Shared};
-use crate::upstream::{self, Cluster, Endpoints, Target};
+use crate::upstream::{Cluster, Endpoints, Pools, Target};
 
 /// Watches the clusters of the configuration in force until the process ends.
 pub(crate) async fn run(
@@ -258,18 +259,24 @@ fn pardon(cluster: &Cluster, now: Time) {
     cluster.metrics().ejected.set(0);
 }
 
-/// Whether an endpoint can be reached.
+/// Whether an endpoint answers its health check, or can be reached where it has none.
 async fn probe(cluster: Arc<Cluster>, target: Arc<Target>) -> Probed {
-    let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-    let ends = Addresses {
-        source: nowhere,
-        destination: nowhere,
+    let anything = HealthCheckKind::Tcp {
+        send: Vec::new(),
+        receive: Vec::new(),
     };
-    let limit = Instant::now() + cluster.config().connect_timeout;
-    let connected = timeout_at(limit, upstream::connect(&cluster, &target, ends)).await;
+    let check = cluster.config().health_check.clone();
+    let check = check.unwrap_or_else(|| HealthCheck {
+        kind: anything,
+        params: HealthParams::default(),
+        port: None,
+    });
+    let pools = Pools::default();
+    let asked = health::check(&check, &cluster, &target, &pools);
+    let answer = timeout(check.params.timeout, asked).await;
     Probed {
         cluster: Arc::clone(cluster.name()),
         target: target.id,
-        answers: matches!(connected, Ok(Ok(_))),
+        answers: matches!(answer, Ok(Ok(()))),
     }
 }

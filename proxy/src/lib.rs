@@ -33,6 +33,7 @@ mod app;
 mod build;
 mod ejection;
 mod files;
+mod health;
 mod memory;
 mod run;
 mod shared;

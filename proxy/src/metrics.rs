@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use maglor_balance::EndpointStats;
 use maglor_balance::guard::breaker::Phase;
 use maglor_balance::guard::outlier::{Finding, Spared};
 use maglor_balance::guard::retry::GiveUp;
+use maglor_balance::{EndpointStats, View};
 use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
@@ -103,6 +103,10 @@ struct Upstream {
     ejections_spared: CounterFamily,
     ejected: GaugeFamily,
     breaker: GaugeFamily,
+    endpoints: GaugeFamily,
+    available: GaugeFamily,
+    panic: GaugeFamily,
+    health_checks: CounterFamily,
     outstanding: GaugeFamily,
 }
 
@@ -173,6 +177,22 @@ impl Upstream {
                 "upstream_circuit_breaker_state",
                 "0 = closed, 1 = half-open, 2 = open.",
                 cluster,
+            ),
+            endpoints: registry.gauge("upstream_endpoints", "Endpoints that are known.", cluster),
+            available: registry.gauge(
+                "upstream_available_endpoints",
+                "Endpoints that are healthy, not ejected and not leaving.",
+                cluster,
+            ),
+            panic: registry.gauge(
+                "upstream_panic",
+                "1 while so few endpoints are available that all of them are used.",
+                cluster,
+            ),
+            health_checks: registry.counter(
+                "upstream_health_checks_total",
+                "Active health checks, by result.",
+                &["cluster", "result"],
             ),
             outstanding: registry.gauge(
                 "upstream_outstanding_requests",
@@ -278,7 +298,11 @@ impl Metrics {
             retries: self.upstream.retries.with(&[cluster]),
             ejected: self.upstream.ejected.with(&[cluster]),
             breaker: self.upstream.breaker.with(&[cluster]),
+            endpoints: self.upstream.endpoints.with(&[cluster]),
+            available: self.upstream.available.with(&[cluster]),
+            panic: self.upstream.panic.with(&[cluster]),
             rare: Rare {
+                health_checks: self.upstream.health_checks.clone(),
                 cluster: cluster.into(),
                 retries_left_out: self.upstream.retries_left_out.clone(),
                 overflows: self.upstream.overflows.clone(),
@@ -369,6 +393,9 @@ pub(crate) struct ClusterMetrics {
     pub(crate) retries: Counter,
     pub(crate) ejected: Gauge,
     breaker: Gauge,
+    endpoints: Gauge,
+    available: Gauge,
+    panic: Gauge,
     rare: Rare,
 }
 
@@ -381,6 +408,7 @@ struct Rare {
     overflows: CounterFamily,
     ejections: CounterFamily,
     ejections_spared: CounterFamily,
+    health_checks: CounterFamily,
 }
 
 impl ClusterMetrics {
@@ -411,6 +439,20 @@ impl ClusterMetrics {
     pub(crate) fn ejection_spared(&self, why: Spared) {
         let labels = [&*self.rare.cluster, why.name()];
         self.rare.ejections_spared.with(&labels).add_shared(1);
+    }
+
+    pub(crate) fn health_check(&self, passed: bool) {
+        let result = if passed { "passed" } else { "failed" };
+        let labels = [&*self.rare.cluster, result];
+        self.rare.health_checks.with(&labels).add_shared(1);
+    }
+
+    /// Copies what a view says of the endpoints; called before an exposition.
+    pub(crate) fn observe(&self, view: &View) {
+        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        self.endpoints.set(count(view.len()));
+        self.available.set(count(view.available()));
+        self.panic.set(i64::from(view.in_panic()));
     }
 
     pub(crate) fn breaker(&self, phase: Phase) {

@@ -149,6 +149,7 @@ impl<'a> Hop<'a> {
             now,
             ends: self.ends(),
             interim: self.context.interim.as_deref(),
+            unlimited: false,
         }
     }
 }

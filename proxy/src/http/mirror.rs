@@ -99,6 +99,7 @@ impl Copy {
             now,
             ends: self.ends,
             interim: None,
+            unlimited: false,
         };
         let result = sender.send(&self.request, body).await;
         let response = result.inspect_err(|error| tried.failed(error))?;

@@ -76,7 +76,7 @@ pub(crate) struct Target {
     /// When it joined, or returned to service: slow start ramps from here.
     joined: AtomicU64,
     /// Lives as long as the endpoint, and so does its series.
-    pub(crate) metrics: EndpointMetrics,
+    pub(crate) metrics: Option<EndpointMetrics>,
 }
 
 /// The endpoint chosen for a request, which counts as outstanding from now on.
@@ -391,8 +391,26 @@ impl Target {
             connections: Arc::new(config.limits.endpoint.connections()),
             monitor: Arc::new(Monitor::new()),
             joined: AtomicU64::new(now.as_nanos()),
-            metrics,
+            metrics: Some(metrics),
         }
+    }
+
+    /// The same host at another port, which has its own health and nothing else.
+    pub(crate) fn at_port(&self, port: u16) -> Arc<Self> {
+        let mut address = self.address;
+        address.set_port(port);
+        Arc::new(Self {
+            // Ids of endpoints stay far below: no pool is shared by mistake.
+            id: self.id | 1 << 63,
+            address,
+            host: self.host.clone(),
+            stats: Arc::default(),
+            requests: Arc::new(Slots::new(None, 0)),
+            connections: Arc::new(Slots::new(None, 0)),
+            monitor: Arc::new(Monitor::new()),
+            joined: AtomicU64::new(0),
+            metrics: None,
+        })
     }
 
     fn joined(&self) -> Time {

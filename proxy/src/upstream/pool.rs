@@ -68,6 +68,13 @@ impl Pools {
     }
 }
 
+impl Drop for Pools {
+    /// Idle connections know their pools, which would outlive this otherwise.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 /// See [`Pool::wait`].
 pub(super) struct Waits(Rc<Pool>);
 

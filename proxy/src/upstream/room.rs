@@ -46,7 +46,8 @@ impl Sender<'_> {
         instead: impl Fn() -> Option<T>,
     ) -> Result<Found<T>, ProxyError> {
         let queue = &self.cluster.guard().connections;
-        if queue.is_unlimited() && self.target.connections.limit().is_none() {
+        let unlimited = queue.is_unlimited() && self.target.connections.limit().is_none();
+        if unlimited || self.unlimited {
             return Ok(Found::Room(Room::default()));
         }
         if let Some(room) = self.try_room(None) {

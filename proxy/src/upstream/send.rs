@@ -33,6 +33,8 @@ pub(crate) struct Sender<'a> {
     pub(crate) ends: Addresses,
     /// Where informational responses go; `None` = they are dropped.
     pub(crate) interim: Option<&'a dyn Interim>,
+    /// Limits on connections do not concern it.
+    pub(crate) unlimited: bool,
 }
 
 /// A way to send a request.

@@ -349,7 +349,10 @@ impl App {
     pub(crate) fn metrics(&self) -> String {
         for cluster in self.clusters.iter() {
             let endpoints = cluster.endpoints();
-            cluster.metrics().observe(endpoints.balancer().view());
+            cluster
+                .metrics()
+                .guards
+                .observe(endpoints.balancer().view());
             let targets = endpoints.targets().iter();
             targets
                 .filter_map(|target| target.metrics.as_ref())

@@ -197,6 +197,7 @@ impl Watch {
             self.cluster.refresh(now);
             let metrics = self.cluster.metrics();
             metrics
+                .guards
                 .ejected
                 .set(i64::try_from(self.detector.ejected()).unwrap_or(i64::MAX));
         }
@@ -222,7 +223,7 @@ impl Watch {
                 count,
                 ..
             } => {
-                metrics.ejection(finding);
+                metrics.guards.ejection(finding);
                 let reason = finding.name();
                 tracing::warn!(%cluster, %endpoint, reason, ?time, count, "endpoint ejected");
                 target.stats.set_ejected(true)
@@ -233,7 +234,7 @@ impl Watch {
                 target.stats.set_ejected(false)
             }
             Event::Spared { finding, why, .. } => {
-                metrics.ejection_spared(why);
+                metrics.guards.ejection_spared(why);
                 let (reason, why) = (finding.name(), why.name());
                 tracing::info!(%cluster, %endpoint, reason, why, "endpoint not ejected");
                 false
@@ -256,7 +257,7 @@ fn pardon(cluster: &Cluster, now: Time) {
     if changed {
         cluster.refresh(now);
     }
-    cluster.metrics().ejected.set(0);
+    cluster.metrics().guards.ejected.set(0);
 }
 
 /// Whether an endpoint answers its health check, or can be reached where it has none.

@@ -115,7 +115,7 @@ impl Checks {
             let asked = check(&self.config, &self.cluster, &self.target, &self.pools);
             let answer = timeout(params.timeout, asked).await;
             let result = answer.unwrap_or_else(|_| Err("timeout".into()));
-            self.cluster.metrics().health_check(result.is_ok());
+            self.cluster.metrics().guards.health_check(result.is_ok());
             let now = self.shared.time(Instant::now());
             if let Some(health) = checker.report(result.is_ok(), now, &mut self.rng) {
                 self.changed(health, result.err());

@@ -3,19 +3,20 @@
 //! Families live as long as the process; handles are made when listeners, routes, clusters and
 //! endpoints are built, so that a request only adds to cells it already holds.
 
+mod guards;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use maglor_balance::guard::breaker::Phase;
-use maglor_balance::guard::outlier::{Finding, Spared};
-use maglor_balance::guard::retry::GiveUp;
-use maglor_balance::{EndpointStats, View};
+use maglor_balance::EndpointStats;
 use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
+
+use guards::{Families, GuardMetrics};
 
 /// Classes of statuses, the label `status`.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
@@ -26,6 +27,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     downstream: Downstream,
     upstream: Upstream,
+    guards: Families,
     /// Process-wide counts of the control thread.
     pub(crate) control: Control,
 }
@@ -96,17 +98,6 @@ struct Upstream {
     connect_failures: CounterFamily,
     stale_retries: CounterFamily,
     no_endpoint: CounterFamily,
-    retries: CounterFamily,
-    retries_left_out: CounterFamily,
-    overflows: CounterFamily,
-    ejections: CounterFamily,
-    ejections_spared: CounterFamily,
-    ejected: GaugeFamily,
-    breaker: GaugeFamily,
-    endpoints: GaugeFamily,
-    available: GaugeFamily,
-    panic: GaugeFamily,
-    health_checks: CounterFamily,
     outstanding: GaugeFamily,
 }
 
@@ -146,53 +137,6 @@ impl Upstream {
             no_endpoint: counter(
                 "upstream_no_endpoint_total",
                 "Requests for which no endpoint could be chosen.",
-            ),
-            retries: counter("upstream_retries_total", "Tries after a first one."),
-            retries_left_out: registry.counter(
-                "upstream_retries_suppressed_total",
-                "Failures that would have been retried, by what was against it.",
-                &["cluster", "reason"],
-            ),
-            overflows: registry.counter(
-                "upstream_overflows_total",
-                "Requests answered at once with 503, by the limit that was reached.",
-                &["cluster", "reason"],
-            ),
-            ejections: registry.counter(
-                "upstream_ejections_total",
-                "Endpoints ejected as outliers, by what was found.",
-                &["cluster", "reason"],
-            ),
-            ejections_spared: registry.counter(
-                "upstream_ejections_spared_total",
-                "Outliers that were not ejected, by why.",
-                &["cluster", "reason"],
-            ),
-            ejected: registry.gauge(
-                "upstream_ejected_endpoints",
-                "Endpoints that are ejected now.",
-                cluster,
-            ),
-            breaker: registry.gauge(
-                "upstream_circuit_breaker_state",
-                "0 = closed, 1 = half-open, 2 = open.",
-                cluster,
-            ),
-            endpoints: registry.gauge("upstream_endpoints", "Endpoints that are known.", cluster),
-            available: registry.gauge(
-                "upstream_available_endpoints",
-                "Endpoints that are healthy, not ejected and not leaving.",
-                cluster,
-            ),
-            panic: registry.gauge(
-                "upstream_panic",
-                "1 while so few endpoints are available that all of them are used.",
-                cluster,
-            ),
-            health_checks: registry.counter(
-                "upstream_health_checks_total",
-                "Active health checks, by result.",
-                &["cluster", "result"],
             ),
             outstanding: registry.gauge(
                 "upstream_outstanding_requests",
@@ -252,6 +196,7 @@ impl Metrics {
         Self {
             downstream: Downstream::new(&registry),
             upstream: Upstream::new(&registry),
+            guards: Families::new(&registry),
             control: Control::new(&registry),
             registry,
         }
@@ -295,20 +240,7 @@ impl Metrics {
             connect_failures: self.upstream.connect_failures.with(&[cluster]),
             stale_retries: self.upstream.stale_retries.with(&[cluster]),
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
-            retries: self.upstream.retries.with(&[cluster]),
-            ejected: self.upstream.ejected.with(&[cluster]),
-            breaker: self.upstream.breaker.with(&[cluster]),
-            endpoints: self.upstream.endpoints.with(&[cluster]),
-            available: self.upstream.available.with(&[cluster]),
-            panic: self.upstream.panic.with(&[cluster]),
-            rare: Rare {
-                health_checks: self.upstream.health_checks.clone(),
-                cluster: cluster.into(),
-                retries_left_out: self.upstream.retries_left_out.clone(),
-                overflows: self.upstream.overflows.clone(),
-                ejections: self.upstream.ejections.clone(),
-                ejections_spared: self.upstream.ejections_spared.clone(),
-            },
+            guards: self.guards.cluster(cluster),
         }
     }
 
@@ -390,73 +322,13 @@ pub(crate) struct ClusterMetrics {
     pub(crate) connect_failures: Counter,
     pub(crate) stale_retries: Counter,
     pub(crate) no_endpoint: Counter,
-    pub(crate) retries: Counter,
-    pub(crate) ejected: Gauge,
-    breaker: Gauge,
-    endpoints: Gauge,
-    available: Gauge,
-    panic: Gauge,
-    rare: Rare,
-}
-
-/// Families whose series are looked up when something is counted: it is rare, and most clusters
-/// never need one.
-#[derive(Debug)]
-struct Rare {
-    cluster: Arc<str>,
-    retries_left_out: CounterFamily,
-    overflows: CounterFamily,
-    ejections: CounterFamily,
-    ejections_spared: CounterFamily,
-    health_checks: CounterFamily,
+    pub(crate) guards: GuardMetrics,
 }
 
 impl ClusterMetrics {
     pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration) {
         self.requests[class(status)].inc(shard);
         self.duration.observe_duration(shard, took);
-    }
-}
-
-impl ClusterMetrics {
-    /// A failure was not retried although its kind is.
-    pub(crate) fn retry_left_out(&self, reason: GiveUp) {
-        let labels = [&*self.rare.cluster, reason.name()];
-        self.rare.retries_left_out.with(&labels).add_shared(1);
-    }
-
-    /// A request was not let in.
-    pub(crate) fn overflow(&self, reason: &str) {
-        let labels = [&*self.rare.cluster, reason];
-        self.rare.overflows.with(&labels).add_shared(1);
-    }
-
-    pub(crate) fn ejection(&self, finding: Finding) {
-        let labels = [&*self.rare.cluster, finding.name()];
-        self.rare.ejections.with(&labels).add_shared(1);
-    }
-
-    pub(crate) fn ejection_spared(&self, why: Spared) {
-        let labels = [&*self.rare.cluster, why.name()];
-        self.rare.ejections_spared.with(&labels).add_shared(1);
-    }
-
-    pub(crate) fn health_check(&self, passed: bool) {
-        let result = if passed { "passed" } else { "failed" };
-        let labels = [&*self.rare.cluster, result];
-        self.rare.health_checks.with(&labels).add_shared(1);
-    }
-
-    /// Copies what a view says of the endpoints; called before an exposition.
-    pub(crate) fn observe(&self, view: &View) {
-        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
-        self.endpoints.set(count(view.len()));
-        self.available.set(count(view.available()));
-        self.panic.set(i64::from(view.in_panic()));
-    }
-
-    pub(crate) fn breaker(&self, phase: Phase) {
-        self.breaker.set(phase as i64);
     }
 }
 

@@ -301,11 +301,11 @@ impl<'a> Tries<'a> {
         let metrics = self.cluster.metrics();
         match decision {
             Decision::Retry { after, permit } => {
-                metrics.retries.inc(worker.shard());
+                metrics.guards.retries.inc(worker.shard());
                 Some((after, permit))
             }
             Decision::GiveUp(reason) => {
-                metrics.retry_left_out(reason);
+                metrics.guards.retry_suppressed(reason);
                 None
             }
         }
@@ -319,11 +319,11 @@ impl<'a> Tries<'a> {
         let metrics = self.cluster.metrics();
         match decision {
             Ok(permit) => {
-                metrics.retries.inc(self.hop.service.worker.shard());
+                metrics.guards.retries.inc(self.hop.service.worker.shard());
                 Some(permit)
             }
             Err(reason) => {
-                metrics.retry_left_out(reason);
+                metrics.guards.retry_suppressed(reason);
                 None
             }
         }

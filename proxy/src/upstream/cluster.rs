@@ -274,7 +274,7 @@ impl Cluster {
     /// Counts a request that was turned away because of a limit, if that is why.
     pub(crate) fn count_overflow(&self, error: &ProxyError) {
         if let Some(reason) = error.overflow_reason() {
-            self.metrics.overflow(reason);
+            self.metrics.guards.overflow(reason);
         }
     }
 
@@ -283,7 +283,7 @@ impl Cluster {
         let Some(Transition { to, open_for }) = transition else {
             return;
         };
-        self.metrics.breaker(to);
+        self.metrics.guards.breaker(to);
         let cluster = self.name();
         tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker");
     }

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
-use maglor_balance::{Excluded, PickCtx};
+use maglor_balance::guard::outlier::Sample;
+use maglor_balance::guard::retry::FREE_RETRIES;
 use maglor_config::listener::ProxyProtocolIn;
 use maglor_telemetry::Counter;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::detect::{self, ClientHello};
+use crate::error::ProxyError;
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
 use crate::metrics::ListenerMetrics;
@@ -23,7 +25,7 @@ use crate::proxy_protocol::{self, Addresses};
 use crate::relay::relay;
 use crate::state::{Chain, Filter, Listener, TcpChain};
 use crate::tls;
-use crate::upstream::{self, Open, Picked, Pools};
+use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
 use crate::worker::{Connections, Worker};
 
 /// What a worker's connections share.
@@ -216,13 +218,7 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
         }
         Filter::Tcp(chain) => {
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
-            Box::pin(forward(
-                stream,
-                chain,
-                addresses,
-                metrics,
-                Rc::clone(&local.worker),
-            ))
+            Box::pin(forward(stream, chain, addresses, metrics, local.clone()))
         }
     })
 }
@@ -233,49 +229,66 @@ async fn forward(
     chain: Arc<TcpChain>,
     addresses: Addresses,
     metrics: Arc<ListenerMetrics>,
-    worker: Rc<Worker>,
+    local: Local,
 ) {
+    let Local { worker, pools } = local;
     let Some(cluster) = chain.cluster.load_full() else {
         return;
     };
-    let excluded = Excluded::default();
-    let now = Instant::now();
-    let hash = Some(maglor_balance::hash_bytes(
-        addresses.source.ip().to_string().as_bytes(),
-    ));
-    let context = PickCtx {
-        now: worker.time(now),
-        hash,
-        excluded: &excluded,
-    };
-    let picked = worker.with_rng(|rng| cluster.pick(&context, rng));
-    let Some(Picked {
-        target,
-        outstanding,
-    }) = picked
-    else {
-        cluster.metrics().no_endpoint.inc(worker.shard());
-        metrics.refused_upstream.inc(worker.shard());
-        return;
-    };
-    let io = match upstream::connect(&cluster, &target, addresses).await {
-        Ok(io) => io,
+    let reached = reach(&cluster, &pools, addresses, &worker).await;
+    let (upstream, _place, picked) = match reached {
+        Ok(reached) => reached,
         Err(error) => {
-            cluster.metrics().connect_failures.inc(worker.shard());
             metrics.refused_upstream.inc(worker.shard());
-            tracing::debug!(endpoint = %target.address, %error, "TCP connection refused");
+            cluster.count_overflow(&error);
+            tracing::debug!(cluster = %cluster.name(), %error, "TCP connection refused");
             return;
         }
     };
-    let open = Open::new(&cluster, worker.shard());
-    let upstream = Stream {
-        io,
-        prefix: Bytes::new(),
-        guard: Some(Box::new(open)),
-    };
     let idle = chain.settings.idle_timeout;
     relay(&worker, &metrics, downstream, upstream, idle).await;
-    outstanding.finish(worker.time(Instant::now()));
+    picked.outstanding.finish(worker.time(Instant::now()));
+}
+
+/// Connects to an endpoint, and to another one where that fails: nothing has been sent.
+async fn reach(
+    cluster: &Arc<Cluster>,
+    pools: &Pools,
+    addresses: Addresses,
+    worker: &Rc<Worker>,
+) -> Result<(Stream, Place, Picked), ProxyError> {
+    let started = Instant::now();
+    let now = worker.time(started);
+    let mut place = Place::enter(cluster, now).await?;
+    let source = addresses.source.ip().to_string();
+    let hash = Some(maglor_balance::hash_bytes(source.as_bytes()));
+    let mut tried = Vec::new();
+    loop {
+        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng))?;
+        let target = Arc::clone(&picked.target);
+        let sender = Sender {
+            cluster,
+            target: &target,
+            pools,
+            shard: worker.shard(),
+            now: started,
+            ends: addresses,
+            interim: None,
+            unlimited: false,
+        };
+        let reached = sender.stream().await;
+        let sample = match &reached {
+            Ok(_) => Sample::Success,
+            Err(_) => Sample::LocalFailure,
+        };
+        cluster.judge(&target, sample, worker.shared());
+        tried.push(target.id);
+        let last = tried.len() > FREE_RETRIES as usize || !cluster.is_usable_beyond(&tried);
+        if reached.is_ok() || last {
+            worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
+            return reached.map(|stream| (stream, place, picked));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub(crate) struct Entry {
     user_agent: Option<Vec<u8>>,
     request_id: Option<Vec<u8>>,
     upstream: Option<(SocketAddr, Arc<str>)>,
+    /// Tries, where the request came so far.
+    tries: u32,
     error: Option<String>,
 }
 
@@ -43,6 +45,7 @@ impl Entry {
             user_agent: field(Known::UserAgent),
             request_id: field(Known::XRequestId),
             upstream: None,
+            tries: 0,
             error: None,
         })
     }
@@ -52,8 +55,9 @@ impl Entry {
         self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);
     }
 
-    pub(crate) fn upstream(&mut self, address: SocketAddr, cluster: &Arc<str>) {
+    pub(crate) fn upstream(&mut self, address: SocketAddr, cluster: &Arc<str>, tries: u32) {
         self.upstream = Some((address, Arc::clone(cluster)));
+        self.tries = tries;
     }
 
     pub(crate) fn error(&mut self, error: &ProxyError) {
@@ -165,6 +169,7 @@ fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
         "duration_ms": millis(ended.took),
         "cluster": cluster,
         "upstream": upstream,
+        "tries": entry.tries,
         "error": entry.error,
     });
     // Writing to memory does not fail.

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use maglor_balance::guard::concurrency::ConcurrencyLimit;
 use maglor_telemetry::logs::LogHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -134,6 +135,7 @@ impl Admin {
         let describe = |cluster: &&std::sync::Arc<crate::upstream::Cluster>| {
             let endpoints = cluster.endpoints();
             let view = endpoints.balancer().view();
+            let guard = cluster.guard();
             let each = endpoints.targets().iter().map(|target| {
                 json!({
                     "address": target.address,
@@ -149,6 +151,10 @@ impl Admin {
                 "policy": cluster.config().policy.to_string(),
                 "panic": view.in_panic(),
                 "available": view.available(),
+                "requests": guard.requests.active(),
+                "waiting": guard.requests.waiting(),
+                "circuit_breaker": guard.breaker().map(|breaker| breaker.phase().name()),
+                "concurrency_limit": guard.concurrency().map(ConcurrencyLimit::limit),
                 "endpoints": each.collect::<Vec<_>>(),
             })
         };

@@ -21,12 +21,13 @@ use tokio::time::Instant;
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built};
 use crate::memory::Memory;
-use crate::metrics::ListenerMetrics;
+use crate::metrics::{EndpointMetrics, ListenerMetrics};
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
 use crate::tls::Roots;
-use crate::upstream::{Clusters, Resolver};
+use crate::upstream::{Cluster, Clusters, Resolver};
+use crate::{ejection, health};
 
 /// The proxy as its control thread sees it.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct App {
     draining: bool,
     /// Listeners that have gone, and when the connections that they left behind must go, too.
     leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
+    /// The clusters, for those who watch over them.
+    watched: watch::Sender<Vec<Arc<Cluster>>>,
 }
 
 /// A listener that is in force.
@@ -81,8 +84,14 @@ impl App {
     /// Starts the workers; they listen nowhere until a configuration is applied.
     pub(crate) fn start(config: &config::Config) -> Result<Self, ApplyError> {
         let workers = config.workers;
-        let shared = Arc::new(Shared::new(workers));
+        let (shared, reports) = Shared::new(workers);
+        let shared = Arc::new(shared);
         let seed = seed();
+        let (watched, clusters) = watch::channel(Vec::new());
+        let health = health::run(Arc::clone(&shared), clusters.clone(), seed);
+        tokio::task::spawn_local(health);
+        let ejection = ejection::run(Arc::clone(&shared), clusters, reports, seed);
+        tokio::task::spawn_local(ejection);
         let worker = |shard: usize| {
             let seed = seed.wrapping_add(shard as u64);
             Handle::start(shard, Arc::clone(&shared), seed).map_err(ApplyError::Worker)
@@ -101,6 +110,7 @@ impl App {
             memory: Memory::new(std::time::Instant::now()),
             draining: false,
             leaving: Vec::new(),
+            watched,
             shared,
         })
     }
@@ -187,6 +197,8 @@ impl App {
         self.yaml = loaded.yaml;
         self.commit(built);
         self.clusters = clusters;
+        self.watched
+            .send_replace(self.clusters.iter().cloned().collect());
         self.resolve();
         Ok(())
     }
@@ -336,11 +348,15 @@ impl App {
     /// Copies what is counted elsewhere into the metrics, and renders them.
     pub(crate) fn metrics(&self) -> String {
         for cluster in self.clusters.iter() {
+            let endpoints = cluster.endpoints();
             cluster
-                .endpoints()
-                .targets()
-                .iter()
-                .for_each(|target| target.metrics.refresh());
+                .metrics()
+                .guards
+                .observe(endpoints.balancer().view());
+            let targets = endpoints.targets().iter();
+            targets
+                .filter_map(|target| target.metrics.as_ref())
+                .for_each(EndpointMetrics::refresh);
         }
         self.shared.metrics.encode()
     }

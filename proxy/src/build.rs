@@ -17,6 +17,7 @@ use maglor_config::{FilterChain, RouteTable};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::detect::ChainSelector;
+use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, Metrics};
 use crate::route::Table;
 use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain};
@@ -153,12 +154,18 @@ pub(crate) fn listener(
         || metrics.listener(&wanted.name),
         |b| Arc::clone(&b.metrics),
     );
+    let limited = before.and_then(|before| before.rate_limit.as_ref());
+    let rate_limit = wanted
+        .rate_limit
+        .as_ref()
+        .map(|config| Limiter::build(config, limited));
     let mut built = Build {
         name: &wanted.name,
         before,
         clusters,
         metrics,
         own: &own,
+        rate_limit,
         routes: Vec::new(),
         tcp: Vec::new(),
     };
@@ -180,12 +187,13 @@ pub(crate) fn listener(
             filter,
         });
     }
-    let (routes, tcp) = (built.routes, built.tcp);
+    let (routes, tcp, rate_limit) = (built.routes, built.tcp, built.rate_limit);
     let listener = Arc::new(Listener {
         config: Arc::clone(wanted),
         selector: ChainSelector::new(wanted.filter_chains.iter().map(|chain| &chain.matches)),
         chains,
         metrics: Arc::clone(&own),
+        rate_limit,
     });
     Ok(Built {
         listener,
@@ -201,6 +209,7 @@ struct Build<'a> {
     clusters: &'a Clusters,
     metrics: &'a Metrics,
     own: &'a Arc<ListenerMetrics>,
+    rate_limit: Option<Arc<Limiter>>,
     routes: Vec<(Arc<HttpChain>, Table)>,
     tcp: Vec<(Arc<TcpChain>, Arc<Cluster>)>,
 }
@@ -229,7 +238,15 @@ impl Build<'_> {
     }
 
     fn http(&mut self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Arc<HttpChain> {
-        let table = Table::compile(&settings.routes, self.name, self.clusters, self.metrics);
+        let before = old.map(|old| old.routes.load());
+        let table = Table::compile(
+            &settings.routes,
+            self.name,
+            self.clusters,
+            self.metrics,
+            self.rate_limit.as_ref(),
+            before.as_deref().map(|before| &**before),
+        );
         let bare = HttpFilter {
             routes: Arc::new(RouteTable::default()),
             ..settings.clone()

@@ -2,8 +2,11 @@
 //! says what the client gets for it.
 
 use std::io;
+use std::time::Duration;
 
 use http::StatusCode;
+use maglor_balance::guard::fault::AbortAnswer;
+use maglor_balance::guard::retry::Failure;
 
 use crate::codec::{FramingError, HeadError};
 
@@ -11,6 +14,9 @@ use crate::codec::{FramingError, HeadError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
+    /// The cluster's circuit breaker is open, and will be for so long.
+    #[error("circuit breaker open")]
+    BreakerOpen(Duration),
     /// The client closed its connection or reset its stream.
     #[error("client went away")]
     ClientGone,
@@ -26,6 +32,12 @@ pub enum ProxyError {
     /// The request's body is malformed.
     #[error("malformed request body: {0}")]
     DownstreamBody(#[source] FramingError),
+    /// Every endpoint has as many requests as it may have.
+    #[error("overflow: all endpoints are full")]
+    EndpointsFull,
+    /// A fault that the route asks for.
+    #[error("fault injected")]
+    Fault(AbortAnswer),
     /// The request's head is malformed.
     #[error("malformed request: {0}")]
     DownstreamHead(#[source] HeadError),
@@ -44,6 +56,21 @@ pub enum ProxyError {
     /// No virtual host or no route matches.
     #[error("no route matches")]
     NoRoute,
+    /// A limit of the cluster is reached, and so is that of its queue.
+    #[error("overflow: too many requests are waiting")]
+    Overflow,
+    /// A try took longer than `per_try_timeout`.
+    #[error("per-try timeout")]
+    PerTryTimeout,
+    /// A limit of the cluster was reached for longer than `queue_timeout`.
+    #[error("queue timeout")]
+    QueueTimeout,
+    /// A rate limit; there is room again after so long.
+    #[error("rate limit")]
+    RateLimited(Duration),
+    /// A second try wanted the beginning of a body that is too large to be kept.
+    #[error("the request body is too large to be sent again")]
+    ReplayLost,
     /// The route's `timeout` ran out.
     #[error("request timeout")]
     RequestTimeout,
@@ -66,6 +93,10 @@ pub enum ProxyError {
     /// HTTP/2 to the endpoint failed.
     #[error("upstream HTTP/2: {0}")]
     UpstreamHttp2(#[source] hyper::Error),
+    /// The endpoint turned the request away without having looked at it (HTTP/2: REFUSED_STREAM, or
+    /// GOAWAY).
+    #[error("upstream refused the request")]
+    UpstreamRefused,
     /// Reading from or writing to the endpoint failed.
     #[error("upstream i/o: {0}")]
     UpstreamIo(#[source] io::Error),
@@ -103,18 +134,105 @@ impl ProxyError {
             Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),
             Self::DownstreamHead(error) => (head_status(*error), 13, "DPE"),
             Self::HeaderTimeout => (S::REQUEST_TIMEOUT, 4, "DT"),
+            Self::BreakerOpen(_) | Self::EndpointsFull | Self::Overflow | Self::QueueTimeout => {
+                (S::SERVICE_UNAVAILABLE, 14, "UO")
+            }
+            Self::Fault(answer) => fault_status(*answer),
+            Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, "RL"),
             Self::NoHealthyUpstream => (S::SERVICE_UNAVAILABLE, 14, "UH"),
             Self::NoRoute => (S::NOT_FOUND, 12, "NR"),
-            Self::RequestTimeout => (S::GATEWAY_TIMEOUT, 4, "UT"),
+            Self::PerTryTimeout | Self::RequestTimeout => (S::GATEWAY_TIMEOUT, 4, "UT"),
             Self::StreamIdleTimeout => (S::GATEWAY_TIMEOUT, 4, "SI"),
             Self::UpstreamBody(_) | Self::UpstreamHead(_) | Self::UnexpectedUpgrade => {
                 (S::BAD_GATEWAY, 14, "UPE")
             }
             Self::UpstreamClosed { .. } | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, "UC"),
-            Self::UpstreamHttp2(_) => (S::BAD_GATEWAY, 14, "UR"),
+            Self::ReplayLost | Self::UpstreamHttp2(_) => (S::BAD_GATEWAY, 14, "UR"),
+            Self::UpstreamRefused => (S::SERVICE_UNAVAILABLE, 14, "UR"),
         };
         Verdict { status, grpc, flag }
     }
+
+    /// Which limit of the cluster turned the request away, if one did.
+    pub(crate) fn overflow_reason(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::BreakerOpen(_) => "breaker-open",
+            Self::EndpointsFull => "endpoints-full",
+            Self::Overflow => "queue-full",
+            Self::QueueTimeout => "queue-timeout",
+            _ => return None,
+        })
+    }
+
+    /// When the client may try again, where there is something to say.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::BreakerOpen(wait) | Self::RateLimited(wait) => Some(*wait),
+            Self::EndpointsFull | Self::Overflow | Self::QueueTimeout => {
+                Some(Duration::from_secs(1))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it says something about the endpoint.
+    pub(crate) fn is_upstreams(&self) -> bool {
+        self.as_failure().is_some() || matches!(self, Self::RequestTimeout | Self::UpstreamBody(_))
+    }
+
+    /// What retries go by; `None` where no endpoint has failed.
+    pub(crate) fn as_failure(&self) -> Option<Failure> {
+        Some(match self {
+            Self::Connect(_) | Self::ConnectTimeout => Failure::Connect,
+            Self::EndpointsFull => Failure::Busy,
+            Self::PerTryTimeout => Failure::PerTryTimeout,
+            Self::UpstreamClosed { reused: true } => Failure::Stale,
+            Self::UpstreamRefused => Failure::Refused,
+            Self::UnexpectedUpgrade
+            | Self::UpstreamBody(_)
+            | Self::UpstreamClosed { reused: false }
+            | Self::UpstreamHead(_)
+            | Self::UpstreamHttp2(_)
+            | Self::UpstreamIo(_) => Failure::Reset,
+            _ => return None,
+        })
+    }
+}
+
+/// A fault of the one protocol as the other one has it (gRPC's own table of HTTP statuses).
+fn fault_status(answer: AbortAnswer) -> (StatusCode, u8, &'static str) {
+    use StatusCode as S;
+    let (status, grpc) = match answer {
+        AbortAnswer::Http(status) => {
+            let grpc = match status {
+                400 => 13,
+                401 => 16,
+                403 => 7,
+                404 => 12,
+                429 | 502..=504 => 14,
+                _ => 2,
+            };
+            (
+                S::from_u16(status).unwrap_or(S::INTERNAL_SERVER_ERROR),
+                grpc,
+            )
+        }
+        AbortAnswer::Grpc(status) => {
+            let http = match status.code() {
+                0 => S::OK,
+                4 => S::GATEWAY_TIMEOUT,
+                5 => S::NOT_FOUND,
+                7 => S::FORBIDDEN,
+                8 => S::TOO_MANY_REQUESTS,
+                12 => S::NOT_IMPLEMENTED,
+                14 => S::SERVICE_UNAVAILABLE,
+                16 => S::UNAUTHORIZED,
+                _ => S::INTERNAL_SERVER_ERROR,
+            };
+            (http, status.code())
+        }
+    };
+    (status, grpc, "FI")
 }
 
 fn head_status(error: HeadError) -> StatusCode {

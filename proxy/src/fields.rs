@@ -46,18 +46,27 @@ known! {
     Expect = "expect",
     Forwarded = "forwarded",
     GrpcMessage = "grpc-message",
+    GrpcRetryPushbackMs = "grpc-retry-pushback-ms",
     GrpcStatus = "grpc-status",
+    GrpcTimeout = "grpc-timeout",
     Host = "host",
     Http2Settings = "http2-settings",
+    IdempotencyKey = "idempotency-key",
     KeepAlive = "keep-alive",
     Location = "location",
     ProxyConnection = "proxy-connection",
+    RateLimit = "ratelimit",
+    RateLimitPolicy = "ratelimit-policy",
+    RetryAfter = "retry-after",
     Server = "server",
     SetCookie = "set-cookie",
     Te = "te",
     TransferEncoding = "transfer-encoding",
     Upgrade = "upgrade",
     UserAgent = "user-agent",
+    XEnvoyAttemptCount = "x-envoy-attempt-count",
+    XEnvoyExpectedRqTimeoutMs = "x-envoy-expected-rq-timeout-ms",
+    XEnvoyOverloaded = "x-envoy-overloaded",
     XForwardedFor = "x-forwarded-for",
     XForwardedHost = "x-forwarded-host",
     XForwardedProto = "x-forwarded-proto",
@@ -77,9 +86,12 @@ fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
         == 0
 }
 
+/// Length of the longest known name.
+const LONGEST: usize = "x-envoy-expected-rq-timeout-ms".len();
+
 /// Known names by their length, which decides almost everything; 0 ends a row.
-static BY_LENGTH: [[u8; 4]; 20] = {
-    let mut rows = [[0; 4]; 20];
+static BY_LENGTH: [[u8; 4]; LONGEST + 1] = {
+    let mut rows = [[0; 4]; LONGEST + 1];
     let mut at = 1;
     while at < TEXTS.len() {
         let row = &mut rows[TEXTS[at].len()];
@@ -108,7 +120,7 @@ impl Known {
         Self::Other
     }
 
-    const fn bit(self) -> u32 {
+    const fn bit(self) -> u64 {
         1 << self as u32
     }
 
@@ -197,7 +209,7 @@ pub(crate) struct Fields {
     text: Vec<u8>,
     list: Vec<Field>,
     /// Which known names are there.
-    present: u32,
+    present: u64,
 }
 
 thread_local! {
@@ -207,6 +219,15 @@ thread_local! {
 impl Default for Fields {
     fn default() -> Self {
         Self::with_text(&[])
+    }
+}
+
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        let mut copy = Self::with_text(&self.text);
+        copy.list.extend_from_slice(&self.list);
+        copy.present = self.present;
+        copy
     }
 }
 
@@ -537,6 +558,6 @@ mod tests {
             let known = Known::of(text.to_uppercase().as_bytes());
             assert_eq!(known as usize, at, "{text}");
         }
-        assert!(TEXTS.len() <= 32, "the bit set has 32 bits");
+        assert!(TEXTS.len() <= 64, "the bit set has 64 bits");
     }
 }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::codec::Target;
@@ -18,7 +18,7 @@ use crate::fields::{Fields, Known};
 use crate::io::Stream;
 
 /// A request, all but its body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) target: Target,
@@ -104,6 +104,9 @@ pub(crate) trait Source: Debug {
 pub(crate) trait Account: Debug {
     /// So many bytes of it have passed.
     fn count(&mut self, bytes: u64);
+
+    /// It has these trailers.
+    fn trailers(&mut self, trailers: &HeaderMap);
 
     /// It ended as it should.
     fn complete(&mut self);
@@ -258,6 +261,9 @@ impl HttpBody for Body {
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 account.count(frame.data_ref().map_or(0, |data| data.len() as u64));
+                if let Some(trailers) = frame.trailers_ref() {
+                    account.trailers(trailers);
+                }
                 if ended {
                     account.complete();
                 }

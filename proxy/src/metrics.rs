@@ -3,6 +3,8 @@
 //! Families live as long as the process; handles are made when listeners, routes, clusters and
 //! endpoints are built, so that a request only adds to cells it already holds.
 
+mod guards;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,8 @@ use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
 
+use guards::{Families, GuardMetrics};
+
 /// Classes of statuses, the label `status`.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
@@ -23,6 +27,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     downstream: Downstream,
     upstream: Upstream,
+    guards: Families,
     /// Process-wide counts of the control thread.
     pub(crate) control: Control,
 }
@@ -191,6 +196,7 @@ impl Metrics {
         Self {
             downstream: Downstream::new(&registry),
             upstream: Upstream::new(&registry),
+            guards: Families::new(&registry),
             control: Control::new(&registry),
             registry,
         }
@@ -234,6 +240,7 @@ impl Metrics {
             connect_failures: self.upstream.connect_failures.with(&[cluster]),
             stale_retries: self.upstream.stale_retries.with(&[cluster]),
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
+            guards: self.guards.cluster(cluster),
         }
     }
 
@@ -315,6 +322,7 @@ pub(crate) struct ClusterMetrics {
     pub(crate) connect_failures: Counter,
     pub(crate) stale_retries: Counter,
     pub(crate) no_endpoint: Counter,
+    pub(crate) guards: GuardMetrics,
 }
 
 impl ClusterMetrics {

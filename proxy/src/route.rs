@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use maglor_balance::Rng;
+use maglor_balance::guard::{Percent, split};
+use maglor_balance::{Rng, hash_bytes};
+use maglor_config::Mirror;
 use maglor_config::route::{
     self as config, Domain, Forward, HeaderMatch, HeaderRules, PathMatch, QueryMatch, RouteAction,
     StringMatch,
@@ -15,6 +17,7 @@ use maglor_config::route::{
 use percent_encoding::percent_decode_str;
 
 use crate::fields::Fields;
+use crate::limit::Limiter;
 use crate::message::Request;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::upstream::{Cluster, Clusters};
@@ -29,6 +32,8 @@ pub(crate) struct Table {
     prefix: HashMap<String, usize>,
     any: Option<usize>,
     hosts: Vec<Host>,
+    /// Of the listener.
+    pub(crate) rate_limit: Option<Arc<Limiter>>,
 }
 
 /// A compiled virtual host.
@@ -44,25 +49,36 @@ pub(crate) struct Host {
 pub(crate) struct Route {
     pub(crate) config: config::Route,
     pub(crate) metrics: Arc<RouteMetrics>,
+    pub(crate) rate_limit: Option<Arc<Limiter>>,
+    /// Who gets copies of the requests, and of which share.
+    pub(crate) mirrors: Vec<(Arc<Cluster>, Percent)>,
     /// Aligned with the action's clusters; empty unless it forwards.
     clusters: Vec<Arc<Cluster>>,
-    total_weight: u32,
 }
 
 impl Route {
-    /// The cluster that a request goes to, by the weights of the route.
-    pub(crate) fn cluster(&self, forward: &Forward, rng: &mut Rng) -> Option<&Arc<Cluster>> {
+    /// The cluster that a request goes to, by the weights of the route; `key` keeps a client at one.
+    pub(crate) fn cluster(
+        &self,
+        forward: &Forward,
+        key: Option<u64>,
+        rng: &mut Rng,
+    ) -> Option<&Arc<Cluster>> {
         if self.clusters.len() == 1 {
             return self.clusters.first();
         }
-        let mut ticket = rng.below(self.total_weight.max(1));
-        for (cluster, share) in self.clusters.iter().zip(&forward.clusters) {
-            match ticket.checked_sub(share.weight) {
-                Some(rest) => ticket = rest,
-                None => return Some(cluster),
+        let shares = forward.clusters.iter();
+        let at = match key {
+            Some(key) => {
+                let name = |cluster: &str| hash_bytes(cluster.as_bytes());
+                split::sticky(
+                    shares.map(|share| (name(&share.cluster), share.weight)),
+                    key,
+                )
             }
-        }
-        None
+            None => split::random(shares.map(|share| share.weight), rng),
+        };
+        self.clusters.get(at?)
     }
 
     /// What the path's matched part is, for rewrites of a prefix.
@@ -81,6 +97,8 @@ impl Table {
         listener: &str,
         clusters: &Clusters,
         metrics: &Metrics,
+        rate_limit: Option<&Arc<Limiter>>,
+        before: Option<&Self>,
     ) -> Self {
         let mut compiled = Self {
             exact: HashMap::new(),
@@ -88,6 +106,7 @@ impl Table {
             prefix: HashMap::new(),
             any: None,
             hosts: Vec::with_capacity(table.virtual_hosts.len()),
+            rate_limit: rate_limit.cloned(),
         };
         for host in &table.virtual_hosts {
             let index = compiled.hosts.len();
@@ -99,7 +118,10 @@ impl Table {
                     Domain::Any => compiled.any = Some(index),
                 }
             }
-            let route = |route: &config::Route| compile_route(route, listener, clusters, metrics);
+            let route = |route: &config::Route| {
+                let before = before.and_then(|before| before.by_name(&route.name));
+                compile_route(route, listener, clusters, metrics, before)
+            };
             compiled.hosts.push(Host {
                 request_headers: host.request_headers.clone(),
                 response_headers: host.response_headers.clone(),
@@ -107,6 +129,11 @@ impl Table {
             });
         }
         compiled
+    }
+
+    fn by_name(&self, name: &str) -> Option<&Route> {
+        let mut routes = self.hosts.iter().flat_map(|host| &host.routes);
+        routes.find(|route| &*route.config.name == name)
     }
 
     /// The route of a request.
@@ -144,19 +171,26 @@ fn compile_route(
     listener: &str,
     clusters: &Clusters,
     metrics: &Metrics,
+    before: Option<&Route>,
 ) -> Route {
-    let shares = match &route.action {
-        RouteAction::Forward(forward) => forward.clusters.as_slice(),
-        RouteAction::Direct(_) | RouteAction::Redirect(_) => &[],
+    let (shares, mirrors) = match &route.action {
+        RouteAction::Forward(forward) => (forward.clusters.as_slice(), &*forward.mirrors),
+        RouteAction::Direct(_) | RouteAction::Redirect(_) => (&[][..], &[][..]),
     };
+    let mirror = |mirror: &Mirror| Some((clusters.get(&mirror.cluster)?, mirror.percent));
+    let limited = before.and_then(|before| before.rate_limit.as_ref());
     Route {
         config: route.clone(),
         metrics: metrics.route(listener, &route.name),
+        rate_limit: route
+            .rate_limit
+            .as_ref()
+            .map(|config| Limiter::build(config, limited)),
+        mirrors: mirrors.iter().filter_map(mirror).collect(),
         clusters: shares
             .iter()
             .filter_map(|share| clusters.get(&share.cluster))
             .collect(),
-        total_weight: shares.iter().map(|share| share.weight).sum(),
     }
 }
 
@@ -230,7 +264,8 @@ fn path_matches(condition: &PathMatch, path: &[u8]) -> bool {
     }
 }
 
-fn header_matches(condition: &HeaderMatch, fields: &Fields) -> bool {
+/// Whether a message's fields meet a condition.
+pub(crate) fn header_matches(condition: &HeaderMatch, fields: &Fields) -> bool {
     let mut values = fields.all(&condition.name);
     let found = match (values.next(), values.next()) {
         (None, _) => false,

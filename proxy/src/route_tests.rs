@@ -8,6 +8,7 @@ fn hosts(domains: &[&str]) -> Table {
         prefix: HashMap::new(),
         any: None,
         hosts: Vec::new(),
+        rate_limit: None,
     };
     for (index, domain) in domains.iter().enumerate() {
         match (domain.strip_prefix('*'), domain.strip_suffix('*')) {

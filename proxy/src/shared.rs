@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
 use maglor_balance::Time;
+use maglor_balance::guard::outlier::Finding;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
@@ -18,16 +20,36 @@ pub(crate) struct Shared {
     access_log: ArcSwapOption<AccessLog>,
     /// Connections that have given up their buffers since memory was last given back to the system.
     released: AtomicUsize,
+    reports: UnboundedSender<Report>,
+}
+
+/// What a worker has found about an endpoint.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) cluster: Arc<str>,
+    /// The target's id.
+    pub(crate) target: u64,
+    pub(crate) finding: Finding,
 }
 
 impl Shared {
-    pub(crate) fn new(workers: usize) -> Self {
-        Self {
+    /// State of so many workers, and what they report to the control thread.
+    pub(crate) fn new(workers: usize) -> (Self, UnboundedReceiver<Report>) {
+        let (reports, receiver) = mpsc::unbounded_channel();
+        let shared = Self {
             metrics: Metrics::new(workers),
             base: Instant::now(),
             access_log: ArcSwapOption::empty(),
             released: AtomicUsize::new(0),
-        }
+            reports,
+        };
+        (shared, receiver)
+    }
+
+    /// Tells the control thread, which decides what becomes of the endpoint.
+    pub(crate) fn report(&self, report: Report) {
+        // At the end of the process nobody listens any more.
+        let _ = self.reports.send(report);
     }
 
     /// The instant as the balancer counts time.

@@ -11,6 +11,7 @@ use maglor_config as config;
 use maglor_config::listener::{HttpFilter, ProxyProtocolIn};
 
 use crate::detect::ChainSelector;
+use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, RouteMetrics};
 use crate::route::Table;
 use crate::upstream::Cluster;
@@ -23,6 +24,8 @@ pub(crate) struct Listener {
     /// Aligned with the configuration's chains.
     pub(crate) chains: Vec<Chain>,
     pub(crate) metrics: Arc<ListenerMetrics>,
+    /// Of the requests of all its chains.
+    pub(crate) rate_limit: Option<Arc<Limiter>>,
 }
 
 impl Listener {

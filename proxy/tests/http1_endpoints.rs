@@ -316,10 +316,11 @@ fn a_request_that_meets_the_end_of_its_connection_is_repeated_only_if_harmless()
     assert_eq!(ask(get), (200, 0));
     assert_eq!(
         ask("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx"),
-        (502, 1)
+        (200, 1)
     );
     let retries = proxy.metric("maglor_upstream_stale_connection_retries_total", &[]);
     assert_eq!(retries, 2.0);
+    assert_eq!(proxy.metric("maglor_upstream_retries_total", &[]), 1.0);
     // A connection that is new is not tried again: the endpoint does not want this request.
     let server = RawServer::answering("", 1);
     let proxy = Web::to([server.address()]).start();

@@ -31,7 +31,7 @@ fn what_is_between_neighbours_does_not_pass() {
     );
     assert_eq!(
         response.text(),
-        "GET / HTTP/1.1\r\nHost: a\r\nX-End: 1\r\nte: trailers\r\n\r\n"
+        "GET / HTTP/1.1\r\nHost: a\r\nX-End: 1\r\nte: trailers\r\nx-envoy-expected-rq-timeout-ms: 15000\r\n\r\n"
     );
     for gone in ["x-private", "keep-alive", "proxy-connection", "upgrade"] {
         assert_eq!(response.header(gone), None, "{gone}");
@@ -86,7 +86,7 @@ fn fields_keep_their_case_order_and_bytes() {
     assert_eq!(
         head,
         format!(
-            "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nsET-cOOKIE: b=2\r\nhOst: a\r\n{fields}content-length: 0\r\n\r\n"
+            "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nsET-cOOKIE: b=2\r\nhOst: a\r\n{fields}x-envoy-expected-rq-timeout-ms: 15000\r\ncontent-length: 0\r\n\r\n"
         )
     );
 }

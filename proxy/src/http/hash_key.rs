@@ -1,5 +1,7 @@
 //! What of a request is hashed for `maglev` and `ring-hash`.
 
+use std::time::Duration;
+
 use maglor_balance::{Rng, combine, hash_bytes};
 use maglor_config::route::{HashKind, HashSource};
 
@@ -24,26 +26,9 @@ pub(crate) fn hash_key(
 ) -> HashKey {
     let mut key = HashKey::default();
     for source in policy {
-        let part = match &source.kind {
-            HashKind::Cookie { name, ttl, path } => cookie(&request.fields, name).or_else(|| {
-                let ttl = (*ttl)?;
-                let value = format!("{:016x}", rng.next_u64());
-                key.set_cookie = Some(headers::set_cookie(name, &value, path, ttl));
-                Some(hash_bytes(value.as_bytes()))
-            }),
-            HashKind::Header(name) => request.fields.all(name).map(hash_bytes).reduce(combine),
-            HashKind::Path => Some(hash_bytes(request.path())),
-            HashKind::Query(name) => {
-                let query = request.query().map(String::from_utf8_lossy);
-                let value = query.as_ref().and_then(|query| query_value(query, name));
-                value.map(|value| hash_bytes(value.as_bytes()))
-            }
-            HashKind::SourceAddress => Some(match client.address.ip().to_canonical() {
-                std::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
-                std::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
-            }),
-        };
-        if let Some(part) = part {
+        let part = of_kind(&source.kind, request, client, rng);
+        key.set_cookie = part.set_cookie.or(key.set_cookie);
+        if let Some(part) = part.hash {
             key.hash = Some(key.hash.map_or(part, |before| combine(before, part)));
             if source.terminal {
                 break;
@@ -51,6 +36,44 @@ pub(crate) fn hash_key(
         }
     }
     key
+}
+
+/// The hash of one part of a request.
+pub(crate) fn of_kind(
+    kind: &HashKind,
+    request: &Request,
+    client: &Client,
+    rng: &mut Rng,
+) -> HashKey {
+    let hash = match kind {
+        HashKind::Cookie { name, ttl, path } => match (cookie(&request.fields, name), ttl) {
+            (None, Some(ttl)) => return new_cookie(name, path, *ttl, rng),
+            (hash, _) => hash,
+        },
+        HashKind::Header(name) => request.fields.all(name).map(hash_bytes).reduce(combine),
+        HashKind::Path => Some(hash_bytes(request.path())),
+        HashKind::Query(name) => {
+            let query = request.query().map(String::from_utf8_lossy);
+            let value = query.as_ref().and_then(|query| query_value(query, name));
+            value.map(|value| hash_bytes(value.as_bytes()))
+        }
+        HashKind::SourceAddress => Some(match client.address.ip().to_canonical() {
+            std::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+            std::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+        }),
+    };
+    HashKey {
+        hash,
+        set_cookie: None,
+    }
+}
+
+fn new_cookie(name: &str, path: &str, ttl: Duration, rng: &mut Rng) -> HashKey {
+    let value = format!("{:016x}", rng.next_u64());
+    HashKey {
+        hash: Some(hash_bytes(value.as_bytes())),
+        set_cookie: Some(headers::set_cookie(name, &value, path, ttl)),
+    }
 }
 
 fn cookie(fields: &Fields, name: &str) -> Option<u64> {
@@ -69,8 +92,6 @@ fn cookie(fields: &Fields, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::{Method, Version};
 
     use super::*;

@@ -3,19 +3,25 @@
 //! A request's way: [`serve`] (which version?) → [`http1`] or [`http2`] (a request off the wire) →
 //! [`service`] (the pipeline) → [`forward`] (to an endpoint and back), and out the same way.
 
+mod deadline;
 mod farewell;
 mod forward;
 mod hash_key;
 mod headers;
+mod hedge;
 mod http1;
 mod http2;
+mod mirror;
 mod path;
 pub mod probe;
 mod record;
+mod replay;
 mod reply;
 mod rewrite;
 mod serve;
 mod service;
+mod tried;
+mod tries;
 
 use std::time::Duration;
 

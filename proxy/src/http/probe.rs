@@ -43,7 +43,8 @@ impl Router {
         let Filter::Http(settings) = &listener.filter_chains.first()?.filter else {
             return None;
         };
-        let table = Table::compile(&settings.routes, &listener.name, &clusters, &metrics);
+        let (name, routes) = (&listener.name, &settings.routes);
+        let table = Table::compile(routes, name, &clusters, &metrics, None, None);
         let client = Client::new(([192, 0, 2, 7], 40_000).into(), false);
         let settings = Arc::new(HttpFilter::clone(settings));
         Some(Self {

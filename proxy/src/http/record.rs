@@ -3,22 +3,24 @@
 //! The record travels with the response's body, so that every way a request can end (answered,
 //! refused, cancelled by the client, cut off) passes through [`Record::drop`] exactly once.
 
-use std::net::SocketAddr;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::StatusCode;
-use maglor_balance::Outstanding;
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
+use super::tried::Tried;
+use super::tries::Progress;
 use crate::access_log::{Ended, Entry};
 use crate::error::ProxyError;
-use crate::message::{Account, Request};
+use crate::message::{Account, Request, Response};
 use crate::metrics::RouteMetrics;
 use crate::timer::Timer;
-use crate::upstream::Cluster;
+use crate::upstream::Place;
 use crate::worker::Worker;
 
 /// See the module's documentation.
@@ -34,21 +36,15 @@ pub(crate) struct Record {
     /// Whether a byte has moved since the timer was last looked at.
     moved: bool,
     route: Option<Arc<RouteMetrics>>,
-    upstream: Option<Upstream>,
+    /// The request's place in its cluster.
+    place: Option<Place>,
+    /// The try whose response the client gets.
+    tried: Option<Tried>,
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
     entry: Option<Box<Entry>>,
     done: bool,
-}
-
-/// The endpoint that a request went to.
-#[derive(Debug)]
-struct Upstream {
-    cluster: Arc<Cluster>,
-    started: Instant,
-    /// Counts the request as outstanding until it is dropped.
-    outstanding: Option<Outstanding>,
 }
 
 /// Status that is logged when nothing was sent.
@@ -70,7 +66,8 @@ impl Record {
             idle,
             moved: false,
             route: None,
-            upstream: None,
+            place: None,
+            tried: None,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             flag: "-",
             response_bytes: 0,
@@ -86,6 +83,22 @@ impl Record {
         self.arm(self.started);
     }
 
+    /// Waits for something as long as the request may take.
+    ///
+    /// # Errors
+    /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
+    pub(super) async fn patiently<F: Future>(
+        &mut self,
+        future: F,
+    ) -> Result<F::Output, ProxyError> {
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => self.poll_timeout(cx).map(Err),
+        })
+        .await
+    }
+
     /// The request's identifier is known.
     pub(crate) fn request_id(&mut self, request: &Request) {
         if let Some(entry) = &mut self.entry {
@@ -93,22 +106,32 @@ impl Record {
         }
     }
 
-    /// The request goes to an endpoint.
-    pub(crate) fn upstream(
-        &mut self,
-        cluster: &Arc<Cluster>,
-        address: SocketAddr,
-        started: Instant,
-        outstanding: Outstanding,
-    ) {
-        self.upstream = Some(Upstream {
-            cluster: Arc::clone(cluster),
-            started,
-            outstanding: Some(outstanding),
-        });
-        if let Some(entry) = &mut self.entry {
-            entry.upstream(address, cluster.name());
+    /// When the route's timeout runs out.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Forwarding is over, but for the response's body.
+    pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
+        let Progress { place, tried } = progress;
+        if let (Some(entry), Some(tried)) = (&mut self.entry, &tried) {
+            entry.upstream(tried.address(), tried.cluster().name(), tried.number());
         }
+        self.place = place;
+        self.tried = tried;
+        let (Some(place), Some(tried)) = (&mut self.place, &self.tried) else {
+            return;
+        };
+        let success = match result {
+            Ok(_) => tried.is_success(),
+            Err(error) if error.is_upstreams() => false,
+            Err(_) => return,
+        };
+        let now = Instant::now();
+        let latency = result.is_ok().then(|| now - tried.started());
+        let time = self.worker.time(now);
+        self.worker
+            .with_rng(|rng| place.judge(success, latency, time, rng));
     }
 
     /// The response has this status.
@@ -134,13 +157,6 @@ impl Record {
         }
         let now = Instant::now();
         let shard = self.worker.shard();
-        if let Some(upstream) = &mut self.upstream {
-            let took = now - upstream.started;
-            upstream.cluster.metrics().request(shard, self.status, took);
-            if let Some(outstanding) = upstream.outstanding.take() {
-                outstanding.finish(self.worker.time(now));
-            }
-        }
         if let Some(route) = &self.route {
             route.request(shard, self.status, now - self.started, self.response_bytes);
         }
@@ -154,6 +170,8 @@ impl Record {
             self.worker.log_access(&entry, ended);
         }
         self.timer.set(now, None);
+        self.tried = None;
+        self.place = None;
     }
 }
 
@@ -163,11 +181,23 @@ impl Account for Record {
         self.moved = true;
     }
 
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        if let Some(tried) = &mut self.tried {
+            tried.trailers(trailers);
+        }
+    }
+
     fn complete(&mut self) {
+        if let Some(mut tried) = self.tried.take() {
+            tried.complete(Instant::now());
+        }
         self.finish();
     }
 
     fn fail(&mut self, error: &ProxyError) {
+        if let Some(tried) = &mut self.tried {
+            tried.failed(error);
+        }
         self.flag = error.verdict().flag;
         if let Some(entry) = &mut self.entry {
             entry.error(error);

@@ -29,9 +29,13 @@ pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
         response.fields.push(Known::ContentType, TEXT);
         response
     };
-    response
-        .fields
-        .push(Known::XMaglorReason, verdict.flag.as_bytes());
+    let fields = &mut response.fields;
+    fields.push(Known::XMaglorReason, verdict.flag.as_bytes());
+    if let Some(wait) = error.retry_after() {
+        // Whole seconds, and never so few that it is too early.
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        fields.push(Known::RetryAfter, seconds.max(1).to_string().as_bytes());
+    }
     response
 }
 
@@ -66,15 +70,6 @@ pub(crate) fn redirect(status: StatusCode, location: &[u8], server: &str) -> Res
     let mut response = own(status, Body::empty(), server);
     response.fields.push(Known::Location, location);
     response
-}
-
-/// The answer to a CONNECT that has reached its endpoint.
-pub(crate) fn connected(body: Body) -> Response {
-    Response {
-        status: StatusCode::OK,
-        fields: Fields::default(),
-        body,
-    }
 }
 
 fn own(status: StatusCode, body: Body, server: &str) -> Response {

@@ -16,15 +16,16 @@ use tokio::time::Instant;
 use super::forward::{self, Hop};
 use super::headers::{self, Client};
 use super::record::Record;
-use super::{path, reply, rewrite};
+use super::{deadline, path, reply, rewrite};
 use crate::access_log::Entry;
 use crate::codec::Limits;
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::io::Stream;
+use crate::limit::Standing;
 use crate::message::{Account, Body, Interim, Request, Response};
 use crate::relay::relay;
-use crate::route::{Host, Route};
+use crate::route::{Host, Route, Table, header_matches};
 use crate::state::HttpChain;
 use crate::timer::Timer;
 use crate::upstream::Pools;
@@ -144,7 +145,7 @@ impl Service {
         response
     }
 
-    /// Route, then do what the route says.
+    /// Route, limit, then do what the route says.
     async fn dispatch(
         &self,
         mut request: Request,
@@ -160,18 +161,19 @@ impl Service {
         if request.method == Method::CONNECT && !self.settings().allow_connect {
             return Err(ProxyError::ConnectNotAllowed);
         }
+        record.route(&route.metrics, deadline::of(&route.config.action, &request));
+        let standing = match self.limit(&request, &table, route, context) {
+            Ok(standing) => standing,
+            Err(refused) => return Ok(self.too_many(&request, &refused, record)),
+        };
+        self.inject_fault(&request, route, record).await?;
         let mut response = match &route.config.action {
-            RouteAction::Direct(direct) => {
-                record.route(&route.metrics, None);
-                reply::direct(direct, self.server())
-            }
+            RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
-                record.route(&route.metrics, None);
                 let location = rewrite::location(redirect, route, &request, &self.client);
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
-                record.route(&route.metrics, forward.timeout);
                 let upgrade = headers::upgrade_protocol(&request.fields, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 headers::remove_hop_by_hop(&mut request.fields);
@@ -189,7 +191,68 @@ impl Service {
         };
         headers::apply(&route.config.response_headers, &mut response.fields);
         headers::apply(&host.response_headers, &mut response.fields);
+        if let Some(standing) = standing {
+            standing.describe(&mut response.fields);
+        }
         Ok(response)
+    }
+
+    /// Takes a token of the listener's and of the route's rate limit: where the request stands, or
+    /// which limit is against it.
+    fn limit<'a>(
+        &self,
+        request: &Request,
+        table: &'a Table,
+        route: &'a Route,
+        context: &RequestContext,
+    ) -> Result<Option<Standing<'a>>, Standing<'a>> {
+        let mut last = None;
+        for limiter in [&table.rate_limit, &route.rate_limit].into_iter().flatten() {
+            let client = self.client.address.ip().to_canonical();
+            let now = self.worker.time(context.started);
+            let standing = limiter.take(request, client, now);
+            if !standing.is_allowed() {
+                return Err(standing);
+            }
+            last = Some(standing);
+        }
+        Ok(last)
+    }
+
+    fn too_many(
+        &self,
+        request: &Request,
+        standing: &Standing<'_>,
+        record: &mut Record,
+    ) -> Response {
+        let error = ProxyError::RateLimited(standing.retry_after());
+        record.fail(&error);
+        let mut response = reply::error(&error, self.server(), request.is_grpc());
+        standing.describe(&mut response.fields);
+        response
+    }
+
+    /// Delays or fails a request because its route says so.
+    async fn inject_fault(
+        &self,
+        request: &Request,
+        route: &Route,
+        record: &mut Record,
+    ) -> Result<(), ProxyError> {
+        let Some(fault) = &route.config.fault else {
+            return Ok(());
+        };
+        let wanted = |header| header_matches(header, &request.fields);
+        if !fault.headers.iter().all(wanted) {
+            return Ok(());
+        }
+        let injected = self.worker.with_rng(|rng| fault.params.decide(rng));
+        if let Some(delay) = injected.delay {
+            record.patiently(tokio::time::sleep(delay)).await?;
+        }
+        injected
+            .abort
+            .map_or(Ok(()), |answer| Err(ProxyError::Fault(answer)))
     }
 
     /// What every forwarded request gets, before the route's own changes.

@@ -10,10 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
-use maglor_balance::{self as balance, Balancer, EndpointStats, Outstanding, PickCtx, Rng, Time};
+use maglor_balance::guard::breaker::Transition;
+use maglor_balance::guard::limits::{Admission, Slots};
+use maglor_balance::guard::outlier::{Monitor, Sample};
+use maglor_balance::{
+    self as balance, Balancer, EndpointStats, Excluded, Index, Outstanding, PickCtx, Rng, Time,
+};
 use maglor_config::cluster::{self as config, EndpointAddress};
 
+use super::Guard;
+use crate::error::ProxyError;
 use crate::metrics::{ClusterMetrics, EndpointMetrics, Metrics};
+use crate::shared::{Report, Shared};
 
 /// The clusters of a configuration, by name.
 #[derive(Debug, Default)]
@@ -39,6 +47,7 @@ pub(crate) struct Cluster {
     config: Arc<config::Cluster>,
     tls: Option<Arc<rustls::ClientConfig>>,
     metrics: ClusterMetrics,
+    guard: Guard,
     endpoints: ArcSwap<Endpoints>,
 }
 
@@ -58,8 +67,16 @@ pub(crate) struct Target {
     /// The DNS name that led here.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) stats: Arc<EndpointStats>,
+    /// How many requests it may have.
+    pub(crate) requests: Arc<Slots>,
+    /// How many connections it may have.
+    pub(crate) connections: Arc<Slots>,
+    /// What its answers are like.
+    pub(crate) monitor: Arc<Monitor>,
+    /// When it joined, or returned to service: slow start ramps from here.
+    joined: AtomicU64,
     /// Lives as long as the endpoint, and so does its series.
-    pub(crate) metrics: EndpointMetrics,
+    pub(crate) metrics: Option<EndpointMetrics>,
 }
 
 /// The endpoint chosen for a request, which counts as outstanding from now on.
@@ -67,6 +84,19 @@ pub(crate) struct Target {
 pub(crate) struct Picked {
     pub(crate) target: Arc<Target>,
     pub(crate) outstanding: Outstanding,
+    /// Its place, where their number is limited.
+    pub(crate) seat: Option<Seat>,
+}
+
+/// A request's place at an endpoint.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<Slots>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Nobody waits for a single endpoint.
+        let _ = self.0.release();
+    }
 }
 
 /// One address of the cluster, with the configured endpoint that it stems from.
@@ -102,10 +132,12 @@ impl Cluster {
         }
         let endpoints = Endpoints::build(&config, &known, old_targets, metrics, now)?;
         let metrics = metrics.cluster(&config.name);
+        let guard = Guard::new(&config);
         Ok(Self {
             config,
             tls,
             metrics,
+            guard,
             endpoints: ArcSwap::from_pointee(endpoints),
         })
     }
@@ -156,16 +188,111 @@ impl Cluster {
         Ok(())
     }
 
-    /// Chooses an endpoint.
-    pub(crate) fn pick(&self, context: &PickCtx<'_>, rng: &mut Rng) -> Option<Picked> {
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Chooses an endpoint, one that is not among `tried` where there is one.
+    ///
+    /// # Errors
+    /// [`ProxyError::NoHealthyUpstream`]; [`ProxyError::EndpointsFull`] when each has as many requests
+    /// as it may have.
+    pub(crate) fn pick(
+        &self,
+        now: Time,
+        hash: Option<u64>,
+        tried: &[u64],
+        rng: &mut Rng,
+    ) -> Result<Picked, ProxyError> {
         let endpoints = self.endpoints.load();
-        let index = endpoints.balancer.pick(context, rng)?;
-        let target = endpoints.targets.get(index.get())?;
-        let outstanding = target.stats.begin(context.now);
-        Some(Picked {
-            target: Arc::clone(target),
-            outstanding,
-        })
+        let mut excluded = endpoints.indices(tried);
+        let mut full = false;
+        let pick = |excluded: &Excluded, rng: &mut Rng| {
+            let context = PickCtx {
+                now,
+                hash,
+                excluded,
+            };
+            endpoints.balancer.pick(&context, rng)
+        };
+        loop {
+            let mut index = pick(&excluded, rng);
+            if index.is_none() && !full {
+                // Rather one that has failed than none.
+                excluded = Excluded::new();
+                index = pick(&excluded, rng);
+            }
+            let target = index.and_then(|index| endpoints.targets.get(index.get()));
+            let (Some(index), Some(target)) = (index, target) else {
+                return Err(self.nobody(full));
+            };
+            if let Some(seat) = target.seat() {
+                return Ok(Picked {
+                    target: Arc::clone(target),
+                    outstanding: target.stats.begin(now),
+                    seat,
+                });
+            }
+            full = true;
+            excluded.insert(index);
+        }
+    }
+
+    #[cold]
+    fn nobody(&self, full: bool) -> ProxyError {
+        if full {
+            return ProxyError::EndpointsFull;
+        }
+        self.metrics.no_endpoint.add_shared(1);
+        ProxyError::NoHealthyUpstream
+    }
+
+    /// Whether there is a usable endpoint that is not among `tried`.
+    pub(crate) fn is_usable_beyond(&self, tried: &[u64]) -> bool {
+        let endpoints = self.endpoints.load();
+        let view = endpoints.balancer.view();
+        let targets = endpoints.targets.iter().enumerate();
+        targets
+            .filter(|(_, target)| !tried.contains(&target.id))
+            .any(|(at, _)| view.is_usable(Index::new(at)))
+    }
+
+    /// Takes how an endpoint fared with a request.
+    pub(crate) fn judge(&self, target: &Target, sample: Sample, shared: &Shared) {
+        let Some(params) = &self.config.outlier else {
+            return;
+        };
+        if let Some(finding) = target.monitor.record(sample, params) {
+            shared.report(Report {
+                cluster: Arc::clone(self.name()),
+                target: target.id,
+                finding,
+            });
+        }
+    }
+
+    /// Counts a request that was turned away because of a limit, if that is why.
+    pub(crate) fn count_overflow(&self, error: &ProxyError) {
+        if let Some(reason) = error.overflow_reason() {
+            self.metrics.guards.overflow(reason);
+        }
+    }
+
+    /// The circuit breaker has changed its state.
+    pub(super) fn breaker_changed(&self, transition: Option<Transition>) {
+        let Some(Transition { to, open_for }) = transition else {
+            return;
+        };
+        self.metrics.guards.breaker(to);
+        let cluster = self.name();
+        tracing::warn!(%cluster, state = to.name(), ?open_for, "circuit breaker");
+    }
+
+    /// Health, ejection or draining of an endpoint has changed: it counts from now on.
+    pub(crate) fn refresh(&self, now: Time) {
+        let old = self.endpoints.load_full();
+        self.endpoints
+            .store(Arc::new(old.refreshed(&self.config, now)));
     }
 }
 
@@ -176,6 +303,32 @@ impl Endpoints {
 
     pub(crate) fn balancer(&self) -> &Balancer {
         &self.balancer
+    }
+
+    /// Positions of these targets.
+    fn indices(&self, ids: &[u64]) -> Excluded {
+        let mut found = Excluded::new();
+        if ids.is_empty() {
+            return found;
+        }
+        for (at, target) in self.targets.iter().enumerate() {
+            if ids.contains(&target.id) {
+                found.insert(Index::new(at));
+            }
+        }
+        found
+    }
+
+    /// The same endpoints with what is known of them now.
+    fn refreshed(&self, config: &config::Cluster, now: Time) -> Self {
+        let described = self.balancer.view().endpoints().iter().zip(&self.targets);
+        let endpoints: Vec<_> = described
+            .map(|(endpoint, target)| endpoint.clone().added_at(target.joined()))
+            .collect();
+        Self {
+            balancer: self.balancer.rebuild(endpoints, &config.view, now),
+            targets: self.targets.clone(),
+        }
     }
 
     fn build(
@@ -206,10 +359,10 @@ impl Endpoints {
                 .iter()
                 .find(|old| old.address == resolved.address && old.host == host);
             let target = known.map_or_else(
-                || Arc::new(Target::new(config, resolved.address, host, metrics)),
+                || Arc::new(Target::new(config, resolved.address, host, metrics, now)),
                 Arc::clone,
             );
-            endpoints.push(describe(endpoint, &target, now));
+            endpoints.push(describe(endpoint, &target));
             targets.push(target);
         }
         let balancer = Balancer::build(&config.policy, endpoints, &config.view, now)?;
@@ -223,6 +376,7 @@ impl Target {
         address: SocketAddr,
         host: Option<Arc<str>>,
         metrics: &Metrics,
+        now: Time,
     ) -> Self {
         let stats = Arc::new(EndpointStats::new());
         let metrics = metrics.endpoint(&config.name, address, &stats);
@@ -233,16 +387,57 @@ impl Target {
             address,
             host,
             stats,
-            metrics,
+            requests: Arc::new(config.limits.endpoint.requests()),
+            connections: Arc::new(config.limits.endpoint.connections()),
+            monitor: Arc::new(Monitor::new()),
+            joined: AtomicU64::new(now.as_nanos()),
+            metrics: Some(metrics),
         }
+    }
+
+    /// The same host at another port, which has its own health and nothing else.
+    pub(crate) fn at_port(&self, port: u16) -> Arc<Self> {
+        let mut address = self.address;
+        address.set_port(port);
+        Arc::new(Self {
+            // Ids of endpoints stay far below: no pool is shared by mistake.
+            id: self.id | 1 << 63,
+            address,
+            host: self.host.clone(),
+            stats: Arc::default(),
+            requests: Arc::new(Slots::new(None, 0)),
+            connections: Arc::new(Slots::new(None, 0)),
+            monitor: Arc::new(Monitor::new()),
+            joined: AtomicU64::new(0),
+            metrics: None,
+        })
+    }
+
+    fn joined(&self) -> Time {
+        // Relaxed: written and read by the control thread alone.
+        Time::from_nanos(self.joined.load(Ordering::Relaxed))
+    }
+
+    /// A place for a request, or `None` if it has as many as it may have.
+    fn seat(&self) -> Option<Option<Seat>> {
+        if self.requests.limit().is_none() {
+            return Some(None);
+        }
+        let admitted = self.requests.admit(u32::MAX) == Admission::Admitted;
+        admitted.then(|| Some(Seat(Arc::clone(&self.requests))))
+    }
+
+    /// It has returned to service.
+    pub(crate) fn rejoin(&self, now: Time) {
+        self.joined.store(now.as_nanos(), Ordering::Relaxed);
     }
 }
 
-fn describe(endpoint: &config::Endpoint, target: &Target, now: Time) -> balance::Endpoint {
+fn describe(endpoint: &config::Endpoint, target: &Target) -> balance::Endpoint {
     let described = balance::Endpoint::new(target.address.to_string())
         .weight(endpoint.weight)
         .priority(endpoint.priority)
-        .added_at(now)
+        .added_at(target.joined())
         .stats(Arc::clone(&target.stats));
     match &endpoint.locality {
         Some(name) => described.locality(config::locality(name)),

@@ -17,7 +17,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use super::Open;
@@ -42,6 +42,8 @@ pub(crate) struct Http2 {
     connections: RefCell<Vec<Rc<Connection>>>,
     opening: Mutex<()>,
     max_streams: u32,
+    /// Told when a stream has ended.
+    returned: Rc<Notify>,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,7 @@ struct Connection {
     idle_since: Cell<Instant>,
     /// It has turned a request away.
     gone: Cell<bool>,
+    returned: Rc<Notify>,
     _open: Open,
 }
 
@@ -66,25 +69,29 @@ pub(crate) struct Slot(Rc<Connection>);
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.streams.set(self.0.streams.get() - 1);
+        let Connection {
+            streams, returned, ..
+        } = &*self.0;
+        streams.set(streams.get() - 1);
+        returned.notify_one();
     }
 }
 
 impl Http2 {
-    pub(crate) fn new(max_streams: u32) -> Self {
+    pub(crate) fn new(max_streams: u32, returned: Rc<Notify>) -> Self {
         Self {
             connections: RefCell::default(),
             opening: Mutex::new(()),
             max_streams,
+            returned,
         }
     }
 
-    /// A place on a live connection; `open` makes a new one where there is none.
+    /// A place on a live connection; `connect` makes a new one where there is none.
     pub(crate) async fn slot(
         &self,
         now: Instant,
-        connect: impl Future<Output = Result<Io, ProxyError>>,
-        open: impl FnOnce() -> Open,
+        connect: impl Future<Output = Result<(Io, Open), ProxyError>>,
     ) -> Result<Slot, ProxyError> {
         if let Some(slot) = self.free_slot(now) {
             return Ok(slot);
@@ -93,12 +100,13 @@ impl Http2 {
         if let Some(slot) = self.free_slot(now) {
             return Ok(slot);
         }
-        self.adopt(connect.await?, now, open()).await
+        let (io, open) = connect.await?;
+        self.adopt(io, now, open).await
     }
 
     /// Makes a connection of a stream that speaks HTTP/2, and takes a place on it.
     pub(crate) async fn adopt(&self, io: Io, now: Instant, open: Open) -> Result<Slot, ProxyError> {
-        let connection = Rc::new(handshake(io, now, open).await?);
+        let connection = Rc::new(handshake(io, now, open, Rc::clone(&self.returned)).await?);
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(occupy(&connection, now))
     }
@@ -156,7 +164,7 @@ impl Slot {
             Err(mut error) => {
                 return Err(match error.take_message() {
                     Some(request) => self.not_sent(request),
-                    None => Unanswered::Failed(ProxyError::UpstreamHttp2(error.into_error())),
+                    None => Unanswered::Failed(failed(error.into_error())),
                 });
             }
         };
@@ -183,9 +191,25 @@ impl From<Unanswered> for ProxyError {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Failed(error) => error,
-            Unanswered::NotSent(_) => Self::UpstreamClosed { reused: true },
+            Unanswered::NotSent(_) => Self::UpstreamRefused,
         }
     }
+}
+
+fn failed(error: hyper::Error) -> ProxyError {
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        if let Some(error) = inner.downcast_ref::<h2::Error>() {
+            // After a GOAWAY only streams that the endpoint has not looked at end like this.
+            let unseen = error.reason() == Some(h2::Reason::REFUSED_STREAM)
+                || (error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR));
+            if unseen && error.is_remote() {
+                return ProxyError::UpstreamRefused;
+            }
+        }
+        cause = inner.source();
+    }
+    ProxyError::UpstreamHttp2(error)
 }
 
 /// A request as HTTP/2 has it: what HTTP/1.1 says in `host` stands in the target.
@@ -238,7 +262,12 @@ impl Source for ResponseBody {
     }
 }
 
-async fn handshake(io: Io, now: Instant, open: Open) -> Result<Connection, ProxyError> {
+async fn handshake(
+    io: Io,
+    now: Instant,
+    open: Open,
+    returned: Rc<Notify>,
+) -> Result<Connection, ProxyError> {
     let (sender, connection) = Builder::new(LocalExecutor)
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
@@ -261,6 +290,7 @@ async fn handshake(io: Io, now: Instant, open: Open) -> Result<Connection, Proxy
         streams: Cell::new(0),
         idle_since: Cell::new(now),
         gone: Cell::new(false),
+        returned,
         _open: open,
     })
 }

@@ -3,15 +3,21 @@
 mod cluster;
 mod connect;
 mod dns;
+mod guard;
 mod http1;
 mod http2;
 mod open;
 mod pool;
+mod room;
+mod send;
 
-pub(crate) use cluster::{Cluster, Clusters, Picked, Target};
+pub(crate) use cluster::{Cluster, Clusters, Endpoints, Picked, Seat, Target};
 pub(crate) use connect::connect;
 pub(crate) use dns::Resolver;
-pub(crate) use http1::{Connection, exchange};
-pub(crate) use http2::{Http2, LocalExecutor, Unanswered, http2_request};
+pub(crate) use guard::{Guard, Place};
+pub(crate) use http1::Connection;
+pub(crate) use http2::{Http2, LocalExecutor};
 pub(crate) use open::Open;
 pub(crate) use pool::{Pool, Pools};
+pub(crate) use room::Room;
+pub(crate) use send::Sender;

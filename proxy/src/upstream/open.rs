@@ -2,7 +2,7 @@
 
 use maglor_telemetry::Gauge;
 
-use super::Cluster;
+use super::{Cluster, Room};
 
 /// Exists as long as a connection to an endpoint does.
 ///
@@ -11,17 +11,19 @@ use super::Cluster;
 pub(crate) struct Open {
     connections: Gauge,
     shard: usize,
+    _room: Room,
 }
 
 impl Open {
     /// Counts a new connection of a worker.
-    pub(crate) fn new(cluster: &Cluster, shard: usize) -> Self {
+    pub(crate) fn new(cluster: &Cluster, shard: usize, room: Room) -> Self {
         let metrics = cluster.metrics();
         metrics.connections.inc(shard);
         metrics.connections_total.inc(shard);
         Self {
             connections: metrics.connections.clone(),
             shard,
+            _room: room,
         }
     }
 }

@@ -9,8 +9,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::guard::Queue;
 use super::{Cluster, Connection, Http2, Target};
 
 /// Of the connections that were not needed in an interval, this share is closed at its end.
@@ -45,11 +47,40 @@ impl Pools {
         closed
     }
 
+    /// Closes an idle connection of a cluster that nobody waits for; whether there was one.
+    pub(super) fn close_one_idle(&self, cluster: &Cluster) -> bool {
+        let pools = self.0.borrow();
+        let mut own = pools
+            .values()
+            .filter(|pool| pool.waiting.get() == 0 && pool.cluster == *cluster.name());
+        let oldest = own.find_map(|pool| {
+            let mut idle = pool.idle.borrow_mut();
+            (!idle.is_empty()).then(|| idle.remove(0))
+        });
+        oldest.is_some()
+    }
+
     /// Closes every idle connection.
     pub(crate) fn clear(&self) {
         for (_, pool) in self.0.borrow_mut().drain() {
             pool.close();
         }
+    }
+}
+
+impl Drop for Pools {
+    /// Idle connections know their pools, which would outlive this otherwise.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// See [`Pool::wait`].
+pub(super) struct Waits(Rc<Pool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
     }
 }
 
@@ -68,6 +99,12 @@ pub(crate) struct Pool {
     max_idle: usize,
     max_requests: u32,
     idle_timeout: Duration,
+    /// Who waits for a connection to come back, because there may be no more of them.
+    waiting: Cell<usize>,
+    /// Told when something has come back.
+    pub(super) returned: Rc<Notify>,
+    connections: Arc<Queue>,
+    cluster: Arc<str>,
     /// HTTP/2 connections to the same endpoint.
     pub(crate) http2: Http2,
 }
@@ -75,6 +112,7 @@ pub(crate) struct Pool {
 impl Pool {
     fn new(cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Self {
         let config = cluster.config();
+        let returned = Rc::new(Notify::new());
         Self {
             target: Arc::downgrade(target),
             idle: RefCell::default(),
@@ -85,7 +123,11 @@ impl Pool {
                 .max_requests_per_connection
                 .map_or(u32::MAX, Into::into),
             idle_timeout: config.idle_timeout,
-            http2: Http2::new(config.max_concurrent_streams),
+            waiting: Cell::new(0),
+            http2: Http2::new(config.max_concurrent_streams, Rc::clone(&returned)),
+            returned,
+            connections: Arc::clone(&cluster.guard().connections),
+            cluster: Arc::clone(cluster.name()),
         }
     }
 
@@ -110,8 +152,22 @@ impl Pool {
         if gone || idle.len() >= self.max_idle || connection.requests() >= self.max_requests {
             return;
         }
+        let waited_for = self.waiting.get() > 0;
+        if !waited_for && self.connections.waiting() > 0 {
+            // Closed, it makes room for a connection that is wanted more.
+            return;
+        }
         connection.set_idle_since(self.now.get());
         idle.push(connection);
+        if waited_for {
+            self.returned.notify_one();
+        }
+    }
+
+    /// Counts one that waits for a connection, until it is dropped.
+    pub(super) fn wait(self: &Rc<Self>) -> Waits {
+        self.waiting.set(self.waiting.get() + 1);
+        Waits(Rc::clone(self))
     }
 
     /// Closes what is idle; each connection knows its pool, so that they would keep each other.

@@ -1,0 +1,74 @@
+//! Hedged requests: another try beside one that is slow; the first good answer wins.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use maglor_balance::guard::retry::HedgePolicy;
+use tokio::time::{Instant, sleep_until};
+
+use super::tried::Tried;
+use super::tries::{Tries, discard};
+use crate::error::ProxyError;
+use crate::message::Response;
+
+/// How a try has ended.
+type Ended = (Tried, Result<Response, ProxyError>);
+/// A try under way.
+pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
+
+impl<'a> Tries<'a> {
+    /// Runs a try, and others beside it when it takes long. Those that lose are abandoned.
+    pub(super) async fn race(&mut self, first: Tried, hedge: &HedgePolicy, now: Instant) -> Ended {
+        let delay = hedge.delay.or(self.per_try_timeout());
+        self.exclude(first.target().id);
+        let mut racers = vec![self.racer(first, now)];
+        let mut next = delay.map(|delay| now + delay);
+        loop {
+            let Some((mut tried, result)) = first_of(&mut racers, next).await else {
+                let now = Instant::now();
+                let joined = self.join(hedge, now);
+                next = delay.filter(|_| joined.is_some()).map(|delay| now + delay);
+                racers.extend(joined);
+                continue;
+            };
+            if racers.is_empty() || !self.is_bad(&result) {
+                return (tried, result);
+            }
+            match result {
+                Ok(response) => discard(response),
+                Err(error) => tried.failed(&error),
+            }
+        }
+    }
+
+    /// Another try, if there may be one.
+    fn join(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<Racer<'a>> {
+        let permit = self.hedge(hedge, now)?;
+        let tried = self.pick(now, Some(permit)).ok()?;
+        self.exclude(tried.target().id);
+        Some(self.racer(tried, now))
+    }
+}
+
+/// The next try that ends; `None` when it is time for another one.
+async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<Instant>) -> Option<Ended> {
+    let poll = |racers: &mut Vec<Racer<'_>>, cx: &mut Context<'_>| {
+        for at in 0..racers.len() {
+            if let Poll::Ready(ended) = racers[at].as_mut().poll(cx) {
+                drop(racers.swap_remove(at));
+                return Poll::Ready(ended);
+            }
+        }
+        Poll::Pending
+    };
+    let Some(next) = next else {
+        return Some(poll_fn(|cx| poll(racers, cx)).await);
+    };
+    let mut alarm = pin!(sleep_until(next));
+    poll_fn(|cx| match poll(racers, cx) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}

@@ -1,0 +1,412 @@
+//! The tries of one request: pick, send, judge, and perhaps again at another endpoint.
+//!
+//! What is decided is decided in [`maglor_balance::guard::retry`]; here is what it takes: the body
+//! that can be sent again, the endpoints that were tried, the clock.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body::Body as _;
+use maglor_balance::guard::GrpcStatus;
+use maglor_balance::guard::budget::RetryPermit;
+use maglor_balance::guard::retry::{
+    self, Answer, Decision, HedgePolicy, Outcome, Pushback, RetryPolicy,
+};
+use tokio::time::{Instant, timeout_at};
+
+use super::forward::Hop;
+use super::hedge::Racer;
+use super::mirror;
+use super::replay::Replay;
+use super::tried::Tried;
+use crate::error::ProxyError;
+use crate::fields::{Fields, Known};
+use crate::message::{Body, Request, Response};
+use crate::upstream::{Cluster, Place, Target};
+
+/// Of a response that is not passed on, so much is read for its connection to be used again.
+const DISCARD: usize = 64 * 1024;
+
+/// See the module's documentation.
+pub(super) struct Tries<'a> {
+    hop: Hop<'a>,
+    cluster: &'a Arc<Cluster>,
+    policy: &'a RetryPolicy,
+    hash: Option<u64>,
+    /// When the client is answered at the latest.
+    deadline: Option<Instant>,
+    request: Request,
+    facts: retry::Request,
+    grpc: bool,
+    body: Payload,
+    state: retry::Tries,
+    /// Endpoints that have failed.
+    tried: Vec<u64>,
+}
+
+/// What a request holds while it is under way.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) place: Option<Place>,
+    /// The last try.
+    pub(super) tried: Option<Tried>,
+}
+
+/// The request's body, as far as it is there to be sent.
+enum Payload {
+    Empty,
+    /// For one try.
+    Once(Body),
+    /// For any number of tries.
+    Replay(Replay),
+    Gone,
+}
+
+impl Payload {
+    fn new(body: Body, kept: bool, limit: usize) -> Self {
+        if body.is_empty() {
+            Self::Empty
+        } else if kept {
+            Self::Replay(Replay::new(body, limit))
+        } else {
+            Self::Once(body)
+        }
+    }
+
+    fn take(&mut self) -> Body {
+        match self {
+            Self::Empty | Self::Gone => Body::empty(),
+            Self::Replay(replay) => replay.body(),
+            Self::Once(_) => match std::mem::replace(self, Self::Gone) {
+                Self::Once(body) => body,
+                _ => Body::empty(),
+            },
+        }
+    }
+
+    fn replay(&self) -> Option<&Replay> {
+        match self {
+            Self::Replay(replay) => Some(replay),
+            Self::Empty | Self::Once(_) | Self::Gone => None,
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        match self {
+            Self::Empty | Self::Once(_) => true,
+            Self::Replay(replay) => replay.is_whole(),
+            Self::Gone => false,
+        }
+    }
+}
+
+impl<'a> Tries<'a> {
+    pub(super) fn new(
+        hop: Hop<'a>,
+        cluster: &'a Arc<Cluster>,
+        hash: Option<u64>,
+        request: Request,
+        body: Body,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let policy = &hop.forward.retry.policy;
+        let worker = &hop.service.worker;
+        let idempotent = retry::is_idempotent(request.method.as_str())
+            || request.fields.contains(Known::IdempotencyKey);
+        let facts = retry::Request {
+            idempotent,
+            attempt: attempt_of(&request.fields),
+            deadline: deadline.map(|deadline| worker.time(deadline)),
+        };
+        let copies = mirror::chosen(&hop, &request);
+        let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty();
+        let body = Payload::new(body, kept, hop.forward.request_buffer_limit);
+        mirror::send(&hop, &copies, &request, body.replay(), deadline);
+        Self {
+            hop,
+            cluster,
+            policy,
+            hash,
+            deadline,
+            facts,
+            grpc: request.is_grpc(),
+            request,
+            body,
+            state: retry::Tries::new(),
+            tried: Vec::new(),
+        }
+    }
+
+    /// Tries until there is a response for the client, or none to be had. What is under way is in
+    /// `progress` at every moment, for whoever loses patience.
+    pub(super) async fn run(mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
+        let worker = &self.hop.service.worker;
+        let mut now = self.hop.context.started;
+        let place = Place::enter(self.cluster, worker.time(now)).await?;
+        progress.place = Some(place);
+        let mut permit = None;
+        loop {
+            let first = self.pick(now, permit.take())?;
+            let (tried, result) = match &self.hop.forward.hedge {
+                None => {
+                    let tried = progress.tried.insert(first);
+                    let result = self.attempt(tried, now).await;
+                    (tried, result)
+                }
+                Some(hedge) => {
+                    let (tried, result) = Box::pin(self.race(first, hedge, now)).await;
+                    (progress.tried.insert(tried), result)
+                }
+            };
+            let next = match self.outcome(&result) {
+                Some(outcome) => {
+                    now = Instant::now();
+                    self.next(&outcome, tried.target().id, now)
+                }
+                None => None,
+            };
+            let Some((after, granted)) = next else {
+                return self.last(result);
+            };
+            permit = granted;
+            match result {
+                Ok(response) => discard(response),
+                Err(error) => tried.failed(&error),
+            }
+            progress.tried = None;
+            if after > Duration::ZERO {
+                tokio::time::sleep(after).await;
+                now = Instant::now();
+            }
+        }
+    }
+
+    /// Nothing of the request is sent again.
+    fn last(self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
+        if let Some(replay) = self.body.replay() {
+            replay.give_up();
+        }
+        result
+    }
+
+    /// Chooses an endpoint for a try.
+    pub(super) fn pick(
+        &self,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Result<Tried, ProxyError> {
+        let worker = &self.hop.service.worker;
+        let time = worker.time(now);
+        let picked = worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng))?;
+        Ok(Tried::new(
+            worker,
+            self.cluster,
+            picked,
+            self.state.count(),
+            now,
+            permit,
+        ))
+    }
+
+    async fn attempt(&mut self, tried: &mut Tried, now: Instant) -> Result<Response, ProxyError> {
+        self.mark(tried.target(), now);
+        let body = self.body.take();
+        let limit = self.hop.forward.retry.per_try_timeout;
+        exchange(&self.hop, &self.request, body, tried, now, limit).await
+    }
+
+    pub(super) fn per_try_timeout(&self) -> Option<Duration> {
+        self.hop.forward.retry.per_try_timeout
+    }
+
+    /// A try as a future of its own, to run beside others.
+    pub(super) fn racer(&mut self, mut tried: Tried, now: Instant) -> Racer<'a> {
+        self.mark(tried.target(), now);
+        let hop = self.hop;
+        let request = self.request.clone();
+        let body = self.body.take();
+        let hedge = hop.forward.hedge.as_ref();
+        // Where it starts the next try, it does not end one.
+        let limit = hop.forward.retry.per_try_timeout;
+        let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
+        Box::pin(async move {
+            let result = exchange(&hop, &request, body, &mut tried, now, limit).await;
+            (tried, result)
+        })
+    }
+
+    /// What the endpoint is told about this try.
+    fn mark(&mut self, target: &Target, now: Instant) {
+        self.hop.rewrite_host(&mut self.request, target);
+        let fields = &mut self.request.fields;
+        let mut digits = itoa::Buffer::new();
+        let count = self.state.count();
+        if count > self.facts.attempt {
+            let count = digits.format(count);
+            fields.set(Known::XEnvoyAttemptCount, count.as_bytes());
+        }
+        if let Some(deadline) = self.deadline {
+            let left = deadline.saturating_duration_since(now);
+            let limit = self.hop.forward.retry.per_try_timeout.unwrap_or(left);
+            // 0 would mean no limit.
+            let millis = left.min(limit).as_millis().max(1);
+            let millis = digits.format(millis);
+            fields.set(Known::XEnvoyExpectedRqTimeoutMs, millis.as_bytes());
+        }
+    }
+
+    /// What retries go by; `None` where the endpoint has no part in it.
+    fn outcome(&self, result: &Result<Response, ProxyError>) -> Option<Outcome> {
+        match result {
+            Ok(response) if response.status == StatusCode::SWITCHING_PROTOCOLS => None,
+            Ok(response) => Some(Outcome::Answer(self.answer(response))),
+            Err(error) => error.as_failure().map(Outcome::Failure),
+        }
+    }
+
+    fn answer(&self, response: &Response) -> Answer {
+        let fields = &response.fields;
+        let grpc = fields.get(Known::GrpcStatus).filter(|_| self.grpc);
+        let conditions = &self.hop.forward.retry.retriable_headers;
+        let mut answer = Answer::status(response.status.as_u16());
+        answer.grpc = grpc.map(GrpcStatus::parse);
+        answer.retriable_header = conditions
+            .iter()
+            .any(|header| crate::route::header_matches(header, fields));
+        if answer.status >= 400 || answer.grpc.is_some() {
+            answer.overloaded = fields.contains(Known::XEnvoyOverloaded);
+            answer.retry_after = fields.get(Known::RetryAfter).and_then(retry_after);
+            answer.pushback = fields.get(Known::GrpcRetryPushbackMs).map(Pushback::parse);
+        }
+        answer
+    }
+
+    /// The pause before the next try, if there is one.
+    fn next(
+        &mut self,
+        outcome: &Outcome,
+        id: u64,
+        now: Instant,
+    ) -> Option<(Duration, Option<RetryPermit>)> {
+        if !self.policy.covers(outcome) {
+            return None;
+        }
+        self.exclude(id);
+        let worker = &self.hop.service.worker;
+        let mut state = self.state;
+        let decision = worker.with_rng(|rng| state.after(outcome, &self.context(now), rng));
+        self.state = state;
+        let metrics = self.cluster.metrics();
+        match decision {
+            Decision::Retry { after, permit } => {
+                metrics.guards.retries.inc(worker.shard());
+                Some((after, permit))
+            }
+            Decision::GiveUp(reason) => {
+                metrics.guards.retry_suppressed(reason);
+                None
+            }
+        }
+    }
+
+    /// Permission for another try beside those that are under way.
+    pub(super) fn hedge(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<RetryPermit> {
+        let mut state = self.state;
+        let decision = state.hedge(hedge, &self.context(now));
+        self.state = state;
+        let metrics = self.cluster.metrics();
+        match decision {
+            Ok(permit) => {
+                metrics.guards.retries.inc(self.hop.service.worker.shard());
+                Some(permit)
+            }
+            Err(reason) => {
+                metrics.guards.retry_suppressed(reason);
+                None
+            }
+        }
+    }
+
+    fn context(&self, now: Instant) -> retry::Context<'_> {
+        let guard = self.cluster.guard();
+        retry::Context {
+            policy: self.policy,
+            request: self.facts,
+            budget: &guard.budget,
+            active: guard.requests.active(),
+            replayable: self.body.is_whole(),
+            elsewhere: self.cluster.is_usable_beyond(&self.tried),
+            now: self.hop.service.worker.time(now),
+        }
+    }
+
+    /// An endpoint is not to be picked again while there are others.
+    pub(super) fn exclude(&mut self, id: u64) {
+        if !self.tried.contains(&id) {
+            self.tried.push(id);
+        }
+    }
+
+    /// Whether the client should rather get another answer.
+    pub(super) fn is_bad(&self, result: &Result<Response, ProxyError>) -> bool {
+        let outcome = self.outcome(result);
+        result.is_err() || outcome.is_some_and(|outcome| self.policy.covers(&outcome))
+    }
+}
+
+/// Sends a request to the endpoint of a try.
+async fn exchange(
+    hop: &Hop<'_>,
+    request: &Request,
+    body: Body,
+    tried: &mut Tried,
+    now: Instant,
+    limit: Option<Duration>,
+) -> Result<Response, ProxyError> {
+    let (cluster, target) = (Arc::clone(tried.cluster()), Arc::clone(tried.target()));
+    if let Some(distance) = &cluster.config().delay {
+        let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
+        tokio::time::sleep(delay).await;
+    }
+    let sender = hop.sender(&cluster, &target, now);
+    let response = match limit {
+        None => sender.send(request, body).await?,
+        Some(limit) => match timeout_at(now + limit, sender.send(request, body)).await {
+            Ok(result) => result?,
+            Err(_) => return Err(ProxyError::PerTryTimeout),
+        },
+    };
+    tried.answered(&response, request.is_grpc());
+    Ok(response)
+}
+
+/// Which try of its client a request is.
+fn attempt_of(fields: &Fields) -> u32 {
+    let value = fields.get(Known::XEnvoyAttemptCount);
+    let number = value.and_then(|value| std::str::from_utf8(value).ok()?.trim().parse().ok());
+    number.unwrap_or(1).max(1)
+}
+
+/// `Retry-After` in both of its forms (RFC 9110 §10.2.3).
+fn retry_after(value: &[u8]) -> Option<Duration> {
+    retry::retry_after_seconds(value).or_else(|| {
+        let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+        let left = date.duration_since(std::time::SystemTime::now());
+        Some(left.unwrap_or_default())
+    })
+}
+
+/// Reads what has come of a response, so that its connection may be used again.
+pub(super) fn discard(response: Response) {
+    let mut body = std::pin::pin!(response.body);
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut read = 0;
+    while read < DISCARD {
+        match body.as_mut().poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => read += frame.data_ref().map_or(0, bytes::Bytes::len),
+            Poll::Ready(Some(Err(_)) | None) | Poll::Pending => return,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What is counted of retries, limits, ejection and health.
+
+use std::sync::Arc;
+
+use maglor_balance::View;
+use maglor_balance::guard::breaker::Phase;
+use maglor_balance::guard::outlier::{Finding, Spared};
+use maglor_balance::guard::retry::GiveUp;
+use maglor_telemetry::{Counter, CounterFamily, Gauge, GaugeFamily, Registry};
+
+/// Families, by cluster.
+#[derive(Debug)]
+pub(super) struct Families {
+    retries: CounterFamily,
+    retries_suppressed: CounterFamily,
+    overflows: CounterFamily,
+    ejections: CounterFamily,
+    ejections_spared: CounterFamily,
+    ejected: GaugeFamily,
+    breaker: GaugeFamily,
+    endpoints: GaugeFamily,
+    available: GaugeFamily,
+    panic: GaugeFamily,
+    health_checks: CounterFamily,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let gauge = |name, help| registry.gauge(name, help, &["cluster"]);
+        let by = |label, name, help| registry.counter(name, help, &["cluster", label]);
+        Self {
+            retries: registry.counter(
+                "upstream_retries_total",
+                "Tries after a first one.",
+                &["cluster"],
+            ),
+            retries_suppressed: by(
+                "reason",
+                "upstream_retries_suppressed_total",
+                "Failures that would have been retried, by what was against it.",
+            ),
+            overflows: by(
+                "reason",
+                "upstream_overflows_total",
+                "Requests answered at once with 503, by the limit that was reached.",
+            ),
+            ejections: by(
+                "reason",
+                "upstream_ejections_total",
+                "Endpoints ejected as outliers, by what was found.",
+            ),
+            ejections_spared: by(
+                "reason",
+                "upstream_ejections_spared_total",
+                "Outliers that were not ejected, by why.",
+            ),
+            ejected: gauge(
+                "upstream_ejected_endpoints",
+                "Endpoints that are ejected now.",
+            ),
+            breaker: gauge(
+                "upstream_circuit_breaker_state",
+                "0 = closed, 1 = half-open, 2 = open.",
+            ),
+            endpoints: gauge("upstream_endpoints", "Endpoints that are known."),
+            available: gauge(
+                "upstream_available_endpoints",
+                "Endpoints that are healthy, not ejected and not leaving.",
+            ),
+            panic: gauge(
+                "upstream_panic",
+                "1 while so few endpoints are available that all of them are used.",
+            ),
+            health_checks: by(
+                "result",
+                "upstream_health_checks_total",
+                "Active health checks, by result.",
+            ),
+        }
+    }
+
+    /// Handles of a cluster.
+    pub(super) fn cluster(&self, cluster: &str) -> GuardMetrics {
+        GuardMetrics {
+            retries: self.retries.with(&[cluster]),
+            ejected: self.ejected.with(&[cluster]),
+            breaker: self.breaker.with(&[cluster]),
+            endpoints: self.endpoints.with(&[cluster]),
+            available: self.available.with(&[cluster]),
+            panic: self.panic.with(&[cluster]),
+            retries_suppressed: self.retries_suppressed.clone(),
+            overflows: self.overflows.clone(),
+            ejections: self.ejections.clone(),
+            ejections_spared: self.ejections_spared.clone(),
+            health_checks: self.health_checks.clone(),
+            cluster: cluster.into(),
+        }
+    }
+}
+
+/// Handles of a cluster. Series with a reason are looked up when something is counted: it is rare,
+/// and most clusters never need one.
+#[derive(Debug)]
+pub(crate) struct GuardMetrics {
+    cluster: Arc<str>,
+    pub(crate) retries: Counter,
+    pub(crate) ejected: Gauge,
+    breaker: Gauge,
+    endpoints: Gauge,
+    available: Gauge,
+    panic: Gauge,
+    retries_suppressed: CounterFamily,
+    overflows: CounterFamily,
+    ejections: CounterFamily,
+    ejections_spared: CounterFamily,
+    health_checks: CounterFamily,
+}
+
+impl GuardMetrics {
+    fn count(&self, family: &CounterFamily, reason: &str) {
+        family.with(&[&*self.cluster, reason]).add_shared(1);
+    }
+
+    /// A failure was not retried although its kind is.
+    pub(crate) fn retry_suppressed(&self, reason: GiveUp) {
+        self.count(&self.retries_suppressed, reason.name());
+    }
+
+    /// A request was not let in.
+    pub(crate) fn overflow(&self, reason: &str) {
+        self.count(&self.overflows, reason);
+    }
+
+    pub(crate) fn ejection(&self, finding: Finding) {
+        self.count(&self.ejections, finding.name());
+    }
+
+    pub(crate) fn ejection_spared(&self, why: Spared) {
+        self.count(&self.ejections_spared, why.name());
+    }
+
+    pub(crate) fn health_check(&self, passed: bool) {
+        let result = if passed { "passed" } else { "failed" };
+        self.count(&self.health_checks, result);
+    }
+
+    /// Copies what a view says of the endpoints; called before an exposition.
+    pub(crate) fn observe(&self, view: &View) {
+        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        self.endpoints.set(count(view.len()));
+        self.available.set(count(view.available()));
+        self.panic.set(i64::from(view.in_panic()));
+    }
+
+    pub(crate) fn breaker(&self, phase: Phase) {
+        self.breaker.set(phase as i64);
+    }
+}

@@ -1,0 +1,264 @@
+//! What protects a cluster and those who call it: the guards of `maglor-balance` as all workers share
+//! them, and the waiting that goes with a limit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
+use maglor_balance::guard::budget::Budget;
+use maglor_balance::guard::concurrency::ConcurrencyLimit;
+use maglor_balance::guard::limits::{Admission, Claim, Slots};
+use maglor_balance::{Rng, Time};
+use maglor_config::cluster as config;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::Cluster;
+use crate::error::ProxyError;
+
+/// The guards of one cluster.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pub(crate) budget: Arc<Budget>,
+    breaker: Option<Breaker>,
+    concurrency: Option<ConcurrencyLimit>,
+    /// Requests in progress.
+    pub(crate) requests: Queue,
+    /// Open connections.
+    pub(crate) connections: Arc<Queue>,
+    queue_timeout: Duration,
+}
+
+impl Guard {
+    pub(crate) fn new(config: &config::Cluster) -> Self {
+        Self {
+            budget: Arc::new(Budget::new(config.retry_budget)),
+            breaker: config.circuit_breaker.map(Breaker::new),
+            concurrency: config.concurrency_limit.map(ConcurrencyLimit::new),
+            requests: Queue::new(config.limits.requests()),
+            connections: Arc::new(Queue::new(config.limits.connections())),
+            queue_timeout: config.limits.queue_timeout,
+        }
+    }
+
+    /// Requests that may be in progress now beside what `limits` says.
+    fn ceiling(&self) -> u32 {
+        self.concurrency
+            .as_ref()
+            .map_or(u32::MAX, ConcurrencyLimit::limit)
+    }
+
+    /// The state of the circuit breaker, where there is one.
+    pub(crate) fn breaker(&self) -> Option<&Breaker> {
+        self.breaker.as_ref()
+    }
+
+    /// How many requests the adaptive limit allows, where there is one.
+    pub(crate) fn concurrency(&self) -> Option<&ConcurrencyLimit> {
+        self.concurrency.as_ref()
+    }
+}
+
+/// Places, and those who wait for one.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    slots: Slots,
+    freed: Notify,
+}
+
+impl Queue {
+    fn new(slots: Slots) -> Self {
+        Self {
+            slots,
+            freed: Notify::new(),
+        }
+    }
+
+    /// How many places are taken.
+    pub(crate) fn active(&self) -> u32 {
+        self.slots.active()
+    }
+
+    /// How many wait for one.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.slots.waiting()
+    }
+
+    pub(crate) fn release(&self) {
+        if self.slots.release() {
+            self.freed.notify_one();
+        }
+    }
+
+    /// Whether there is always a place.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.slots.limit().is_none()
+    }
+
+    /// Takes a place if there is one and nobody waits for it.
+    pub(super) fn admit_now(&self) -> bool {
+        match self.slots.admit(u32::MAX) {
+            Admission::Admitted => true,
+            Admission::Overflow => false,
+            Admission::Waiting => {
+                drop(Waiting::new(self));
+                false
+            }
+        }
+    }
+
+    /// Stands in line.
+    pub(super) fn line(&self) -> Result<Waiting<'_>, ProxyError> {
+        match self.slots.queue() {
+            true => Ok(Waiting::new(self)),
+            false => Err(ProxyError::Overflow),
+        }
+    }
+
+    /// Done when a place may be free.
+    pub(super) fn freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
+    /// Takes a place, waiting in line for it if need be.
+    async fn enter(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
+        match self.slots.admit(ceiling()) {
+            Admission::Admitted => return Ok(()),
+            Admission::Overflow => return Err(ProxyError::Overflow),
+            Admission::Waiting => {}
+        }
+        let mut line = Waiting::new(self);
+        let claimed = async {
+            loop {
+                // Before asking: who is woken in between is not woken in vain.
+                let freed = self.freed();
+                if line.claim_below(ceiling()) {
+                    return;
+                }
+                freed.await;
+            }
+        };
+        let result = tokio::time::timeout(limit, claimed).await;
+        result.map_err(|_| ProxyError::QueueTimeout)
+    }
+
+    /// There may be room for others now.
+    fn wake(&self) {
+        self.freed.notify_one();
+    }
+}
+
+/// One that waits; leaves the line on drop.
+#[derive(Debug)]
+pub(super) struct Waiting<'a> {
+    queue: &'a Queue,
+    ended: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(queue: &'a Queue) -> Self {
+        Self {
+            queue,
+            ended: false,
+        }
+    }
+
+    /// Takes a place if there is one, and ends the wait.
+    pub(super) fn claim(&mut self) -> bool {
+        self.claim_below(u32::MAX)
+    }
+
+    fn claim_below(&mut self, ceiling: u32) -> bool {
+        let Claim::Claimed { wake } = self.queue.slots.claim(ceiling) else {
+            return false;
+        };
+        self.ended = true;
+        if wake {
+            self.queue.wake();
+        }
+        true
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.ended && self.queue.slots.leave() {
+            self.queue.wake();
+        }
+    }
+}
+
+/// A request's place in a cluster, from admission to the end of its response.
+#[derive(Debug)]
+pub(crate) struct Place {
+    cluster: Arc<Cluster>,
+    pass: Option<Pass>,
+    admitted: bool,
+    /// Requests in progress when it was admitted, itself included.
+    active: u32,
+}
+
+impl Place {
+    /// Lets a request in.
+    ///
+    /// # Errors
+    /// [`ProxyError::BreakerOpen`], [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
+    pub(crate) async fn enter(cluster: &Arc<Cluster>, now: Time) -> Result<Self, ProxyError> {
+        let guard = cluster.guard();
+        guard.budget.request(now);
+        let mut place = Self {
+            cluster: Arc::clone(cluster),
+            pass: None,
+            admitted: false,
+            active: 0,
+        };
+        if let Some(breaker) = &guard.breaker {
+            let (entry, transition) = breaker.enter(now);
+            cluster.breaker_changed(transition);
+            match entry {
+                Entry::Passed(pass) => place.pass = Some(pass),
+                Entry::Rejected(wait) => return Err(ProxyError::BreakerOpen(wait)),
+            }
+        }
+        let entered = guard
+            .requests
+            .enter(|| guard.ceiling(), guard.queue_timeout);
+        entered.await?;
+        place.admitted = true;
+        place.active = guard.requests.active();
+        Ok(place)
+    }
+
+    /// The head of the response is there, after so long, or none will come: how the cluster fared
+    /// with the request.
+    pub(crate) fn judge(
+        &mut self,
+        success: bool,
+        latency: Option<Duration>,
+        now: Time,
+        rng: &mut Rng,
+    ) {
+        let guard = self.cluster.guard();
+        if let (Some(breaker), Some(pass)) = (&guard.breaker, self.pass.take()) {
+            let transition = breaker.record(pass, success, now, rng);
+            self.cluster.breaker_changed(transition);
+        }
+        if let (Some(concurrency), Some(latency)) = (&guard.concurrency, latency)
+            && concurrency.sample(latency, self.active, now, rng)
+        {
+            guard.requests.wake();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let guard = self.cluster.guard();
+        if let (Some(breaker), Some(pass)) = (&guard.breaker, &self.pass) {
+            breaker.abandon(pass);
+        }
+        if self.admitted {
+            guard.requests.release();
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Room for a connection, where the number of connections is limited.
+
+use std::sync::Arc;
+
+use maglor_balance::guard::limits::{Admission, Slots};
+use tokio::time::{Instant, timeout_at};
+
+use super::guard::{Queue, Waiting};
+use super::send::Sender;
+use crate::error::ProxyError;
+
+/// The right to have a connection, for as long as it is open. Holds neither cluster nor endpoint: an
+/// idle connection must not keep alive what its closing depends on.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    cluster: Option<Arc<Queue>>,
+    endpoint: Option<Arc<Slots>>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(endpoint) = &self.endpoint {
+            // Those who wait for it wait at the cluster.
+            let _ = endpoint.release();
+        }
+        if let Some(cluster) = &self.cluster {
+            cluster.release();
+        }
+    }
+}
+
+/// What a wait for room has brought.
+pub(super) enum Found<T> {
+    Room(Room),
+    /// Something that makes a connection unnecessary.
+    Instead(T),
+}
+
+impl Sender<'_> {
+    /// Waits for room for a connection, or for what `instead` yields.
+    ///
+    /// # Errors
+    /// [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
+    pub(super) async fn room<T>(
+        &self,
+        instead: impl Fn() -> Option<T>,
+    ) -> Result<Found<T>, ProxyError> {
+        let queue = &self.cluster.guard().connections;
+        let unlimited = queue.is_unlimited() && self.target.connections.limit().is_none();
+        if unlimited || self.unlimited {
+            return Ok(Found::Room(Room::default()));
+        }
+        if let Some(room) = self.try_room(None) {
+            return Ok(Found::Room(room));
+        }
+        let pool = self.pools.get(self.cluster, self.target, self.now);
+        let mut line = queue.line()?;
+        let _waits = pool.wait();
+        let deadline = Instant::now() + self.cluster.config().limits.queue_timeout;
+        loop {
+            // Before looking: what happens in between is not missed.
+            let (freed, returned) = (queue.freed(), pool.returned.notified());
+            if let Some(instead) = instead() {
+                return Ok(Found::Instead(instead));
+            }
+            if let Some(room) = self.try_room(Some(&mut line)) {
+                return Ok(Found::Room(room));
+            }
+            if self.pools.close_one_idle(self.cluster) {
+                continue;
+            }
+            let woken = async {
+                tokio::select! {
+                    () = freed => (),
+                    () = returned => (),
+                }
+            };
+            if timeout_at(deadline, woken).await.is_err() {
+                return Err(ProxyError::QueueTimeout);
+            }
+        }
+    }
+
+    /// Room if there is any now: ahead of nobody, or for one that stands in line.
+    fn try_room(&self, line: Option<&mut Waiting<'_>>) -> Option<Room> {
+        let mut room = Room::default();
+        let endpoint = &self.target.connections;
+        if endpoint.limit().is_some() {
+            if endpoint.admit(u32::MAX) != Admission::Admitted {
+                return None;
+            }
+            room.endpoint = Some(Arc::clone(endpoint));
+        }
+        let queue = &self.cluster.guard().connections;
+        if !queue.is_unlimited() {
+            let admitted = match line {
+                None => queue.admit_now(),
+                Some(line) => line.claim(),
+            };
+            if !admitted {
+                return None;
+            }
+            room.cluster = Some(Arc::clone(queue));
+        }
+        Some(room)
+    }
+}

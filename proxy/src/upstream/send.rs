@@ -1,0 +1,208 @@
+//! One request to one endpoint and its response, by the protocol that the cluster speaks.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use maglor_config::cluster::UpstreamProtocol;
+use tokio::time::Instant;
+
+use super::http1::{Connection, exchange};
+use super::http2::{Slot, Unanswered, http2_request};
+use super::room::{Found, Room};
+use super::{Cluster, Open, Pool, Pools, Target, connect};
+use crate::error::ProxyError;
+use crate::fields::{Fields, Known};
+use crate::io::{Io, Stream};
+use crate::message::{Body, Interim, Request, Response};
+use crate::proxy_protocol::Addresses;
+
+/// An endpoint to send one request to.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender<'a> {
+    pub(crate) cluster: &'a Arc<Cluster>,
+    pub(crate) target: &'a Arc<Target>,
+    pub(crate) pools: &'a Pools,
+    /// The worker's index.
+    pub(crate) shard: usize,
+    pub(crate) now: Instant,
+    /// The client's connection, for a PROXY header.
+    pub(crate) ends: Addresses,
+    /// Where informational responses go; `None` = they are dropped.
+    pub(crate) interim: Option<&'a dyn Interim>,
+    /// Limits on connections do not concern it.
+    pub(crate) unlimited: bool,
+}
+
+/// A way to send a request.
+enum Link {
+    Http1(Box<Connection>),
+    Http2(Slot),
+}
+
+impl Sender<'_> {
+    /// Sends a request and returns the response as soon as its head is there.
+    pub(crate) async fn send(self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+        if request.method == Method::CONNECT {
+            return self.connect_tunnel().await;
+        }
+        let upgrading = request.fields.contains(Known::Upgrade);
+        match self.cluster.config().protocol {
+            UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(request, body)).await,
+            UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
+                Box::pin(self.negotiated(request, body)).await
+            }
+            _ => self.http1(request, body).await,
+        }
+    }
+
+    /// Over a pooled HTTP/1.1 connection, or a new one.
+    async fn http1(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+        let pool = self.pool();
+        let body = match self.pooled_http1(&pool, request, body).await? {
+            ControlFlow::Break(response) => return Ok(response),
+            ControlFlow::Continue(body) => body,
+        };
+        let connection = match Box::pin(self.room(|| pool.take())).await? {
+            Found::Instead(connection) => connection,
+            Found::Room(room) => {
+                let (io, open) = Box::pin(self.connect(room)).await?;
+                self.as_http1(io, open, &pool)
+            }
+        };
+        exchange(connection, request, body, self.interim).await
+    }
+
+    /// The response over a kept-alive connection, or the body back where none is left.
+    async fn pooled_http1(
+        &self,
+        pool: &Pool,
+        request: &Request,
+        body: Body,
+    ) -> Result<ControlFlow<Response, Body>, ProxyError> {
+        // Nothing of a request without body is lost when a kept-alive connection turns out to have
+        // been closed under it, and nothing happens twice where the method is idempotent.
+        let repeatable = body.is_empty() && request.method.is_idempotent();
+        let mut body = Some(body);
+        while let Some(connection) = pool.take() {
+            let body = body.take().unwrap_or_else(Body::empty);
+            match exchange(connection, request, body, self.interim).await {
+                Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
+                    self.cluster.metrics().stale_retries.inc(self.shard);
+                }
+                result => return result.map(ControlFlow::Break),
+            }
+        }
+        Ok(ControlFlow::Continue(body.unwrap_or_else(Body::empty)))
+    }
+
+    fn as_http1(&self, io: Io, open: Open, pool: &Rc<Pool>) -> Box<Connection> {
+        Connection::new(io, Rc::clone(pool), open, self.now)
+    }
+
+    /// Over a shared HTTP/2 connection.
+    async fn http2(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+        let pool = self.pool();
+        let now = self.now;
+        let mut converted = self.http2_request(request, body)?;
+        while let Some(slot) = pool.http2.free_slot(now) {
+            match slot.exchange(converted).await {
+                Err(Unanswered::NotSent(unsent)) => converted = *unsent,
+                answered => return Ok(answered?),
+            }
+        }
+        let slot = match self.room(|| pool.http2.free_slot(now)).await? {
+            Found::Instead(slot) => slot,
+            Found::Room(room) => pool.http2.slot(now, self.connect(room)).await?,
+        };
+        Ok(slot.exchange(converted).await?)
+    }
+
+    /// Over whatever the endpoint agrees to by ALPN.
+    async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
+        let pool = self.pool();
+        let now = self.now;
+        while let Some(slot) = pool.http2.free_slot(now) {
+            match slot.exchange(self.http2_request(request, body)?).await {
+                Err(Unanswered::NotSent(unsent)) => body = unsent.into_body(),
+                answered => return Ok(answered?),
+            }
+        }
+        let body = match self.pooled_http1(&pool, request, body).await? {
+            ControlFlow::Break(response) => return Ok(response),
+            ControlFlow::Continue(body) => body,
+        };
+        let free = || {
+            let slot = pool.http2.free_slot(now).map(Link::Http2);
+            slot.or_else(|| pool.take().map(Link::Http1))
+        };
+        let link = match self.room(free).await? {
+            Found::Instead(link) => link,
+            Found::Room(room) => match self.connect(room).await? {
+                (io, open) if io.alpn() == Some(b"h2") => {
+                    Link::Http2(pool.http2.adopt(io, now, open).await?)
+                }
+                (io, open) => Link::Http1(self.as_http1(io, open, &pool)),
+            },
+        };
+        match link {
+            Link::Http1(connection) => exchange(connection, request, body, self.interim).await,
+            Link::Http2(slot) => Ok(slot.exchange(self.http2_request(request, body)?).await?),
+        }
+    }
+
+    /// CONNECT ends here: the endpoint gets the bytes inside.
+    async fn connect_tunnel(&self) -> Result<Response, ProxyError> {
+        let stream = Box::pin(self.stream()).await?;
+        Ok(Response {
+            status: StatusCode::OK,
+            fields: Fields::default(),
+            body: Body::tunnel(stream),
+        })
+    }
+
+    /// A connection for bytes.
+    pub(crate) async fn stream(&self) -> Result<Stream, ProxyError> {
+        let nothing = || None::<Infallible>;
+        let room = match self.room(nothing).await? {
+            Found::Room(room) => room,
+            Found::Instead(never) => match never {},
+        };
+        let (io, open) = self.connect(room).await?;
+        Ok(Stream {
+            io,
+            prefix: Bytes::new(),
+            guard: Some(Box::new(open)),
+        })
+    }
+
+    async fn connect(&self, room: Room) -> Result<(Io, Open), ProxyError> {
+        let connected = connect(self.cluster, self.target, self.ends).await;
+        if connected.is_err() {
+            self.cluster.metrics().connect_failures.inc(self.shard);
+        }
+        Ok((connected?, Open::new(self.cluster, self.shard, room)))
+    }
+
+    /// The request as HTTP/2 has it.
+    fn http2_request(
+        &self,
+        request: &Request,
+        body: Body,
+    ) -> Result<http::Request<Body>, ProxyError> {
+        if request.fields.contains(Known::Expect) {
+            // The endpoint's window says how much it takes; the client need not wait.
+            if let Some(interim) = self.interim {
+                interim.send(StatusCode::CONTINUE, &Fields::default());
+            }
+        }
+        http2_request(request, body, self.cluster.tls().is_some())
+    }
+
+    fn pool(&self) -> Rc<Pool> {
+        self.pools.get(self.cluster, self.target, self.now)
+    }
+}

@@ -14,6 +14,7 @@ mod rate;
 mod retry;
 #[path = "../support/mod.rs"]
 mod support;
+mod together;
 
 use maglor_balance::Time;
 

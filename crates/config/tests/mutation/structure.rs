@@ -41,6 +41,13 @@ const TEXTS: &[&str] = &[
     "h2c",
     "10.0.0.0/8",
     "true",
+    "5xx",
+    "gateway-error,reset",
+    "503",
+    "100/s",
+    "0/0s",
+    "/healthz",
+    "200-299",
     "é\u{202e}",
     "a b",
 ];

@@ -35,6 +35,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
+    /// Takes in how long an answer took; or, after a time-out, how long was waited in vain. Without
+    /// the second, a round trip above the patience would never be known.
     pub(crate) fn learn(&self, asked_at: Time, now: Time) {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let sample = nanos(now.saturating_since(asked_at)).clamp(1, nanos(MOST));
@@ -127,6 +129,17 @@ mod tests {
             patience.learn(at(0), at(1000));
         }
         assert_eq!(patience.get(), MOST);
+    }
+
+    #[test]
+    fn a_round_trip_above_the_first_patience_is_found() {
+        let patience = Patience::default();
+        let mut waits = 0;
+        while patience.get() < Duration::from_millis(30) {
+            patience.learn(at(0), at(0) + patience.get());
+            waits += 1;
+        }
+        assert!(waits < 3, "{waits}");
     }
 
     #[test]

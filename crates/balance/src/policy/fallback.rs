@@ -124,8 +124,12 @@ impl Plan {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        match decision.best() {
-            Some(best) => Step::send(Some(best.index)),
+        let best = match self {
+            Self::Probe(probe) => probe.give_up(decision, ctx.now),
+            Self::Bounce(_) | Self::LeastOutstanding => None,
+        };
+        match best {
+            Some(best) => Step::send(Some(best)),
             None => least_of_members(decision, view, members, ctx, rng),
         }
     }

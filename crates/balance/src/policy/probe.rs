@@ -70,6 +70,14 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// The best of what has been heard when the time is over.
+    pub(crate) fn give_up(&self, decision: &Decision, now: Time) -> Option<Index> {
+        self.patience.learn(decision.asked_at, now);
+        decision.best().map(|seen| seen.index)
+    }
+}
+
 impl Policy for Probe {
     /// Without the help of inbound proxies: `lor(choices=2)`.
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
@@ -109,7 +117,7 @@ impl Policy for Probe {
         rng: &mut Rng,
     ) -> Step {
         decision.fallen_back = true;
-        let best = decision.best().map(|seen| seen.index);
+        let best = self.give_up(decision, ctx.now);
         Step::send(best.or_else(|| self.pick(view, ctx, rng)))
     }
 }

@@ -6,6 +6,7 @@
     reason = "a failure is what a test is for"
 )]
 
+mod adaptive;
 mod breaker;
 mod budget;
 mod limits;

@@ -1,5 +1,6 @@
 //! Who is out, for how long, and who comes back. One owner; see the module above.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,11 +127,11 @@ impl Detector {
         endpoints: impl IntoIterator<Item = Watched>,
         now: Time,
     ) -> Vec<Event> {
-        let mut old = std::mem::take(&mut self.hosts);
+        let old = std::mem::take(&mut self.hosts).into_iter();
+        let mut old: HashMap<u64, Host> = old.map(|host| (host.watched.id, host)).collect();
         for watched in endpoints {
-            let known = old.iter().position(|host| host.watched.id == watched.id);
-            self.hosts
-                .push(known.map_or_else(|| Host::new(watched), |at| old.swap_remove(at)));
+            let known = old.remove(&watched.id);
+            self.hosts.push(known.unwrap_or_else(|| Host::new(watched)));
         }
         let mut events = Vec::new();
         while self.ejected() > self.params.max_ejections(self.hosts.len()) {

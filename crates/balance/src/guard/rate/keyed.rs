@@ -1,9 +1,9 @@
 //! A token bucket for each value of a header, or for each client, within a bound on memory.
 //!
 //! Buckets are kept in two generations. A bucket that is used moves into the young one; when that
-//! has half of `max_keys`, the old one is dropped and the young one takes its place. So the last
-//! `max_keys / 2` keys are always remembered, `max_keys` at most are, and nothing has to be swept. A
-//! key that was forgotten begins with a full bucket, which is what most of them would have by then.
+//! has half of its share of `max_keys`, the old one is dropped and the young one takes its place. So
+//! about the last `max_keys / 2` keys are remembered, `max_keys` at most, and nothing has to be swept.
+//! A key that was forgotten begins with a full bucket, which is what most of them would have by then.
 //!
 //! The table is split into parts by key, each behind a lock of its own that is held for one look-up:
 //! threads meet at a lock only when their clients' keys fall into the same part at the same moment.

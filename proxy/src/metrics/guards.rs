@@ -1,6 +1,6 @@
 //! What is counted of retries, limits, ejection and health.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use maglor_balance::View;
 use maglor_balance::guard::breaker::Phase;
@@ -88,60 +88,53 @@ impl Families {
             endpoints: self.endpoints.with(&[cluster]),
             available: self.available.with(&[cluster]),
             panic: self.panic.with(&[cluster]),
-            retries_suppressed: self.retries_suppressed.clone(),
-            overflows: self.overflows.clone(),
-            ejections: self.ejections.clone(),
-            ejections_spared: self.ejections_spared.clone(),
-            health_checks: self.health_checks.clone(),
-            cluster: cluster.into(),
+            retries_suppressed: Reasons::new(&self.retries_suppressed, cluster),
+            overflows: Reasons::new(&self.overflows, cluster),
+            ejections: Reasons::new(&self.ejections, cluster),
+            ejections_spared: Reasons::new(&self.ejections_spared, cluster),
+            health_checks: Reasons::new(&self.health_checks, cluster),
         }
     }
 }
 
-/// Handles of a cluster. Series with a reason are looked up when something is counted: it is rare,
-/// and most clusters never need one.
+/// Handles of a cluster.
 #[derive(Debug)]
 pub(crate) struct GuardMetrics {
-    cluster: Arc<str>,
     pub(crate) retries: Counter,
     pub(crate) ejected: Gauge,
     breaker: Gauge,
     endpoints: Gauge,
     available: Gauge,
     panic: Gauge,
-    retries_suppressed: CounterFamily,
-    overflows: CounterFamily,
-    ejections: CounterFamily,
-    ejections_spared: CounterFamily,
-    health_checks: CounterFamily,
+    retries_suppressed: Reasons,
+    overflows: Reasons,
+    ejections: Reasons,
+    ejections_spared: Reasons,
+    health_checks: Reasons,
 }
 
 impl GuardMetrics {
-    fn count(&self, family: &CounterFamily, reason: &str) {
-        family.with(&[&*self.cluster, reason]).add_shared(1);
-    }
-
     /// A failure was not retried although its kind is.
     pub(crate) fn retry_suppressed(&self, reason: GiveUp) {
-        self.count(&self.retries_suppressed, reason.name());
+        self.retries_suppressed.count(reason.name());
     }
 
     /// A request was not let in.
-    pub(crate) fn overflow(&self, reason: &str) {
-        self.count(&self.overflows, reason);
+    pub(crate) fn overflow(&self, reason: &'static str) {
+        self.overflows.count(reason);
     }
 
     pub(crate) fn ejection(&self, finding: Finding) {
-        self.count(&self.ejections, finding.name());
+        self.ejections.count(finding.name());
     }
 
     pub(crate) fn ejection_spared(&self, why: Spared) {
-        self.count(&self.ejections_spared, why.name());
+        self.ejections_spared.count(why.name());
     }
 
     pub(crate) fn health_check(&self, passed: bool) {
         let result = if passed { "passed" } else { "failed" };
-        self.count(&self.health_checks, result);
+        self.health_checks.count(result);
     }
 
     /// Copies what a view says of the endpoints; called before an exposition.
@@ -154,5 +147,36 @@ impl GuardMetrics {
 
     pub(crate) fn breaker(&self, phase: Phase) {
         self.breaker.set(phase as i64);
+    }
+}
+
+/// Counts of one cluster by reason. A reason's series begins when it is first met: it is rare, and
+/// most clusters never need one.
+#[derive(Debug)]
+struct Reasons {
+    family: CounterFamily,
+    cluster: Arc<str>,
+    /// A series lasts as long as its handle.
+    met: Mutex<Vec<(&'static str, Counter)>>,
+}
+
+impl Reasons {
+    fn new(family: &CounterFamily, cluster: &str) -> Self {
+        Self {
+            family: family.clone(),
+            cluster: cluster.into(),
+            met: Mutex::default(),
+        }
+    }
+
+    fn count(&self, reason: &'static str) {
+        // Nothing is left half done by a panic: there is none in here.
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = met.iter().position(|(known, _)| *known == reason);
+        let at = at.unwrap_or_else(|| {
+            met.push((reason, self.family.with(&[&*self.cluster, reason])));
+            met.len() - 1
+        });
+        met[at].1.add_shared(1);
     }
 }

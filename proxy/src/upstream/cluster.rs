@@ -206,43 +206,39 @@ impl Cluster {
     ) -> Result<Picked, ProxyError> {
         let endpoints = self.endpoints.load();
         let mut excluded = endpoints.indices(tried);
-        let mut full = false;
-        let pick = |excluded: &Excluded, rng: &mut Rng| {
+        let mut full = Excluded::new();
+        loop {
             let context = PickCtx {
                 now,
                 hash,
-                excluded,
+                excluded: &excluded,
             };
-            endpoints.balancer.pick(&context, rng)
-        };
-        loop {
-            let mut index = pick(&excluded, rng);
-            if index.is_none() && !full {
-                // Rather one that has failed than none.
-                excluded = Excluded::new();
-                index = pick(&excluded, rng);
-            }
+            let index = endpoints.balancer.pick(&context, rng);
             let target = index.and_then(|index| endpoints.targets.get(index.get()));
             let (Some(index), Some(target)) = (index, target) else {
-                return Err(self.nobody(full));
+                return Err(self.nobody());
             };
-            if let Some(seat) = target.seat() {
+            // All others are excluded, too: those that have failed are better than those without room.
+            if full.contains(&index) {
+                if full.len() == excluded.len() {
+                    return Err(ProxyError::EndpointsFull);
+                }
+                excluded.clone_from(&full);
+            } else if let Some(seat) = target.seat() {
                 return Ok(Picked {
                     target: Arc::clone(target),
                     outstanding: target.stats.begin(now),
                     seat,
                 });
+            } else {
+                full.insert(index);
+                excluded.insert(index);
             }
-            full = true;
-            excluded.insert(index);
         }
     }
 
     #[cold]
-    fn nobody(&self, full: bool) -> ProxyError {
-        if full {
-            return ProxyError::EndpointsFull;
-        }
+    fn nobody(&self) -> ProxyError {
         self.metrics.no_endpoint.add_shared(1);
         ProxyError::NoHealthyUpstream
     }

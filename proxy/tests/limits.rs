@@ -1,0 +1,321 @@
+//! Limits, breakers, rates and faults: what is not let in, and what its client is told.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use support::{Web, connect, get, start};
+
+const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+/// A client that has asked for something that takes until the endpoint is told otherwise.
+fn busy(proxy: &Proxy) -> RawHttp1 {
+    let mut client = connect(proxy);
+    client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    client
+}
+
+fn overflows(proxy: &Proxy, reason: &str) -> f64 {
+    let reason = format!("reason=\"{reason}\"");
+    proxy.metric("maglor_upstream_overflows_total", &[&reason])
+}
+
+fn waiting(proxy: &Proxy) -> u64 {
+    proxy.admin_get("/clusters").json()["clusters"][0]["waiting"]
+        .as_u64()
+        .unwrap()
+}
+
+#[test]
+fn above_the_limit_requests_wait_and_above_that_they_are_refused_at_once() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster("limits: {max_requests: 2, max_pending_requests: 1, queue_timeout: 10s}")
+        .start();
+    let held = [busy(&proxy), busy(&proxy)];
+    eventually(TIMEOUT, "both are under way", || upstream.requests() == 2);
+    let mut waits = connect(&proxy);
+    waits.send(GET);
+    eventually(TIMEOUT, "one waits", || waiting(&proxy) == 1);
+    let started = Instant::now();
+    let refused = get(&proxy, "/");
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("1"))
+    );
+    assert_eq!(refused.header("x-maglor-reason"), Some("UO"));
+    assert_eq!(overflows(&proxy, "queue-full"), 1.0);
+    // Whoever waits is next.
+    drop(held);
+    assert_eq!(waits.response().text(), "a");
+    assert_eq!(get(&proxy, "/").text(), "a");
+}
+
+#[test]
+fn nobody_waits_for_longer_than_the_queue_timeout() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster("limits: {max_requests: 1, queue_timeout: 100ms}")
+        .start();
+    let _held = busy(&proxy);
+    eventually(TIMEOUT, "it is under way", || upstream.requests() == 1);
+    assert_eq!(get(&proxy, "/").status, 503);
+    assert_eq!(overflows(&proxy, "queue-timeout"), 1.0);
+    assert_eq!(waiting(&proxy), 0);
+    // Who leaves while it waits leaves no trace.
+    let mut left = connect(&proxy);
+    left.send(GET);
+    drop(left);
+    eventually(TIMEOUT, "nobody waits", || waiting(&proxy) == 0);
+}
+
+#[test]
+fn connections_are_limited_and_shared() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let proxy = Web::to([a.address(), b.address()])
+        .cluster("policy: round-robin, limits: {max_connections: 2, queue_timeout: 10s}")
+        .start();
+    let mut clients: Vec<_> = (0..20).map(|_| connect(&proxy)).collect();
+    for _ in 0..5 {
+        for client in &mut clients {
+            client.send("GET /delay/1ms HTTP/1.1\r\nhost: a\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.response().status, 200);
+        }
+    }
+    let open = proxy.metric("maglor_upstream_connections", &[]);
+    assert!(open <= 2.0, "{open}");
+    // An idle connection to one endpoint makes room for one to the other.
+    let [a, b] = [a.requests(), b.requests()];
+    assert_eq!(a + b, 100);
+    assert!(a >= 25 && b >= 25, "{a} and {b}");
+}
+
+#[test]
+fn http2_connections_are_limited_too() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster("protocol: http2, max_concurrent_streams: 2, limits: {max_connections: 1, queue_timeout: 10s}")
+        .start();
+    let mut clients: Vec<_> = (0..10).map(|_| connect(&proxy)).collect();
+    for client in &mut clients {
+        client.send("GET /delay/20ms HTTP/1.1\r\nhost: a\r\n\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn a_full_endpoint_is_passed_over() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let proxy = Web::to([a.address(), b.address()])
+        .cluster("policy: round-robin, limits: {endpoint: {max_requests: 1}}")
+        .start();
+    let _held = busy(&proxy);
+    eventually(TIMEOUT, "it is under way", || {
+        a.requests() + b.requests() == 1
+    });
+    let free = if a.requests() == 1 { "b" } else { "a" };
+    for _ in 0..6 {
+        assert_eq!(get(&proxy, "/").text(), free);
+    }
+    let _other = busy(&proxy);
+    eventually(TIMEOUT, "both are busy", || {
+        support::outstanding(&proxy) == 2.0
+    });
+    assert_eq!(get(&proxy, "/").status, 503);
+    assert_eq!(overflows(&proxy, "endpoints-full"), 1.0);
+}
+
+#[test]
+fn the_breaker_opens_probes_and_closes() {
+    let ill = Arc::new(AtomicBool::new(true));
+    let upstream = Upstream::start("a");
+    let flag = Arc::clone(&ill);
+    upstream.set_answer(move |_| flag.load(Ordering::SeqCst).then(|| Answer::status(500)));
+    let proxy = Web::to([upstream.address()])
+        .cluster("circuit_breaker: {consecutive_failures: 3, base_open_time: 100ms, max_open_time: 400ms, success_threshold: 2}")
+        .start();
+    let mut client = connect(&proxy);
+    for _ in 0..3 {
+        assert_eq!(client.get("/").status, 500);
+    }
+    let state = || proxy.metric("maglor_upstream_circuit_breaker_state", &[]);
+    assert_eq!(state(), 2.0);
+    let refused = client.get("/");
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("1"))
+    );
+    assert_eq!(upstream.requests(), 3);
+    assert!(overflows(&proxy, "breaker-open") >= 1.0);
+    ill.store(false, Ordering::SeqCst);
+    eventually(TIMEOUT, "it serves", || client.get("/").status == 200);
+    eventually(TIMEOUT, "it is closed", || {
+        client.get("/");
+        state() == 0.0
+    });
+}
+
+#[test]
+fn rates_are_limited_by_listener_route_and_key() {
+    let upstream = Upstream::start("a");
+    let limit = |limit: &str| Web::to([upstream.address()]).route(limit).start();
+    let proxy = limit("rate_limit: {requests: 3, per: 1h}");
+    let mut client = connect(&proxy);
+    for left in ["2", "1", "0"] {
+        let response = client.get("/");
+        assert_eq!(response.status, 200);
+        let standing = response.header("ratelimit").unwrap();
+        assert!(
+            standing.starts_with(&format!("\"default\";r={left};t=")),
+            "{standing}"
+        );
+    }
+    let refused = client.get("/");
+    assert_eq!(refused.status, 429);
+    assert_eq!(
+        refused.header("ratelimit-policy"),
+        Some("\"default\";q=3;w=3600")
+    );
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1100..=1200).contains(&wait), "{wait}");
+    assert_eq!(upstream.requests(), 3);
+
+    let proxy = limit("rate_limit: {requests: 1, per: 1h, key: {header: x-user}}");
+    let ask = |user: &str| {
+        let request = format!("GET / HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n");
+        connect(&proxy).request(request).status
+    };
+    assert_eq!(
+        [ask("a"), ask("b"), ask("a"), ask("b")],
+        [200, 200, 429, 429]
+    );
+
+    let proxy = limit("rate_limit: {requests: 1, per: 1h, key: {source_address: true}}");
+    assert_eq!(
+        [get(&proxy, "/").status, get(&proxy, "/").status],
+        [200, 429]
+    );
+
+    let proxy = Web::to([upstream.address()])
+        .listener("rate_limit: {requests: 2, per: 1h}")
+        .start();
+    let statuses = [(); 3].map(|()| get(&proxy, "/").status);
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
+#[test]
+fn a_reload_fills_no_bucket() {
+    let upstream = Upstream::start("a");
+    let web = Web::to([upstream.address()]).route("rate_limit: {requests: 1, per: 1h}");
+    let proxy = web.start();
+    assert_eq!(
+        [get(&proxy, "/").status, get(&proxy, "/").status],
+        [200, 429]
+    );
+    proxy.replace_config(&web.clone().cluster("connect_timeout: 3s").yaml());
+    eventually(TIMEOUT, "the configuration is applied", || {
+        proxy.metric("maglor_config_reloads_total", &["result=\"applied\""]) == 2.0
+    });
+    assert_eq!(get(&proxy, "/").status, 429);
+}
+
+#[test]
+fn faults_are_injected_where_they_are_asked_for() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .route("fault: {delay: {fixed_delay: 150ms}, abort: {http_status: 418}, headers: [{name: x-fault, present: true}]}")
+        .start();
+    assert_eq!(get(&proxy, "/").text(), "a");
+    let started = Instant::now();
+    let ask = "GET / HTTP/1.1\r\nhost: a\r\nx-fault: 1\r\n\r\n";
+    let response = connect(&proxy).request(ask);
+    assert_eq!(
+        (response.status, response.header("x-maglor-reason")),
+        (418, Some("FI"))
+    );
+    assert!(started.elapsed() >= Duration::from_millis(150));
+    assert_eq!(upstream.requests(), 1);
+    // A delay takes no longer than the route allows.
+    let proxy = Web::to([upstream.address()])
+        .route("timeout: 100ms, fault: {delay: {fixed_delay: 1h}}")
+        .start();
+    assert_eq!(get(&proxy, "/").status, 504);
+    // Half of the requests is about half of them.
+    let proxy = Web::to([upstream.address()])
+        .route("fault: {abort: {percent: 50, http_status: 500}}")
+        .start();
+    let mut client = connect(&proxy);
+    let failed = (0..400).filter(|_| client.get("/").status == 500).count();
+    assert!((140..=260).contains(&failed), "{failed}");
+    let proxy = Web::to([upstream.address()])
+        .route("fault: {abort: {grpc_status: 8}}")
+        .start();
+    let call = "POST /a.B/C HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\ncontent-length: 0\r\n\r\n";
+    let response = connect(&proxy).request(call);
+    assert_eq!(
+        (response.status, response.header("grpc-status")),
+        (200, Some("8"))
+    );
+}
+
+#[test]
+fn a_distance_delays_every_request() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster("delay: {fixed: 60ms}")
+        .start();
+    let started = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(get(&proxy, "/").status, 200);
+    }
+    assert!(started.elapsed() >= Duration::from_millis(180));
+}
+
+#[test]
+fn sticky_clients_stay_where_they_were() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let proxy = start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- name: web\n  address: 127.0.0.1:0\n  \
+         http: {{virtual_hosts: [{{domains: ['*'], routes: [{{clusters: [{{name: a, weight: 1}}, \
+         {{name: b, weight: 1}}], sticky: {{header: x-user}}}}]}}]}}\nclusters:\n\
+         - {{name: a, endpoints: ['{}']}}\n- {{name: b, endpoints: ['{}']}}\n",
+        a.address(),
+        b.address()
+    ));
+    let ask = |user: u32| {
+        let request = format!("GET / HTTP/1.1\r\nhost: a\r\nx-user: {user}\r\n\r\n");
+        connect(&proxy).request(request).text().to_owned()
+    };
+    let first: Vec<_> = (0..40).map(ask).collect();
+    assert_eq!(first, (0..40).map(ask).collect::<Vec<_>>());
+    let to_a = first.iter().filter(|name| *name == "a").count();
+    assert!((8..=32).contains(&to_a), "{to_a}");
+}
+
+#[test]
+fn an_adaptive_limit_is_shown_and_lets_traffic_through() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster("concurrency_limit: {initial_limit: 5, sample_window: 10ms}")
+        .start();
+    let mut client = connect(&proxy);
+    for _ in 0..300 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let limit = &proxy.admin_get("/clusters").json()["clusters"][0]["concurrency_limit"];
+    assert!(limit.as_u64().is_some_and(|limit| limit >= 3), "{limit}");
+}

@@ -3,3 +3,4 @@
 pub mod chart;
 pub mod des;
 pub mod figures;
+pub mod rule;

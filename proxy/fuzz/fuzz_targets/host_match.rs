@@ -13,7 +13,9 @@ use maglor_proxy::probe::Router;
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let mut lines = bytes.split(|&byte| byte == b'\n');
     let name = lines.next().unwrap_or_default();
-    let mut yaml = String::from("listeners:\n- name: l\n  address: 127.0.0.1:1\n  http:\n    virtual_hosts:\n");
+    let mut yaml = String::from(
+        "listeners:\n- name: l\n  address: 127.0.0.1:1\n  http:\n    virtual_hosts:\n",
+    );
     for (index, domain) in lines.enumerate() {
         let Ok(domain) = std::str::from_utf8(domain) else {
             return Corpus::Reject;

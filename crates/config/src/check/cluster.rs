@@ -56,7 +56,7 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
     let delay = raw.delay.as_ref();
     let cluster = Cluster {
         name: name.unwrap_or_default(),
-        policy: raw.policy.clone().unwrap_or_default(),
+        policy: policy(raw, at),
         view,
         endpoints,
         protocol,
@@ -98,6 +98,20 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
     guard::warn_of_queue(raw, at);
     warnings(raw, &cluster, at);
     raw.name.is_some().then_some(cluster)
+}
+
+/// A policy that the proxy can carry out.
+fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
+    let policy = raw.policy.clone().unwrap_or_default();
+    if policy.is_collaborative() {
+        let name = policy.name();
+        at.field("policy")
+            .error(format!(
+                "{name} needs servers whose own proxies say how busy they are, which this version does not speak"
+            ))
+            .help("use lor(choices=2); `maglor sim` shows what the policy would give");
+    }
+    policy
 }
 
 fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {

@@ -95,6 +95,7 @@ impl JsonSchema for PolicySchema {
             "random",
             "ring-hash",
             "round-robin",
+            "subset",
         ];
         json_schema!({
             "description": "A load balancing policy, `name` or `name(parameter=value,…)`, or a mapping with `name`.",

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 mod check;
 mod demo;
+mod model;
 mod output;
 mod sim;
 
@@ -16,6 +17,8 @@ Examples:
     maglor demo
   The same for 60 seconds with eight servers and another policy:
     maglor demo --for 60 --servers 8 --policy 'peak-ewma'
+  What theory says about 1, 20 and 200 balancers:
+    maglor model --balancers 1,20,200 --format table
   Look whether a configuration is right, before the proxy gets it:
     maglor check maglor.yaml
   What 20 balancers that see only their own requests make of a policy:
@@ -51,6 +54,8 @@ enum Command {
     /// privileges. Then sends it the same requests under one policy after the other, shows what
     /// happens, and sums up. Fails if any request fails.
     Demo(demo::Options),
+    /// Compute the mean latency of least outstanding requests, by the paper's model and by ours.
+    Model(model::Options),
     /// Print the JSON Schema of the proxy's configuration file.
     Schema,
     /// Simulate balancers and servers under a policy, with the proxy's own code, and print JSON.
@@ -62,6 +67,7 @@ fn main() -> ExitCode {
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::Demo(options) => demo::run(&options),
+        Command::Model(options) => model::run(&options),
         Command::Schema => {
             output::print(&format!("{:#}\n", maglor_config::schema()));
             ExitCode::SUCCESS

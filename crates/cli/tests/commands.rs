@@ -196,6 +196,65 @@ fn impossible_simulations_are_refused_in_one_line() {
 }
 
 #[test]
+fn the_model_says_what_the_paper_says() {
+    let arguments = "model --choices 2 --rho 0.75 --service-ms 20 --balancers";
+    for (balancers, mean, corrected) in [("1", 35.17, 35.17), ("20", 70.76, 60.76)] {
+        let arguments: Vec<_> = arguments.split(' ').chain([balancers]).collect();
+        let output = maglor(&arguments);
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        for (field, expected) in [("mean_ms", mean), ("corrected_ms", corrected)] {
+            let actual = result[field].as_f64().unwrap();
+            assert!((actual - expected).abs() < 0.05, "{field}: {result}");
+        }
+        assert_eq!(result["random_ms"], 80.0);
+    }
+}
+
+#[test]
+fn the_model_makes_tables_of_lists() {
+    let common = [
+        "model",
+        "--balancers",
+        "1,20",
+        "--rho",
+        "0.75,0.9",
+        "--format",
+    ];
+    let with = |format| stdout(&maglor(&[&common[..], &[format]].concat()));
+    let json: serde_json::Value = serde_json::from_str(&with("json")).unwrap();
+    assert_eq!(json.as_array().map(Vec::len), Some(4));
+    let csv = with("csv");
+    assert!(csv.starts_with("choices,balancers,rho,"), "{csv}");
+    assert_eq!(csv.lines().count(), 5);
+    let table = with("table");
+    let second = table.lines().nth(2).unwrap_or_default();
+    let cells: Vec<_> = second.split_whitespace().collect();
+    assert_eq!(
+        cells,
+        ["2", "20", "0.75", "20", "many", "70.76", "60.76", "80.00"]
+    );
+}
+
+#[test]
+fn the_model_refuses_the_impossible_in_one_line() {
+    for (arguments, said) in [
+        (["--rho", "1"], "utilisation (rho) = 1 is out of range"),
+        (["--rho", "-0.5"], "utilisation (rho) = -0.5"),
+        (["--choices", "0"], "choices (d) = 0"),
+        (["--choices", "-2"], "choices (d) = -2"),
+        (["--balancers", "0"], "balancers (M) = 0"),
+        (["--servers", "0"], "servers (N) = 0"),
+        (["--service-ms", "0"], "service-ms = 0"),
+    ] {
+        let output = maglor(&[&["model"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(said), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+}
+
+#[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let text = stdout(&maglor(&["completions", shell]));

@@ -3,4 +3,5 @@
 pub mod chart;
 pub mod des;
 pub mod figures;
+pub mod model;
 pub mod rule;

@@ -1,0 +1,259 @@
+//! `maglor model`: what theory says about latency, without a simulation.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use maglor_sim::model::{Error, System};
+use serde::Serialize;
+
+use crate::output;
+
+/// What the columns mean; shown by `--help`.
+pub(crate) const EXPLANATION: &str = "\
+M balancers, each alone, send Poisson streams of requests to N equal servers. A balancer draws d
+servers at random and takes the one with the fewest of its own requests outstanding. Service times
+are exponential, or of any kind where servers share their time among requests.
+
+  mean_ms       the paper's model (Eq. 3-8): it takes the requests of the others for their mean
+                and says too much, most where there are some ten balancers
+  corrected_ms  exact for many servers; with --servers for that many, which is more where they are
+                few, because chance then fills all of them at once
+  random_ms     servers taken at random: what both tend to with more balancers (Theorem 1)
+
+Examples:
+  The mean latency at the paper's parameters:
+    maglor model --choices 2 --balancers 20 --rho 0.75 --service-ms 20
+  How least outstanding requests decays with replicas, for 40 servers, as a table:
+    maglor model --balancers 1,2,5,10,20,50,100,200 --rho 0.75 --service-ms 20 --servers 40 \\
+      --format table
+  Is a third choice worth its cost?
+    maglor model --choices 1,2,3,5 --balancers 1,20 --rho 0.9 --service-ms 8 --format csv
+
+A list at several options gives every combination. Derivation: docs/model.md.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXPLANATION)]
+pub(crate) struct Options {
+    /// How many servers a balancer draws for a request, d; several with commas.
+    #[arg(
+        long,
+        value_name = "D",
+        value_delimiter = ',',
+        default_value = "2",
+        allow_negative_numbers = true
+    )]
+    choices: Vec<i64>,
+
+    /// How many balancers, M; several with commas.
+    #[arg(
+        long,
+        value_name = "M",
+        value_delimiter = ',',
+        default_value = "20",
+        allow_negative_numbers = true
+    )]
+    balancers: Vec<i64>,
+
+    /// The share of the time that servers are busy; several with commas.
+    #[arg(
+        long,
+        value_name = "RHO",
+        value_delimiter = ',',
+        default_value = "0.75",
+        allow_negative_numbers = true
+    )]
+    rho: Vec<f64>,
+
+    /// Mean service time in milliseconds.
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value = "20",
+        allow_negative_numbers = true
+    )]
+    service_ms: f64,
+
+    /// How many servers, N, for corrected_ms; without it, very many.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    servers: Option<i64>,
+
+    /// How the result is printed. JSON is one object, or a list of them for lists of parameters.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Csv,
+    Json,
+    Table,
+}
+
+/// One line of the result. The names are those of the contract.
+#[derive(Debug, Serialize)]
+struct Row {
+    choices: u32,
+    balancers: u32,
+    rho: f64,
+    service_ms: f64,
+    servers: Option<u32>,
+    mean_ms: f64,
+    corrected_ms: f64,
+    random_ms: f64,
+}
+
+const COLUMNS: [&str; 8] = [
+    "choices",
+    "balancers",
+    "rho",
+    "service_ms",
+    "servers",
+    "mean_ms",
+    "corrected_ms",
+    "random_ms",
+];
+
+/// Prints the result; exit code 2 if a number is one that the model has no meaning for.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match options.rows() {
+        Ok(rows) => {
+            output::print(&options.format.print(&rows));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("maglor model: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+impl Options {
+    fn rows(&self) -> Result<Vec<Row>, Error> {
+        if !(self.service_ms > 0.0 && self.service_ms.is_finite()) {
+            return Err(Error::OutOfRange {
+                parameter: "service-ms",
+                value: self.service_ms.to_string(),
+                valid: "above 0, in milliseconds",
+            });
+        }
+        let servers = self.servers.map(|n| count("servers (N)", n)).transpose()?;
+        let mut rows = Vec::new();
+        for rho in &self.rho {
+            for choices in &self.choices {
+                for balancers in &self.balancers {
+                    let balancers = count("balancers (M)", *balancers)?;
+                    let choices = count("choices (d)", *choices)?;
+                    rows.push(self.row(choices, balancers, *rho, servers)?);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn row(
+        &self,
+        choices: u32,
+        balancers: u32,
+        rho: f64,
+        servers: Option<u32>,
+    ) -> Result<Row, Error> {
+        let system = System::new(balancers, choices, rho)?;
+        let corrected = match servers {
+            Some(servers) => system.corrected_for(servers)?,
+            None => system.corrected()?,
+        };
+        let ms = |latency: f64| significant(latency * self.service_ms);
+        Ok(Row {
+            choices,
+            balancers,
+            rho,
+            service_ms: self.service_ms,
+            servers,
+            mean_ms: ms(system.paper().latency),
+            corrected_ms: ms(corrected),
+            random_ms: ms(system.random()),
+        })
+    }
+}
+
+/// A count that the model's own check can judge; negative ones are judged here.
+fn count(parameter: &'static str, value: i64) -> Result<u32, Error> {
+    u32::try_from(value).map_err(|_| Error::OutOfRange {
+        parameter,
+        value: value.to_string(),
+        valid: "1 to 1000000",
+    })
+}
+
+/// Seven digits: more than any of the models is right to, and short to read.
+fn significant(value: f64) -> f64 {
+    format!("{value:.6e}").parse().unwrap_or(value)
+}
+
+impl Format {
+    fn print(self, rows: &[Row]) -> String {
+        match self {
+            Self::Csv => csv(rows),
+            Self::Json => json(rows),
+            Self::Table => table(rows),
+        }
+    }
+}
+
+fn json(rows: &[Row]) -> String {
+    let text = match rows {
+        [row] => serde_json::to_string_pretty(row),
+        rows => serde_json::to_string_pretty(rows),
+    };
+    text.map(|text| text + "\n")
+        .expect("numbers and names can be written as JSON")
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text = COLUMNS.join(",") + "\n";
+    for row in rows {
+        let _ = writeln!(text, "{}", row.cells().join(","));
+    }
+    text
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut lines = vec![COLUMNS.map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| {
+        let mut cells = row.cells();
+        if row.servers.is_none() {
+            "many".clone_into(&mut cells[4]);
+        }
+        for (cell, value) in cells[5..].iter_mut().zip(row.latencies()) {
+            *cell = format!("{value:.2}");
+        }
+        cells
+    }));
+    let mut text = String::new();
+    for line in lines {
+        let cells = line.iter().zip(COLUMNS);
+        let cells = cells.map(|(cell, column)| format!("{cell:>width$}", width = column.len()));
+        let _ = writeln!(text, "{}", Vec::from_iter(cells).join("  "));
+    }
+    text
+}
+
+impl Row {
+    fn latencies(&self) -> [f64; 3] {
+        [self.mean_ms, self.corrected_ms, self.random_ms]
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let servers = self.servers.map(|servers| servers.to_string());
+        [
+            self.choices.to_string(),
+            self.balancers.to_string(),
+            self.rho.to_string(),
+            self.service_ms.to_string(),
+            servers.unwrap_or_default(),
+            self.mean_ms.to_string(),
+            self.corrected_ms.to_string(),
+            self.random_ms.to_string(),
+        ]
+    }
+}

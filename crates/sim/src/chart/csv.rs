@@ -1,0 +1,55 @@
+//! A figure as numbers, one point a line, for whoever wants to plot it otherwise (RFC 4180).
+
+use std::fmt::Write as _;
+
+use super::Figure;
+
+/// The points of all series. `low` and `high` end the confidence interval; they equal `y` where the
+/// value is exact.
+pub fn csv(figure: &Figure) -> String {
+    let mut text = String::from("series,x,y,low,high\r\n");
+    for series in &figure.series {
+        let name = field(&series.name);
+        for point in &series.points {
+            let (x, y, low, high) = (point.x, point.y, point.low, point.high);
+            let _ = write!(text, "{name},{x},{y:.6},{low:.6},{high:.6}\r\n");
+        }
+    }
+    text
+}
+
+/// In quotes where a comma, quote or line break would end the field.
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\r', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Point, Series};
+    use super::*;
+
+    #[test]
+    fn names_with_commas_are_quoted() {
+        let figure = Figure {
+            id: "a".to_owned(),
+            title: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            x_log: false,
+            y_log: false,
+            series: vec![Series {
+                name: "a-lsq(choices=2,\"x\")".to_owned(),
+                points: vec![Point::within(1.5, 2.0, 0.25)],
+            }],
+        };
+        assert_eq!(
+            csv(&figure),
+            "series,x,y,low,high\r\n\
+             \"a-lsq(choices=2,\"\"x\"\")\",1.5,2.000000,1.750000,2.250000\r\n"
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! A figure as PNG: its SVG, painted.
+
+use std::sync::{Arc, LazyLock};
+
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::fontdb::Database;
+use resvg::usvg::{Options, Tree};
+
+use super::Figure;
+use super::svg::{HEIGHT, WIDTH, svg};
+
+/// Pixels for each unit of the SVG: sharp on screens with twice the usual density.
+const DENSITY: f32 = 2.0;
+
+/// Roboto, reduced to the signs that charts use; see `assets/README.md`.
+static FONT: &[u8] = include_bytes!("../../assets/Roboto-Latin.ttf");
+
+static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
+    let mut fonts = Database::new();
+    fonts.load_font_data(FONT.to_vec());
+    fonts.set_sans_serif_family("Roboto");
+    Arc::new(fonts)
+});
+
+/// Why a figure could not be painted.
+#[derive(Debug, thiserror::Error)]
+pub enum PngError {
+    /// The pixels could not be compressed.
+    #[error("the picture cannot be written as PNG: {0}")]
+    Encode(String),
+    /// No room for the pixels.
+    #[error("no memory for the picture")]
+    Memory,
+    /// The SVG is not well-formed.
+    #[error("the figure's SVG cannot be read: {0}")]
+    Svg(#[from] resvg::usvg::Error),
+}
+
+/// Paints the figure on white.
+pub fn png(figure: &Figure) -> Result<Vec<u8>, PngError> {
+    let options = Options {
+        fontdb: Arc::clone(&FONTS),
+        font_family: "Roboto".to_owned(),
+        ..Options::default()
+    };
+    let tree = Tree::from_str(&svg(figure), &options)?;
+    let pixels = |length: f64| (length as f32 * DENSITY) as u32;
+    let mut picture = Pixmap::new(pixels(WIDTH), pixels(HEIGHT)).ok_or(PngError::Memory)?;
+    let transform = Transform::from_scale(DENSITY, DENSITY);
+    resvg::render(&tree, transform, &mut picture.as_mut());
+    picture
+        .encode_png()
+        .map_err(|error| PngError::Encode(error.to_string()))
+}

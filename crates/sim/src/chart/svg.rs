@@ -1,0 +1,272 @@
+//! A figure as SVG 1.1, readable on its own: no script, no font but the reader's, and colours for
+//! a dark background where the reader asks for one.
+
+use std::fmt::Write as _;
+
+use super::scale::{Scale, number};
+use super::{Figure, Point, Series, palette};
+
+pub(super) const WIDTH: f64 = 820.0;
+pub(super) const HEIGHT: f64 = 440.0;
+
+/// Where the lines are; titles, numbers and the legend are around it.
+const LEFT: f64 = 68.0;
+const RIGHT: f64 = 590.0;
+const TOP: f64 = 46.0;
+const BOTTOM: f64 = 384.0;
+
+/// The distance of lines of the legend, and the width of a letter of its font, in the mean.
+const LEGEND_LINE: f64 = 22.0;
+const LETTER: f64 = 6.7;
+
+/// Beyond so many points a series gets a band: bars would touch each other.
+const BARS: usize = 25;
+
+/// Colours that are not a series', for light and for dark backgrounds.
+const STYLE: &str = "\
+text{font-family:Roboto,'Segoe UI','Helvetica Neue',Arial,sans-serif}\
+@media (prefers-color-scheme:dark){.paper{fill:#0d1117}text{fill:#e6edf3}\
+.grid{stroke:#30363d}.frame{stroke:#8b949e}";
+
+/// Draws the figure.
+pub fn svg(figure: &Figure) -> String {
+    let plot = Plot::new(figure);
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"Roboto, sans-serif\" \
+         font-size=\"13\" role=\"img\">\n<title>{}</title>\n<style>{STYLE}",
+        escape(&figure.title)
+    );
+    for (index, colour) in palette::COLOURS.iter().enumerate() {
+        let dark = colour.dark;
+        let _ = write!(out, ".c{index}{{stroke:{dark};fill:{dark}}}");
+    }
+    out.push_str("}</style>\n");
+    let _ = writeln!(
+        out,
+        "<rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>"
+    );
+    plot.axes(&mut out, figure);
+    let mut looks = Looks::default();
+    for (index, series) in figure.series.iter().enumerate() {
+        let look = looks.next(series);
+        plot.series(&mut out, index, series, &look);
+        legend(&mut out, index, series, &look);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Whether a series is a line or a row of markers, and which.
+enum Look {
+    Dash(&'static str),
+    Marker(&'static str),
+}
+
+/// Lines and markers are counted apart: each has its own set to choose from.
+#[derive(Default)]
+struct Looks {
+    lines: usize,
+    markers: usize,
+}
+
+impl Looks {
+    fn next(&mut self, series: &Series) -> Look {
+        let exact = |point: &Point| point.low == point.high;
+        let count = if series.points.iter().all(exact) {
+            &mut self.lines
+        } else {
+            &mut self.markers
+        };
+        let nth = *count;
+        *count += 1;
+        if series.points.iter().all(exact) {
+            Look::Dash(palette::dash(nth))
+        } else {
+            Look::Marker(palette::marker(nth))
+        }
+    }
+}
+
+/// The rectangle with the lines.
+struct Plot {
+    x: Scale,
+    y: Scale,
+}
+
+impl Plot {
+    fn new(figure: &Figure) -> Self {
+        let points = || figure.series.iter().flat_map(|series| &series.points);
+        // An interval below zero on a logarithmic axis ends at the axis.
+        let heights = points().flat_map(|point| [point.low, point.y, point.high]);
+        Self {
+            x: Scale::around(points().map(|point| point.x), figure.x_log),
+            y: Scale::around(heights, figure.y_log),
+        }
+    }
+
+    fn across(&self, x: f64) -> Option<f64> {
+        Some(LEFT + self.x.place(x)? * (RIGHT - LEFT))
+    }
+
+    fn down(&self, y: f64) -> Option<f64> {
+        Some(BOTTOM - self.y.place(self.y.clamp(y))? * (BOTTOM - TOP))
+    }
+
+    fn axes(&self, out: &mut String, figure: &Figure) {
+        text(out, LEFT, 26.0, "start", "font-size=\"16\"", &figure.title);
+        for tick in self.x.ticks() {
+            let Some(x) = self.across(tick) else { continue };
+            line(out, "grid", "#e2e2e2", [x, TOP, x, BOTTOM]);
+            text(out, x, BOTTOM + 18.0, "middle", "", &number(tick));
+        }
+        for tick in self.y.ticks() {
+            let Some(y) = self.down(tick) else { continue };
+            line(out, "grid", "#e2e2e2", [LEFT, y, RIGHT, y]);
+            text(out, LEFT - 8.0, y + 4.5, "end", "", &number(tick));
+        }
+        line(out, "frame", "#555555", [LEFT, BOTTOM, RIGHT, BOTTOM]);
+        line(out, "frame", "#555555", [LEFT, TOP, LEFT, BOTTOM]);
+        let middle = f64::midpoint(LEFT, RIGHT);
+        text(out, middle, HEIGHT - 14.0, "middle", "", &figure.x_label);
+        let middle = f64::midpoint(TOP, BOTTOM);
+        let turned = format!("transform=\"rotate(-90 18 {middle})\"");
+        text(out, 18.0, middle, "middle", &turned, &figure.y_label);
+    }
+
+    fn series(&self, out: &mut String, index: usize, series: &Series, look: &Look) {
+        let places: Vec<_> = series
+            .points
+            .iter()
+            .filter_map(|point| Some((point, self.across(point.x)?, self.down(point.y)?)))
+            .collect();
+        group(out, index);
+        let path = places.iter().enumerate().map(|(nth, (_, x, y))| {
+            let command = if nth == 0 { 'M' } else { 'L' };
+            format!("{command}{x:.1} {y:.1}")
+        });
+        let path: String = path.collect();
+        match look {
+            Look::Dash(dash) => stroke(out, &path, 2.2, dash),
+            Look::Marker(marker) => {
+                stroke(out, &path, 1.4, "");
+                if places.len() > BARS {
+                    self.band(out, &places);
+                } else {
+                    self.bars(out, &places);
+                }
+                for (_, x, y) in &places {
+                    let _ = writeln!(
+                        out,
+                        "<path transform=\"translate({x:.1} {y:.1})\" d=\"{marker}\" stroke=\"none\"/>"
+                    );
+                }
+            }
+        }
+        out.push_str("</g>\n");
+    }
+
+    fn bars(&self, out: &mut String, places: &[(&Point, f64, f64)]) {
+        let mut path = String::new();
+        for (point, x, _) in places {
+            let (Some(low), Some(high)) = (self.down(point.low), self.down(point.high)) else {
+                continue;
+            };
+            let (left, right) = (x - 3.5, x + 3.5);
+            let _ = write!(
+                path,
+                "M{x:.1} {low:.1}V{high:.1}M{left:.1} {low:.1}H{right:.1}M{left:.1} {high:.1}H{right:.1}"
+            );
+        }
+        stroke(out, &path, 1.2, "");
+    }
+
+    fn band(&self, out: &mut String, places: &[(&Point, f64, f64)]) {
+        let upper = places.iter().map(|(point, x, _)| (*x, point.high));
+        let lower = places.iter().rev().map(|(point, x, _)| (*x, point.low));
+        let corners: Vec<_> = upper
+            .chain(lower)
+            .filter_map(|(x, y)| Some(format!("{x:.1} {:.1}", self.down(y)?)))
+            .collect();
+        let path = corners.join("L");
+        let _ = writeln!(
+            out,
+            "<path d=\"M{path}Z\" stroke=\"none\" fill-opacity=\"0.2\"/>"
+        );
+    }
+}
+
+/// One line of the legend, right of the plot.
+fn legend(out: &mut String, index: usize, series: &Series, look: &Look) {
+    let x = RIGHT + 18.0;
+    let y = TOP + 10.0 + LEGEND_LINE * index as f64;
+    group(out, index);
+    let path = format!("M{x} {y}h26");
+    match look {
+        Look::Dash(dash) => stroke(out, &path, 2.2, dash),
+        Look::Marker(marker) => {
+            stroke(out, &path, 1.4, "");
+            let middle = x + 13.0;
+            let _ = writeln!(
+                out,
+                "<path transform=\"translate({middle} {y})\" d=\"{marker}\" stroke=\"none\"/>"
+            );
+        }
+    }
+    out.push_str("</g>\n");
+    let left = x + 34.0;
+    // A name that would leave the picture is set narrower.
+    let room = WIDTH - left - 6.0;
+    let narrow = if series.name.chars().count() as f64 * LETTER > room {
+        format!("textLength=\"{room}\" lengthAdjust=\"spacingAndGlyphs\"")
+    } else {
+        String::new()
+    };
+    text(out, left, y + 4.5, "start", &narrow, &series.name);
+}
+
+/// Opens the group of a series, whose colour its elements inherit.
+fn group(out: &mut String, index: usize) {
+    let class = index % palette::COLOURS.len();
+    let colour = palette::colour_of(index).light;
+    let _ = writeln!(
+        out,
+        "<g class=\"c{class}\" stroke=\"{colour}\" fill=\"{colour}\">"
+    );
+}
+
+fn stroke(out: &mut String, path: &str, width: f64, dash: &str) {
+    let _ = write!(
+        out,
+        "<path d=\"{path}\" fill=\"none\" stroke-width=\"{width}\" stroke-linejoin=\"round\""
+    );
+    if !dash.is_empty() {
+        let _ = write!(out, " stroke-dasharray=\"{dash}\"");
+    }
+    out.push_str("/>\n");
+}
+
+fn line(out: &mut String, class: &str, colour: &str, [x1, y1, x2, y2]: [f64; 4]) {
+    let _ = writeln!(
+        out,
+        "<path class=\"{class}\" stroke=\"{colour}\" d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>"
+    );
+}
+
+fn text(out: &mut String, x: f64, y: f64, anchor: &str, attributes: &str, text: &str) {
+    let text = escape(text);
+    let _ = writeln!(
+        out,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"#1f1f1f\" \
+         {attributes}>{text}</text>"
+    );
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}

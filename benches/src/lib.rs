@@ -5,6 +5,8 @@
 //! list of cells → [`measure`] run them in alternating rounds → [`report`] write them down.
 //! The same binary re-executes itself as [`load`] generator and as [`origin`] server, which
 //! share the codecs in [`wire`]. [`sys`] is the only file with unsafe code.
+//!
+//! Another command, [`resilience`], asks what failures, overload and restarts do.
 
 pub mod child;
 pub mod compare;
@@ -18,6 +20,7 @@ pub mod peer;
 pub mod ports;
 pub mod procfs;
 pub mod report;
+pub mod resilience;
 pub mod scenario;
 pub mod stats;
 pub mod sys;

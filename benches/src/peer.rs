@@ -14,6 +14,7 @@ use clap::ValueEnum;
 
 pub use locate::locate;
 pub use running::{Origin, Running};
+pub(crate) use scratch::Scratch;
 
 /// Who is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]

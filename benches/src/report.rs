@@ -7,4 +7,6 @@ mod summary;
 mod table;
 
 pub use machine::Machine;
+pub(crate) use summary::command_line;
 pub use summary::{Summary, print, readme, summary};
+pub(crate) use table::{Table, number};

@@ -12,12 +12,12 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A fresh directory that goes with its guard.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    pub(super) fn new(name: &str) -> Result<Self> {
+    pub(crate) fn new(name: &str) -> Result<Self> {
         // Relaxed: the counter only has to give different numbers.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = format!("{PREFIX}{}-{count}-{name}", std::process::id());
@@ -26,16 +26,16 @@ impl Scratch {
         Ok(Self { path })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn log_file(&self) -> Result<fs::File> {
+    pub(crate) fn log_file(&self) -> Result<fs::File> {
         fs::File::create(self.path.join("log")).doing("make a log file")
     }
 
     /// The end of what the proxy printed.
-    pub(super) fn log_end(&self) -> String {
+    pub(crate) fn log_end(&self) -> String {
         let text = fs::read_to_string(self.path.join("log")).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(5).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")

@@ -12,7 +12,7 @@ pub struct Machine {
     /// Today (UTC), `YYYY-MM-DD`.
     pub date: String,
     /// Name and value, in the order to print.
-    pub(super) facts: Vec<(String, String)>,
+    pub(crate) facts: Vec<(String, String)>,
 }
 
 impl Machine {

@@ -227,7 +227,7 @@ pub fn readme(bench: &Bench, machine: &Machine) -> String {
 }
 
 /// The arguments as given, with directories cut off.
-fn command_line(arguments: impl Iterator<Item = String>) -> String {
+pub(crate) fn command_line(arguments: impl Iterator<Item = String>) -> String {
     arguments
         .map(|argument| match Path::new(&argument).file_name() {
             Some(name) if argument.contains('/') => format!(" {}", name.to_string_lossy()),

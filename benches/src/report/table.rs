@@ -2,26 +2,26 @@
 
 /// A table with a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
+    pub(crate) fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
         Self {
             rows: vec![header.into_iter().map(Into::into).collect()],
         }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.len() < 2
     }
 
-    pub(super) fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
             .map(|column| {
@@ -77,7 +77,7 @@ fn rule(widths: &[usize]) -> String {
 }
 
 /// A number with about three significant digits; `–` when there is none.
-pub(super) fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     match value {
         None => "–".into(),
         Some(value) if value.abs() >= 100.0 => format!("{value:.0}"),

@@ -46,6 +46,12 @@ enum Task {
     /// Write the newest results of the comparison into README.md.
     ReadmeTable(readme::Options),
 
+    /// Fail, overload and restart what is behind Maglor and Envoy; see benches/README.md.
+    ///
+    /// What follows goes to the experiments: `cargo xtask resilience --quick`.
+    #[command(disable_help_flag = true)]
+    Resilience(PassedOn),
+
     /// Run all checks and tests: formatting, clippy, documentation, tests, dependencies, fuzzing.
     Test(test::Options),
 }
@@ -93,6 +99,11 @@ fn main() -> ExitCode {
         }
         Task::Fuzz(options) => fuzz::run(&options),
         Task::ReadmeTable(options) => readme::run(&options),
+        Task::Resilience(passed) => {
+            run(&["--release", "-p", "maglor-benches", "--bin", "resilience"])
+                .args(passed.arguments)
+                .become_it()
+        }
         Task::Test(options) => test::run(&options),
     }
 }

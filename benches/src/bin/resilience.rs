@@ -1,0 +1,18 @@
+//! `resilience`: what failures, overload and restarts do to those behind a proxy. See
+//! `benches/README.md`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use maglor_benches::resilience::{self, Options};
+
+fn main() -> ExitCode {
+    match resilience::run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

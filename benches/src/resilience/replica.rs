@@ -1,0 +1,305 @@
+//! The endpoints: servers on this thread whose failures, capacity and restarts are chosen.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Response;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use maglor_balance::Rng;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use crate::error::{Doing, Result};
+use crate::ports;
+use crate::scenario::Protocol;
+
+/// How long a replica that leaves waits for its connections.
+const DRAIN: Duration = Duration::from_secs(10);
+/// A slot that is taken again within this was never idle. It makes up for timers of a millisecond
+/// and for the way through the proxy, so that capacity is slots / service time.
+const SLACK: Duration = Duration::from_millis(5);
+const BODY: &[u8] = &[b'm'; 64];
+
+/// What a replica does with requests.
+#[derive(Debug)]
+pub(super) enum Behaviour {
+    /// Serves so many at once, each for so long; keeps so many waiting and answers others with 503.
+    Bounded(Bounded),
+    /// Serves all at once, each for `service`; answers `failing` of them with 500, and `delayed` of
+    /// them later by `delay`.
+    Unbounded {
+        service: Duration,
+        failing: f64,
+        delayed: f64,
+        delay: Duration,
+    },
+}
+
+impl Behaviour {
+    pub(super) fn healthy(service: Duration) -> Self {
+        Self::faulty(service, 0.0, 0.0, Duration::ZERO)
+    }
+
+    pub(super) fn faulty(service: Duration, failing: f64, delayed: f64, delay: Duration) -> Self {
+        Self::Unbounded {
+            service,
+            failing,
+            delayed,
+            delay,
+        }
+    }
+
+    pub(super) fn bounded(slots: usize, service: Duration, queue: usize) -> Self {
+        Self::Bounded(Bounded {
+            slots: Semaphore::new(slots),
+            ends: RefCell::default(),
+            waiting: Cell::new(0),
+            queue,
+            service,
+        })
+    }
+
+    async fn serve(&self, rng: &RefCell<Rng>) -> u16 {
+        match self {
+            Self::Bounded(bounded) => bounded.serve().await,
+            Self::Unbounded {
+                service,
+                failing,
+                delayed,
+                delay,
+            } => {
+                let (fails, waits) = {
+                    let mut rng = rng.borrow_mut();
+                    (rng.unit() < *failing, rng.unit() < *delayed)
+                };
+                sleep(*service + if waits { *delay } else { Duration::ZERO }).await;
+                if fails { 500 } else { 200 }
+            }
+        }
+    }
+}
+
+/// See [`Behaviour::Bounded`].
+#[derive(Debug)]
+pub(super) struct Bounded {
+    slots: Semaphore,
+    /// When slots that are free now were left.
+    ends: RefCell<BinaryHeap<Reverse<Instant>>>,
+    waiting: Cell<usize>,
+    queue: usize,
+    service: Duration,
+}
+
+impl Bounded {
+    async fn serve(&self) -> u16 {
+        let _slot = match self.slots.try_acquire() {
+            Ok(slot) => slot,
+            Err(_) if self.waiting.get() >= self.queue => return 503,
+            Err(_) => {
+                let _waits = Waits::new(&self.waiting);
+                match self.slots.acquire().await {
+                    Ok(slot) => slot,
+                    Err(_) => return 503,
+                }
+            }
+        };
+        let now = Instant::now();
+        let left = self.ends.borrow_mut().pop();
+        let begin = match left {
+            Some(Reverse(end)) if now.saturating_duration_since(end) < SLACK => end,
+            _ => now,
+        };
+        let end = begin + self.service;
+        sleep_until(end.into()).await;
+        self.ends.borrow_mut().push(Reverse(end));
+        200
+    }
+}
+
+/// One that waits, however its wait ends.
+struct Waits<'a>(&'a Cell<usize>);
+
+impl<'a> Waits<'a> {
+    fn new(waiting: &'a Cell<usize>) -> Self {
+        waiting.set(waiting.get() + 1);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// The tries that reached replicas: when, and which replica.
+#[derive(Debug, Default)]
+pub(super) struct Log(RefCell<Vec<(Instant, usize)>>);
+
+impl Log {
+    pub(super) fn take(&self) -> Vec<(Instant, usize)> {
+        self.0.take()
+    }
+}
+
+/// One server, which can leave and come back.
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) address: SocketAddr,
+    state: Rc<State>,
+    serving: RefCell<Option<Serving>>,
+}
+
+#[derive(Debug)]
+struct State {
+    index: usize,
+    protocol: Protocol,
+    behaviour: Behaviour,
+    rng: RefCell<Rng>,
+    log: Rc<Log>,
+}
+
+#[derive(Debug)]
+struct Serving {
+    leave: watch::Sender<bool>,
+    /// The one task that accepts; it ends with its guard.
+    task: JoinSet<()>,
+}
+
+impl Replica {
+    /// A replica that does not listen yet.
+    pub(super) fn new(
+        index: usize,
+        protocol: Protocol,
+        behaviour: Behaviour,
+        log: &Rc<Log>,
+        seed: u64,
+    ) -> Result<Self> {
+        Ok(Self {
+            address: ports::free()?,
+            state: Rc::new(State {
+                index,
+                protocol,
+                behaviour,
+                rng: RefCell::new(Rng::seed(seed.wrapping_add(index as u64))),
+                log: Rc::clone(log),
+            }),
+            serving: RefCell::new(None),
+        })
+    }
+
+    /// Listens and serves.
+    pub(super) fn start(&self) -> Result<()> {
+        let listener = listen(self.address)?;
+        let (leave, left) = watch::channel(false);
+        let mut task = JoinSet::new();
+        task.spawn_local(accept(listener, Rc::clone(&self.state), left));
+        *self.serving.borrow_mut() = Some(Serving { leave, task });
+        Ok(())
+    }
+
+    /// Stops listening, finishes what is under way, closes its connections: a polite end.
+    pub(super) async fn leave(&self) {
+        let serving = self.serving.take();
+        if let Some(Serving { leave, mut task }) = serving {
+            let _ = leave.send(true);
+            let _ = timeout(DRAIN, task.join_next()).await;
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let what = || format!("listen on {address}");
+    let socket = TcpSocket::new_v4().doing(what())?;
+    socket.set_reuseaddr(true).doing(what())?;
+    socket.bind(address).doing(what())?;
+    socket.listen(4096).doing(what())
+}
+
+/// Accepts until it is time to leave, then waits for the connections.
+async fn accept(listener: TcpListener, state: Rc<State>, mut left: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    let mut serve = |stream: TcpStream, left: &watch::Receiver<bool>| {
+        connections.spawn_local(serve(stream, Rc::clone(&state), left.clone()));
+        while connections.try_join_next().is_some() {}
+    };
+    let own = left.clone();
+    loop {
+        tokio::select! {
+            // Who has connected is served, even when it is time to leave.
+            biased;
+            accepted = listener.accept() => {
+                if let Ok((stream, _)) = accepted {
+                    serve(stream, &own);
+                }
+            }
+            _ = left.changed() => break,
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn serve(stream: TcpStream, state: Rc<State>, mut left: watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
+    let io = TokioIo::new(stream);
+    let protocol = state.protocol;
+    let service = service_fn(move |_| {
+        let state = Rc::clone(&state);
+        async move { Ok::<_, Infallible>(state.answer().await) }
+    });
+    // What becomes of a connection is the client's to notice.
+    match protocol {
+        Protocol::H1 => {
+            let mut connection = pin!(http1::Builder::new().serve_connection(io, service));
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                _ = left.changed() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
+        }
+        Protocol::H2c => {
+            let builder = http2::Builder::new(LocalExecutor);
+            let mut connection = pin!(builder.serve_connection(io, service));
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                _ = left.changed() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
+        }
+    }
+}
+
+/// Runs the streams of a connection on this thread.
+#[derive(Debug, Clone, Copy)]
+struct LocalExecutor;
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+impl State {
+    async fn answer(&self) -> Response<Full<Bytes>> {
+        self.log.0.borrow_mut().push((Instant::now(), self.index));
+        let status = self.behaviour.serve(&self.rng).await;
+        let mut answer = Response::new(Full::new(Bytes::from_static(BODY)));
+        if let Ok(status) = status.try_into() {
+            *answer.status_mut() = status;
+        }
+        answer
+    }
+}

@@ -1,0 +1,137 @@
+//! One run: replicas, a proxy in front of them, a client, and what was seen on both sides.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::client::{Client, Sample};
+use super::options::{Experiment, Options};
+use super::replica::{Behaviour, Log, Replica};
+use super::subject::{Fragment, Proxy};
+use crate::error::Result;
+use crate::peer::{Peer, Subject};
+use crate::scenario::Protocol;
+
+/// For the connections of a run to close before the proxy is asked to end.
+const CLOSING: Duration = Duration::from_millis(100);
+
+/// Everything that runs share.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) options: Options,
+    pub(super) peers: Vec<Peer>,
+    /// The proxy's processor.
+    pub(super) cpu: usize,
+}
+
+/// One configuration under one load.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) experiment: Experiment,
+    pub(super) name: String,
+    pub(super) protocol: Protocol,
+    pub(super) maglor: Fragment,
+    pub(super) envoy: Fragment,
+    /// When requests are due.
+    pub(super) due: Vec<Duration>,
+    /// How long after the last one answers may come.
+    pub(super) patience: Duration,
+}
+
+/// What came of a case with one proxy.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    pub(super) experiment: Experiment,
+    pub(super) case: String,
+    pub(super) subject: Subject,
+    /// What the client saw, by due time.
+    pub(super) samples: Vec<Sample>,
+    /// What replicas saw: when, and which.
+    pub(super) tries: Vec<(Duration, usize)>,
+    /// The proxy's configuration.
+    pub(super) configuration: String,
+}
+
+impl Run {
+    /// Tries that reached replicas for each request of the client.
+    pub(super) fn tries_a_request(&self) -> f64 {
+        self.tries.len() as f64 / self.samples.len().max(1) as f64
+    }
+
+    /// How long the load took, in whole seconds.
+    pub(super) fn seconds(&self) -> u64 {
+        let last = self.samples.last().map_or(0, |last| last.due.as_secs());
+        last + 1
+    }
+}
+
+impl Stage {
+    /// Runs a case behind each proxy in turn.
+    ///
+    /// # Errors
+    /// A proxy does not come up, or a replica does not.
+    pub(super) async fn run(
+        &self,
+        case: &Case,
+        behaviours: impl Fn() -> Vec<Behaviour>,
+    ) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        for peer in &self.peers {
+            runs.push(self.run_one(case, peer, behaviours(), async |_| ()).await?);
+        }
+        Ok(runs)
+    }
+
+    /// Runs a case behind one proxy; `meanwhile` may do things to the replicas.
+    ///
+    /// # Errors
+    /// The proxy does not come up, or a replica does not.
+    pub(super) async fn run_one(
+        &self,
+        case: &Case,
+        peer: &Peer,
+        behaviours: Vec<Behaviour>,
+        meanwhile: impl AsyncFnOnce(&[Replica]),
+    ) -> Result<Run> {
+        eprintln!(
+            "{} / {} / {}",
+            case.experiment.key(),
+            case.name,
+            peer.subject
+        );
+        let log = Rc::new(Log::default());
+        let mut replicas = Vec::new();
+        for (index, behaviour) in behaviours.into_iter().enumerate() {
+            let seed = self.options.seed;
+            let replica = Replica::new(index, case.protocol, behaviour, &log, seed)?;
+            replica.start()?;
+            replicas.push(replica);
+        }
+        let fragment = match peer.subject {
+            Subject::Maglor => &case.maglor,
+            _ => &case.envoy,
+        };
+        let endpoints: Vec<SocketAddr> = replicas.iter().map(|replica| replica.address).collect();
+        let proxy = Proxy::start(peer, case.protocol, fragment, &endpoints, self.cpu).await?;
+        let client = Client::new(proxy.address, case.protocol);
+        // Not the first request's business: connections, and what starts at first use.
+        client.get().await?;
+        log.take();
+        let began = Instant::now();
+        let load = client.load(&case.due, began, case.patience);
+        let (samples, ()) = tokio::join!(load, meanwhile(&replicas));
+        client.close();
+        sleep(CLOSING).await;
+        let since = |(at, index): (Instant, usize)| (at.saturating_duration_since(began), index);
+        Ok(Run {
+            experiment: case.experiment,
+            case: case.name.clone(),
+            subject: peer.subject,
+            samples: samples?,
+            tries: log.take().into_iter().map(since).collect(),
+            configuration: proxy.configuration(),
+        })
+    }
+}

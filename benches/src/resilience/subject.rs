@@ -1,0 +1,212 @@
+//! A proxy with the configuration of a case.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::client::Client;
+use crate::child::Guarded;
+use crate::error::{Doing, Error, Result};
+use crate::peer::{Peer, Scratch, Subject};
+use crate::ports;
+use crate::scenario::Protocol;
+
+const PATIENCE: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(5);
+
+const ENVOY: &str = include_str!("../../peers/resilience-envoy.yaml");
+const MAGLOR: &str = include_str!("../../peers/resilience-maglor.yaml");
+
+/// What a case adds to a proxy's configuration: lines of YAML.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Fragment {
+    /// Of the only route.
+    pub(super) route: Vec<String>,
+    /// Of the only cluster.
+    pub(super) cluster: Vec<String>,
+}
+
+impl Fragment {
+    /// From lines.
+    pub(super) fn new(route: &[&str], cluster: &[&str]) -> Self {
+        let own = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+        Self {
+            route: own(route),
+            cluster: own(cluster),
+        }
+    }
+}
+
+/// A started proxy; it ends with its guard.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    pub(super) address: SocketAddr,
+    child: Guarded,
+    scratch: Scratch,
+}
+
+impl Proxy {
+    /// Starts `peer` on processor `cpu` in front of `endpoints`, and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) async fn start(
+        peer: &Peer,
+        protocol: Protocol,
+        fragment: &Fragment,
+        endpoints: &[SocketAddr],
+        cpu: usize,
+    ) -> Result<Self> {
+        let scratch = Scratch::new(peer.subject.key())?;
+        let (address, admin) = (ports::free()?, ports::free()?);
+        let text = configuration(peer.subject, protocol, fragment, endpoints, address, admin);
+        let file = scratch.path().join("proxy.yaml");
+        fs::write(&file, text).doing("write a configuration")?;
+        let log = scratch.log_file()?;
+        let mut command = command(peer, &file);
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().doing("share a log file")?)
+            .stderr(log)
+            .current_dir(scratch.path());
+        let child = Guarded::start(peer.subject.key(), &mut command, cpu)?;
+        let mut proxy = Self {
+            address,
+            child,
+            scratch,
+        };
+        proxy.wait_ready(peer, protocol).await?;
+        Ok(proxy)
+    }
+
+    async fn wait_ready(&mut self, peer: &Peer, protocol: Protocol) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let client = Client::new(self.address, protocol);
+            let Err(last) = client.get().await else {
+                return Ok(());
+            };
+            let status = self.child.ended()?;
+            if status.is_some() || began.elapsed() > PATIENCE {
+                let detail = format!("{last}; ended: {status:?}\n{}", self.scratch.log_end());
+                return Err(Error::NotReady {
+                    name: peer.subject.to_string(),
+                    seconds: began.elapsed().as_secs(),
+                    detail,
+                });
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Its configuration, as it was written.
+    pub(super) fn configuration(&self) -> String {
+        fs::read_to_string(self.scratch.path().join("proxy.yaml")).unwrap_or_default()
+    }
+}
+
+fn command(peer: &Peer, file: &Path) -> Command {
+    let mut command = Command::new(&peer.binary);
+    if peer.subject == Subject::Maglor {
+        command.arg("--config").arg(file);
+    } else {
+        command.arg("-c").arg(file);
+        command.args(["--concurrency", "1", "--disable-hot-restart"]);
+        command.args(["--log-level", "error"]);
+    }
+    command
+}
+
+fn configuration(
+    subject: Subject,
+    protocol: Protocol,
+    fragment: &Fragment,
+    endpoints: &[SocketAddr],
+    address: SocketAddr,
+    admin: SocketAddr,
+) -> String {
+    let ports = |address: SocketAddr| address.port().to_string();
+    let h2 = protocol == Protocol::H2c;
+    if subject == Subject::Maglor {
+        let mut cluster = fragment.cluster.clone();
+        if h2 {
+            cluster.push("protocol: http2".into());
+        }
+        let list: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
+        let text = fill(MAGLOR, "{{route}}", &fragment.route);
+        return fill(&text, "{{cluster}}", &cluster)
+            .replace("{{endpoints}}", &format!("[{}]", list.join(", ")))
+            .replace("{{listen}}", &address.to_string())
+            .replace("{{admin}}", &admin.to_string());
+    }
+    let endpoint = |address: &SocketAddr| {
+        let port = address.port();
+        format!(
+            "- endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }}"
+        )
+    };
+    let list: Vec<_> = endpoints.iter().map(endpoint).collect();
+    let speaks = if h2 {
+        "http2_protocol_options"
+    } else {
+        "http_protocol_options"
+    };
+    let text = fill(ENVOY, "{{route}}", &fragment.route);
+    let text = fill(&text, "{{cluster}}", &fragment.cluster);
+    fill(&text, "{{endpoints}}", &list)
+        .replace("{{protocol}}", speaks)
+        .replace("{{listen}}", &ports(address))
+        .replace("{{admin}}", &ports(admin))
+}
+
+/// Puts lines where `name` stands alone in a line, as deep as it stands.
+fn fill(template: &str, name: &str, lines: &[String]) -> String {
+    let mut text = String::with_capacity(template.len());
+    for line in template.lines() {
+        match line.strip_suffix(name) {
+            Some(indent) if indent.trim().is_empty() => {
+                for inserted in lines {
+                    text.push_str(&format!("{indent}{inserted}\n"));
+                }
+            }
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_filled_completely() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let fragment = Fragment::new(&["timeout: 5s"], &["policy: round-robin", "x: 1"]);
+        let endpoints = [address(1001), address(1002)];
+        for subject in [Subject::Maglor, Subject::Envoy] {
+            for protocol in [Protocol::H1, Protocol::H2c] {
+                let places = (address(1003), address(1004));
+                let text =
+                    configuration(subject, protocol, &fragment, &endpoints, places.0, places.1);
+                assert!(!text.contains("{{"), "{text}");
+                for port in 1001..=1004 {
+                    assert!(text.contains(&port.to_string()), "{port} in {text}");
+                }
+                assert!(text.contains("timeout: 5s\n"), "{text}");
+                let depth = |what: &str| {
+                    let line = text.lines().find(|line| line.trim() == what).unwrap();
+                    line.len() - what.len()
+                };
+                assert_eq!(depth("policy: round-robin"), depth("x: 1"));
+            }
+        }
+    }
+}

@@ -319,3 +319,28 @@ fn an_adaptive_limit_is_shown_and_lets_traffic_through() {
     let limit = &proxy.admin_get("/clusters").json()["clusters"][0]["concurrency_limit"];
     assert!(limit.as_u64().is_some_and(|limit| limit >= 3), "{limit}");
 }
+
+#[test]
+fn an_endpoints_connections_are_limited_and_shared() {
+    // Each connection serves one request, so that room comes only by closing.
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster(
+            "max_requests_per_connection: 1, \
+             limits: {queue_timeout: 20s, endpoint: {max_connections: 2}}",
+        )
+        .start();
+    let mut clients: Vec<_> = (0..12).map(|_| connect(&proxy)).collect();
+    for client in &mut clients {
+        client.send("GET /delay/10ms HTTP/1.1\r\nhost: a\r\n\r\n");
+    }
+    let started = Instant::now();
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "nobody was forgotten"
+    );
+    assert_eq!(upstream.connections(), 12);
+}

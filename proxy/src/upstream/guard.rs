@@ -107,6 +107,13 @@ impl Queue {
         }
     }
 
+    /// Lets all that wait look again.
+    pub(super) fn wake_all(&self) {
+        if self.slots.waiting() > 0 {
+            self.freed.notify_waiters();
+        }
+    }
+
     /// Stands in line.
     pub(super) fn line(&self) -> Result<Waiting<'_>, ProxyError> {
         match self.slots.queue() {

@@ -14,15 +14,27 @@ use crate::error::ProxyError;
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     cluster: Option<Arc<Queue>>,
-    endpoint: Option<Arc<Slots>>,
+    endpoint: Option<AtEndpoint>,
+}
+
+/// One of the connections that an endpoint may have.
+#[derive(Debug)]
+struct AtEndpoint {
+    slots: Arc<Slots>,
+    /// Where those wait who want it.
+    queue: Arc<Queue>,
+}
+
+impl Drop for AtEndpoint {
+    fn drop(&mut self) {
+        let _ = self.slots.release();
+        // Nobody knows for which endpoint each one waits.
+        self.queue.wake_all();
+    }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if let Some(endpoint) = &self.endpoint {
-            // Those who wait for it wait at the cluster.
-            let _ = endpoint.release();
-        }
         if let Some(cluster) = &self.cluster {
             cluster.release();
         }
@@ -84,14 +96,17 @@ impl Sender<'_> {
     /// Room if there is any now: ahead of nobody, or for one that stands in line.
     fn try_room(&self, line: Option<&mut Waiting<'_>>) -> Option<Room> {
         let mut room = Room::default();
+        let queue = &self.cluster.guard().connections;
         let endpoint = &self.target.connections;
         if endpoint.limit().is_some() {
             if endpoint.admit(u32::MAX) != Admission::Admitted {
                 return None;
             }
-            room.endpoint = Some(Arc::clone(endpoint));
+            room.endpoint = Some(AtEndpoint {
+                slots: Arc::clone(endpoint),
+                queue: Arc::clone(queue),
+            });
         }
-        let queue = &self.cluster.guard().connections;
         if !queue.is_unlimited() {
             let admitted = match line {
                 None => queue.admit_now(),

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 mod check;
 mod demo;
+mod figures;
 mod model;
 mod output;
 mod sim;
@@ -19,6 +20,8 @@ Examples:
     maglor demo --for 60 --servers 8 --policy 'peak-ewma'
   What theory says about 1, 20 and 200 balancers:
     maglor model --balancers 1,20,200 --format table
+  The paper's figures and ours, in less than a minute:
+    maglor figures --out figures --quick
   Look whether a configuration is right, before the proxy gets it:
     maglor check maglor.yaml
   What 20 balancers that see only their own requests make of a policy:
@@ -54,6 +57,8 @@ enum Command {
     /// privileges. Then sends it the same requests under one policy after the other, shows what
     /// happens, and sums up. Fails if any request fails.
     Demo(demo::Options),
+    /// Draw the figures of the paper and ours, from the models and the simulator.
+    Figures(figures::Options),
     /// Compute the mean latency of least outstanding requests, by the paper's model and by ours.
     Model(model::Options),
     /// Print the JSON Schema of the proxy's configuration file.
@@ -67,6 +72,7 @@ fn main() -> ExitCode {
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::Demo(options) => demo::run(&options),
+        Command::Figures(options) => figures::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Schema => {
             output::print(&format!("{:#}\n", maglor_config::schema()));

@@ -255,6 +255,30 @@ fn the_model_refuses_the_impossible_in_one_line() {
 }
 
 #[test]
+fn figures_are_drawn_into_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new/folder");
+    let out = out.to_str().unwrap();
+    let output = maglor(&["figures", "--out", out, "--quick", "--only", "3a"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = stdout(&output);
+    assert!(text.starts_with("1 figure in "), "{text}");
+    assert!(text.contains("seed 1"), "{text}");
+    assert_eq!(output.stderr, b"", "no bar where nobody looks");
+    let read = |name: &str| std::fs::read(format!("{out}/{name}")).unwrap();
+    let csv = String::from_utf8(read("3a.csv")).unwrap();
+    assert!(csv.contains("model of the paper,20,70.76"), "{csv}");
+    assert!(read("3a.svg").starts_with(b"<svg"));
+    assert_eq!(&read("3a.png")[1..4], b"PNG");
+
+    let output = maglor(&["figures", "--out", out, "--only", "12"]);
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("no figure begins with 12"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+#[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let text = stdout(&maglor(&["completions", shell]));

@@ -26,8 +26,9 @@ mod collaboration;
 mod graphs;
 mod scale;
 mod sweep;
+mod theory;
 
-use crate::chart::Figure;
+use crate::chart::{Figure, Series};
 use crate::des::{Outcome, Scenario};
 use sweep::{Chart, Sweep};
 
@@ -62,6 +63,7 @@ pub struct Study {
     scenarios: Vec<Scenario>,
     sweep: Sweep,
     charts: Vec<Chart>,
+    formulas: fn() -> Vec<Series>,
 }
 
 impl Study {
@@ -74,13 +76,24 @@ impl Study {
             scenarios,
             sweep,
             charts,
+            formulas: Vec::new,
         }
+    }
+
+    /// Draws these lines into each of its charts, too, before those of simulations.
+    fn with_formulas(self, formulas: fn() -> Vec<Series>) -> Self {
+        Self { formulas, ..self }
     }
 
     /// Names it on a progress bar.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.sweep.name
+    }
+
+    /// The names of its figures.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.charts.iter().map(|chart| &*chart.id)
     }
 
     /// What has to be simulated.
@@ -92,16 +105,22 @@ impl Study {
     /// The figures, from the outcomes of [`scenarios`](Self::scenarios) in the same order.
     #[must_use]
     pub fn draw(&self, outcomes: &[Outcome]) -> Vec<Figure> {
-        let figure = |chart| self.sweep.figure(chart, outcomes);
+        let formulas = (self.formulas)();
+        let figure = |chart| {
+            let mut figure = self.sweep.figure(chart, outcomes);
+            figure.series.splice(..0, formulas.iter().cloned());
+            figure
+        };
         self.charts.iter().map(figure).collect()
     }
 }
 
-/// All studies: the paper's Figs. 9 and 7, and ours.
+/// All studies: the paper's Figs. 9, 7, 3 and 4, and ours.
 #[must_use]
 pub fn studies(effort: Effort) -> Vec<Study> {
     let mut studies = vec![collaboration::paper(effort)];
     studies.extend(graphs::studies(effort));
+    studies.extend(theory::studies(effort));
     studies.extend(scale::studies(effort));
     studies.extend(collaboration::studies(effort));
     studies

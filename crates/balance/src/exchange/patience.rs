@@ -16,6 +16,10 @@ const FIRST: Duration = Duration::from_millis(10);
 /// One in so many: the weight of a new round trip in the average.
 const SMOOTHING: u64 = 8;
 
+/// Time-outs in a row for which the patience is doubled once, and how often it is at most.
+const SILENCES_A_DOUBLING: u32 = 4;
+const MAX_DOUBLINGS: u32 = 6;
+
 /// Time-outs in a row after which a host is left alone. One or two are what lossy links bring.
 const STRIKES: u32 = 3;
 
@@ -32,11 +36,18 @@ const DOUBLINGS: u32 = 6;
 pub(crate) struct Patience {
     /// Average round trip in nanoseconds; 0 before the first answer.
     round_trip: AtomicU64,
+    /// Time-outs since the last answer.
+    silences: AtomicU32,
 }
 
 impl Patience {
-    /// Takes in how long an answer took; or, after a time-out, how long was waited in vain. Without
-    /// the second, a round trip above the patience would never be known.
+    /// Takes in a time-out. Several in a row make the patience grow: a round trip above it would never
+    /// be known otherwise. Single ones are losses, and say nothing about time.
+    pub(crate) fn waited_in_vain(&self) {
+        self.silences.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes in how long an answer took.
     pub(crate) fn learn(&self, asked_at: Time, now: Time) {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let sample = nanos(now.saturating_since(asked_at)).clamp(1, nanos(MOST));
@@ -46,13 +57,19 @@ impl Patience {
             _ => old - old / SMOOTHING + sample / SMOOTHING,
         };
         self.round_trip.store(new.max(1), Ordering::Relaxed);
+        if self.silences.load(Ordering::Relaxed) > 0 {
+            self.silences.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn get(&self) -> Duration {
-        match self.round_trip.load(Ordering::Relaxed) {
+        let usual = match self.round_trip.load(Ordering::Relaxed) {
             0 => FIRST,
             nanos => Duration::from_nanos(nanos * ROUND_TRIPS).clamp(LEAST, MOST),
-        }
+        };
+        let silences = self.silences.load(Ordering::Relaxed);
+        let doublings = (silences / SILENCES_A_DOUBLING).min(MAX_DOUBLINGS);
+        (usual * (1 << doublings)).min(MOST)
     }
 }
 
@@ -136,10 +153,16 @@ mod tests {
         let patience = Patience::default();
         let mut waits = 0;
         while patience.get() < Duration::from_millis(30) {
-            patience.learn(at(0), at(0) + patience.get());
+            patience.waited_in_vain();
             waits += 1;
         }
-        assert!(waits < 3, "{waits}");
+        assert_eq!(waits, 8);
+        patience.learn(at(0), at(2));
+        assert_eq!(
+            patience.get(),
+            Duration::from_millis(8),
+            "no more than that"
+        );
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Plan {
         rng: &mut Rng,
     ) -> Step {
         let best = match self {
-            Self::Probe(probe) => probe.give_up(decision, ctx.now),
+            Self::Probe(probe) => probe.give_up(decision),
             Self::Bounce(_) | Self::LeastOutstanding => None,
         };
         match best {

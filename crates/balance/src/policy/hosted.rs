@@ -175,7 +175,7 @@ impl Policy for Hosted {
             let members = self.members(decision);
             return self.fallback.timed_out(decision, view, members, ctx, rng);
         }
-        self.patience.learn(decision.asked_at, ctx.now);
+        self.patience.waited_in_vain();
         if let Some(trust) = self.trust(decision) {
             trust.silent(ctx.now);
         }

@@ -72,9 +72,12 @@ impl Probe {
 
 impl Probe {
     /// The best of what has been heard when the time is over.
-    pub(crate) fn give_up(&self, decision: &Decision, now: Time) -> Option<Index> {
-        self.patience.learn(decision.asked_at, now);
-        decision.best().map(|seen| seen.index)
+    pub(crate) fn give_up(&self, decision: &Decision) -> Option<Index> {
+        let best = decision.best();
+        if best.is_none() {
+            self.patience.waited_in_vain();
+        }
+        best.map(|seen| seen.index)
     }
 }
 
@@ -117,7 +120,7 @@ impl Policy for Probe {
         rng: &mut Rng,
     ) -> Step {
         decision.fallen_back = true;
-        let best = self.give_up(decision, ctx.now);
+        let best = self.give_up(decision);
         Step::send(best.or_else(|| self.pick(view, ctx, rng)))
     }
 }

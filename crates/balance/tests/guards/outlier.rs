@@ -216,7 +216,11 @@ fn detectors_are_enforced_in_part() {
 /// its time is not over.
 #[test]
 fn in_distress_nobody_waits_for_the_end_of_a_time() {
-    let mut cluster = Cluster::new(OutlierParams::default(), 4);
+    let params = OutlierParams {
+        probe_interval: Duration::from_secs(1),
+        ..OutlierParams::default()
+    };
+    let mut cluster = Cluster::new(params, 4);
     for id in 0..4 {
         let _ = cluster.record(id, Sample::LocalFailure, 5, at(0));
     }

@@ -189,7 +189,7 @@ pub struct OutlierEjection {
     #[schemars(range(max = 100), extend("default" = 0))]
     pub enforcing_failure_percentage: Option<u32>,
     /// Between two probes of an endpoint that may return, 10ms-1h.
-    #[schemars(extend("default" = "1s"))]
+    #[schemars(extend("default" = "500ms"))]
     pub probe_interval: Option<TimeSpan>,
 }
 

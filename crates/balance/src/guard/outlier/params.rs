@@ -49,7 +49,7 @@ pub struct OutlierParams {
     pub failure_percentage_minimum_hosts: u32,
     /// As for success rates. Default 50.
     pub failure_percentage_request_volume: u32,
-    /// Between two probes of an endpoint that may return. Default 1 s. (Not in Envoy.)
+    /// Between two probes of an endpoint that may return. Default 500 ms. (Not in Envoy.)
     pub probe_interval: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Default for OutlierParams {
             failure_percentage_threshold: 85,
             failure_percentage_minimum_hosts: 5,
             failure_percentage_request_volume: 50,
-            probe_interval: Duration::from_secs(1),
+            probe_interval: Duration::from_millis(500),
         }
     }
 }

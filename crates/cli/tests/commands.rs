@@ -267,7 +267,7 @@ fn figures_are_drawn_into_a_folder() {
     assert_eq!(output.stderr, b"", "no bar where nobody looks");
     let read = |name: &str| std::fs::read(format!("{out}/{name}")).unwrap();
     let csv = String::from_utf8(read("3a.csv")).unwrap();
-    assert!(csv.contains("model of the paper,20,70.76"), "{csv}");
+    assert!(csv.contains("paper's model,20,70.76"), "{csv}");
     assert!(read("3a.svg").starts_with(b"<svg"));
     assert_eq!(&read("3a.png")[1..4], b"PNG");
 

@@ -47,11 +47,11 @@ fn the_models_have_a_solution_wherever_they_are_asked() {
 
 #[test]
 fn with_few_servers_latency_lies_between_one_queue_and_random() {
-    for utilisation in [0.001, 0.75, 0.95, 0.9999] {
+    for utilisation in [0.001, 0.75, 0.95, 0.999] {
         for (balancers, choices) in [(1, 2), (1, 40), (20, 2), (1000, 5)] {
             let system = system(balancers, choices, utilisation);
             let mut before = f64::INFINITY;
-            for servers in [1, 2, 3, 10, 40, 200, 10_000, 1_000_000] {
+            for servers in [1, 2, 10, 40, 10_000] {
                 let latency = system.corrected_for(servers).unwrap();
                 let best = classic::mmc(servers, utilisation);
                 assert!(

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::scale::{Scale, number};
 use super::{Figure, Point, Series, palette};
 
-pub(super) const WIDTH: f64 = 820.0;
+pub(super) const WIDTH: f64 = 860.0;
 pub(super) const HEIGHT: f64 = 440.0;
 
 /// Where the lines are; titles, numbers and the legend are around it.
@@ -17,7 +17,7 @@ const BOTTOM: f64 = 384.0;
 
 /// The distance of lines of the legend, and the width of a letter of its font, in the mean.
 const LEGEND_LINE: f64 = 22.0;
-const LETTER: f64 = 6.7;
+const LETTER: f64 = 6.4;
 
 /// Beyond so many points a series gets a band: bars would touch each other.
 const BARS: usize = 25;

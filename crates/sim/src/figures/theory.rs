@@ -39,7 +39,7 @@ fn over_balancers(effort: Effort) -> Study {
     Study::new(effort, sweep, vec![mean("3a", title)]).with_formulas(|| {
         let at = |m: f64| (m as u32, 2, LOAD);
         vec![
-            papers("model of the paper", BALANCERS, at),
+            papers("paper's model", BALANCERS, at),
             corrected("corrected model", BALANCERS, at),
             formula("random", BALANCERS, |m| ms(system(at(m)).random())),
         ]
@@ -70,7 +70,7 @@ fn over_load(effort: Effort) -> Study {
         let mut lines = Vec::new();
         for m in [1, 20] {
             let at = move |rho: f64| (m, 2, rho);
-            lines.push(papers(&format!("model of the paper, M = {m}"), LOADS, at));
+            lines.push(papers(&format!("paper's model, M = {m}"), LOADS, at));
             lines.push(corrected(&format!("corrected model, M = {m}"), LOADS, at));
         }
         let random = |rho| ms(system((1, 1, rho)).random());
@@ -103,7 +103,7 @@ fn over_choices(effort: Effort) -> Study {
         let mut lines = Vec::new();
         for m in [1, 20, 100] {
             let at = move |d: f64| (m, d as u32, LOAD);
-            lines.push(papers(&format!("model of the paper, M = {m}"), CHOICES, at));
+            lines.push(papers(&format!("paper's model, M = {m}"), CHOICES, at));
             lines.push(corrected(&format!("corrected model, M = {m}"), CHOICES, at));
         }
         lines

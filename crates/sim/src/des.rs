@@ -19,6 +19,7 @@
 mod arrivals;
 mod distribution;
 mod graph;
+mod guards;
 mod jobs;
 mod notation;
 mod outcome;
@@ -33,6 +34,7 @@ mod world;
 pub use arrivals::Arrivals;
 pub use distribution::Service;
 pub use graph::Graph;
+pub use guards::{Faults, Guards};
 pub use outcome::{Estimate, Outcome};
 pub use run::{simulate_all, threads};
 pub use scenario::{Antagonist, Change, Disturbance, Network, Proxies, Scenario, ScenarioError};

@@ -3,6 +3,8 @@
 use maglor_balance::Outstanding;
 use maglor_balance::exchange::{Admitted, Decision};
 
+use super::world::Attempt;
+
 /// No job.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -26,6 +28,8 @@ pub(super) struct Job {
     /// The server that it is at, among those of its service.
     pub(super) server: u32,
     pub(super) service: u16,
+    /// Whether its server answers with an error.
+    pub(super) fails: bool,
     /// The next one of the service's own calls.
     pub(super) next_call: u16,
     /// Changes with each question, and with each reuse: mail of an older one is out of date.
@@ -38,6 +42,8 @@ pub(super) struct Jobs {
     jobs: Vec<Job>,
     /// Beside the jobs, because most policies do not need them.
     decisions: Vec<Decision>,
+    /// Likewise for scenarios without failures and guards.
+    attempts: Vec<Attempt>,
     free: Vec<u32>,
 }
 
@@ -77,6 +83,14 @@ impl Jobs {
             &mut self.jobs[at as usize],
             &mut self.decisions[at as usize],
         )
+    }
+
+    /// The job with what guards know of it.
+    pub(super) fn attempting(&mut self, at: u32) -> (&mut Job, &mut Attempt) {
+        if self.attempts.len() < self.jobs.len() {
+            self.attempts.resize_with(self.jobs.len(), Attempt::default);
+        }
+        (&mut self.jobs[at as usize], &mut self.attempts[at as usize])
     }
 
     /// Whether this is still the job, and the question, that somebody remembers.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::guards::Faults;
 use super::scenario::{Antagonist, Change, Disturbance};
 use super::server::Discipline;
 
@@ -47,6 +48,27 @@ impl FromStr for Antagonist {
                 lasts,
             })
             .ok_or_else(|| format!("`{text}` is no antagonist; write ONE_IN:FACTOR:MS"))
+    }
+}
+
+impl FromStr for Faults {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let parsed = match &*parts {
+            [servers, share, work] => (servers.parse().ok())
+                .zip(share.parse().ok())
+                .zip(work.parse().ok()),
+            _ => None,
+        };
+        parsed
+            .map(|((servers, share), work)| Self {
+                servers,
+                share,
+                work,
+            })
+            .ok_or_else(|| format!("`{text}` are no faults; write SERVERS:SHARE:WORK"))
     }
 }
 
@@ -100,6 +122,9 @@ mod tests {
         let disturbance: Disturbance = "0.5:ledger-dies:2".parse().unwrap();
         assert_eq!(disturbance.at, Duration::from_micros(500));
         assert_eq!(disturbance.change, Change::LedgerDies(2));
+        let faults: Faults = "4:0.3:1".parse().unwrap();
+        assert_eq!((faults.servers, faults.share, faults.work), (4, 0.3, 1.0));
+        assert!("4:0.3".parse::<Faults>().is_err());
         for text in ["", "5:0.5", "x:1:1", "1:1:-1"] {
             assert!(text.parse::<Antagonist>().is_err(), "{text}");
         }

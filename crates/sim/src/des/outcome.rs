@@ -33,7 +33,12 @@ pub struct Outcome {
     pub requests: u64,
     /// Users' requests of the warm-up that were not, in all runs.
     pub discarded: u64,
-    /// Users' requests that found no server, in all runs.
+    /// Tries beyond the first, for each request to a service.
+    pub retries_per_request: Estimate,
+    /// How often a balancer left a server out, in all runs.
+    pub ejections: u64,
+    /// Users' requests that found no server or were answered with an error, in all runs, warm-up
+    /// included. Their latencies are not counted.
     pub failed: u64,
     /// All requests that were simulated, to any service, warm-up included.
     pub simulated: u64,
@@ -48,6 +53,8 @@ pub(super) struct Run {
     pub(super) messages: u64,
     pub(super) fallbacks: u64,
     pub(super) busy_while_idle: u64,
+    pub(super) retries: u64,
+    pub(super) ejections: u64,
     pub(super) failed: u64,
 }
 
@@ -70,6 +77,8 @@ impl Outcome {
             drift: over_runs(&|run| run.steady.drift),
             requests: sum(&|run| Histogram::total(&run.steady.histogram)),
             discarded: sum(&|run| run.steady.discarded),
+            retries_per_request: per_request(|run| run.retries),
+            ejections: sum(&|run| run.ejections),
             failed: sum(&|run| run.failed),
             simulated: sum(&|run| run.placed),
         }

@@ -56,6 +56,15 @@ pub(super) enum Mail {
         from: u32,
         report: Report,
     },
+    /// The pause before another try is over.
+    Retry {
+        job: u32,
+    },
+    /// A detector of outliers has its turn.
+    Sweep {
+        service: u16,
+        balancer: u32,
+    },
     TimeOut {
         job: u32,
         generation: u32,

@@ -7,6 +7,7 @@ use maglor_balance::{Spec, SpecError};
 use super::arrivals::Arrivals;
 use super::distribution::Service;
 use super::graph::Graph;
+use super::guards::{Faults, Guards};
 use super::server::Discipline;
 
 /// A system of balancers and servers, the load on it, and how long to look at it.
@@ -46,6 +47,10 @@ pub struct Scenario {
     pub antagonist: Option<Antagonist>,
     /// Things that happen at given times, in any order.
     pub disturbances: Vec<Disturbance>,
+    /// Servers that fail, if any.
+    pub faults: Option<Faults>,
+    /// What balancers do about failures.
+    pub guards: Guards,
     /// Users' requests in each run, those of the warm-up included, at least 100.
     pub requests: u64,
     /// Independent runs, 2–1000. Intervals come from what differs between them.
@@ -156,6 +161,8 @@ impl Default for Scenario {
             proxies: None,
             antagonist: None,
             disturbances: Vec::new(),
+            faults: None,
+            guards: Guards::default(),
             requests: 100_000,
             runs: 10,
             seed: 1,
@@ -235,6 +242,12 @@ impl Scenario {
             &format!("{:?}", self.speeds),
             "numbers of 0.001-1000",
         )?;
+        if let Some(faults) = &self.faults {
+            let share = (0.0..=1.0).contains(&faults.share);
+            refuse_unless(share, "share of failures", &faults.share, "0-1")?;
+            let work = (0.0..=1000.0).contains(&faults.work);
+            refuse_unless(work, "work of a failure", &faults.work, "0-1000")?;
+        }
         let loss = self.network.loss;
         refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")
     }
@@ -286,6 +299,11 @@ impl Scenario {
             24 * hour,
             "1 ms or more",
         )
+    }
+
+    /// Whether answers are judged.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.faults.is_some() || self.guards.are_on()
     }
 
     /// The speed of a server without antagonist.

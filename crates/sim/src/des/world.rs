@@ -5,6 +5,7 @@
 //! costs one pick, one draw of each distribution and two settings of a clock.
 
 mod change;
+mod guarded;
 mod place;
 mod tier;
 
@@ -20,6 +21,7 @@ use super::scenario::Scenario;
 use super::server::Server;
 use super::tournament::{NEVER, Tournament};
 use change::Changes;
+pub(super) use guarded::Attempt;
 use tier::Tier;
 
 /// See the module's documentation.
@@ -41,6 +43,8 @@ pub(super) struct World<'s> {
     changes: Changes,
     recorder: Recorder,
     counts: Counts,
+    /// Whether answers are judged.
+    guarded: bool,
     /// Room for the balancers that a server tells, kept to be reused.
     told: Vec<u32>,
     /// What proxies add to a user's request, in nanoseconds.
@@ -64,6 +68,8 @@ struct Counts {
     messages: u64,
     fallbacks: u64,
     busy_while_idle: u64,
+    retries: u64,
+    ejections: u64,
     failed: u64,
 }
 
@@ -117,6 +123,7 @@ impl<'s> World<'s> {
             changes: Changes::new(scenario),
             recorder: Recorder::new(scenario.requests),
             counts: Counts::default(),
+            guarded: scenario.is_guarded(),
             told: Vec::new(),
             // Each service is called once for each request of a user.
             penalty: penalty * u64::from(services),
@@ -124,6 +131,7 @@ impl<'s> World<'s> {
     }
 
     pub(super) fn run(mut self) -> Run {
+        self.start_guards();
         while self.counts.done < self.scenario.requests {
             self.step();
         }
@@ -133,6 +141,8 @@ impl<'s> World<'s> {
             messages: self.counts.messages,
             fallbacks: self.counts.fallbacks,
             busy_while_idle: self.counts.busy_while_idle,
+            retries: self.counts.retries,
+            ejections: self.counts.ejections,
             failed: self.counts.failed,
         }
     }
@@ -203,16 +213,25 @@ impl<'s> World<'s> {
             balancer,
             server: NONE,
             service,
+            fails: false,
             next_call: 0,
             generation: 0,
         });
         self.counts.placed += 1;
+        if self.guarded && !self.take_on(job) {
+            return self.fail(job);
+        }
         self.place(job);
     }
 
     /// Puts a request into a server's queue.
     #[inline]
     fn enter(&mut self, at: u32, server: u32) {
+        let spoilt = if self.guarded {
+            Some(self.spoil(at, server))
+        } else {
+            None
+        };
         let job = self.jobs.get_mut(at);
         job.server = server;
         let tier = &mut self.tiers[usize::from(job.service)];
@@ -223,7 +242,7 @@ impl<'s> World<'s> {
         } else if tier.idle > 0 {
             self.counts.busy_while_idle += 1;
         }
-        if queue.push(self.now, job.work, at) {
+        if queue.push(self.now, spoilt.unwrap_or(job.work), at) {
             self.departures.set(place, queue.next_at());
         }
     }
@@ -249,18 +268,36 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Ends a request; returns whose call it was.
+    /// Ends a request, or a try of one; returns whose call it was, if it is at its end.
     #[inline]
     fn complete(&mut self, at: u32) -> u32 {
+        if self.guarded && !self.judge(at) {
+            return NONE;
+        }
+        self.release_server(at);
+        let job = self.jobs.get(at);
+        let (parent, born, fails) = (job.parent, job.born, job.fails);
+        self.jobs.remove(at);
+        if parent == NONE {
+            self.counts.done += 1;
+            if fails {
+                self.counts.failed += 1;
+            } else {
+                self.recorder.record(self.now - born + self.penalty);
+            }
+        }
+        parent
+    }
+
+    /// The response has ended, for the balancer's statistics and for the server's proxy.
+    #[inline]
+    fn release_server(&mut self, at: u32) {
         let now = self.time();
         let job = self.jobs.get_mut(at);
-        let (parent, born, service) = (job.parent, job.born, usize::from(job.service));
-        let outstanding = job.outstanding.take();
+        let (service, server) = (job.service, job.server);
         let admitted = job.admitted.take();
-        let server = job.server;
-        self.jobs.remove(at);
-        if let Some(outstanding) = outstanding {
-            if self.tiers[service].uses_latency {
+        if let Some(outstanding) = job.outstanding.take() {
+            if self.tiers[usize::from(service)].uses_latency {
                 outstanding.finish(now);
             } else {
                 drop(outstanding);
@@ -268,21 +305,19 @@ impl<'s> World<'s> {
         }
         if let Some(admitted) = admitted {
             let report = admitted.finish(now);
-            self.announce(service as u16, server, report);
+            self.announce(service, server, report);
         }
-        if parent == NONE {
-            self.counts.done += 1;
-            self.recorder.record(self.now - born + self.penalty);
-        }
-        parent
     }
 
     /// Gives a request up that no server takes.
     fn fail(&mut self, at: u32) {
+        if self.guarded {
+            self.let_go(at, None);
+        }
         let parent = self.jobs.get(at).parent;
         self.jobs.remove(at);
-        self.counts.failed += 1;
         if parent == NONE {
+            self.counts.failed += 1;
             self.counts.done += 1;
         } else {
             self.proceed(parent);

@@ -4,7 +4,7 @@
 use maglor_balance::exchange::{
     Admission, Announce, Answer, Asked, Audit, Load, Name, Question, Report, Step, Ticket,
 };
-use maglor_balance::{Balancer, Index, PickCtx, Rng};
+use maglor_balance::{Balancer, Excluded, Index, PickCtx, Rng};
 
 use super::World;
 use crate::des::jobs::Jobs;
@@ -14,7 +14,7 @@ impl World<'_> {
     #[inline]
     pub(super) fn place(&mut self, at: u32) {
         let now = self.time();
-        let job = self.jobs.get_mut(at);
+        let job = self.jobs.get(at);
         let tier = &self.tiers[usize::from(job.service)];
         if tier.help.is_some() {
             return self.decide(at, |balancer, jobs, ctx, rng| {
@@ -22,11 +22,19 @@ impl World<'_> {
             });
         }
         let balancer = &tier.balancers[job.balancer as usize];
-        match balancer.pick(&PickCtx::new(now), &mut self.chance.policy) {
+        let rng = &mut self.chance.policy;
+        let picked = if self.guarded {
+            let tried = &self.jobs.attempting(at).1.tried;
+            balancer.pick(&PickCtx::new(now).excluding(tried), rng)
+        } else {
+            balancer.pick(&PickCtx::new(now), rng)
+        };
+        match picked {
             None => self.fail(at),
             Some(index) => {
                 let endpoint = balancer.view().endpoint(index);
-                job.outstanding = endpoint.map(|endpoint| endpoint.stats.begin(now));
+                let outstanding = endpoint.map(|endpoint| endpoint.stats.begin(now));
+                self.jobs.get_mut(at).outstanding = outstanding;
                 self.enter(at, index.get() as u32);
             }
         }
@@ -38,7 +46,13 @@ impl World<'_> {
         at: u32,
         next: impl FnOnce(&Balancer, &mut Jobs, &PickCtx<'_>, &mut Rng) -> Step,
     ) {
-        let ctx = PickCtx::new(self.time());
+        let now = self.time();
+        let tried = if self.guarded {
+            self.jobs.attempting(at).1.tried.clone()
+        } else {
+            Excluded::new()
+        };
+        let ctx = PickCtx::new(now).excluding(&tried);
         let job = self.jobs.get(at);
         let tier = &self.tiers[usize::from(job.service)];
         let balancer = &tier.balancers[job.balancer as usize];
@@ -206,6 +220,8 @@ impl World<'_> {
                 from,
                 report,
             } => self.take_report(service, from, &report),
+            Mail::Retry { job } => self.place(job),
+            Mail::Sweep { service, balancer } => self.sweep(service, balancer),
             Mail::TimeOut { job, generation } => {
                 if self.jobs.is_current(job, generation) {
                     let job_ = self.jobs.get_mut(job);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Name};
 use maglor_balance::{Balancer, Endpoint, Index, Rng, Spec, SubsetParams, Time, View, ViewParams};
 
+use super::guarded::Guarded;
 use crate::des::scenario::Scenario;
 
 /// See the module's documentation. Servers are numbered from 0 within it.
@@ -23,6 +24,8 @@ pub(super) struct Tier {
     pub(super) uses_latency: bool,
     /// Servers without requests.
     pub(super) idle: u32,
+    /// Guards by balancer; none when answers are not judged.
+    pub(super) guards: Vec<Guarded>,
     /// Inbound proxies; `None` when the policy needs none.
     pub(super) help: Option<Help>,
 }
@@ -67,7 +70,13 @@ impl Tier {
         let help = view
             .filter(|_| scenario.policy.is_collaborative())
             .map(|view| Help::new(&scenario.policy, view, rng));
+        let guarded = if scenario.is_guarded() {
+            balancers.len()
+        } else {
+            0
+        };
         Self {
+            guards: (0..guarded).map(|_| Guarded::new(scenario)).collect(),
             balancers,
             first: u32::from(service) * scenario.servers,
             calls: scenario.graph.calls(service),
@@ -75,6 +84,15 @@ impl Tier {
             uses_latency: scenario.policy.uses_latency(),
             idle: scenario.servers,
             help,
+        }
+    }
+
+    /// Takes a server out of, or back into, one balancer's view.
+    pub(super) fn set_ejected(&mut self, balancer: u32, server: usize, ejected: bool) {
+        let balancer = &mut self.balancers[balancer as usize];
+        let endpoints = Arc::clone(balancer.view().endpoints());
+        if endpoints[server].stats.set_ejected(ejected) {
+            *balancer = balancer.rebuild(endpoints, &ViewParams::default(), Time::ZERO);
         }
     }
 

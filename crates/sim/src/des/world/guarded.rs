@@ -1,0 +1,273 @@
+//! Failures and guards: how a request that failed is judged, tried again, or given up.
+//!
+//! All decisions are those of [`maglor_balance::guard`]. What is the proxy's own there is simple here:
+//! every request may be repeated, a pause is a reminder, a probe of an ejected server is answered as
+//! the server would answer a request. A call that fails for good does not fail its caller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
+use maglor_balance::guard::budget::{Budget, RetryPermit};
+use maglor_balance::guard::limits::{Admission, Slots};
+use maglor_balance::guard::outlier::{Detector, Event, Monitor, Sample, Watched};
+use maglor_balance::guard::retry::{self, Answer, Tries};
+use maglor_balance::{Excluded, Index, Time};
+
+use super::World;
+use crate::des::guards::Guards;
+use crate::des::post::Mail;
+use crate::des::scenario::Scenario;
+
+/// A server error, as status of HTTP.
+const ERROR: u16 = 500;
+
+/// The guards of one balancer.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    budget: Arc<Budget>,
+    slots: Slots,
+    breaker: Option<Breaker>,
+    /// One a server.
+    monitors: Vec<Arc<Monitor>>,
+    detector: Option<Detector>,
+}
+
+/// What guards know of a request.
+#[derive(Debug, Default)]
+pub(in crate::des) struct Attempt {
+    pub(in crate::des) tried: Excluded,
+    tries: Tries,
+    permit: Option<RetryPermit>,
+    pass: Option<Pass>,
+    /// Whether it has one of the balancer's places.
+    placed: bool,
+}
+
+impl Guarded {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let Guards {
+            budget,
+            ejection,
+            breaker,
+            max_requests,
+            ..
+        } = &scenario.guards;
+        let monitors: Vec<_> = (0..scenario.servers)
+            .map(|_| Arc::new(Monitor::new()))
+            .collect();
+        let detector = ejection.as_ref().map(|params| {
+            let mut detector = Detector::new(params.clone(), Time::ZERO);
+            let watched = monitors.iter().enumerate().map(|(id, monitor)| Watched {
+                id: id as u64,
+                monitor: Arc::clone(monitor),
+            });
+            // Nobody is out of a new set.
+            let _ = detector.set_endpoints(watched, Time::ZERO);
+            detector
+        });
+        Self {
+            budget: Arc::new(Budget::new(*budget)),
+            slots: Slots::new(*max_requests, 0),
+            breaker: breaker.map(Breaker::new),
+            monitors,
+            detector,
+        }
+    }
+
+    /// How often the detector is to be asked.
+    fn period(&self) -> Option<Duration> {
+        let params = self.detector.as_ref()?.params();
+        Some(
+            params
+                .interval
+                .min(params.probe_interval)
+                .max(Duration::from_millis(1)),
+        )
+    }
+}
+
+impl World<'_> {
+    /// Sets the first reminders of the detectors.
+    pub(super) fn start_guards(&mut self) {
+        for service in 0..self.tiers.len() as u16 {
+            for balancer in 0..self.tiers[usize::from(service)].guards.len() as u32 {
+                self.sweep_later(service, balancer);
+            }
+        }
+    }
+
+    fn sweep_later(&mut self, service: u16, balancer: u32) {
+        let guarded = &self.tiers[usize::from(service)].guards[balancer as usize];
+        if let Some(period) = guarded.period() {
+            let at = self.now + super::nanos(period);
+            self.post.remind(at, Mail::Sweep { service, balancer });
+        }
+    }
+
+    /// Whether the balancer takes a new request on.
+    pub(super) fn take_on(&mut self, at: u32) -> bool {
+        let now = self.time();
+        let (job, attempt) = self.jobs.attempting(at);
+        let guarded = &self.tiers[usize::from(job.service)].guards[job.balancer as usize];
+        *attempt = Attempt::default();
+        guarded.budget.request(now);
+        match guarded.slots.admit(u32::MAX) {
+            Admission::Admitted => attempt.placed = true,
+            // Nobody waits: the queue has no places.
+            Admission::Waiting | Admission::Overflow => return false,
+        }
+        match guarded.breaker.as_ref().map(|breaker| breaker.enter(now).0) {
+            Some(Entry::Rejected(_)) => false,
+            Some(Entry::Passed(pass)) => {
+                attempt.pass = Some(pass);
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Gives back what a request holds; `good` is what is known of its answer.
+    pub(super) fn let_go(&mut self, at: u32, good: Option<bool>) {
+        let now = self.time();
+        let (job, attempt) = self.jobs.attempting(at);
+        let guarded = &self.tiers[usize::from(job.service)].guards[job.balancer as usize];
+        if std::mem::take(&mut attempt.placed) {
+            // Nobody waits who could be woken.
+            let _ = guarded.slots.release();
+        }
+        if let (Some(pass), Some(breaker)) = (attempt.pass.take(), &guarded.breaker) {
+            match good {
+                Some(good) => {
+                    breaker.record(pass, good, now, &mut self.chance.policy);
+                }
+                None => breaker.abandon(&pass),
+            }
+        }
+        attempt.permit = None;
+    }
+
+    /// Decides whether a request fails at the server that it has reached; returns its work there.
+    pub(super) fn spoil(&mut self, at: u32, server: u32) -> f64 {
+        let job = self.jobs.get_mut(at);
+        job.fails = false;
+        match &self.scenario.faults {
+            Some(faults) if server < faults.servers => {
+                job.fails = self.chance.network.unit() < faults.share;
+                if job.fails {
+                    job.work * faults.work
+                } else {
+                    job.work
+                }
+            }
+            _ => job.work,
+        }
+    }
+
+    /// Takes an answer in; `false` when the request is going to be tried again.
+    pub(super) fn judge(&mut self, at: u32) -> bool {
+        let (fails, server) = (self.jobs.get(at).fails, self.jobs.get(at).server);
+        self.note(at, server, fails);
+        if !fails || !self.try_again(at, server) {
+            self.let_go(at, Some(!fails));
+            return true;
+        }
+        self.counts.retries += 1;
+        self.release_server(at);
+        false
+    }
+
+    /// Lets outlier ejection know.
+    fn note(&mut self, at: u32, server: u32, failed: bool) {
+        let Some(params) = &self.scenario.guards.ejection else {
+            return;
+        };
+        let now = self.time();
+        let (service, balancer) = (self.jobs.get(at).service, self.jobs.get(at).balancer);
+        let guarded = &mut self.tiers[usize::from(service)].guards[balancer as usize];
+        let sample = Sample::of_status(if failed { ERROR } else { 200 });
+        let Some(finding) = guarded.monitors[server as usize].record(sample, params) else {
+            return;
+        };
+        let detector = guarded.detector.as_mut();
+        let rng = &mut self.chance.policy;
+        let event = detector.and_then(|d| d.found(u64::from(server), finding, now, rng));
+        self.follow(service, balancer, event);
+    }
+
+    fn try_again(&mut self, at: u32, server: u32) -> bool {
+        let Some(policy) = &self.scenario.guards.retries else {
+            return false;
+        };
+        let now = self.time();
+        let (job, attempt) = self.jobs.attempting(at);
+        let tier = &self.tiers[usize::from(job.service)];
+        let guarded = &tier.guards[job.balancer as usize];
+        attempt.tried.insert(Index::new(server as usize));
+        let usable = tier.balancers[job.balancer as usize].view().usable();
+        let context = retry::Context {
+            policy,
+            request: RETRIED,
+            budget: &guarded.budget,
+            active: guarded.slots.active(),
+            replayable: true,
+            elsewhere: usable > attempt.tried.len(),
+            now,
+        };
+        let outcome = retry::Outcome::Answer(Answer::status(ERROR));
+        match attempt
+            .tries
+            .after(&outcome, &context, &mut self.chance.policy)
+        {
+            retry::Decision::GiveUp(_) => false,
+            retry::Decision::Retry { after, permit } => {
+                attempt.permit = permit;
+                self.post
+                    .remind(self.now + super::nanos(after), Mail::Retry { job: at });
+                true
+            }
+        }
+    }
+
+    /// A detector's regular turn.
+    pub(super) fn sweep(&mut self, service: u16, balancer: u32) {
+        let now = self.time();
+        let guarded = &mut self.tiers[usize::from(service)].guards[balancer as usize];
+        let detector = guarded.detector.as_mut();
+        let events = detector.map_or_else(Vec::new, |d| d.tick(now, &mut self.chance.policy));
+        self.follow(service, balancer, events);
+        self.sweep_later(service, balancer);
+    }
+
+    /// Does what a detector decided.
+    fn follow(&mut self, service: u16, balancer: u32, events: impl IntoIterator<Item = Event>) {
+        let now = self.time();
+        for event in events {
+            let tier = &mut self.tiers[usize::from(service)];
+            match event {
+                Event::Ejected { id, .. } => {
+                    self.counts.ejections += 1;
+                    tier.set_ejected(balancer, id as usize, true);
+                }
+                Event::Probe { id } => {
+                    let faults = self.scenario.faults.filter(|f| id < u64::from(f.servers));
+                    let rng = &mut self.chance.network;
+                    let answers = faults.is_none_or(|faults| rng.unit() >= faults.share);
+                    let detector = tier.guards[balancer as usize].detector.as_mut();
+                    if detector.and_then(|d| d.probed(id, answers, now)).is_some() {
+                        tier.set_ejected(balancer, id as usize, false);
+                    }
+                }
+                Event::Returned { id, .. } => tier.set_ejected(balancer, id as usize, false),
+                Event::Spared { .. } => {}
+            }
+        }
+    }
+}
+
+/// What a request says of itself: it may be repeated, and is answered whenever it may be.
+const RETRIED: retry::Request = retry::Request {
+    idempotent: true,
+    attempt: 1,
+    deadline: None,
+};

@@ -4,9 +4,11 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use maglor_balance::guard::breaker::BreakerParams;
+use maglor_balance::guard::outlier::OutlierParams;
 use maglor_sim::des::{
-    Antagonist, Arrivals, Discipline, Disturbance, Graph, Network, Outcome, Proxies, Scenario,
-    Service, simulate_all, threads,
+    Antagonist, Arrivals, Discipline, Disturbance, Graph, Guards, Network, Outcome, Proxies,
+    Scenario, Service, simulate_all, threads,
 };
 use serde_json::{Value, json};
 
@@ -92,6 +94,28 @@ pub(crate) struct Options {
     #[arg(long = "change", value_name = "CHANGE")]
     changes: Vec<String>,
 
+    /// Failures: the first SERVERS servers answer a SHARE of their requests with an error, after WORK
+    /// of the time that a good answer takes; 4:0.3:1, say.
+    #[arg(long, value_name = "SERVERS:SHARE:WORK")]
+    faults: Option<String>,
+
+    /// Retries of requests that were answered with an error, at other servers, within the default
+    /// budget.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    retries: u32,
+
+    /// Leave servers out whose answers are errors, as outlier ejection does by default.
+    #[arg(long)]
+    eject: bool,
+
+    /// Stop sending for a while when most requests fail, as the circuit breaker does by default.
+    #[arg(long)]
+    breaker: bool,
+
+    /// Requests that a balancer may have under way; further ones are answered with an error at once.
+    #[arg(long, value_name = "COUNT")]
+    max_requests: Option<u32>,
+
     /// Users' requests, all runs together, warm-up included.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     requests: u64,
@@ -119,6 +143,7 @@ p99_ms, messages_per_request, and what was simulated, the seed included. More in
   fallback_share   requests that the policy's fallback decided (no answer in time)
   busy_while_idle  requests that went to a busy server while another one was idle
   drift            the mean of the last third over that of the third before; far above 1: unstable
+  failed           requests answered with an error, or by nobody; their latencies are not counted
   discarded        requests of the warm-up, found by the MSER-5 rule and not counted
 
 Examples:
@@ -132,6 +157,8 @@ Examples:
     maglor sim --policy bounce --service lognormal:3 --speeds 1,2 --loss 0.01
   A chain of four services with ten replicas each:
     maglor sim --graph chain:4 --servers 10 --balancers 1
+  Four bad servers, and what retries and ejection make of them:
+    maglor sim --faults 4:0.3:1 --retries 2 --eject
   Millions a second:
     maglor sim --requests 20000000 --timing > /dev/null";
 
@@ -201,10 +228,28 @@ impl Options {
             proxies,
             antagonist,
             disturbances: disturbances?,
+            faults: self.faults.as_ref().map(|text| text.parse()).transpose()?,
+            guards: self.guards(),
             requests: self.requests / u64::from(self.runs.max(1)),
             runs: self.runs,
             seed: self.seed,
         })
+    }
+}
+
+impl Options {
+    fn guards(&self) -> Guards {
+        let base = if self.retries > 0 {
+            Guards::retrying(self.retries)
+        } else {
+            Guards::default()
+        };
+        Guards {
+            ejection: self.eject.then(OutlierParams::default),
+            breaker: self.breaker.then(BreakerParams::default),
+            max_requests: self.max_requests,
+            ..base
+        }
     }
 }
 
@@ -242,6 +287,8 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "p99_ci95_ms": round(outcome.p99_ms.half_width),
         "messages_per_request": round(outcome.messages_per_request.value),
         "fallback_share": round(outcome.fallback_share.value),
+        "retries_per_request": round(outcome.retries_per_request.value),
+        "ejections": outcome.ejections,
         "busy_while_idle": round(outcome.busy_while_idle.value),
         "drift": round(outcome.drift.value),
     })

@@ -166,6 +166,14 @@ fn every_part_of_a_scenario_can_be_given() {
         "--proxy-ms",
         "1",
         "--timing",
+        "--faults",
+        "2:0.3:1",
+        "--retries",
+        "2",
+        "--eject",
+        "--breaker",
+        "--max-requests",
+        "1000",
     ]);
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("million a second"));

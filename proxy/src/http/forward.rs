@@ -1,5 +1,6 @@
 //! One request to one endpoint and its response back.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use http::{StatusCode, Version};
@@ -48,8 +49,10 @@ pub(crate) async fn forward(
 
     let tries = Tries::new(hop, &cluster, key.hash, request, body, record.deadline());
     let mut progress = Progress::default();
-    let result = record.patiently(tries.run(&mut progress)).await;
-    let result = result.and_then(|result| result);
+    let result = {
+        let run = pin!(tries.run(&mut progress));
+        record.patiently(run).await.and_then(|result| result)
+    };
     record.forwarded(progress, &result);
     if let Err(error) = &result {
         cluster.count_overflow(error);

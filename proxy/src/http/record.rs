@@ -4,7 +4,7 @@
 //! refused, cancelled by the client, cut off) passes through [`Record::drop`] exactly once.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -83,15 +83,15 @@ impl Record {
         self.arm(self.started);
     }
 
-    /// Waits for something as long as the request may take.
+    /// Waits for something as long as the request may take. It is pinned by the caller: an argument
+    /// that is a future of many kilobytes would be there twice.
     ///
     /// # Errors
     /// [`ProxyError::RequestTimeout`], [`ProxyError::StreamIdleTimeout`].
     pub(super) async fn patiently<F: Future>(
         &mut self,
-        future: F,
+        mut future: Pin<&mut F>,
     ) -> Result<F::Output, ProxyError> {
-        let mut future = pin!(future);
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
             Poll::Pending => self.poll_timeout(cx).map(Err),

@@ -248,7 +248,8 @@ impl Service {
         }
         let injected = self.worker.with_rng(|rng| fault.params.decide(rng));
         if let Some(delay) = injected.delay {
-            record.patiently(tokio::time::sleep(delay)).await?;
+            let mut delay = Box::pin(tokio::time::sleep(delay));
+            record.patiently(delay.as_mut()).await?;
         }
         injected
             .abort

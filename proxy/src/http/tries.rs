@@ -177,7 +177,7 @@ impl<'a> Tries<'a> {
             }
             progress.tried = None;
             if after > Duration::ZERO {
-                tokio::time::sleep(after).await;
+                Box::pin(tokio::time::sleep(after)).await;
                 now = Instant::now();
             }
         }
@@ -368,12 +368,13 @@ async fn exchange(
     let (cluster, target) = (Arc::clone(tried.cluster()), Arc::clone(tried.target()));
     if let Some(distance) = &cluster.config().delay {
         let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
-        tokio::time::sleep(delay).await;
+        Box::pin(tokio::time::sleep(delay)).await;
     }
     let sender = hop.sender(&cluster, &target, now);
     let response = match limit {
         None => sender.send(request, body).await?,
-        Some(limit) => match timeout_at(now + limit, sender.send(request, body)).await {
+        // Rare things are boxed: the future of every request has room for all that it holds itself.
+        Some(limit) => match Box::pin(timeout_at(now + limit, sender.send(request, body))).await {
             Ok(result) => result?,
             Err(_) => return Err(ProxyError::PerTryTimeout),
         },

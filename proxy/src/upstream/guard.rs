@@ -137,12 +137,12 @@ impl Queue {
         let mut line = Waiting::new(self);
         let claimed = async {
             loop {
-                // Before asking: who is woken in between is not woken in vain.
-                let freed = self.freed();
+                // Before asking, which would overtake those who wait already. A place that has become
+                // free since is told all the same.
+                self.freed().await;
                 if line.claim_below(ceiling()) {
                     return;
                 }
-                freed.await;
             }
         };
         let result = tokio::time::timeout(limit, claimed).await;

@@ -152,7 +152,7 @@ impl Pool {
         if gone || idle.len() >= self.max_idle || connection.requests() >= self.max_requests {
             return;
         }
-        let waited_for = self.waiting.get() > 0;
+        let waited_for = self.is_waited_for();
         if !waited_for && self.connections.waiting() > 0 {
             // Closed, it makes room for a connection that is wanted more.
             return;
@@ -162,6 +162,11 @@ impl Pool {
         if waited_for {
             self.returned.notify_one();
         }
+    }
+
+    /// Whether somebody waits for what comes back: who comes now is behind.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.waiting.get() > 0
     }
 
     /// Counts one that waits for a connection, until it is dropped.

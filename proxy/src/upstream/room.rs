@@ -48,6 +48,15 @@ pub(super) enum Found<T> {
     Instead(T),
 }
 
+/// Where somebody stands who wants room that others wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Anywhere: a connection may serve many, more of them than have been told of it.
+    Any,
+    /// Behind the others.
+    Last,
+}
+
 impl Sender<'_> {
     /// Waits for room for a connection, or for what `instead` yields.
     ///
@@ -55,6 +64,7 @@ impl Sender<'_> {
     /// [`ProxyError::Overflow`], [`ProxyError::QueueTimeout`].
     pub(super) async fn room<T>(
         &self,
+        turn: Turn,
         instead: impl Fn() -> Option<T>,
     ) -> Result<Found<T>, ProxyError> {
         let queue = &self.cluster.guard().connections;
@@ -66,20 +76,24 @@ impl Sender<'_> {
             return Ok(Found::Room(room));
         }
         let pool = self.pools.get(self.cluster, self.target, self.now);
+        // Those who wait have been told of whatever is free now; it is theirs.
+        let mut behind = turn == Turn::Last && queue.waiting() > 0;
         let mut line = queue.line()?;
         let _waits = pool.wait();
         let deadline = Instant::now() + self.cluster.config().limits.queue_timeout;
         loop {
             // Before looking: what happens in between is not missed.
             let (freed, returned) = (queue.freed(), pool.returned.notified());
-            if let Some(instead) = instead() {
-                return Ok(Found::Instead(instead));
-            }
-            if let Some(room) = self.try_room(Some(&mut line)) {
-                return Ok(Found::Room(room));
-            }
-            if self.pools.close_one_idle(self.cluster) {
-                continue;
+            if !std::mem::take(&mut behind) {
+                if let Some(instead) = instead() {
+                    return Ok(Found::Instead(instead));
+                }
+                if let Some(room) = self.try_room(Some(&mut line)) {
+                    return Ok(Found::Room(room));
+                }
+                if self.pools.close_one_idle(self.cluster) {
+                    continue;
+                }
             }
             let woken = async {
                 tokio::select! {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::http1::{Connection, exchange};
 use super::http2::{Slot, Unanswered, http2_request};
-use super::room::{Found, Room};
+use super::room::{Found, Room, Turn};
 use super::{Cluster, Open, Pool, Pools, Target, connect};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
@@ -66,7 +66,7 @@ impl Sender<'_> {
             ControlFlow::Break(response) => return Ok(response),
             ControlFlow::Continue(body) => body,
         };
-        let connection = match Box::pin(self.room(|| pool.take())).await? {
+        let connection = match Box::pin(self.room(Turn::Last, || pool.take())).await? {
             Found::Instead(connection) => connection,
             Found::Room(room) => {
                 let (io, open) = Box::pin(self.connect(room)).await?;
@@ -87,7 +87,10 @@ impl Sender<'_> {
         // been closed under it, and nothing happens twice where the method is idempotent.
         let repeatable = body.is_empty() && request.method.is_idempotent();
         let mut body = Some(body);
-        while let Some(connection) = pool.take() {
+        // What has come back belongs to those who wait.
+        while !pool.is_waited_for()
+            && let Some(connection) = pool.take()
+        {
             let body = body.take().unwrap_or_else(Body::empty);
             match exchange(connection, request, body, self.interim).await {
                 Err(ProxyError::UpstreamClosed { reused: true }) if repeatable => {
@@ -114,7 +117,7 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        let slot = match self.room(|| pool.http2.free_slot(now)).await? {
+        let slot = match self.room(Turn::Any, || pool.http2.free_slot(now)).await? {
             Found::Instead(slot) => slot,
             Found::Room(room) => pool.http2.slot(now, self.connect(room)).await?,
         };
@@ -139,7 +142,7 @@ impl Sender<'_> {
             let slot = pool.http2.free_slot(now).map(Link::Http2);
             slot.or_else(|| pool.take().map(Link::Http1))
         };
-        let link = match self.room(free).await? {
+        let link = match self.room(Turn::Any, free).await? {
             Found::Instead(link) => link,
             Found::Room(room) => match self.connect(room).await? {
                 (io, open) if io.alpn() == Some(b"h2") => {
@@ -167,7 +170,7 @@ impl Sender<'_> {
     /// A connection for bytes.
     pub(crate) async fn stream(&self) -> Result<Stream, ProxyError> {
         let nothing = || None::<Infallible>;
-        let room = match self.room(nothing).await? {
+        let room = match self.room(Turn::Last, nothing).await? {
             Found::Room(room) => room,
             Found::Instead(never) => match never {},
         };

@@ -1,0 +1,54 @@
+//! Who waits for a connection is served in the order of arrival, whoever comes meanwhile.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use maglor_testkit::{TIMEOUT, Upstream};
+use support::{Web, h2};
+
+/// Sends requests without a pause through what is narrower, and looks where the order shows.
+fn arrive_in_order(limits: &str) {
+    const REQUESTS: usize = 600;
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .cluster(&format!(
+            "limits: {{{limits}, max_pending_requests: 1000, queue_timeout: {}s}}",
+            TIMEOUT.as_secs()
+        ))
+        .start();
+    // On one connection the proxy sees them in order; all the time some wait and others come.
+    let mut client = h2::Client::connect(proxy.listener("web"));
+    let sent: Vec<_> = (0..REQUESTS)
+        .map(|number| client.send(h2::get(&format!("/{number}"))))
+        .collect();
+    client.run(async {
+        let mut answers = tokio::task::JoinSet::new();
+        for request in sent {
+            answers.spawn(async { h2::read(request.await.unwrap()).await.unwrap() });
+        }
+        while let Some(answer) = answers.join_next().await {
+            assert_eq!(answer.unwrap().text(), "a");
+        }
+    });
+    let seen: Vec<usize> = upstream
+        .recorded()
+        .iter()
+        .map(|request| request.uri.path().trim_start_matches('/').parse().unwrap())
+        .collect();
+    let overtaken = seen.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    assert_eq!((seen.len(), overtaken), (REQUESTS, 0), "{seen:?}");
+}
+
+#[test]
+fn nobody_overtakes_those_who_wait_for_a_connection() {
+    arrive_in_order("max_connections: 1");
+}
+
+#[test]
+fn nobody_overtakes_those_who_wait_for_a_place() {
+    arrive_in_order("max_requests: 1");
+}

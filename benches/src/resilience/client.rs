@@ -177,6 +177,18 @@ impl Client {
     }
 }
 
+/// The body of one answer, from an admin server.
+pub(super) async fn text(target: SocketAddr, path: &str) -> Result<String> {
+    let io = TokioIo::new(connect(target).await?);
+    let (mut sender, connection) = http1::handshake(io).await.map_err(protocol)?;
+    tokio::task::spawn_local(connection);
+    let request = Request::get(path).header("host", target.to_string());
+    let request = request.body(Empty::<Bytes>::new()).map_err(protocol)?;
+    let answer = sender.send_request(request).await.map_err(protocol)?;
+    let body = answer.into_body().collect().await.map_err(protocol)?;
+    Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+}
+
 /// The requests that have no answer.
 fn missing(due: &[Duration], samples: &[Sample], now: Duration) -> Vec<Sample> {
     let answered: std::collections::HashSet<_> = samples.iter().map(|one| one.due).collect();

@@ -1,6 +1,6 @@
 //! Fig. 9: 80–120 % of capacity, with at most 5, 20 or 100 requests waiting.
 //!
-//! One endpoint serves 10 requests at a time, 50 ms each: 200 requests a second. The proxy opens that
+//! One endpoint serves 20 requests at a time, 100 ms each: 200 requests a second. The proxy opens that
 //! many connections; what waits, waits in the proxy. Beside what is measured stands what a queue of
 //! that length does with the same arrivals.
 
@@ -24,8 +24,8 @@ use crate::peer::Subject;
 use crate::report::{Table, number};
 use crate::scenario::Protocol;
 
-const SLOTS: usize = 10;
-const SERVICE: Duration = Duration::from_millis(50);
+const SLOTS: usize = 20;
+const SERVICE: Duration = Duration::from_millis(100);
 const CAPACITY: f64 = 200.0;
 const QUEUES: [usize; 3] = [5, 20, 100];
 const FOREVER: Duration = Duration::MAX;

@@ -51,7 +51,7 @@ impl Report {
                 .join("results")
                 .join(name)
         });
-        for part in ["", "configurations", "charts"] {
+        for part in ["", "charts", "configurations", "counters"] {
             fs::create_dir_all(directory.join(part)).doing("make the directory of results")?;
         }
         let file = |name: &str, head: &str| {
@@ -93,9 +93,10 @@ impl Report {
             }
             let case = run.case.replace(" % ", "-").replace(' ', "-");
             let name = format!("{}-{case}-{}", run.experiment.key(), run.subject.key());
-            let path = self.directory.join("configurations").join(name);
-            fs::write(path.with_extension("yaml"), &run.configuration)
+            let path = |part: &str, end: &str| self.directory.join(part).join(name.clone() + end);
+            fs::write(path("configurations", ".yaml"), &run.configuration)
                 .doing("write a configuration")?;
+            fs::write(path("counters", ".txt"), &run.counters).doing("write counters")?;
         }
         Ok(())
     }
@@ -131,7 +132,7 @@ impl Report {
         let bars = bar::table(&self.bars);
         let summary = format!(
             "# Resilience, {}\n\nMade by `cargo xtask resilience{}`. `runs.csv` has a line for each run, \
-             `seconds.csv` one for each second of it, `configurations/` what the proxies were given; \
+             `seconds.csv` one for each second of it, `configurations/` what the proxies were given, `counters/` what they counted; \
              benches/README.md says what is done.\n\n## Bars\n\n{bars}\n{}## Machine\n\n{}",
             machine.date,
             command_line(std::env::args().skip(1)),

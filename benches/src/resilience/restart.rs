@@ -1,7 +1,8 @@
 //! A rolling restart: ten endpoints, one after the other, under 2000 requests a second.
 //!
 //! Each stops listening, finishes what is under way, closes its connections, stays away, and comes
-//! back on the same port. Maglor has its defaults; Envoy has retries, which it has not by default.
+//! back on the same port. Maglor has its defaults; Envoy gets retries at other endpoints, a retry
+//! budget and ejection like Maglor's, which it has not by default.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -29,8 +30,14 @@ const SERVICE: Duration = Duration::from_millis(5);
 /// Before the first restart.
 const LEAD: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::MAX;
-const ENVOY_RETRY: &str =
-    "retry_policy: { retry_on: \"connect-failure,refused-stream,reset\", num_retries: 2 }";
+const ENVOY_RETRY: &str = "retry_policy: { retry_on: \"connect-failure,refused-stream,reset\", \
+     num_retries: 2, host_selection_retry_max_attempts: 5, retry_host_predicate: [{ name: previous_hosts, \
+     typed_config: { \"@type\": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate } }] }";
+const ENVOY_CLUSTER: [&str; 3] = [
+    "lb_policy: LEAST_REQUEST",
+    "circuit_breakers: { thresholds: [{ retry_budget: { budget_percent: { value: 20 }, min_retry_concurrency: 3 } }] }",
+    "outlier_detection: { max_ejection_percent: 50 }",
+];
 
 /// A run, and how many endpoints were restarted before its load ended.
 #[derive(Debug)]
@@ -75,10 +82,7 @@ fn case(protocol: Protocol, length: Duration, seed: u64) -> Case {
         name: protocol.to_string(),
         protocol,
         maglor: Fragment::default(),
-        envoy: Fragment::new(
-            &["timeout: 15s", ENVOY_RETRY],
-            &["lb_policy: LEAST_REQUEST"],
-        ),
+        envoy: Fragment::new(&["timeout: 15s", ENVOY_RETRY], &ENVOY_CLUSTER),
         due: arrivals(&[phase], Gaps::Even, &mut Rng::seed(seed)),
         patience: Duration::from_secs(16),
     }
@@ -145,7 +149,7 @@ fn table(runs: &[Restarted]) -> String {
     }
     format!(
         "{REPLICAS} endpoints of {} ms, {RATE} requests a second. The protocol is that of client and \
-         endpoints; Maglor has its defaults, Envoy retries as well.\n\n{}",
+         endpoints; Maglor has its defaults, Envoy is given the like.\n\n{}",
         SERVICE.as_millis(),
         table.markdown()
     )

@@ -52,6 +52,8 @@ pub(super) struct Run {
     pub(super) tries: Vec<(Duration, usize)>,
     /// The proxy's configuration.
     pub(super) configuration: String,
+    /// What the proxy itself has counted.
+    pub(super) counters: String,
 }
 
 impl Run {
@@ -122,6 +124,7 @@ impl Stage {
         let began = Instant::now();
         let load = client.load(&case.due, began, case.patience);
         let (samples, ()) = tokio::join!(load, meanwhile(&replicas));
+        let counters = proxy.counters().await?;
         client.close();
         sleep(CLOSING).await;
         let since = |(at, index): (Instant, usize)| (at.saturating_duration_since(began), index);
@@ -132,6 +135,7 @@ impl Stage {
             samples: samples?,
             tries: log.take().into_iter().map(since).collect(),
             configuration: proxy.configuration(),
+            counters,
         })
     }
 }

@@ -26,7 +26,7 @@ const QUEUE: usize = 20;
 const SERVICE: Duration = Duration::from_millis(50);
 const CAPACITY: f64 = 200.0;
 /// Of capacity, before and after the spike.
-const BASE: f64 = 0.9;
+const BASE: f64 = 1.0;
 /// Of capacity, in the spike.
 const SPIKE: f64 = 3.0;
 const SPIKE_LENGTH: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::client::Client;
+use super::client::{self, Client};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
 use crate::peer::{Peer, Scratch, Subject};
@@ -45,9 +45,16 @@ impl Fragment {
 #[derive(Debug)]
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
+    subject: Subject,
+    admin: SocketAddr,
     child: Guarded,
     scratch: Scratch,
 }
+
+/// What in the name of a counter has to do with resilience.
+const TELLING: [&str; 8] = [
+    "breaker", "eject", "health", "outlier", "overflow", "pending", "retr", "tries",
+];
 
 impl Proxy {
     /// Starts `peer` on processor `cpu` in front of `endpoints`, and waits until it answers.
@@ -76,6 +83,8 @@ impl Proxy {
         let child = Guarded::start(peer.subject.key(), &mut command, cpu)?;
         let mut proxy = Self {
             address,
+            subject: peer.subject,
+            admin,
             child,
             scratch,
         };
@@ -101,6 +110,25 @@ impl Proxy {
             }
             sleep(POLL).await;
         }
+    }
+
+    /// What it counted itself: why it did not retry, whom it ejected.
+    ///
+    /// # Errors
+    /// Its admin server does not answer.
+    pub(super) async fn counters(&self) -> Result<String> {
+        let path = match self.subject {
+            Subject::Maglor => "/metrics",
+            _ => "/stats?usedonly",
+        };
+        let text = client::text(self.admin, path).await?;
+        let zero = |line: &str| line.ends_with(" 0");
+        let tells = |line: &&str| {
+            let told = TELLING.iter().any(|word| line.contains(word));
+            told && !line.starts_with('#') && !zero(line)
+        };
+        let lines = text.lines().filter(tells);
+        Ok(lines.map(|line| format!("{line}\n")).collect())
     }
 
     /// Its configuration, as it was written.

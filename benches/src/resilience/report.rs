@@ -13,6 +13,9 @@ use super::window::{Window, count_in, due_in, second};
 use crate::error::{Doing, Result};
 use crate::report::{Machine, Table, command_line};
 
+/// Waiting longer than this for a processor makes latencies doubtful.
+const NOISY_PCT: f64 = 5.0;
+
 /// What an experiment has shown.
 #[derive(Debug)]
 pub(super) struct Findings {
@@ -31,6 +34,8 @@ pub(super) struct Report {
     seconds: fs::File,
     sections: String,
     bars: Vec<Bar>,
+    /// The most that one waited for its processor, in percent.
+    waited: f64,
 }
 
 /// A run's name in legends.
@@ -61,7 +66,10 @@ impl Report {
         };
         let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,tries";
         Ok(Self {
-            runs: file("runs.csv", &format!("experiment,case,proxy,{values}"))?,
+            runs: file(
+                "runs.csv",
+                &format!("experiment,case,proxy,{values},proxy_wait_pct,harness_wait_pct"),
+            )?,
             seconds: file(
                 "seconds.csv",
                 &format!("experiment,case,proxy,second,{values}"),
@@ -69,6 +77,7 @@ impl Report {
             directory,
             sections: String::new(),
             bars: Vec::new(),
+            waited: 0.0,
         })
     }
 
@@ -85,7 +94,9 @@ impl Report {
                 run.subject.key()
             );
             let whole = values(&Window::of(&run.samples, good), run.tries.len());
-            writeln!(self.runs, "{key},{whole}").doing("write runs.csv")?;
+            let (theirs, own) = (run.proxy_waited, run.harness_waited);
+            writeln!(self.runs, "{key},{whole},{theirs:.2},{own:.2}").doing("write runs.csv")?;
+            self.waited = self.waited.max(theirs).max(own);
             for at in 0..run.seconds() {
                 let window = Window::of(due_in(&run.samples, second(at)), good);
                 let values = values(&window, count_in(&run.tries, second(at)));
@@ -130,10 +141,19 @@ impl Report {
             facts.row(vec![name.clone(), value.clone()]);
         }
         let bars = bar::table(&self.bars);
+        let noise = if self.waited > NOISY_PCT {
+            format!(
+                "**The machine was not quiet**: in one run, client and endpoints or the proxy waited {:.0} % \
+                 of the time for a processor that another program used; latencies mean little.\n\n",
+                self.waited
+            )
+        } else {
+            String::new()
+        };
         let summary = format!(
             "# Resilience, {}\n\nMade by `cargo xtask resilience{}`. `runs.csv` has a line for each run, \
              `seconds.csv` one for each second of it, `configurations/` what the proxies were given, `counters/` what they counted; \
-             benches/README.md says what is done.\n\n## Bars\n\n{bars}\n{}## Machine\n\n{}",
+             benches/README.md says what is done.\n\n## Bars\n\n{noise}{bars}\n{}## Machine\n\n{}",
             machine.date,
             command_line(std::env::args().skip(1)),
             self.sections,

@@ -12,6 +12,7 @@ use super::replica::{Behaviour, Log, Replica};
 use super::subject::{Fragment, Proxy};
 use crate::error::Result;
 use crate::peer::{Peer, Subject};
+use crate::procfs::{self, CpuTime};
 use crate::scenario::Protocol;
 
 /// For the connections of a run to close before the proxy is asked to end.
@@ -50,6 +51,10 @@ pub(super) struct Run {
     pub(super) samples: Vec<Sample>,
     /// What replicas saw: when, and which.
     pub(super) tries: Vec<(Duration, usize)>,
+    /// How long the proxy was ready to run but had to wait for its processor, in percent of the run.
+    pub(super) proxy_waited: f64,
+    /// The same of client and replicas.
+    pub(super) harness_waited: f64,
     /// The proxy's configuration.
     pub(super) configuration: String,
     /// What the proxy itself has counted.
@@ -122,8 +127,15 @@ impl Stage {
         client.get().await?;
         log.take();
         let began = Instant::now();
+        let (theirs, own) = (proxy.pids(), [std::process::id()]);
+        let before = (procfs::cpu(&theirs)?, procfs::cpu(&own)?);
         let load = client.load(&case.due, began, case.patience);
         let (samples, ()) = tokio::join!(load, meanwhile(&replicas));
+        let waited = |pids: &[u32], before: CpuTime| -> Result<f64> {
+            let wait = procfs::cpu(pids)?.since(before).wait;
+            Ok(100.0 * wait.as_secs_f64() / began.elapsed().as_secs_f64())
+        };
+        let (proxy_waited, harness_waited) = (waited(&theirs, before.0)?, waited(&own, before.1)?);
         let counters = proxy.counters().await?;
         client.close();
         sleep(CLOSING).await;
@@ -134,6 +146,8 @@ impl Stage {
             subject: peer.subject,
             samples: samples?,
             tries: log.take().into_iter().map(since).collect(),
+            proxy_waited,
+            harness_waited,
             configuration: proxy.configuration(),
             counters,
         })

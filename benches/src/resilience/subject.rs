@@ -12,8 +12,8 @@ use super::client::{self, Client};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
 use crate::peer::{Peer, Scratch, Subject};
-use crate::ports;
 use crate::scenario::Protocol;
+use crate::{ports, procfs};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(5);
@@ -129,6 +129,11 @@ impl Proxy {
         };
         let lines = text.lines().filter(tells);
         Ok(lines.map(|line| format!("{line}\n")).collect())
+    }
+
+    /// Its processes.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        procfs::tree(self.child.pid())
     }
 
     /// Its configuration, as it was written.

@@ -143,7 +143,7 @@ impl Measures {
 /// # Errors
 /// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
-    let length = stage.options.seconds(20, 60);
+    let length = stage.options.seconds(30, 60);
     let mut runs = Vec::new();
     for measures in CASES {
         let phase = Phase { rate: RATE, length };

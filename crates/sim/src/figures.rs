@@ -50,10 +50,12 @@ pub enum Effort {
 
 impl Effort {
     fn apply(self, scenario: &mut Scenario) {
+        // Queues need the same time to settle and to be seen in all states however many there are.
+        let servers = u64::from(scenario.servers.max(40));
         (scenario.requests, scenario.runs) = match self {
             Self::Custom { requests, runs } => (requests, runs),
-            Self::Full => (100_000, 5),
-            Self::Quick => (10_000, 3),
+            Self::Full => (100_000 * servers / 40, 5),
+            Self::Quick => (6_000 * servers / 40, 3),
         };
     }
 }

@@ -4,13 +4,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 9] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
     "benches/README.md",
     "docs/configuration.md",
+    "docs/figures.md",
     "docs/metrics.md",
+    "docs/model.md",
     "docs/simulation.md",
 ];
 

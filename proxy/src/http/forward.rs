@@ -47,7 +47,7 @@ pub(crate) async fn forward(
     let key = hop.hash_key(&request);
     hop.prepare(&mut request)?;
 
-    let tries = Tries::new(hop, &cluster, key.hash, request, body, record.deadline());
+    let mut tries = Tries::new(hop, &cluster, key.hash, request, body, record.deadline());
     let mut progress = Progress::default();
     let result = {
         let run = pin!(tries.run(&mut progress));

@@ -141,7 +141,7 @@ impl<'a> Tries<'a> {
 
     /// Tries until there is a response for the client, or none to be had. What is under way is in
     /// `progress` at every moment, for whoever loses patience.
-    pub(super) async fn run(mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
+    pub(super) async fn run(&mut self, progress: &mut Progress) -> Result<Response, ProxyError> {
         let worker = &self.hop.service.worker;
         let mut now = self.hop.context.started;
         let place = Place::enter(self.cluster, worker.time(now)).await?;
@@ -184,7 +184,7 @@ impl<'a> Tries<'a> {
     }
 
     /// Nothing of the request is sent again.
-    fn last(self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
+    fn last(&self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
         if let Some(replay) = self.body.replay() {
             replay.give_up();
         }

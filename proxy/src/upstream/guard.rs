@@ -130,10 +130,13 @@ impl Queue {
     /// Takes a place, waiting in line for it if need be.
     async fn enter(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
         match self.slots.admit(ceiling()) {
-            Admission::Admitted => return Ok(()),
-            Admission::Overflow => return Err(ProxyError::Overflow),
-            Admission::Waiting => {}
+            Admission::Admitted => Ok(()),
+            Admission::Overflow => Err(ProxyError::Overflow),
+            Admission::Waiting => Box::pin(self.wait(ceiling, limit)).await,
         }
+    }
+
+    async fn wait(&self, ceiling: impl Fn() -> u32, limit: Duration) -> Result<(), ProxyError> {
         let mut line = Waiting::new(self);
         let claimed = async {
             loop {

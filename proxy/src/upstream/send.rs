@@ -45,7 +45,7 @@ enum Link {
 
 impl Sender<'_> {
     /// Sends a request and returns the response as soon as its head is there.
-    pub(crate) async fn send(self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+    pub(crate) async fn send(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
         if request.method == Method::CONNECT {
             return self.connect_tunnel().await;
         }

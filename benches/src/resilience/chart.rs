@@ -2,10 +2,10 @@
 
 use crate::peer::Subject;
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 250.0;
+const RIGHT: f64 = 270.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 /// Colours that also differ without red or green, after Okabe and Ito.

@@ -75,7 +75,7 @@ const CASES: [Measures; 5] = [
     Measures::new("ejection", FAULTY, true, Retries::None),
     Measures::new("ejection and retries", FAULTY, true, Retries::Raised),
     Measures::new(
-        "ejection and retries with default budget",
+        "retries with default budget",
         FAULTY,
         true,
         Retries::Default,

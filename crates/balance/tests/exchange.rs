@@ -242,7 +242,7 @@ fn a_ledger_and_inbound_proxies_keep_the_true_count_through_losses() {
             ));
         } else if !held.is_empty() {
             let (server, admitted) = held.swap_remove(rng.below(held.len() as u32) as usize);
-            let report = admitted.finish(time);
+            let report = admitted.finish(time).unwrap();
             // One report in ten is lost.
             if rng.below(10) > 0 {
                 ledger.report(names[server], &report, time);

@@ -113,3 +113,26 @@ fn lor_decays_with_balancers_and_true_queues_do_not() {
         assert!((many / few - 1.0).abs() < 0.02, "{means:?}");
     }
 }
+
+#[test]
+fn true_queues_make_a_chain_as_good_as_a_hub() {
+    // What waits for services below is not in a server's queue. Four services of 20 ms: 80 ms at best.
+    let of = |graph: &str, policy: &str| Scenario {
+        graph: graph.parse().unwrap(),
+        servers: 20,
+        rho: 2.0 / 3.0,
+        requests: requests(60_000),
+        ..paper(policy, 1)
+    };
+    let scenarios = [
+        of("chain:4", "ledger(group=40)"),
+        of("hub:4", "ledger(group=40)"),
+        of("chain:4", "lor(choices=2)"),
+    ];
+    let means: Vec<f64> = run_all(&scenarios)
+        .iter()
+        .map(|outcome| outcome.mean_ms.value)
+        .collect();
+    assert!((means[0] / means[1] - 1.0).abs() < 0.01, "{means:?}");
+    assert!(means[0] < 88.0 && means[2] > 180.0, "{means:?}");
+}

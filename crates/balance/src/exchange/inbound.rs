@@ -1,6 +1,11 @@
 //! The server's side: what its inbound proxy knows and no balancer does.
 //!
-//! Invariant: `in_flight` is exactly the number of live [`Admitted`] guards.
+//! A request that waits for calls of its own to other services costs its server nothing meanwhile.
+//! An inbound proxy that sees those calls, as a sidecar does, says so ([`Admitted::wait`]), and the
+//! request does not count until the calls have ended: in a chain of services counts would tell of the
+//! queues below otherwise.
+//!
+//! Invariant: `in_flight` is exactly the number of live [`Admitted`] guards that do not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -33,13 +38,14 @@ pub struct Inbound {
     latency: [AtomicU64; DEPTHS],
 }
 
-/// A request that was let in: counts as in flight until finished or dropped.
+/// A request that was let in: counts as in flight until finished or dropped, but not while it waits.
 #[derive(Debug)]
 pub struct Admitted {
     inbound: Arc<Inbound>,
     since: Time,
     /// How many were in flight before it.
     ahead: u32,
+    waiting: bool,
 }
 
 impl Inbound {
@@ -71,6 +77,7 @@ impl Inbound {
             inbound: Arc::clone(self),
             since: now,
             ahead: before,
+            waiting: false,
         })
     }
 
@@ -131,10 +138,10 @@ impl Inbound {
         }
     }
 
-    fn ended(&self, since: Time, ahead: u32, now: Time) {
+    /// The server has done what it had to do for a request, for now.
+    fn progressed(&self, now: Time) {
         let progress = Time::from_nanos(self.progress_at.swap(now.as_nanos(), Ordering::Relaxed));
         smooth(&self.pace, now.saturating_since(progress));
-        smooth(&self.latency[depth(ahead)], now.saturating_since(since));
     }
 }
 
@@ -155,18 +162,47 @@ fn smooth(average: &AtomicU64, sample: Duration) {
 }
 
 impl Admitted {
-    /// Ends the request: takes it into the averages and gives what to report.
-    pub fn finish(self, now: Time) -> Report {
-        self.inbound.ended(self.since, self.ahead, now);
+    /// The request waits for calls of its own from now on. Gives what to report: the server has one
+    /// less to work on.
+    pub fn wait(&mut self, now: Time) -> Report {
+        if !std::mem::replace(&mut self.waiting, true) {
+            self.inbound.progressed(now);
+            self.inbound.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.inbound.report()
+    }
+
+    /// None of its calls is under way any more: the server works on it again.
+    pub fn resume(&mut self, now: Time) {
+        if std::mem::replace(&mut self.waiting, false) {
+            let before = self.inbound.in_flight.fetch_add(1, Ordering::Relaxed);
+            if before == 0 {
+                let progress = &self.inbound.progress_at;
+                progress.store(now.as_nanos(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Ends the request: takes it into the averages and gives what to report. There is nothing to
+    /// report when it was waiting to the end, for the server's load has not changed.
+    pub fn finish(self, now: Time) -> Option<Report> {
+        let latency = now.saturating_since(self.since);
+        smooth(&self.inbound.latency[depth(self.ahead)], latency);
+        if self.waiting {
+            return None;
+        }
+        self.inbound.progressed(now);
         let inbound = Arc::clone(&self.inbound);
         drop(self);
-        inbound.report()
+        Some(inbound.report())
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.inbound.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if !self.waiting {
+            self.inbound.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -195,7 +231,7 @@ mod tests {
         let second = inbound.admit(Admission::AtMost(1), None, at(0)).unwrap();
         let third = inbound.admit(Admission::Always, None, at(0)).unwrap();
         assert_eq!(inbound.in_flight(), 3);
-        assert_eq!(first.finish(at(1)).in_flight, 2);
+        assert_eq!(first.finish(at(1)).unwrap().in_flight, 2);
         drop((second, third));
         assert_eq!(inbound.in_flight(), 0);
     }
@@ -205,7 +241,7 @@ mod tests {
         let inbound = Arc::new(Inbound::new());
         let report = |t| {
             let admitted = inbound.admit(Admission::Always, Some(t), at(0)).unwrap();
-            admitted.finish(at(1)).latest
+            admitted.finish(at(1)).unwrap().latest
         };
         assert_eq!(report(ticket(7, 2)), Some(ticket(7, 2)));
         assert_eq!(report(ticket(7, 1)), Some(ticket(7, 2)), "overtaken");
@@ -220,7 +256,7 @@ mod tests {
             let a = inbound.admit(Admission::Always, None, at(start)).unwrap();
             let b = inbound.admit(Admission::Always, None, at(start)).unwrap();
             a.finish(at(start + 10));
-            let report = b.finish(at(start + 20));
+            let report = b.finish(at(start + 20)).unwrap();
             assert_eq!(report.pace, Duration::from_millis(10));
         }
         assert_eq!(
@@ -234,5 +270,22 @@ mod tests {
             Duration::from_millis(20),
             "behind one"
         );
+    }
+
+    #[test]
+    fn a_request_that_waits_for_others_does_not_count() {
+        let inbound = Arc::new(Inbound::new());
+        let mut first = inbound.admit(Admission::Always, None, at(0)).unwrap();
+        assert_eq!(first.wait(at(5)).in_flight, 0);
+        assert_eq!(first.wait(at(6)).in_flight, 0, "once is enough");
+        let second = inbound.admit(Admission::AtMost(0), None, at(10)).unwrap();
+        first.resume(at(12));
+        assert_eq!(inbound.in_flight(), 2);
+        let report = second.finish(at(15)).unwrap();
+        assert_eq!(report.in_flight, 1);
+        assert_eq!(report.pace, Duration::from_millis(5), "busy time only");
+        first.wait(at(20));
+        assert_eq!(first.finish(at(90)), None, "the load is what it was");
+        assert_eq!(inbound.in_flight(), 0);
     }
 }

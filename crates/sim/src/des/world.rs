@@ -191,7 +191,13 @@ impl<'s> World<'s> {
             return false;
         };
         job.next_call += 1;
-        let caller = job.server;
+        let (own, caller) = (job.service, job.server);
+        let now = Time::from_nanos(self.now);
+        // With its first call the request leaves the server's queue.
+        let waits = job.admitted.as_mut().filter(|_| job.next_call == 1);
+        if let Some(report) = waits.map(|admitted| admitted.wait(now)) {
+            self.announce(own, caller, report);
+        }
         self.request(service, caller, at);
         true
     }
@@ -303,8 +309,7 @@ impl<'s> World<'s> {
                 drop(outstanding);
             }
         }
-        if let Some(admitted) = admitted {
-            let report = admitted.finish(now);
+        if let Some(report) = admitted.and_then(|admitted| admitted.finish(now)) {
             self.announce(service, server, report);
         }
     }

@@ -27,32 +27,32 @@ pub(super) struct Families {
 impl Families {
     pub(super) fn new(registry: &Registry) -> Self {
         let gauge = |name, help| registry.gauge(name, help, &["cluster"]);
-        let by = |label, name, help| registry.counter(name, help, &["cluster", label]);
+        let counter = |name, help, label| registry.counter(name, help, &["cluster", label]);
         Self {
             retries: registry.counter(
                 "upstream_retries_total",
                 "Tries after a first one.",
                 &["cluster"],
             ),
-            retries_suppressed: by(
-                "reason",
+            retries_suppressed: counter(
                 "upstream_retries_suppressed_total",
                 "Failures that would have been retried, by what was against it.",
-            ),
-            overflows: by(
                 "reason",
+            ),
+            overflows: counter(
                 "upstream_overflows_total",
                 "Requests answered at once with 503, by the limit that was reached.",
-            ),
-            ejections: by(
                 "reason",
+            ),
+            ejections: counter(
                 "upstream_ejections_total",
                 "Endpoints ejected as outliers, by what was found.",
-            ),
-            ejections_spared: by(
                 "reason",
+            ),
+            ejections_spared: counter(
                 "upstream_ejections_spared_total",
                 "Outliers that were not ejected, by why.",
+                "reason",
             ),
             ejected: gauge(
                 "upstream_ejected_endpoints",
@@ -71,10 +71,10 @@ impl Families {
                 "upstream_panic",
                 "1 while so few endpoints are available that all of them are used.",
             ),
-            health_checks: by(
-                "result",
+            health_checks: counter(
                 "upstream_health_checks_total",
                 "Active health checks, by result.",
+                "result",
             ),
         }
     }

@@ -1,9 +1,9 @@
 //! What failures, overload, retries and restarts do to those behind a proxy.
 //!
-//! The command, in the order things happen: [`options`] what was asked, [`stage`] one run of one case
-//! behind one proxy, the four experiments ([`faults`], [`overload`], [`storm`], [`restart`]), and
-//! [`report`], which writes everything down. Client ([`client`]) and endpoints ([`replica`]) share one
-//! thread, the proxy ([`subject`]) has a processor of its own.
+//! The command, in the order things happen: `options` what was asked, `stage` one run of one case
+//! behind one proxy, the four experiments (`faults`, `overload`, `storm`, `restart`), and
+//! `report`, which writes everything down. Client (`client`) and endpoints (`replica`) share one
+//! thread, the proxy (`subject`) has a processor of its own.
 //!
 //! The experiments are those of the paper on traffic management by communication graphs, §4.2.
 

@@ -107,7 +107,7 @@ fn a_budget_for_one_grants_one() {
             let (budget, granted) = (Arc::clone(&budget), granted.clone());
             move || {
                 budget.request(at(5));
-                let permit = budget.retry(1, at(5));
+                let permit = budget.retry(1, Duration::ZERO, at(5));
                 granted.add(permit.is_some());
                 // The last of them is still in progress when the other one asks.
                 std::mem::forget(permit);
@@ -132,10 +132,10 @@ fn a_budget_holds_while_its_interval_moves_on() {
         let (budget, granted) = (Arc::new(Budget::new(params)), Count::default());
         let other = {
             let (budget, granted) = (Arc::clone(&budget), granted.clone());
-            thread::spawn(move || granted.add(budget.retry(1, at(190)).is_some()))
+            thread::spawn(move || granted.add(budget.retry(1, Duration::ZERO, at(190)).is_some()))
         };
         for _ in 0..2 {
-            granted.add(budget.retry(1, at(210)).is_some());
+            granted.add(budget.retry(1, Duration::ZERO, at(210)).is_some());
         }
         other.join().unwrap();
         assert_eq!(granted.get(), 2, "two in two seconds");

@@ -4,7 +4,9 @@
 //! too much of it. So a cluster has a budget, which two bounds keep, both at every moment:
 //!
 //! * of the requests *in progress*, at most `percent` are retries (Envoy's `retry_budget`), but
-//!   `min_concurrency` may always be;
+//!   `min_concurrency` may always be. A retry is in progress from its permission, its pause
+//!   included; so those are compared that are active and those that begin within such a pause.
+//!   Else a service that answers within 10 ms would be granted hardly any retry that waits 25 ms;
 //! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and
 //!   Finagle's budget), but `min_per_second` may always be. This one holds when retries fail so fast
 //!   that few are in progress at a time. In a storm the tries are at most 1 + `percent` times the
@@ -131,13 +133,20 @@ impl Budget {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Permission for a retry or a hedged try beside `active` requests in progress, if there is room.
+    /// Permission for a retry that begins after `pause`, or for a hedged try, beside `active`
+    /// requests in progress, if there is room.
     #[must_use]
-    pub fn retry(self: &Arc<Self>, active: u32, now: Time) -> Option<RetryPermit> {
+    pub fn retry(
+        self: &Arc<Self>,
+        active: u32,
+        pause: Duration,
+        now: Time,
+    ) -> Option<RetryPermit> {
         self.turn(now);
         let (requests, granted) = self.interval();
         let most = self.params.within_interval(requests);
-        let at_once = self.params.concurrency(active);
+        let beside = active.saturating_add(self.during(pause, requests));
+        let at_once = self.params.concurrency(beside);
         let grant = |word: u64| {
             let (total, in_progress) = unpack(word);
             let used = total.wrapping_sub(granted);
@@ -165,6 +174,13 @@ impl Budget {
     #[must_use]
     pub fn allowed(&self, active: u32) -> u64 {
         self.params.concurrency(active)
+    }
+
+    /// Requests that begin within a pause, when there are `requests` in an interval.
+    fn during(&self, pause: Duration, requests: u32) -> u32 {
+        let interval = u128::from(self.slot_nanos) * SLOTS as u128;
+        let begun = u128::from(requests) * pause.as_nanos() / interval;
+        u32::try_from(begun).unwrap_or(u32::MAX)
     }
 
     /// Requests within the interval, and the count of retries when it began.
@@ -242,7 +258,7 @@ mod tests {
     }
 
     fn grants(budget: &Arc<Budget>, active: u32, now: Time) -> usize {
-        std::iter::from_fn(|| budget.retry(active, now))
+        std::iter::from_fn(|| budget.retry(active, Duration::ZERO, now))
             .take(100_000)
             .map(drop)
             .count()
@@ -254,12 +270,24 @@ mod tests {
         for _ in 0..10_000 {
             budget.request(at(0));
         }
-        let held: Vec<_> = std::iter::from_fn(|| budget.retry(100, at(0))).collect();
+        let held: Vec<_> = std::iter::from_fn(|| budget.retry(100, Duration::ZERO, at(0))).collect();
         assert_eq!((held.len(), budget.in_progress()), (20, 20));
         drop(held);
         assert_eq!(budget.in_progress(), 0);
-        let few: Vec<_> = std::iter::from_fn(|| budget.retry(1, at(0))).collect();
+        let few: Vec<_> = std::iter::from_fn(|| budget.retry(1, Duration::ZERO, at(0))).collect();
         assert_eq!(few.len(), 3, "the minimum");
+    }
+
+    #[test]
+    fn pauses_count_with_the_requests_that_begin_in_them() {
+        let budget = budget(BudgetParams::default());
+        for millis in 0..10_000 {
+            budget.request(at(millis));
+        }
+        let held: Vec<_> =
+            std::iter::from_fn(|| budget.retry(10, Duration::from_millis(90), at(9_999))).collect();
+        assert_eq!(held.len(), 20, "a fifth of 10 and of 1000/s for 90 ms");
+        assert!(budget.retry(10, Duration::ZERO, at(9_999)).is_none());
     }
 
     #[test]
@@ -288,7 +316,7 @@ mod tests {
             ..BudgetParams::default()
         };
         let held = budget(most);
-        let permits: Vec<_> = std::iter::from_fn(|| held.retry(1000, at(0))).collect();
+        let permits: Vec<_> = std::iter::from_fn(|| held.retry(1000, Duration::ZERO, at(0))).collect();
         assert_eq!(permits.len(), 2);
         let zero = BudgetParams {
             percent: Percent::NONE,
@@ -296,7 +324,7 @@ mod tests {
             ..BudgetParams::default()
         };
         assert!(zero.is_zero() && !most.is_zero() && !BudgetParams::default().is_zero());
-        assert!(budget(zero).retry(1000, at(0)).is_none());
+        assert!(budget(zero).retry(1000, Duration::ZERO, at(0)).is_none());
     }
 
     #[test]

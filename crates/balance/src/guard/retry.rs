@@ -304,7 +304,7 @@ impl Tries {
             self.free += 1;
             None
         } else {
-            let permit = cx.budget.retry(cx.active, cx.now);
+            let permit = cx.budget.retry(cx.active, after, cx.now);
             let permit = permit.ok_or(GiveUp::Budget)?;
             self.counted += 1;
             Some(permit)
@@ -333,7 +333,8 @@ impl Tries {
             return Err(GiveUp::NoOtherEndpoint);
         }
         in_time(Duration::ZERO, cx)?;
-        let permit = cx.budget.retry(cx.active, cx.now).ok_or(GiveUp::Budget)?;
+        let permit = cx.budget.retry(cx.active, Duration::ZERO, cx.now);
+        let permit = permit.ok_or(GiveUp::Budget)?;
         self.hedged += 1;
         Ok(permit)
     }

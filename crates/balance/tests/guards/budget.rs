@@ -59,8 +59,8 @@ fn within(slots: &[u64], last: u64) -> u64 {
 
 #[test]
 fn both_bounds_hold_and_no_other() {
-    let strategy = (any_params(), steps(), 0_u32..200);
-    check(81, &strategy, |(params, steps, active)| {
+    let strategy = (any_params(), steps(), 0_u32..200, 0_u64..500);
+    check(81, &strategy, |(params, steps, active, pause)| {
         let budget = Arc::new(Budget::new(params));
         let (mut history, mut held) = (History::default(), Vec::<RetryPermit>::new());
         let slot_millis = params.interval.as_millis() as u64 / 10;
@@ -85,12 +85,13 @@ fn both_bounds_hold_and_no_other() {
                         let retries = within(&history.retries, slot);
                         let floor = u64::from(params.min_per_second) * params.interval.as_secs();
                         let most = params.percent.of(requests).max(floor);
-                        let share = params.percent.of(u64::from(active));
+                        let begun = requests * pause / (10 * slot_millis);
+                        let share = params.percent.of(u64::from(active) + begun);
                         let at_once = share
                             .max(u64::from(params.min_concurrency))
                             .min(params.max_retries.map_or(u64::MAX, u64::from));
                         let room = retries < most && (held.len() as u64) < at_once;
-                        let granted = budget.retry(active, at(now));
+                        let granted = budget.retry(active, Duration::from_millis(pause), at(now));
                         assert_eq!(granted.is_some(), room, "at {now} ms");
                         if let Some(permit) = granted {
                             held.push(permit);
@@ -114,7 +115,7 @@ fn a_storm_makes_a_fifth_more_tries() {
         budget.request(at(millis));
         requests += 1;
         for _ in 0..10 {
-            retries += u32::from(budget.retry(50, at(millis)).is_some());
+            retries += u32::from(budget.retry(50, Duration::ZERO, at(millis)).is_some());
         }
     }
     let tries = f64::from(requests + retries) / f64::from(requests);
@@ -129,7 +130,7 @@ fn threads_cannot_exceed_it_together() {
         for i in 0..5000_u32 {
             budget.request(at(5));
             if i % 2 == 0 {
-                let held: Vec<_> = (0..3).filter_map(|_| budget.retry(40, at(5))).collect();
+                let held: Vec<_> = (0..3).filter_map(|_| budget.retry(40, Duration::ZERO, at(5))).collect();
                 granted.fetch_add(held.len() as u32, Ordering::Relaxed);
                 highest.fetch_max(budget.in_progress(), Ordering::Relaxed);
             }

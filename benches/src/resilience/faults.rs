@@ -3,11 +3,7 @@
 //! Two of five replicas answer 30 % of their requests with 500 and hold back 20 % by 500 ms, so 12 %
 //! of all requests fail and 8 % are late: the 95th percentile is the delay. At most 100 connections, 50
 //! pending requests; five consecutive errors eject for 10 s.
-//!
-//! A retry is in progress from its decision on, with its pause, which is longer here than a request.
-//! So retries of 12 % of the requests may be more than 20 % of what is in progress, and the budget's
-//! default refuses some. The case that must have no failure allows 50 in progress, as many as may be
-//! pending; another shows the default.
+//! Retries have each proxy's default budget of 20 %.
 
 use std::time::Duration;
 
@@ -42,9 +38,9 @@ const MAGLOR_EJECTION: &str =
     "outlier_ejection: {consecutive_5xx: 5, interval: 10s, base_ejection_time: 10s}";
 const MAGLOR_RETRY: &str = "retry: {attempts: 3, per_try_timeout: 2s, retry_on: 5xx}";
 
-const MAGLOR_BUDGET: &str = "retry_budget: {percent: 20, min_concurrency: 50}";
-
 const ENVOY_POLICY: &str = "lb_policy: ROUND_ROBIN";
+const ENVOY_LIMITS: &str = "circuit_breakers: { thresholds: [{ max_connections: 100, \
+     max_pending_requests: 50, retry_budget: { budget_percent: { value: 20 } } }] }";
 const ENVOY_EJECTION: &str = "outlier_detection: { consecutive_5xx: 5, interval: 10s, \
      base_ejection_time: 10s, max_ejection_percent: 50 }";
 const ENVOY_RETRY: &str = "retry_policy: { retry_on: 5xx, num_retries: 3, per_try_timeout: 2s, \
@@ -57,33 +53,18 @@ struct Measures {
     name: &'static str,
     faulty: usize,
     ejection: bool,
-    retries: Retries,
+    retries: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Retries {
-    None,
-    /// With the default of the budget.
-    Default,
-    /// With room for as many retries as may be pending.
-    Raised,
-}
-
-const CASES: [Measures; 5] = [
-    Measures::new("healthy", 0, false, Retries::None),
-    Measures::new("unprotected", FAULTY, false, Retries::None),
-    Measures::new("ejection", FAULTY, true, Retries::None),
-    Measures::new("ejection and retries", FAULTY, true, Retries::Raised),
-    Measures::new(
-        "retries with default budget",
-        FAULTY,
-        true,
-        Retries::Default,
-    ),
+const CASES: [Measures; 4] = [
+    Measures::new("healthy", 0, false, false),
+    Measures::new("unprotected", FAULTY, false, false),
+    Measures::new("ejection", FAULTY, true, false),
+    Measures::new("ejection and retries", FAULTY, true, true),
 ];
 
 impl Measures {
-    const fn new(name: &'static str, faulty: usize, ejection: bool, retries: Retries) -> Self {
+    const fn new(name: &'static str, faulty: usize, ejection: bool, retries: bool) -> Self {
         Self {
             name,
             faulty,
@@ -93,37 +74,26 @@ impl Measures {
     }
 
     fn maglor(self) -> Fragment {
-        let retry = match self.retries {
-            Retries::None => "retry: {attempts: 0}",
-            Retries::Default | Retries::Raised => MAGLOR_RETRY,
+        let retry = if self.retries {
+            MAGLOR_RETRY
+        } else {
+            "retry: {attempts: 0}"
         };
         let ejection = if self.ejection {
             MAGLOR_EJECTION
         } else {
             "outlier_ejection: {enabled: false}"
         };
-        let mut cluster = vec![MAGLOR_POLICY, MAGLOR_LIMITS, ejection];
-        if self.retries == Retries::Raised {
-            cluster.push(MAGLOR_BUDGET);
-        }
+        let cluster = [MAGLOR_POLICY, MAGLOR_LIMITS, ejection];
         Fragment::new(&["timeout: 5s", retry], &cluster)
     }
 
     fn envoy(self) -> Fragment {
         let mut route = vec!["timeout: 5s"];
-        if self.retries != Retries::None {
+        if self.retries {
             route.push(ENVOY_RETRY);
         }
-        let least = if self.retries == Retries::Raised {
-            50
-        } else {
-            3
-        };
-        let limits = format!(
-            "circuit_breakers: {{ thresholds: [{{ max_connections: 100, max_pending_requests: 50, \
-             retry_budget: {{ budget_percent: {{ value: 20 }}, min_retry_concurrency: {least} }} }}] }}"
-        );
-        let mut cluster = vec![ENVOY_POLICY, &limits];
+        let mut cluster = vec![ENVOY_POLICY, ENVOY_LIMITS];
         if self.ejection {
             cluster.push(ENVOY_EJECTION);
         }

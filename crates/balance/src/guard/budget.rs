@@ -133,19 +133,14 @@ impl Budget {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Permission for a retry that begins after `pause`, or for a hedged try, beside `active`
+    /// Permission for a retry that begins within `pause`, or for a hedged try, beside `active`
     /// requests in progress, if there is room.
     #[must_use]
-    pub fn retry(
-        self: &Arc<Self>,
-        active: u32,
-        pause: Duration,
-        now: Time,
-    ) -> Option<RetryPermit> {
+    pub fn retry(self: &Arc<Self>, active: u32, pause: Duration, now: Time) -> Option<RetryPermit> {
         self.turn(now);
         let (requests, granted) = self.interval();
         let most = self.params.within_interval(requests);
-        let beside = active.saturating_add(self.during(pause, requests));
+        let beside = active.saturating_add(self.during(pause, requests, now));
         let at_once = self.params.concurrency(beside);
         let grant = |word: u64| {
             let (total, in_progress) = unpack(word);
@@ -176,10 +171,24 @@ impl Budget {
         self.params.concurrency(active)
     }
 
-    /// Requests that begin within a pause, when there are `requests` in an interval.
-    fn during(&self, pause: Duration, requests: u32) -> u32 {
-        let interval = u128::from(self.slot_nanos) * SLOTS as u128;
-        let begun = u128::from(requests) * pause.as_nanos() / interval;
+    /// Requests that begin within a pause, at the rate of the last interval. Of that the part counts
+    /// that begins with a request: else the rate would be too low after a start or a silence.
+    fn during(&self, pause: Duration, requests: u32, now: Time) -> u32 {
+        let slot = self.slot.load(Ordering::Acquire);
+        let mark = |slot: u64| {
+            let mark = &self.marks[(slot % SLOTS as u64) as usize];
+            unpack(mark.load(Ordering::Relaxed)).1
+        };
+        let oldest = slot.saturating_sub(SLOTS as u64 - 1);
+        let silent = (oldest + 1..=slot).take_while(|later| mark(*later) == mark(oldest));
+        let begin = silent
+            .last()
+            .unwrap_or(oldest)
+            .saturating_mul(self.slot_nanos);
+        let pause = pause.as_nanos();
+        // Nothing is foretold from a time shorter than the pause.
+        let elapsed = u128::from(now.as_nanos().saturating_sub(begin)).max(pause);
+        let begun = u128::from(requests) * pause / elapsed.max(1);
         u32::try_from(begun).unwrap_or(u32::MAX)
     }
 
@@ -270,7 +279,8 @@ mod tests {
         for _ in 0..10_000 {
             budget.request(at(0));
         }
-        let held: Vec<_> = std::iter::from_fn(|| budget.retry(100, Duration::ZERO, at(0))).collect();
+        let held: Vec<_> =
+            std::iter::from_fn(|| budget.retry(100, Duration::ZERO, at(0))).collect();
         assert_eq!((held.len(), budget.in_progress()), (20, 20));
         drop(held);
         assert_eq!(budget.in_progress(), 0);
@@ -288,6 +298,13 @@ mod tests {
             std::iter::from_fn(|| budget.retry(10, Duration::from_millis(90), at(9_999))).collect();
         assert_eq!(held.len(), 20, "a fifth of 10 and of 1000/s for 90 ms");
         assert!(budget.retry(10, Duration::ZERO, at(9_999)).is_none());
+        drop(held);
+        for millis in 60_000..60_500 {
+            budget.request(at(millis));
+        }
+        let pause = Duration::from_millis(90);
+        let held: Vec<_> = std::iter::from_fn(|| budget.retry(10, pause, at(60_500))).collect();
+        assert_eq!(held.len(), 20, "the same rate after a silence");
     }
 
     #[test]
@@ -316,7 +333,8 @@ mod tests {
             ..BudgetParams::default()
         };
         let held = budget(most);
-        let permits: Vec<_> = std::iter::from_fn(|| held.retry(1000, Duration::ZERO, at(0))).collect();
+        let permits: Vec<_> =
+            std::iter::from_fn(|| held.retry(1000, Duration::ZERO, at(0))).collect();
         assert_eq!(permits.len(), 2);
         let zero = BudgetParams {
             percent: Percent::NONE,

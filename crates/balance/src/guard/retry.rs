@@ -304,7 +304,9 @@ impl Tries {
             self.free += 1;
             None
         } else {
-            let permit = cx.budget.retry(cx.active, after, cx.now);
+            // Not only what was drawn: of two retries the one with less patience needs no more room.
+            let pause = after.max(cx.policy.back_off.ceiling(number));
+            let permit = cx.budget.retry(cx.active, pause, cx.now);
             let permit = permit.ok_or(GiveUp::Budget)?;
             self.counted += 1;
             Some(permit)

@@ -57,6 +57,15 @@ fn within(slots: &[u64], last: u64) -> u64 {
         .count() as u64
 }
 
+/// Requests that begin within `pause`, at the rate since the first request of the interval's slots.
+fn begun(requests: &[u64], slot_millis: u64, pause: u64, now: u64) -> u64 {
+    let slot = now / slot_millis;
+    let within: Vec<_> = requests.iter().filter(|at| **at + 9 >= slot).collect();
+    let first = within.iter().copied().min().unwrap_or(&slot);
+    let elapsed = (now - first * slot_millis).max(pause).max(1);
+    within.len() as u64 * pause / elapsed
+}
+
 #[test]
 fn both_bounds_hold_and_no_other() {
     let strategy = (any_params(), steps(), 0_u32..200, 0_u64..500);
@@ -85,7 +94,7 @@ fn both_bounds_hold_and_no_other() {
                         let retries = within(&history.retries, slot);
                         let floor = u64::from(params.min_per_second) * params.interval.as_secs();
                         let most = params.percent.of(requests).max(floor);
-                        let begun = requests * pause / (10 * slot_millis);
+                        let begun = begun(&history.requests, slot_millis, pause, now);
                         let share = params.percent.of(u64::from(active) + begun);
                         let at_once = share
                             .max(u64::from(params.min_concurrency))
@@ -130,7 +139,9 @@ fn threads_cannot_exceed_it_together() {
         for i in 0..5000_u32 {
             budget.request(at(5));
             if i % 2 == 0 {
-                let held: Vec<_> = (0..3).filter_map(|_| budget.retry(40, Duration::ZERO, at(5))).collect();
+                let held: Vec<_> = (0..3)
+                    .filter_map(|_| budget.retry(40, Duration::ZERO, at(5)))
+                    .collect();
                 granted.fetch_add(held.len() as u32, Ordering::Relaxed);
                 highest.fetch_max(budget.in_progress(), Ordering::Relaxed);
             }

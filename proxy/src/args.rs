@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use maglor_config::{Config, Errors, Loaded};
 use maglor_proxy::Options;
 use maglor_telemetry::logs::{self, Format};
+
+mod init;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,12 +27,24 @@ Examples:
     maglor-proxy --check --config maglor.yaml
     maglor-proxy --print-config --listen 127.0.0.1:8080 --upstream 127.0.0.1:9001
 
+  As a sidecar: redirect the connections of a pod to it (see maglor-proxy init --help):
+    maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102
+
 Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
 
 /// A small reverse proxy and sidecar: HTTP/1.1, HTTP/2, gRPC, WebSocket, TCP and TLS.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES)]
+#[command(
+    version,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// Configuration file (YAML); docs/configuration.md describes it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "upstream", "policy", "admin", "workers"])]
     config: Option<PathBuf>,
@@ -83,8 +97,17 @@ pub(crate) struct Args {
     ready_file: Option<PathBuf>,
 }
 
+/// What else the binary does.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Init(init::InitArgs),
+}
+
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(mut self) -> ExitCode {
+        if let Some(Command::Init(init)) = self.command.take() {
+            return init.run();
+        }
         let loaded = match self.load() {
             Ok(loaded) => loaded,
             Err(errors) => {

@@ -34,6 +34,7 @@ mod build;
 mod ejection;
 mod files;
 mod health;
+pub mod init;
 mod memory;
 mod run;
 mod shared;

@@ -2,8 +2,9 @@
 //! configuration is applied again.
 
 use maglor_config::Config;
+use maglor_identity::Fingerprint;
 
-use crate::tls::Fingerprint;
+use crate::tls;
 
 /// How the files were when they were last read.
 #[derive(Debug)]
@@ -48,8 +49,8 @@ impl Files {
 
 fn look(settings: &[Settings]) -> Vec<Fingerprint> {
     let each = settings.iter().map(|settings| match settings {
-        Settings::Downstream(tls) => Fingerprint::downstream(tls),
-        Settings::Upstream(tls) => Fingerprint::upstream(tls),
+        Settings::Downstream(tls) => tls::downstream_files(tls),
+        Settings::Upstream(tls) => tls::upstream_files(tls),
     });
     each.collect()
 }

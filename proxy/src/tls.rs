@@ -3,7 +3,7 @@
 //! One provider (aws-lc-rs), given explicitly, so that no process-wide default has to be installed.
 //! Memory is bounded: the server keeps no session (tickets are stateless), the client a small cache.
 //! Files are read when a configuration is built; on a change the caller builds it again, and
-//! [`Fingerprint`] tells it whether it has to.
+//! [`downstream_files`] and [`upstream_files`] tell it whether it has to.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::io::{Io, Rewind};
 
 pub use self::client::client_config;
-pub use self::files::{Fingerprint, Roots};
+pub use self::files::{Roots, downstream_files, upstream_files};
 pub use self::server::server_config;
 
 mod client;
@@ -29,7 +29,6 @@ mod resolver;
 mod server;
 #[cfg(test)]
 mod tests;
-mod x509;
 
 /// Plain text that a session holds while its socket takes none.
 const SESSION_BUFFER: usize = 16 * 1024;

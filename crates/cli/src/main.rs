@@ -8,6 +8,7 @@ use clap_complete::Shell;
 mod check;
 mod demo;
 mod figures;
+mod identity;
 mod model;
 mod output;
 mod sim;
@@ -26,6 +27,9 @@ Examples:
     maglor check maglor.yaml
   What 20 balancers that see only their own requests make of a policy:
     maglor sim --balancers 20 --policy 'bounce(tries=3)'
+  An authority for mutual TLS, and a certificate of it for a proxy:
+    maglor identity ca --trust-domain mesh.example --out ca
+    maglor identity issue --ca ca --namespace shop --service-account cart --out cart
   Completion and checking of configuration files in an editor:
     maglor schema > maglor.schema.json
   Completion of this command:
@@ -59,6 +63,8 @@ enum Command {
     Demo(demo::Options),
     /// Draw the figures of the paper and ours, from the models and the simulator.
     Figures(figures::Options),
+    /// Make an authority for mutual TLS, and certificates of it for proxies that read files.
+    Identity(identity::Options),
     /// Compute the mean latency of least outstanding requests, by the paper's model and by ours.
     Model(model::Options),
     /// Print the JSON Schema of the proxy's configuration file.
@@ -73,6 +79,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => completions(shell),
         Command::Demo(options) => demo::run(&options),
         Command::Figures(options) => figures::run(&options),
+        Command::Identity(options) => identity::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Schema => {
             output::print(&format!("{:#}\n", maglor_config::schema()));

@@ -4,13 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
     "benches/README.md",
     "docs/configuration.md",
     "docs/figures.md",
+    "docs/identity.md",
     "docs/metrics.md",
     "docs/model.md",
     "docs/simulation.md",

@@ -3,17 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use hashbrown::HashMap;
 use maglor_config::tls::CertificateFiles;
 use maglor_config::{DownstreamTls, UpstreamTls};
+use maglor_identity::{Fingerprint, x509};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
-use super::{Error, provider, x509};
+use super::{Error, provider};
 
 /// Where distributions keep their roots: Debian, Alpine; Fedora; openSUSE; OpenWrt.
 const SYSTEM_ROOTS: [&str; 4] = [
@@ -65,7 +65,7 @@ pub(super) fn certified_key(paths: &CertificateFiles) -> Result<Certificate, Err
 
 /// An expired certificate is still served: clients that check will say so, and the proxy goes on
 /// with what else it does.
-fn warn_if_invalid(path: &Path, leaf: &x509::Leaf, now: UnixTime) {
+fn warn_if_invalid(path: &Path, leaf: &x509::Certificate, now: UnixTime) {
     let path = path.display();
     if leaf.not_after < now.as_secs() {
         tracing::warn!(%path, "certificate has expired");
@@ -148,38 +148,20 @@ impl Roots {
     }
 }
 
-/// What the files of a TLS configuration looked like; equal = they need not be read again.
-///
-/// By time of change and length of the file that the path leads to: it also changes when a
-/// symlink on the way is swapped, as Kubernetes does with mounted secrets.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Fingerprint(Vec<Option<(SystemTime, u64, u64)>>);
+/// How the files of a filter chain look now: whether they have to be read again.
+pub fn downstream_files(tls: &DownstreamTls) -> Fingerprint {
+    let pairs = tls.certificates.iter();
+    Fingerprint::of(pairs.flat_map(pair).chain(tls.client_ca.as_deref()))
+}
 
-impl Fingerprint {
-    /// Of the files of a filter chain.
-    pub fn downstream(tls: &DownstreamTls) -> Self {
-        let pairs = tls.certificates.iter();
-        Self::of(pairs.flat_map(pair).chain(tls.client_ca.as_deref()))
-    }
-
-    /// Of the files of a cluster; of the system's roots when it uses these.
-    pub fn upstream(tls: &UpstreamTls) -> Self {
-        let ca = match &tls.ca {
-            Some(path) => vec![path.as_path()],
-            None if tls.insecure_skip_verify => Vec::new(),
-            None => SYSTEM_ROOTS.map(Path::new).to_vec(),
-        };
-        Self::of(tls.certificate.iter().flat_map(pair).chain(ca))
-    }
-
-    fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
-        use std::os::unix::fs::MetadataExt as _;
-        let look = |path| {
-            let metadata = fs::metadata(path).ok()?;
-            Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
-        };
-        Self(paths.map(look).collect())
-    }
+/// How the files of a cluster look now, and those of the system's roots when it uses these.
+pub fn upstream_files(tls: &UpstreamTls) -> Fingerprint {
+    let ca = match &tls.ca {
+        Some(path) => vec![path.as_path()],
+        None if tls.insecure_skip_verify => Vec::new(),
+        None => SYSTEM_ROOTS.map(Path::new).to_vec(),
+    };
+    Fingerprint::of(tls.certificate.iter().flat_map(pair).chain(ca))
 }
 
 fn pair(files: &CertificateFiles) -> [&Path; 2] {

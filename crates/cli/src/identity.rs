@@ -1,0 +1,246 @@
+//! `maglor identity`: an authority in a folder, and certificates for proxies that read files.
+//!
+//! [`folder`] is how an authority lies on disk, [`keep`] the renewal of what it has issued,
+//! [`show`] what a certificate says.
+
+mod folder;
+mod keep;
+mod show;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use maglor_config::raw::TimeSpan;
+use maglor_identity::{Authority, LeafRequest, SpiffeError, SpiffeId, TrustDomain};
+
+use self::folder::{Folder, Leaf};
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  An authority for a trust domain, in the folder ca:
+    maglor identity ca --trust-domain mesh.example --out ca
+  A certificate for a proxy, renewed for as long as this runs:
+    maglor identity issue --ca ca --namespace shop --service-account cart --out cart --keep-renewed
+  Who a certificate is for, and until when:
+    maglor identity show cart/certificate.pem
+  Another root, while everything runs; then, when all certificates are of the new one:
+    maglor identity rotate --ca ca
+    maglor identity rotate --ca ca --finish
+
+The proxy's configuration names the three files:
+  identity: {certificate: cart/certificate.pem, private_key: cart/private_key.pem, trust_bundle: cart/trust_bundle.pem}";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make an authority: a root certificate and its private key, in a folder.
+    Ca(CaOptions),
+    /// Issue a certificate for a workload, with a new key.
+    Issue(IssueOptions),
+    /// Replace the root without anybody losing trust; `--finish` drops the old one.
+    Rotate(RotateOptions),
+    /// Print what certificates say.
+    Show(show::Options),
+}
+
+#[derive(Debug, clap::Args)]
+struct CaOptions {
+    /// What the root vouches for: lower-case letters, digits, `.`, `-` and `_`.
+    #[arg(long, value_name = "DOMAIN")]
+    trust_domain: TrustDomain,
+
+    /// The folder; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+
+    /// Replace an authority that is there: nobody trusts what it has issued any more.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("who").required(true))]
+struct IssueOptions {
+    /// The authority's folder.
+    #[arg(long, value_name = "DIR")]
+    ca: PathBuf,
+
+    /// The workload: spiffe://TRUST-DOMAIN/PATH.
+    #[arg(long, value_name = "SPIFFE-ID", group = "who")]
+    id: Option<SpiffeId>,
+
+    /// The workload's namespace, with its service account: short for
+    /// spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT.
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        group = "who",
+        requires = "service_account"
+    )]
+    namespace: Option<String>,
+
+    /// The workload's service account.
+    #[arg(long, value_name = "ACCOUNT", requires = "namespace")]
+    service_account: Option<String>,
+
+    /// The folder for certificate.pem, private_key.pem and trust_bundle.pem; made if it is not
+    /// there.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+
+    /// How long the certificate is valid, at most 24h.
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    ttl: TimeSpan,
+
+    /// A DNS name of the workload besides, for clients outside the mesh; may be repeated.
+    #[arg(long = "dns", value_name = "NAME")]
+    dns_names: Vec<String>,
+
+    /// An address of the workload besides; may be repeated.
+    #[arg(long = "ip", value_name = "ADDRESS")]
+    addresses: Vec<IpAddr>,
+
+    /// Keep running: renew at 70 % of the lifetime, and at once when the authority changes.
+    #[arg(long)]
+    keep_renewed: bool,
+
+    /// Replace a private key that is there.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RotateOptions {
+    /// The authority's folder.
+    #[arg(long, value_name = "DIR")]
+    ca: PathBuf,
+
+    /// Drop the old root: what it has issued is no longer trusted.
+    #[arg(long)]
+    finish: bool,
+}
+
+/// Why a command did not do what it should.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{}: a rotation is under way; end it with --finish", .0.display())]
+    AlreadyRotating(PathBuf),
+    #[error("{}: exists; --force replaces it", .0.display())]
+    Exists(PathBuf),
+    #[error("{}: {source}", path.display())]
+    File {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{}: {source}", path.display())]
+    Identity {
+        path: PathBuf,
+        source: maglor_identity::Error,
+    },
+    #[error("{0}")]
+    Issue(#[from] maglor_identity::Error),
+    #[error("--namespace, --service-account: {0}")]
+    Name(#[from] SpiffeError),
+    #[error("{}: no rotation is under way; begin one without --finish", .0.display())]
+    NotRotating(PathBuf),
+}
+
+/// Runs a command; what went wrong is one line.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let done = match &options.command {
+        Command::Ca(options) => create(options),
+        Command::Issue(options) => issue(options),
+        Command::Rotate(options) => rotate(options),
+        Command::Show(options) => show::run(options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("maglor identity: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn create(options: &CaOptions) -> Result<(), Error> {
+    let folder = Folder::new(&options.out);
+    let authority = Authority::create(&options.trust_domain, SystemTime::now())?;
+    folder.create(&authority, options.force)?;
+    output::print(&format!(
+        "authority of {} in {}, valid until {}\n",
+        options.trust_domain,
+        options.out.display(),
+        show::date(authority.expires())
+    ));
+    Ok(())
+}
+
+fn issue(options: &IssueOptions) -> Result<(), Error> {
+    let folder = Folder::new(&options.ca);
+    let seen = folder.fingerprint();
+    let authority = folder.authority()?;
+    let request = options.request(&authority)?;
+    let leaf = Leaf::new(&options.out);
+    leaf.check_free(options.force)?;
+    let issued = leaf.issue(&folder, &authority, &request)?;
+    output::print(&format!(
+        "{} in {}, valid until {}\n",
+        request.id,
+        options.out.display(),
+        show::date(issued.expires())
+    ));
+    if options.keep_renewed {
+        keep::renewed(&folder, &leaf, &request, seen, &issued);
+    }
+    Ok(())
+}
+
+impl IssueOptions {
+    fn request(&self, authority: &Authority) -> Result<LeafRequest, Error> {
+        let named = self
+            .namespace
+            .as_deref()
+            .zip(self.service_account.as_deref());
+        let id = match (&self.id, named) {
+            (Some(id), _) => id.clone(),
+            (None, named) => {
+                let (namespace, account) = named.unwrap_or_default();
+                SpiffeId::workload(authority.trust_domain(), namespace, account)?
+            }
+        };
+        let TimeSpan(ttl) = self.ttl;
+        Ok(LeafRequest {
+            id,
+            ttl,
+            dns_names: self.dns_names.clone(),
+            addresses: self.addresses.clone(),
+        })
+    }
+}
+
+fn rotate(options: &RotateOptions) -> Result<(), Error> {
+    let folder = Folder::new(&options.ca);
+    if options.finish {
+        folder.finish_rotation()?;
+        output::print("the old root is gone: what it has issued is no longer trusted\n");
+    } else {
+        folder.begin_rotation(SystemTime::now())?;
+        output::print(
+            "new root: what it issues is trusted by those who know only the old one, too\n\
+             when everything has been issued anew, and all proxies have read the bundle: --finish\n",
+        );
+    }
+    Ok(())
+}
+
+/// How often files and the clock are looked at.
+const TICK: Duration = Duration::from_secs(1);

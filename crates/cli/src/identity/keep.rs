@@ -1,0 +1,53 @@
+//! Renewal of a certificate for as long as somebody needs it.
+
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use maglor_identity::{Fingerprint, Identity, LeafRequest};
+
+use super::folder::{Folder, Leaf};
+use super::{Error, TICK, show};
+use crate::output;
+
+/// After a failure, wait this long; a day's certificate leaves seven hours for it.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Renews what was `issued` at 70 % of its lifetime, and at once when the authority changes. Does
+/// not return: the process is ended from outside, and each file is whole at any time.
+pub(super) fn renewed(
+    folder: &Folder,
+    leaf: &Leaf,
+    request: &LeafRequest,
+    mut seen: Fingerprint,
+    issued: &Identity,
+) {
+    let mut at = issued.renew_at();
+    loop {
+        sleep(TICK);
+        let look = folder.fingerprint();
+        if look == seen && SystemTime::now() < at {
+            continue;
+        }
+        match renew(folder, leaf, request) {
+            Ok(issued) => {
+                output::print(&format!(
+                    "{} renewed, valid until {}\n",
+                    request.id,
+                    show::date(issued.expires())
+                ));
+                at = issued.renew_at();
+                seen = look;
+            }
+            Err(error) => {
+                eprintln!("maglor identity: {}: not renewed: {error}", request.id);
+                // A change of the authority may be half-way: the next look tells.
+                at = SystemTime::now() + AGAIN;
+                seen = look;
+            }
+        }
+    }
+}
+
+fn renew(folder: &Folder, leaf: &Leaf, request: &LeafRequest) -> Result<Identity, Error> {
+    leaf.issue(folder, &folder.authority()?, request)
+}

@@ -1,0 +1,19 @@
+//! Any text is refused, or read as an id that is written as it was and has the parts that it says.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use maglor_identity::SpiffeId;
+
+fuzz_target!(|text: &str| {
+    let Ok(id) = text.parse::<SpiffeId>() else {
+        return;
+    };
+    assert_eq!(id.as_str(), text);
+    assert_eq!(format!("spiffe://{}{}", id.trust_domain(), id.path()), text);
+    let domain = id.to_trust_domain();
+    if let (Some(namespace), Some(account)) = (id.namespace(), id.service_account()) {
+        let again = SpiffeId::workload(&domain, namespace, account);
+        assert_eq!(again.as_ref(), Ok(&id));
+    }
+});

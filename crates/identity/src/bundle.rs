@@ -1,0 +1,95 @@
+//! The roots that vouch for a trust domain.
+
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use crate::Error;
+
+/// One root or several: during a rotation both the old and the new one.
+#[derive(Clone, Debug)]
+pub struct TrustBundle {
+    certificates: Vec<CertificateDer<'static>>,
+    store: Arc<RootCertStore>,
+}
+
+impl TrustBundle {
+    /// Reads PEM: one root or several, each usable.
+    ///
+    /// # Errors
+    /// When there is none, or one that is malformed; the error says which.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
+        Self::of(certificates(pem)?)
+    }
+
+    fn of(mut certificates: Vec<CertificateDer<'static>>) -> Result<Self, Error> {
+        let mut seen = Vec::new();
+        certificates.retain(|root| {
+            let new = !seen.contains(root);
+            seen.push(root.clone());
+            new
+        });
+        let mut store = RootCertStore::empty();
+        for (i, root) in certificates.iter().enumerate() {
+            store.add(root.clone()).map_err(|source| {
+                let position = i + 1;
+                Error::RootUnusable { position, source }
+            })?;
+        }
+        let store = Arc::new(store);
+        Ok(Self {
+            certificates,
+            store,
+        })
+    }
+
+    /// Both together, `self` first: what everybody has to trust before a new root may sign.
+    ///
+    /// # Errors
+    /// None that the two did not have themselves.
+    pub fn union(&self, other: &Self) -> Result<Self, Error> {
+        let both = self.certificates.iter().chain(&other.certificates);
+        Self::of(both.cloned().collect())
+    }
+
+    /// The roots, DER.
+    #[must_use]
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
+    }
+
+    /// The roots, PEM.
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        to_pem(&self.certificates)
+    }
+
+    /// How many roots of this one `other` does not have.
+    pub(crate) fn count_without(&self, other: &Self) -> usize {
+        let lost = |root: &&CertificateDer<'_>| !other.certificates.contains(root);
+        self.certificates.iter().filter(lost).count()
+    }
+
+    pub(crate) fn store(&self) -> &Arc<RootCertStore> {
+        &self.store
+    }
+}
+
+/// The certificates of a PEM text, at least one.
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(Error::Pem)?;
+    if all.is_empty() {
+        return Err(Error::NoCertificate);
+    }
+    Ok(all)
+}
+
+pub(crate) fn to_pem(certificates: &[CertificateDer<'_>]) -> String {
+    let one = |der: &CertificateDer<'_>| pem::Pem::new("CERTIFICATE", der.to_vec());
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    let all: Vec<_> = certificates.iter().map(one).collect();
+    pem::encode_many_config(&all, lines)
+}

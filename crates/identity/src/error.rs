@@ -1,0 +1,133 @@
+//! What can be wrong with certificates, keys and requests that we are given.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustls::pki_types::pem;
+
+use crate::{SpiffeError, SpiffeId, TrustDomain};
+
+/// Why an identity, a bundle or an authority was not read, or a certificate not issued.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The authority's own certificate is no longer valid.
+    #[error("the authority's certificate has expired: make a new root")]
+    AuthorityExpired,
+    /// A certificate cannot be read.
+    #[error("certificate {position} is malformed")]
+    CertificateMalformed {
+        /// Counted from 1.
+        position: usize,
+    },
+    /// Something is wrong with a file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<Self>,
+    },
+    /// The id that was asked for belongs to somebody else.
+    #[error("{id} is not in the trust domain {trust_domain}, which this authority vouches for")]
+    ForeignId {
+        /// The id.
+        id: SpiffeId,
+        /// The authority's.
+        trust_domain: TrustDomain,
+    },
+    /// The certificate is of another key.
+    #[error("the private key does not belong to the certificate")]
+    KeyMismatch,
+    /// The private key is of a kind that is not supported.
+    #[error("private key not usable: {0}")]
+    KeyUnusable(String),
+    /// There is no certificate.
+    #[error("no certificate in it (expected PEM)")]
+    NoCertificate,
+    /// There is no private key.
+    #[error("no private key in it (expected PEM: PKCS#8, PKCS#1 or SEC1)")]
+    NoKey,
+    /// The certificate may not sign others.
+    #[error("not the certificate of an authority: it may not sign others")]
+    NotAnAuthority,
+    /// The certificate does not name a workload as an X.509-SVID does.
+    #[error(transparent)]
+    NotAnIdentity(#[from] SanError),
+    /// A root that names no trust domain.
+    #[error("the root has no URI `spiffe://TRUST-DOMAIN`: say which trust domain it vouches for")]
+    NoTrustDomain,
+    /// The text is not PEM.
+    #[error("not PEM: {0}")]
+    Pem(#[source] pem::Error),
+    /// A file cannot be read.
+    #[error("{0}")]
+    Read(#[source] io::Error),
+    /// The request to sign is malformed.
+    #[error("the certificate signing request is malformed")]
+    RequestMalformed,
+    /// The request's key is of a kind that is not issued for.
+    #[error("the request's key is neither ECDSA P-256, ECDSA P-384 nor Ed25519")]
+    RequestKey,
+    /// Who made the request does not have its key.
+    #[error("the request is not signed by its own key")]
+    RequestSignature,
+    /// A root cannot be used to verify others.
+    #[error("certificate {position} is not usable as a root: {source}")]
+    RootUnusable {
+        /// Counted from 1.
+        position: usize,
+        /// What is wrong with it.
+        source: rustls::Error,
+    },
+    /// A TLS configuration cannot be made: the system gives no random bytes, say.
+    #[error("TLS settings: {0}")]
+    Settings(#[source] rustls::Error),
+    /// A certificate cannot be made.
+    #[error("cannot issue: {0}")]
+    Signing(#[from] rcgen::Error),
+    /// The authority's name has a form in which it cannot be repeated as an issuer.
+    #[error("the subject of this root has parts that cannot be written into what it issues")]
+    SubjectUnsupported,
+    /// The time to live is not one that is issued.
+    #[error("a certificate lives more than 0s and at most {max:?}, not {wanted:?}")]
+    Ttl {
+        /// What was asked for.
+        wanted: Duration,
+        /// What may be.
+        max: Duration,
+    },
+}
+
+impl Error {
+    /// The same error, with the file that it is about.
+    pub(crate) fn in_file(path: impl Into<PathBuf>) -> impl FnOnce(Self) -> Self {
+        move |source| Self::File {
+            path: path.into(),
+            source: Box::new(source),
+        }
+    }
+}
+
+/// Why the names in a certificate are not those of an X.509-SVID (X509-SVID standard, §2, §4).
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum SanError {
+    /// It has no URI, or several.
+    #[error("the certificate has {0} URIs among its names; a workload's has one, its SPIFFE id")]
+    Count(usize),
+    /// It names the trust domain, not a workload.
+    #[error("`{0}` names a trust domain, not a workload: it has no path")]
+    NoPath(SpiffeId),
+    /// Its URI is not a SPIFFE id.
+    #[error("`{uri}` is not a SPIFFE id: {source}")]
+    NotSpiffe {
+        /// The URI.
+        uri: String,
+        /// Why not.
+        source: SpiffeError,
+    },
+    /// The certificate cannot be read at all.
+    #[error("the certificate is malformed")]
+    Malformed,
+}

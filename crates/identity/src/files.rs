@@ -1,0 +1,96 @@
+//! Identity and roots from PEM files, read again when they change.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::{Error, Identity, TrustBundle};
+
+/// Where the files are.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Paths {
+    /// The leaf first, then intermediates.
+    pub certificate: PathBuf,
+    /// Of the leaf: PKCS#8, PKCS#1 or SEC1.
+    pub private_key: PathBuf,
+    /// One root or several.
+    pub trust_bundle: PathBuf,
+}
+
+/// Watches an identity's files.
+#[derive(Debug)]
+pub struct Files {
+    paths: Paths,
+    seen: Fingerprint,
+}
+
+impl Files {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// When one of them cannot be read or used; the error names it.
+    pub fn open(paths: Paths) -> Result<(Self, Identity, TrustBundle), Error> {
+        let seen = paths.fingerprint();
+        let (identity, bundle) = paths.read()?;
+        Ok((Self { paths, seen }, identity, bundle))
+    }
+
+    /// What the files hold now, if they have changed since they were last read.
+    ///
+    /// An error means that the last good ones should stay: a writer may be half-way, and the file
+    /// that it is still to write is another change.
+    pub fn poll(&mut self) -> Option<Result<(Identity, TrustBundle), Error>> {
+        let now = self.paths.fingerprint();
+        if now == self.seen {
+            return None;
+        }
+        self.seen = now;
+        Some(self.paths.read())
+    }
+}
+
+impl Paths {
+    fn fingerprint(&self) -> Fingerprint {
+        let paths = [&self.certificate, &self.private_key, &self.trust_bundle];
+        Fingerprint::of(paths.into_iter().map(PathBuf::as_path))
+    }
+
+    fn read(&self) -> Result<(Identity, TrustBundle), Error> {
+        let chain = read(&self.certificate)?;
+        let key = read(&self.private_key)?;
+        // What is wrong with the key is the only thing that is not wrong with the certificate.
+        let identity = Identity::from_pem(&chain, &key).map_err(|error| match &error {
+            Error::NoKey | Error::KeyMismatch | Error::KeyUnusable(_) => {
+                Error::in_file(&self.private_key)(error)
+            }
+            _ => Error::in_file(&self.certificate)(error),
+        })?;
+        let bundle = read(&self.trust_bundle)?;
+        let bundle = TrustBundle::from_pem(&bundle).map_err(Error::in_file(&self.trust_bundle))?;
+        Ok((identity, bundle))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let bytes = fs::read(path).map_err(Error::Read);
+    bytes.map_err(Error::in_file(path))
+}
+
+/// What files looked like; equal = they need not be read again.
+///
+/// By time of change, length and number of the file that the path leads to: it also changes when a
+/// symlink on the way is swapped, as Kubernetes does with mounted secrets.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Fingerprint(Vec<Option<(SystemTime, u64, u64)>>);
+
+impl Fingerprint {
+    /// Of these files, as they are now; one that is not there is a look, too.
+    pub fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
+        let look = |path| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+        };
+        Self(paths.map(look).collect())
+    }
+}

@@ -1,0 +1,87 @@
+//! A certificate with its key, as a proxy shows it to its peers.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::InconsistentKeys;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use crate::provider::provider;
+use crate::{Error, SpiffeId, bundle, x509};
+
+/// Renewed when so much of a lifetime has passed.
+const RENEW_AT: f64 = 0.7;
+
+/// An X.509-SVID: a chain of certificates and the key of its first.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    id: SpiffeId,
+    key: Arc<CertifiedKey>,
+    begins: SystemTime,
+    expires: SystemTime,
+}
+
+impl Identity {
+    /// Reads the chain, leaf first, and its key.
+    ///
+    /// A certificate that has expired is read all the same: peers refuse it, and say so.
+    ///
+    /// # Errors
+    /// When one is not there, they do not belong together, or the leaf does not name exactly one
+    /// workload.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
+        let chain = bundle::certificates(chain)?;
+        let malformed = Error::CertificateMalformed { position: 1 };
+        let leaf = x509::parse(&chain[0]).ok_or(malformed)?;
+        let id = leaf.workload()?;
+        let key = CertifiedKey::from_der(chain, private_key(key)?, provider());
+        let key = key.map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::KeyMismatch,
+            error => Error::KeyUnusable(error.to_string()),
+        })?;
+        Ok(Self {
+            id,
+            key: Arc::new(key),
+            begins: leaf.begins(),
+            expires: leaf.expires(),
+        })
+    }
+
+    /// Who this is.
+    #[must_use]
+    pub fn id(&self) -> &SpiffeId {
+        &self.id
+    }
+
+    /// The end of its validity.
+    #[must_use]
+    pub fn expires(&self) -> SystemTime {
+        self.expires
+    }
+
+    /// When to ask for the next one: at 70 % of the lifetime, so that a day's certificate leaves
+    /// seven hours to try again.
+    #[must_use]
+    pub fn renew_at(&self) -> SystemTime {
+        let lifetime = self.expires.duration_since(self.begins).unwrap_or_default();
+        self.begins + lifetime.mul_f64(RENEW_AT)
+    }
+
+    pub(crate) fn key(&self) -> &Arc<CertifiedKey> {
+        &self.key
+    }
+
+    pub(crate) fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        self.key.cert.first()
+    }
+}
+
+/// The first private key of a PEM text.
+pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => Error::NoKey,
+        error => Error::Pem(error),
+    })
+}

@@ -1,0 +1,39 @@
+//! Who a peer is: SPIFFE ids, the authority that vouches for them, and mutual TLS that checks them.
+//!
+//! The words are those of the SPIFFE standards: a *trust domain* is what one set of roots vouches
+//! for, a *SPIFFE id* names a workload in it, an *X.509-SVID* is a certificate with exactly one such
+//! id among its alternative names, a *trust bundle* is the set of roots.
+//!
+//! ```text
+//!  Authority ──issues──► certificate, key ──► Identity ─┐
+//!      └───────────────► roots ─────────────► TrustBundle ├─► Live ──► server, client (rustls)
+//!                                 Files (watches them) ─┘     each handshake reads what is there now
+//! ```
+//!
+//! Nothing here has a runtime: handshakes are driven by who owns the socket, files are looked at
+//! when the caller asks ([`Files::poll`]).
+
+mod authority;
+mod bundle;
+mod der;
+mod error;
+mod files;
+mod identity;
+mod issue;
+mod live;
+mod provider;
+mod refusal;
+mod request;
+mod spiffe;
+pub mod tls;
+pub mod x509;
+
+pub use authority::Authority;
+pub use bundle::TrustBundle;
+pub use error::{Error, SanError};
+pub use files::{Files, Fingerprint, Paths};
+pub use identity::Identity;
+pub use issue::{Issued, LeafRequest, MAX_TTL};
+pub use live::{Live, Rotation};
+pub use refusal::Refusal;
+pub use spiffe::{SpiffeError, SpiffeId, TrustDomain};

@@ -1,0 +1,25 @@
+//! The cryptography, one provider for everything: aws-lc-rs, given explicitly.
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+
+/// The provider, shared by all configurations.
+///
+/// The first group is the hybrid of X25519 and ML-KEM-768: what is recorded today is not read by
+/// tomorrow's quantum computers. It costs a kilobyte each way and some 100 µs a full handshake.
+pub(crate) fn provider() -> &'static Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        Arc::new(CryptoProvider {
+            kx_groups: vec![
+                kx_group::X25519MLKEM768,
+                kx_group::X25519,
+                kx_group::SECP256R1,
+                kx_group::SECP384R1,
+            ],
+            ..aws_lc_rs::default_provider()
+        })
+    });
+    &PROVIDER
+}

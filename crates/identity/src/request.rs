@@ -1,0 +1,86 @@
+//! Certificate signing requests (RFC 2986): the key is taken, and that its owner asks is checked.
+//!
+//! Everything else that a request says (names, extensions, lifetime) is for the authority to decide
+//! and is not even read.
+
+use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm};
+use rustls::pki_types::alg_id;
+
+use crate::Error;
+use crate::der::{BIT_STRING, Der, INTEGER, SEQUENCE, bits};
+use crate::provider::provider;
+
+/// The public key of a request whose signature is right.
+#[derive(Debug)]
+pub(crate) struct RequestedKey {
+    bits: Vec<u8>,
+    algorithm: &'static SignatureAlgorithm,
+}
+
+impl RequestedKey {
+    /// Reads a DER request and verifies its signature.
+    pub(crate) fn verified(request: &[u8]) -> Result<Self, Error> {
+        let parts = Parts::read(request).ok_or(Error::RequestMalformed)?;
+        let algorithm = match parts.key_algorithm {
+            id if id == alg_id::ECDSA_P256.as_ref() => &PKCS_ECDSA_P256_SHA256,
+            id if id == alg_id::ECDSA_P384.as_ref() => &PKCS_ECDSA_P384_SHA384,
+            id if id == alg_id::ED25519.as_ref() => &PKCS_ED25519,
+            _ => return Err(Error::RequestKey),
+        };
+        let known = provider().signature_verification_algorithms.all;
+        let fits = known.iter().find(|known| {
+            known.public_key_alg_id().as_ref() == parts.key_algorithm
+                && known.signature_alg_id().as_ref() == parts.signature_algorithm
+        });
+        let verifier = fits.ok_or(Error::RequestSignature)?;
+        let verified = verifier.verify_signature(parts.key, parts.signed, parts.signature);
+        verified.map_err(|_| Error::RequestSignature)?;
+        Ok(Self {
+            bits: parts.key.to_vec(),
+            algorithm,
+        })
+    }
+}
+
+impl rcgen::PublicKeyData for RequestedKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.bits
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        self.algorithm
+    }
+}
+
+/// The fields of `CertificationRequest` that matter (RFC 2986 §4).
+struct Parts<'a> {
+    signed: &'a [u8],
+    key_algorithm: &'a [u8],
+    key: &'a [u8],
+    signature_algorithm: &'a [u8],
+    signature: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn read(request: &'a [u8]) -> Option<Self> {
+        let mut outer = Der(request);
+        let mut request = Der(outer.expect(SEQUENCE)?);
+        let signed = request.whole(SEQUENCE)?;
+        let signature_algorithm = request.expect(SEQUENCE)?;
+        let signature = bits(request.expect(BIT_STRING)?)?;
+        if !outer.is_empty() || !request.is_empty() {
+            return None;
+        }
+        let mut info = Der(Der(signed).expect(SEQUENCE)?);
+        info.expect(INTEGER)?; // version
+        info.expect(SEQUENCE)?; // subject
+        let mut key = Der(info.expect(SEQUENCE)?);
+        Some(Self {
+            signed,
+            key_algorithm: key.expect(SEQUENCE)?,
+            key: bits(key.expect(BIT_STRING)?)?,
+            signature_algorithm,
+            signature,
+        })
+    }
+}

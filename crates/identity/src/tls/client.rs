@@ -1,0 +1,122 @@
+//! The client's side: which certificate is shown, and which servers are believed.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+
+use super::sessions::Sessions;
+use super::{algorithms, member};
+use crate::provider::provider;
+use crate::refusal::PeerError;
+use crate::{Error, Live, SpiffeId};
+
+/// Who a server may be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Expected {
+    /// Any workload of our trust domain.
+    Member,
+    /// One of these.
+    OneOf(Vec<SpiffeId>),
+}
+
+/// A client that shows the identity of `live` and believes servers that its bundle vouches for, as
+/// far as they are `expected`. The name that is asked for matters only to find sessions again.
+///
+/// `alpn` is what is asked for, the preferred one first.
+///
+/// # Errors
+/// None that the provider does not have: it speaks TLS 1.3.
+pub fn client_config(
+    live: &Arc<Live>,
+    expected: Expected,
+    alpn: &[&[u8]],
+) -> Result<Arc<ClientConfig>, Error> {
+    let live = || Arc::clone(live);
+    let servers = Servers {
+        live: live(),
+        expected,
+    };
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(Error::Settings)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(servers))
+        .with_client_cert_resolver(Arc::new(Shown(live())));
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    config.resumption = Resumption::store(Arc::new(Sessions::new(live())));
+    Ok(Arc::new(config))
+}
+
+/// The certificate that is in force.
+#[derive(Debug)]
+struct Shown(Arc<Live>);
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.0.state().identity.key()))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Verifies servers against the bundle that is in force.
+#[derive(Debug)]
+struct Servers {
+    live: Arc<Live>,
+    expected: Expected,
+}
+
+impl ServerCertVerifier for Servers {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let state = self.live.state();
+        verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(leaf)?,
+            state.bundle.store(),
+            intermediates,
+            now,
+            algorithms().all,
+        )?;
+        let id = member(leaf, &state)?;
+        match &self.expected {
+            Expected::OneOf(ids) if !ids.contains(&id) => Err(PeerError::Unexpected(id).into()),
+            Expected::Member | Expected::OneOf(_) => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &algorithms())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &algorithms())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        algorithms().supported_schemes()
+    }
+}

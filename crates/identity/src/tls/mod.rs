@@ -1,0 +1,55 @@
+//! Mutual TLS between members of the mesh, by rustls: TLS 1.3 only, each side proves who it is.
+//!
+//! A peer's chain must lead to a root of the bundle, and its leaf must name exactly one workload of
+//! our own trust domain: the bundle's roots vouch for no other.
+
+mod client;
+mod server;
+mod sessions;
+
+use std::time::SystemTime;
+
+use rustls::CommonState;
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::pki_types::CertificateDer;
+
+pub use self::client::{Expected, client_config};
+pub use self::server::server_config;
+
+use crate::error::SanError;
+use crate::live::State;
+use crate::provider::provider;
+use crate::refusal::PeerError;
+use crate::{Refusal, SpiffeId, x509};
+
+fn algorithms() -> WebPkiSupportedAlgorithms {
+    provider().signature_verification_algorithms
+}
+
+/// Who is on the other side of a connection whose handshake has ended.
+///
+/// A resumed session brings the certificate that it began with, which may have expired since.
+///
+/// # Errors
+/// [`Refusal::NoCertificate`], [`Refusal::BadSan`] and [`Refusal::Expired`]; the connection must be
+/// closed then.
+pub fn peer(connection: &CommonState, now: SystemTime) -> Result<SpiffeId, Refusal> {
+    let chain = connection.peer_certificates().unwrap_or_default();
+    let leaf = chain.first().ok_or(Refusal::NoCertificate)?;
+    let leaf = x509::parse(leaf).ok_or(Refusal::BadSan)?;
+    let id = leaf.workload().map_err(|_| Refusal::BadSan)?;
+    match leaf.expires() < now {
+        true => Err(Refusal::Expired),
+        false => Ok(id),
+    }
+}
+
+/// The workload of our trust domain that a leaf names, whose chain has been verified.
+fn member(leaf: &CertificateDer<'_>, state: &State) -> Result<SpiffeId, PeerError> {
+    let leaf = x509::parse(leaf).ok_or(SanError::Malformed)?;
+    let id = leaf.workload()?;
+    match id.trust_domain() == state.identity.id().trust_domain() {
+        true => Ok(id),
+        false => Err(PeerError::Unexpected(id)),
+    }
+}

@@ -1,0 +1,110 @@
+//! The server's side: which certificate is shown, and which clients are let in.
+
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+
+use super::{algorithms, member};
+use crate::provider::provider;
+use crate::{Error, Live};
+
+/// A server that shows the identity of `live` and lets in who its bundle vouches for.
+///
+/// Sessions are resumed by stateless tickets; `alpn` is offered in order of preference.
+///
+/// # Errors
+/// None that the provider does not have: it speaks TLS 1.3.
+pub fn server_config(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(Error::Settings)?
+        .with_client_cert_verifier(Arc::new(Clients(Arc::clone(live))))
+        .with_cert_resolver(Arc::new(Shown(Arc::clone(live))));
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.ticketer = Arc::new(Tickets(Arc::clone(live)));
+    Ok(Arc::new(config))
+}
+
+/// The certificate that is in force, whatever name the client asks for.
+#[derive(Debug)]
+struct Shown(Arc<Live>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.0.state().identity.key()))
+    }
+}
+
+/// Verifies clients against the bundle that is in force.
+#[derive(Debug)]
+struct Clients(Arc<Live>);
+
+impl ClientCertVerifier for Clients {
+    /// None: every client has one certificate, and the names of roots would lengthen the handshake.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let state = self.0.state();
+        let verified = state.clients.verify_client_cert(leaf, intermediates, now)?;
+        member(leaf, &state)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &algorithms())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &algorithms())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        algorithms().supported_schemes()
+    }
+}
+
+/// Tickets under the keys that are in force; those of earlier keys mean nothing.
+#[derive(Debug)]
+struct Tickets(Arc<Live>);
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.0.state().tickets.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.0.state().tickets.encrypt(plain)
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        self.0.state().tickets.decrypt(cipher)
+    }
+}

@@ -1,0 +1,210 @@
+//! What the mesh wants to know of a certificate: names, validity, issuer's marks.
+//!
+//! A walk along the fixed order of fields of RFC 5280 §4.1, not a validator: rustls verifies what
+//! peers present, and this reads the names out of what it has verified.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::der::{
+    BIT_STRING, BOOLEAN, Der, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE,
+    UTC_TIME, bits,
+};
+use crate::error::SanError;
+use crate::{Error, SpiffeId, bundle};
+
+/// `[0] version` and `[3] extensions` of the certificate.
+const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+/// General names: `[2] dNSName`, `[6] uniformResourceIdentifier`, `[7] iPAddress`.
+const DNS_NAME: u8 = 0x82;
+const URI: u8 = 0x86;
+const IP_ADDRESS: u8 = 0x87;
+/// 2.5.29.14, 2.5.29.17, 2.5.29.19
+const SUBJECT_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x0e];
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+
+/// What is read from a certificate.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Certificate {
+    /// DNS names of the subject alternative name, lower case.
+    pub dns_names: Vec<String>,
+    /// URIs of the subject alternative name, as they are written.
+    pub uris: Vec<String>,
+    /// Addresses of the subject alternative name.
+    pub addresses: Vec<IpAddr>,
+    /// Whether it may sign others.
+    pub is_ca: bool,
+    /// Seconds since 1970; the second itself is still valid.
+    pub not_after: u64,
+    /// Seconds since 1970.
+    pub not_before: u64,
+    /// Its number, as its issuer counts: big-endian.
+    pub serial: Vec<u8>,
+    /// The subject's name, DER.
+    pub(crate) subject: Vec<u8>,
+    /// The issuer's name, DER.
+    pub(crate) issuer: Vec<u8>,
+    /// The subject key identifier.
+    pub(crate) key_id: Option<Vec<u8>>,
+    /// The public key as bits.
+    pub(crate) public_key: Vec<u8>,
+}
+
+impl Certificate {
+    /// The last moment of its validity.
+    #[must_use]
+    pub fn expires(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.not_after)
+    }
+
+    /// The workload that it names: its only URI is its SPIFFE id.
+    ///
+    /// # Errors
+    /// When it has no URI or several, or one that names no workload.
+    pub fn workload(&self) -> Result<SpiffeId, SanError> {
+        let [uri] = self.uris.as_slice() else {
+            return Err(SanError::Count(self.uris.len()));
+        };
+        let id: SpiffeId = uri.parse().map_err(|source| {
+            let uri = uri.clone();
+            SanError::NotSpiffe { uri, source }
+        })?;
+        match id.path().is_empty() {
+            true => Err(SanError::NoPath(id)),
+            false => Ok(id),
+        }
+    }
+
+    /// The first moment of its validity.
+    #[must_use]
+    pub fn begins(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.not_before)
+    }
+}
+
+/// Reads a DER certificate; `None` where it is malformed.
+#[must_use]
+pub fn parse(der: &[u8]) -> Option<Certificate> {
+    let mut certificate = Der(Der(der).expect(SEQUENCE)?);
+    let mut tbs = Der(certificate.expect(SEQUENCE)?);
+    tbs.optional(VERSION);
+    let mut found = Certificate {
+        serial: tbs.expect(INTEGER)?.to_vec(),
+        ..Certificate::default()
+    };
+    tbs.expect(SEQUENCE)?; // signature algorithm
+    found.issuer = tbs.whole(SEQUENCE)?.to_vec();
+    let mut validity = Der(tbs.expect(SEQUENCE)?);
+    found.not_before = time(validity.next()?)?;
+    found.not_after = time(validity.next()?)?;
+    found.subject = tbs.whole(SEQUENCE)?.to_vec();
+    let mut key = Der(tbs.expect(SEQUENCE)?);
+    key.expect(SEQUENCE)?; // its algorithm
+    found.public_key = bits(key.expect(BIT_STRING)?)?.to_vec();
+    while let Some((tag, value)) = tbs.next() {
+        if tag == EXTENSIONS {
+            extensions(Der(Der(value).expect(SEQUENCE)?), &mut found)?;
+        }
+    }
+    Some(found)
+}
+
+/// Reads all certificates of a PEM text, at least one.
+///
+/// # Errors
+/// When there is none, or one that is malformed; the error says which.
+pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
+    let all = bundle::certificates(pem)?;
+    let numbered = all.iter().enumerate();
+    let read = numbered.map(|(i, der)| {
+        let position = i + 1;
+        parse(der).ok_or(Error::CertificateMalformed { position })
+    });
+    read.collect()
+}
+
+fn extensions(mut all: Der<'_>, found: &mut Certificate) -> Option<()> {
+    while !all.is_empty() {
+        let mut extension = Der(all.expect(SEQUENCE)?);
+        let id = extension.expect(OBJECT_IDENTIFIER)?;
+        extension.optional(BOOLEAN); // critical
+        let mut value = Der(extension.expect(OCTET_STRING)?);
+        match id {
+            SUBJECT_ALT_NAME => alt_names(Der(value.expect(SEQUENCE)?), found)?,
+            SUBJECT_KEY_IDENTIFIER => found.key_id = Some(value.expect(OCTET_STRING)?.to_vec()),
+            BASIC_CONSTRAINTS => {
+                let mut constraints = Der(value.expect(SEQUENCE)?);
+                found.is_ca = constraints.optional(BOOLEAN).is_some_and(|v| v != [0]);
+            }
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+fn alt_names(mut names: Der<'_>, found: &mut Certificate) -> Option<()> {
+    while !names.is_empty() {
+        let (tag, value) = names.next()?;
+        match tag {
+            DNS_NAME => {
+                let name = str::from_utf8(value).ok()?;
+                found.dns_names.push(name.to_ascii_lowercase());
+            }
+            IP_ADDRESS => {
+                let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
+                let address = v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from));
+                found.addresses.push(address.ok()?);
+            }
+            URI => found.uris.push(str::from_utf8(value).ok()?.to_owned()),
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that RFC 5280 allows, as seconds since 1970
+/// (earlier = 0).
+fn time((tag, value): (u8, &[u8])) -> Option<u64> {
+    let digits = value.strip_suffix(b"Z")?;
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = |range| digits.get(range).map(decimal);
+    let (year, rest) = match tag {
+        UTC_TIME => match number(0..2)? {
+            year @ 50.. => (1900 + year, 2),
+            year => (2000 + year, 2),
+        },
+        GENERALIZED_TIME => (number(0..4)?, 4),
+        _ => return None,
+    };
+    if digits.len() != rest + 10 {
+        return None;
+    }
+    let field = |index: usize| number(rest + 2 * index..rest + 2 * index + 2);
+    let days = days_since_1970(year, field(0)?, field(1)?)?;
+    let seconds = days * 86_400 + field(2)? * 3600 + field(3)? * 60 + field(4)?;
+    Some(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn decimal(digits: &[u8]) -> i64 {
+    digits
+        .iter()
+        .fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'))
+}
+
+/// Proleptic Gregorian calendar; the year is counted from March so that the leap day is its last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    Some(year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468)
+}

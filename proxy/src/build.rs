@@ -21,6 +21,7 @@ use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, Metrics};
 use crate::route::Table;
 use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain};
+use crate::station::Station;
 use crate::tls::{self, Roots};
 use crate::upstream::{Cluster, Clusters};
 
@@ -252,6 +253,8 @@ impl Build<'_> {
             ..settings.clone()
         };
         if let Some(old) = old.filter(|old| same(&old.settings, &bare)) {
+            // The servers of the service may be others now.
+            self.station(settings, Some(old));
             self.routes.push((Arc::clone(old), table));
             return Arc::clone(old);
         }
@@ -260,8 +263,23 @@ impl Build<'_> {
             routes: ArcSwap::from_pointee(table),
             retired: AtomicBool::new(false),
             metrics: Arc::clone(self.own),
+            station: self.station(settings, old),
             unrouted: self.metrics.route(self.name, UNROUTED),
         })
+    }
+
+    /// What counts at the server behind a chain; it goes on counting after a reload.
+    fn station(&self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Option<Arc<Station>> {
+        let wanted = settings.load_reports.as_ref()?;
+        let known = old.and_then(|old| old.station.clone());
+        let station =
+            known.unwrap_or_else(|| Arc::new(Station::new(self.metrics.station(self.name))));
+        let peers = wanted.peers.as_ref().and_then(|peers| {
+            let cluster = self.clusters.get(&peers.cluster)?;
+            Some((cluster, peers.endpoint.to_string()))
+        });
+        station.set_peers(peers);
+        Some(station)
     }
 
     fn tcp(&mut self, settings: &config::TcpFilter, old: Option<&Arc<TcpChain>>) -> Arc<TcpChain> {

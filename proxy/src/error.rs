@@ -17,6 +17,10 @@ pub enum ProxyError {
     /// The cluster's circuit breaker is open, and will be for so long.
     #[error("circuit breaker open")]
     BreakerOpen(Duration),
+    /// More requests are in flight at the server than the balancer that sent this one wants to find
+    /// there; it tries another server (see [`crate::exchange`]).
+    #[error("the server is busy: {0} requests in flight")]
+    Busy(u32),
     /// The client closed its connection or reset its stream.
     #[error("client went away")]
     ClientGone,
@@ -129,6 +133,7 @@ impl ProxyError {
                 1,
                 "DC",
             ),
+            Self::Busy(_) => (S::SERVICE_UNAVAILABLE, 14, "BN"),
             Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
             Self::Connect(_) | Self::ConnectTimeout => (S::SERVICE_UNAVAILABLE, 14, "UF"),
             Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),

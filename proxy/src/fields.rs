@@ -70,6 +70,7 @@ known! {
     XForwardedFor = "x-forwarded-for",
     XForwardedHost = "x-forwarded-host",
     XForwardedProto = "x-forwarded-proto",
+    XMaglorQueue = "x-maglor-queue",
     XMaglorReason = "x-maglor-reason",
     XRequestId = "x-request-id",
 }

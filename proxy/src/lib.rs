@@ -16,11 +16,13 @@ pub mod tcp;
 pub mod tls;
 // A request, top to bottom.
 mod codec;
+pub mod exchange;
 mod fields;
 mod http;
 mod limit;
 mod message;
 mod route;
+mod station;
 mod timer;
 mod upstream;
 // What went wrong, what is counted, what is said.

@@ -124,6 +124,12 @@ pub(crate) trait Interim: Debug {
     fn send(&self, status: StatusCode, fields: &Fields);
 }
 
+/// See [`Body::take_over`].
+pub(crate) struct TakenOver {
+    pub(crate) takeover: Box<Takeover>,
+    pub(crate) account: Option<Box<dyn Account>>,
+}
+
 /// A request's or response's body.
 #[derive(Debug)]
 pub(crate) struct Body {
@@ -137,8 +143,17 @@ enum Kind {
     Empty,
     Full(Bytes),
     Source(Box<dyn Source>),
-    /// The connection was taken over: bytes flow without HTTP.
-    Tunnel(Box<Stream>),
+    /// The connection is taken over: bytes flow without HTTP.
+    TakenOver(Box<Takeover>),
+}
+
+/// What becomes of a client's connection that has left HTTP.
+#[derive(Debug)]
+pub(crate) enum Takeover {
+    /// Messages about the queue of the server behind this listener.
+    Exchange,
+    /// Bytes to and from an endpoint.
+    Tunnel(Stream),
 }
 
 impl Body {
@@ -162,7 +177,11 @@ impl Body {
     }
 
     pub(crate) fn tunnel(stream: Stream) -> Self {
-        Self::of(Kind::Tunnel(Box::new(stream)))
+        Self::of(Kind::TakenOver(Box::new(Takeover::Tunnel(stream))))
+    }
+
+    pub(crate) fn exchange() -> Self {
+        Self::of(Kind::TakenOver(Box::new(Takeover::Exchange)))
     }
 
     fn of(kind: Kind) -> Self {
@@ -197,13 +216,17 @@ impl Body {
         }
     }
 
-    /// The tunnel, where the response is one, with the account that ends with it.
-    pub(crate) fn take_tunnel(&mut self) -> Option<(Stream, Option<Box<dyn Account>>)> {
-        if !matches!(self.kind, Kind::Tunnel(_)) {
+    /// What the connection becomes, where the response ends HTTP on it, with the account that ends
+    /// with that.
+    pub(crate) fn take_over(&mut self) -> Option<TakenOver> {
+        if !matches!(self.kind, Kind::TakenOver(_)) {
             return None;
         }
         match std::mem::replace(&mut self.kind, Kind::Empty) {
-            Kind::Tunnel(stream) => Some((*stream, self.account.take())),
+            Kind::TakenOver(takeover) => Some(TakenOver {
+                takeover,
+                account: self.account.take(),
+            }),
             _ => None,
         }
     }
@@ -225,7 +248,7 @@ impl Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
         match &mut self.kind {
-            Kind::Empty | Kind::Tunnel(_) => Poll::Ready(None),
+            Kind::Empty | Kind::TakenOver(_) => Poll::Ready(None),
             Kind::Full(data) => {
                 let data = std::mem::take(data);
                 self.kind = Kind::Empty;
@@ -277,7 +300,7 @@ impl HttpBody for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Empty | Kind::Tunnel(_) => true,
+            Kind::Empty | Kind::TakenOver(_) => true,
             Kind::Full(_) => false,
             Kind::Source(source) => source.is_end_stream(),
         }
@@ -285,7 +308,7 @@ impl HttpBody for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Empty | Kind::Tunnel(_) => SizeHint::with_exact(0),
+            Kind::Empty | Kind::TakenOver(_) => SizeHint::with_exact(0),
             Kind::Full(data) => SizeHint::with_exact(data.len() as u64),
             Kind::Source(source) => source.size_hint(),
         }

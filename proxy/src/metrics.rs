@@ -3,6 +3,7 @@
 //! Families live as long as the process; handles are made when listeners, routes, clusters and
 //! endpoints are built, so that a request only adds to cells it already holds.
 
+mod exchange;
 mod guards;
 
 use std::net::SocketAddr;
@@ -18,6 +19,8 @@ use maglor_telemetry::{
 
 use guards::{Families, GuardMetrics};
 
+pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
+
 /// Classes of statuses, the label `status`.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
@@ -28,6 +31,7 @@ pub(crate) struct Metrics {
     downstream: Downstream,
     upstream: Upstream,
     guards: Families,
+    exchange: exchange::Families,
     /// Process-wide counts of the control thread.
     pub(crate) control: Control,
 }
@@ -197,6 +201,7 @@ impl Metrics {
             downstream: Downstream::new(&registry),
             upstream: Upstream::new(&registry),
             guards: Families::new(&registry),
+            exchange: exchange::Families::new(&registry),
             control: Control::new(&registry),
             registry,
         }
@@ -242,6 +247,16 @@ impl Metrics {
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
             guards: self.guards.cluster(cluster),
         }
+    }
+
+    /// Of a cluster whose policy talks to its endpoints.
+    pub(crate) fn exchange(&self, cluster: &str) -> ExchangeMetrics {
+        self.exchange.cluster(cluster)
+    }
+
+    /// Of a listener that reports loads.
+    pub(crate) fn station(&self, listener: &str) -> StationMetrics {
+        self.exchange.station(listener)
     }
 
     pub(crate) fn endpoint(

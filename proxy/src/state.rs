@@ -14,6 +14,7 @@ use crate::detect::ChainSelector;
 use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, RouteMetrics};
 use crate::route::Table;
+use crate::station::Station;
 use crate::upstream::Cluster;
 
 /// A listener at run time.
@@ -66,6 +67,8 @@ pub(crate) struct HttpChain {
     /// The chain is gone or has other settings: its connections should end when they can.
     pub(crate) retired: AtomicBool,
     pub(crate) metrics: Arc<ListenerMetrics>,
+    /// Where the chain stands before one server and tells how busy that is.
+    pub(crate) station: Option<Arc<Station>>,
     /// Of requests that no route takes, or that cannot be read.
     pub(crate) unrouted: Arc<RouteMetrics>,
 }

@@ -63,10 +63,11 @@ fn clients_that_are_connected_but_not_yet_accepted_are_answered() {
         proxy.signal(Signal::Continue);
         for client in &mut clients {
             let response = client.response();
-            assert_eq!(
-                (response.text(), response.header("connection")),
-                ("a", Some("close"))
-            );
+            assert_eq!(response.text(), "a");
+            // The worker may have answered before it hears of the signal, and closes then.
+            if response.header("connection") != Some("close") {
+                client.assert_closed();
+            }
         }
         assert!(proxy.wait_exit(TIMEOUT).success());
     }

@@ -200,6 +200,7 @@ fn it_is_ready_soon_and_quiet_about_it() {
         .config(web.yaml())
         .args(["--log-format", "json"])
         .start();
+    proxy.wait_for_log("listening");
     let line: serde_json::Value =
         serde_json::from_str(proxy.stderr().lines().next().unwrap()).unwrap();
     assert!(line.to_string().contains("listening"), "{line}");

@@ -154,6 +154,24 @@ pub struct HttpFilter {
     pub max_concurrent_streams: u32,
     /// Value of the `server` header on responses made by the proxy itself.
     pub server_name: Arc<str>,
+    /// Where the chain stands before one server: what balancers are told of it.
+    pub load_reports: Option<LoadReports>,
+}
+
+/// What the inbound proxy of a server tells balancers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LoadReports {
+    /// The servers of the service; `None`: no ledger is kept.
+    pub peers: Option<Peers>,
+}
+
+/// The servers of a service, and one of them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Peers {
+    /// Name of the cluster that has them all.
+    pub cluster: Arc<str>,
+    /// The server behind the chain, as the cluster knows it.
+    pub endpoint: SocketAddr,
 }
 
 /// TCP on a chain.

@@ -65,6 +65,7 @@ pub(crate) async fn forward(
 /// Takes off the response what concerned only the endpoint's connection.
 fn finish(response: &mut Response, keys: [HashKey; 2], upgrading: bool, record: &mut Record) {
     let fields = &mut response.fields;
+    fields.remove(Known::XMaglorQueue);
     if upgrading && response.status == StatusCode::SWITCHING_PROTOCOLS {
         record.lift_deadline();
         let protocol = fields.get(Known::Upgrade).map(<[u8]>::to_vec);
@@ -103,6 +104,8 @@ impl<'a> Hop<'a> {
 
     /// Makes the client's request one of our own.
     fn prepare(&self, request: &mut Request) -> Result<(), ProxyError> {
+        // What a client says of queues is not ours to pass on.
+        request.fields.remove(Known::XMaglorQueue);
         headers::keep_only_te_trailers(&mut request.fields);
         if let Some(protocol) = self.upgrade {
             headers::set_upgrade(&mut request.fields, protocol);

@@ -17,8 +17,10 @@ use super::tried::Tried;
 use super::tries::Progress;
 use crate::access_log::{Ended, Entry};
 use crate::error::ProxyError;
+use crate::fields::Fields;
 use crate::message::{Account, Request, Response};
 use crate::metrics::RouteMetrics;
+use crate::station::Visit;
 use crate::timer::Timer;
 use crate::upstream::Place;
 use crate::worker::Worker;
@@ -40,6 +42,8 @@ pub(crate) struct Record {
     place: Option<Place>,
     /// The try whose response the client gets.
     tried: Option<Tried>,
+    /// Its stay at the server behind this proxy, where that is counted.
+    visit: Option<Visit>,
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
@@ -68,6 +72,7 @@ impl Record {
             route: None,
             place: None,
             tried: None,
+            visit: None,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             flag: "-",
             response_bytes: 0,
@@ -134,6 +139,18 @@ impl Record {
             .with_rng(|rng| place.judge(success, latency, time, rng));
     }
 
+    /// The request counts at the server behind this proxy until it ends.
+    pub(super) fn visit(&mut self, visit: Option<Visit>) {
+        self.visit = visit;
+    }
+
+    /// Says in a response how busy the server is, where its request asked.
+    pub(super) fn describe_queue(&self, fields: &mut Fields) {
+        if let Some(visit) = &self.visit {
+            visit.describe(fields);
+        }
+    }
+
     /// The response has this status.
     pub(crate) fn status(&mut self, status: StatusCode) {
         self.status = status;
@@ -172,6 +189,7 @@ impl Record {
         self.timer.set(now, None);
         self.tried = None;
         self.place = None;
+        self.visit = None;
     }
 }
 

@@ -87,6 +87,10 @@ impl Replay {
     }
 
     /// Whether nothing of the body is lost.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.0.borrow().length
+    }
+
     pub(super) fn is_whole(&self) -> bool {
         self.0.borrow().first == 0
     }

@@ -6,6 +6,7 @@ use http::StatusCode;
 use maglor_config::route::DirectResponse;
 
 use crate::error::ProxyError;
+use crate::exchange::{PROTOCOL, Said};
 use crate::fields::{Fields, Known};
 use crate::message::{Body, Response};
 
@@ -31,6 +32,9 @@ pub(crate) fn error(error: &ProxyError, server: &str, grpc: bool) -> Response {
     };
     let fields = &mut response.fields;
     fields.push(Known::XMaglorReason, verdict.flag.as_bytes());
+    if let ProxyError::Busy(in_flight) = error {
+        Said::Refused(*in_flight).set(fields);
+    }
     if let Some(wait) = error.retry_after() {
         // Whole seconds, and never so few that it is too early.
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
@@ -50,6 +54,18 @@ fn grpc_message(text: &str) -> String {
         }
     }
     out
+}
+
+/// Leaves HTTP for messages about a server's queue.
+pub(crate) fn exchange() -> Response {
+    let mut fields = Fields::default();
+    fields.push(Known::Connection, b"upgrade");
+    fields.push(Known::Upgrade, PROTOCOL);
+    Response {
+        status: StatusCode::SWITCHING_PROTOCOLS,
+        fields,
+        body: Body::exchange(),
+    }
 }
 
 /// The response that a route's `direct_response` asks for.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http::Method;
+use http::{Method, Version};
 use maglor_config::listener::HttpFilter;
 use maglor_config::route::RouteAction;
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use super::{deadline, path, reply, rewrite};
 use crate::access_log::Entry;
 use crate::codec::Limits;
 use crate::error::ProxyError;
+use crate::exchange::{Asked, PROTOCOL};
 use crate::fields::Known;
 use crate::io::Stream;
 use crate::limit::Standing;
@@ -27,6 +28,7 @@ use crate::message::{Account, Body, Interim, Request, Response};
 use crate::relay::relay;
 use crate::route::{Host, Route, Table, header_matches};
 use crate::state::HttpChain;
+use crate::station::{self, Visit};
 use crate::timer::Timer;
 use crate::upstream::Pools;
 use crate::worker::Worker;
@@ -133,7 +135,11 @@ impl Service {
             idle,
             entry,
         );
-        let mut response = match self.dispatch(request, body, &context, &mut record).await {
+        let outcome = match self.exchange(&request) {
+            Some(response) => Ok(response),
+            None => self.dispatch(request, body, &context, &mut record).await,
+        };
+        let mut response = match outcome {
             Ok(response) => response,
             Err(error) => {
                 record.fail(&error);
@@ -143,6 +149,48 @@ impl Service {
         record.status(response.status);
         response.body = response.body.with_account(record);
         response
+    }
+
+    /// The answer to a proxy that wants to exchange messages about the queue of the server behind this
+    /// chain.
+    fn exchange(&self, request: &Request) -> Option<Response> {
+        let wanted = self.chain.station.is_some()
+            && request.version == Version::HTTP_11
+            && request.fields.get(Known::Upgrade) == Some(PROTOCOL)
+            && request.fields.has_token(Known::Connection, "upgrade");
+        wanted.then(reply::exchange)
+    }
+
+    /// Exchanges messages about the queue of the server behind this chain.
+    pub(super) async fn converse(&self, downstream: Stream) {
+        let Some(station) = &self.chain.station else {
+            return;
+        };
+        let host = station::Host {
+            worker: &self.worker,
+            idle_timeout: self.settings().idle_timeout,
+            is_draining: &|| self.is_draining(),
+        };
+        station::serve(downstream, station, host).await;
+    }
+
+    /// Lets a request in at the server behind this chain, where the chain counts what is in flight
+    /// there.
+    ///
+    /// # Errors
+    /// [`ProxyError::Busy`], when its balancer wants to find the server less busy than it is.
+    fn visit(
+        &self,
+        request: &Request,
+        context: &RequestContext,
+    ) -> Result<Option<Visit>, ProxyError> {
+        let Some(station) = &self.chain.station else {
+            return Ok(None);
+        };
+        let asked = Asked::of(&request.fields);
+        let here = (&self.worker, &self.pools);
+        let visit = Visit::begin(station, here, asked, context.started);
+        visit.map(Some).map_err(ProxyError::Busy)
     }
 
     /// Route, limit, then do what the route says.
@@ -174,6 +222,7 @@ impl Service {
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
+                record.visit(self.visit(&request, context)?);
                 let upgrade = headers::upgrade_protocol(&request.fields, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 headers::remove_hop_by_hop(&mut request.fields);
@@ -186,7 +235,9 @@ impl Service {
                     context,
                     upgrade: upgrade.as_deref(),
                 };
-                forward::forward(hop, request, body, record).await?
+                let mut response = forward::forward(hop, request, body, record).await?;
+                record.describe_queue(&mut response.fields);
+                response
             }
         };
         headers::apply(&route.config.response_headers, &mut response.fields);

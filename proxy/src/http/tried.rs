@@ -39,7 +39,7 @@ pub(crate) struct Tried {
     outstanding: Option<Outstanding>,
     _seat: Option<Seat>,
     /// Counts it as a retry in progress.
-    _permit: Option<RetryPermit>,
+    permit: Option<RetryPermit>,
 }
 
 impl Tried {
@@ -62,7 +62,7 @@ impl Tried {
             success: true,
             outstanding: Some(picked.outstanding),
             _seat: picked.seat,
-            _permit: permit,
+            permit,
         }
     }
 
@@ -132,6 +132,13 @@ impl Tried {
             self.count(now);
             outstanding.finish(self.worker.time(now));
         }
+    }
+
+    /// The endpoint's proxy has sent it back at once: nothing of it is counted. The permit serves for
+    /// the next endpoint.
+    pub(super) fn bounced(mut self) -> Option<RetryPermit> {
+        self.outstanding = None;
+        self.permit.take()
     }
 
     fn count(&self, now: Instant) {

@@ -20,11 +20,13 @@ use super::forward::Hop;
 use super::hedge::Racer;
 use super::mirror;
 use super::replay::Replay;
+use super::service::Service;
 use super::tried::Tried;
 use crate::error::ProxyError;
+use crate::exchange::Said;
 use crate::fields::{Fields, Known};
 use crate::message::{Body, Request, Response};
-use crate::upstream::{Cluster, Place, Target};
+use crate::upstream::{Cluster, Picked, Place, Target};
 
 /// Of a response that is not passed on, so much is read for its connection to be used again.
 const DISCARD: usize = 64 * 1024;
@@ -121,7 +123,8 @@ impl<'a> Tries<'a> {
             deadline: deadline.map(|deadline| worker.time(deadline)),
         };
         let copies = mirror::chosen(&hop, &request);
-        let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty();
+        let talks = cluster.exchange().is_some();
+        let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || talks;
         let body = Payload::new(body, kept, hop.forward.request_buffer_limit);
         mirror::send(&hop, &copies, &request, body.replay(), deadline);
         Self {
@@ -148,17 +151,9 @@ impl<'a> Tries<'a> {
         progress.place = Some(place);
         let mut permit = None;
         loop {
-            let first = self.pick(now, permit.take())?;
-            let (tried, result) = match &self.hop.forward.hedge {
-                None => {
-                    let tried = progress.tried.insert(first);
-                    let result = self.attempt(tried, now).await;
-                    (tried, result)
-                }
-                Some(hedge) => {
-                    let (tried, result) = Box::pin(self.race(first, hedge, now)).await;
-                    (progress.tried.insert(tried), result)
-                }
+            let result = self.once(progress, now, permit.take()).await?;
+            let Some(tried) = &mut progress.tried else {
+                return self.last(result);
             };
             let next = match self.outcome(&result) {
                 Some(outcome) => {
@@ -183,6 +178,29 @@ impl<'a> Tries<'a> {
         }
     }
 
+    /// One try, which is in `progress` then; with hedging, several beside each other.
+    async fn once(
+        &mut self,
+        progress: &mut Progress,
+        now: Instant,
+        permit: Option<RetryPermit>,
+    ) -> Result<Result<Response, ProxyError>, ProxyError> {
+        let cluster = self.cluster;
+        match (&self.hop.forward.hedge, cluster.exchange()) {
+            (None, None) => {
+                let tried = progress.tried.insert(self.pick(now, permit)?);
+                Ok(self.attempt(tried, now).await)
+            }
+            (None, Some(metrics)) => Box::pin(self.consult(metrics, progress, now, permit)).await,
+            (Some(hedge), _) => {
+                let first = self.pick(now, permit)?;
+                let (tried, result) = Box::pin(self.race(first, hedge, now)).await;
+                progress.tried = Some(tried);
+                Ok(result)
+            }
+        }
+    }
+
     /// Nothing of the request is sent again.
     fn last(&self, result: Result<Response, ProxyError>) -> Result<Response, ProxyError> {
         if let Some(replay) = self.body.replay() {
@@ -197,24 +215,68 @@ impl<'a> Tries<'a> {
         now: Instant,
         permit: Option<RetryPermit>,
     ) -> Result<Tried, ProxyError> {
-        let worker = &self.hop.service.worker;
-        let time = worker.time(now);
-        let picked = worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng))?;
-        Ok(Tried::new(
-            worker,
-            self.cluster,
-            picked,
-            self.state.count(),
-            now,
-            permit,
-        ))
+        Ok(self.tried(self.choose(now)?, now, permit))
     }
 
-    async fn attempt(&mut self, tried: &mut Tried, now: Instant) -> Result<Response, ProxyError> {
+    /// The endpoint that the policy chooses by what this proxy knows itself.
+    pub(super) fn choose(&self, now: Instant) -> Result<Picked, ProxyError> {
+        let worker = &self.hop.service.worker;
+        let time = worker.time(now);
+        worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng))
+    }
+
+    pub(super) fn tried(&self, picked: Picked, now: Instant, permit: Option<RetryPermit>) -> Tried {
+        let worker = &self.hop.service.worker;
+        let count = self.state.count();
+        Tried::new(worker, self.cluster, picked, count, now, permit)
+    }
+
+    pub(super) async fn attempt(
+        &mut self,
+        tried: &mut Tried,
+        now: Instant,
+    ) -> Result<Response, ProxyError> {
         self.mark(tried.target(), now);
         let body = self.body.take();
         let limit = self.hop.forward.retry.per_try_timeout;
         exchange(&self.hop, &self.request, body, tried, now, limit).await
+    }
+
+    pub(super) fn service(&self) -> &'a Service {
+        self.hop.service
+    }
+
+    pub(super) fn cluster(&self) -> &'a Arc<Cluster> {
+        self.cluster
+    }
+
+    pub(super) fn shard(&self) -> usize {
+        self.hop.service.worker.shard()
+    }
+
+    pub(super) fn hash(&self) -> Option<u64> {
+        self.hash
+    }
+
+    /// Endpoints that have failed, by their targets' ids.
+    pub(super) fn tried_before(&self) -> &[u64] {
+        &self.tried
+    }
+
+    pub(super) fn fields(&mut self) -> &mut Fields {
+        &mut self.request.fields
+    }
+
+    /// Whether the request could be sent again whatever becomes of this try.
+    pub(super) fn is_resendable(&self) -> bool {
+        let limit = self.hop.forward.request_buffer_limit as u64;
+        match &self.body {
+            Payload::Empty => true,
+            Payload::Once(_) | Payload::Gone => false,
+            Payload::Replay(replay) => {
+                replay.is_whole() && replay.length().is_some_and(|length| length <= limit)
+            }
+        }
     }
 
     pub(super) fn per_try_timeout(&self) -> Option<Duration> {
@@ -379,7 +441,12 @@ async fn exchange(
             Err(_) => return Err(ProxyError::PerTryTimeout),
         },
     };
-    tried.answered(&response, request.is_grpc());
+    // An endpoint that is busy has not failed.
+    let bounced = cluster.exchange().is_some()
+        && matches!(Said::of(&response.fields), Some(Said::Refused(_)));
+    if !bounced {
+        tried.answered(&response, request.is_grpc());
+    }
     Ok(response)
 }
 

@@ -25,22 +25,42 @@ pub(crate) async fn connect(
     ends: Addresses,
 ) -> Result<Io, ProxyError> {
     let limit = cluster.config().connect_timeout;
-    match tokio::time::timeout(limit, establish(cluster, target, ends)).await {
+    let established = establish(cluster, target, Some(&ends), cluster.tls());
+    match tokio::time::timeout(limit, established).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(error)) => Err(ProxyError::Connect(error)),
         Err(_) => Err(ProxyError::ConnectTimeout),
     }
 }
 
-async fn establish(cluster: &Cluster, target: &Target, ends: Addresses) -> io::Result<Io> {
+/// Connects to an endpoint's proxy for messages about queues. They leave HTTP/1.1, whatever version
+/// requests come by.
+///
+/// # Errors
+/// When there is no connection; the caller minds the time.
+pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> io::Result<Io> {
+    let http1 = cluster.tls().map(|tls| {
+        let mut tls = rustls::ClientConfig::clone(tls);
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(tls)
+    });
+    establish(cluster, target, None, http1.as_ref()).await
+}
+
+async fn establish(
+    cluster: &Cluster,
+    target: &Target,
+    ends: Option<&Addresses>,
+    tls: Option<&Arc<rustls::ClientConfig>>,
+) -> io::Result<Io> {
     let mut tcp = TcpStream::connect(target.address).await?;
     prepare(&tcp)?;
     if let Some(version) = cluster.config().proxy_protocol {
         let mut header = BytesMut::new();
-        proxy_protocol::encode(version, Some(&ends), &mut header);
+        proxy_protocol::encode(version, ends, &mut header);
         tcp.write_all(&header).await?;
     }
-    let Some(config) = cluster.tls() else {
+    let Some(config) = tls else {
         return Ok(Io::Tcp(tcp));
     };
     let name = server_name(cluster, target)?;

@@ -11,7 +11,7 @@ use hickory_resolver::config::LookupIpStrategy;
 use maglor_config::cluster::EndpointAddress;
 
 use super::Cluster;
-use super::cluster::Resolved;
+use super::Resolved;
 use crate::shared::Shared;
 
 /// Resolves names for all clusters.

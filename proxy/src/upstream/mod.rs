@@ -3,21 +3,27 @@
 mod cluster;
 mod connect;
 mod dns;
+mod endpoints;
 mod guard;
 mod http1;
 mod http2;
+mod link;
 mod open;
 mod pool;
 mod room;
 mod send;
+mod target;
 
-pub(crate) use cluster::{Cluster, Clusters, Endpoints, Picked, Seat, Target};
+pub(crate) use cluster::{Cluster, Clusters, Picked};
 pub(crate) use connect::connect;
 pub(crate) use dns::Resolver;
+pub(crate) use endpoints::{Endpoints, Resolved};
 pub(crate) use guard::{Guard, Place};
 pub(crate) use http1::Connection;
 pub(crate) use http2::{Http2, LocalExecutor};
+pub(crate) use link::Heard;
 pub(crate) use open::Open;
 pub(crate) use pool::{Pool, Pools};
 pub(crate) use room::Room;
 pub(crate) use send::Sender;
+pub(crate) use target::{Seat, Target};

@@ -3,7 +3,7 @@
 //! Last in, first out: what traffic needs stays warm, the rest sinks to the bottom, where the sweep
 //! takes it: once a second, connections that nobody has needed for a whole interval are closed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +13,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::guard::Queue;
-use super::{Cluster, Connection, Http2, Target};
+use super::link::Link;
+use super::{Cluster, Connection, Endpoints, Http2, Target};
+use crate::worker::Worker;
 
 /// Of the connections that were not needed in an interval, this share is closed at its end.
 const TRIM: (usize, usize) = (3, 4);
@@ -22,21 +24,59 @@ const KEEP_WARM: usize = 4;
 
 /// The pools of a worker.
 #[derive(Debug, Default)]
-pub(crate) struct Pools(RefCell<HashMap<u64, Rc<Pool>>>);
+pub(crate) struct Pools {
+    /// By target.
+    by_id: RefCell<HashMap<u64, Rc<Pool>>>,
+    /// The endpoints whose loads this worker is told, by cluster.
+    subscribed: RefCell<HashMap<Arc<str>, Weak<Endpoints>>>,
+}
 
 impl Pools {
     /// The pool of an endpoint.
     pub(crate) fn get(&self, cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Rc<Pool> {
-        let mut pools = self.0.borrow_mut();
+        let mut pools = self.by_id.borrow_mut();
         let make = || Rc::new(Pool::new(cluster, target, now));
         Rc::clone(pools.entry(target.id).or_insert_with(make))
+    }
+
+    /// The channel to an endpoint's proxy.
+    pub(crate) fn link(
+        &self,
+        cluster: &Arc<Cluster>,
+        target: &Arc<Target>,
+        worker: &Rc<Worker>,
+    ) -> Rc<Link> {
+        let pool = self.get(cluster, target, Instant::now());
+        let link = pool.link.get_or_init(|| Link::new(cluster, target, worker));
+        Rc::clone(link)
+    }
+
+    /// Wants to be told the load of each endpoint, by its own proxy.
+    pub(crate) fn subscribe(
+        &self,
+        cluster: &Arc<Cluster>,
+        endpoints: &Arc<Endpoints>,
+        overhead: f32,
+        worker: &Rc<Worker>,
+    ) {
+        {
+            let mut subscribed = self.subscribed.borrow_mut();
+            let known = subscribed.entry(Arc::clone(cluster.name())).or_default();
+            if known.as_ptr() == Arc::as_ptr(endpoints) {
+                return;
+            }
+            *known = Arc::downgrade(endpoints);
+        }
+        for target in endpoints.targets() {
+            self.link(cluster, target, worker).subscribe(overhead);
+        }
     }
 
     /// Closes what is idle too long or superfluous, and forgets endpoints that are gone. Returns how
     /// many connections were closed.
     pub(crate) fn sweep(&self, now: Instant) -> usize {
         let mut closed = 0;
-        self.0.borrow_mut().retain(|_, pool| {
+        self.by_id.borrow_mut().retain(|_, pool| {
             closed += pool.sweep(now);
             let gone = pool.target.strong_count() == 0;
             if gone {
@@ -49,7 +89,7 @@ impl Pools {
 
     /// Closes an idle connection of a cluster that nobody waits for; whether there was one.
     pub(super) fn close_one_idle(&self, cluster: &Cluster) -> bool {
-        let pools = self.0.borrow();
+        let pools = self.by_id.borrow();
         let mut own = pools
             .values()
             .filter(|pool| pool.waiting.get() == 0 && pool.cluster == *cluster.name());
@@ -62,7 +102,7 @@ impl Pools {
 
     /// Closes every idle connection.
     pub(crate) fn clear(&self) {
-        for (_, pool) in self.0.borrow_mut().drain() {
+        for (_, pool) in self.by_id.borrow_mut().drain() {
             pool.close();
         }
     }
@@ -105,6 +145,8 @@ pub(crate) struct Pool {
     pub(super) returned: Rc<Notify>,
     connections: Arc<Queue>,
     cluster: Arc<str>,
+    /// The channel to the endpoint's proxy, where there is one.
+    link: OnceCell<Rc<Link>>,
     /// HTTP/2 connections to the same endpoint.
     pub(crate) http2: Http2,
 }
@@ -116,6 +158,7 @@ impl Pool {
         Self {
             target: Arc::downgrade(target),
             idle: RefCell::default(),
+            link: OnceCell::new(),
             low_water: Cell::new(0),
             now: Cell::new(now),
             max_idle: config.max_idle_connections,
@@ -177,12 +220,18 @@ impl Pool {
 
     /// Closes what is idle; each connection knows its pool, so that they would keep each other.
     fn close(&self) -> usize {
+        if let Some(link) = self.link.get() {
+            link.close();
+        }
         std::mem::take(&mut *self.idle.borrow_mut()).len()
     }
 
     fn sweep(&self, now: Instant) -> usize {
         self.now.set(now);
         self.http2.sweep(now, self.idle_timeout);
+        if let Some(link) = self.link.get() {
+            link.maintain();
+        }
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         let unneeded = self.low_water.get().saturating_sub(KEEP_WARM);

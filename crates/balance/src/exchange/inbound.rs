@@ -162,6 +162,12 @@ fn smooth(average: &AtomicU64, sample: Duration) {
 }
 
 impl Admitted {
+    /// How many were in flight before it.
+    #[must_use]
+    pub fn ahead(&self) -> u32 {
+        self.ahead
+    }
+
     /// The request waits for calls of its own from now on. Gives what to report: the server has one
     /// less to work on.
     pub fn wait(&mut self, now: Time) -> Report {

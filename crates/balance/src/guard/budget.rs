@@ -5,7 +5,8 @@
 //!
 //! * of the requests *in progress*, at most `percent` are retries (Envoy's `retry_budget`), but
 //!   `min_concurrency` may always be. A retry is in progress from its permission, its pause
-//!   included; so those are compared that are active and those that begin within such a pause.
+//!   included; so those are compared that are active and those that begin within such a pause, of
+//!   which 250 ms count.
 //!   Else a service that answers within 10 ms would be granted hardly any retry that waits 25 ms;
 //! * within `interval`, there are at most `percent` as many retries as requests (Linkerd's and
 //!   Finagle's budget), but `min_per_second` may always be. This one holds when retries fail so fast
@@ -26,6 +27,10 @@ use std::time::Duration;
 use super::Percent;
 use crate::Time;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+
+/// Of a pause, so much counts. Retries that wait for seconds are there when the trouble that they
+/// come from is over, and would be a crowd then.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Parts of the interval.
 const SLOTS: usize = 10;
@@ -185,7 +190,7 @@ impl Budget {
             .last()
             .unwrap_or(oldest)
             .saturating_mul(self.slot_nanos);
-        let pause = pause.as_nanos();
+        let pause = pause.min(LONGEST_PAUSE).as_nanos();
         // Nothing is foretold from a time shorter than the pause.
         let elapsed = u128::from(now.as_nanos().saturating_sub(begin)).max(pause);
         let begun = u128::from(requests) * pause / elapsed.max(1);

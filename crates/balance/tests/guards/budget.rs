@@ -59,7 +59,7 @@ fn within(slots: &[u64], last: u64) -> u64 {
 
 /// Requests that begin within `pause`, at the rate since the first request of the interval's slots.
 fn begun(requests: &[u64], slot_millis: u64, pause: u64, now: u64) -> u64 {
-    let slot = now / slot_millis;
+    let (slot, pause) = (now / slot_millis, pause.min(250));
     let within: Vec<_> = requests.iter().filter(|at| **at + 9 >= slot).collect();
     let first = within.iter().copied().min().unwrap_or(&slot);
     let elapsed = (now - first * slot_millis).max(pause).max(1);

@@ -103,13 +103,14 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
 /// A policy that the proxy can carry out.
 fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
     let policy = raw.policy.clone().unwrap_or_default();
-    if policy.is_collaborative() {
+    if matches!(
+        policy,
+        balance::Spec::JoinIdleQueue { .. } | balance::Spec::Prequal(_)
+    ) {
         let name = policy.name();
         at.field("policy")
-            .error(format!(
-                "{name} needs servers whose own proxies say how busy they are, which this version does not speak"
-            ))
-            .help("use lor(choices=2); `maglor sim` shows what the policy would give");
+            .error(format!("{name} is for comparison in `maglor sim` only"))
+            .help("ledger(group=40) and probe(choices=2) go by true queues, too");
     }
     policy
 }

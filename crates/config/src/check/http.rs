@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method};
 
-use super::Scope;
 use super::route::{self, Tables};
 use super::rule::{self, DAY, HOUR, MILLISECOND, MINUTE, SECOND};
+use super::{Scope, load_reports};
 use crate::listener::{ForwardedMode, HttpProtocol, PathNormalization};
 use crate::report::At;
 use crate::{HttpFilter, RouteTable, raw};
@@ -85,6 +85,10 @@ pub(super) fn filter(
             65_536,
         ),
         server_name: server_name(raw.server_name.as_deref(), &at.field("server_name")),
+        load_reports: raw.load_reports.as_ref().map(|raw| {
+            let at = at.field("load_reports");
+            load_reports::load_reports(raw, &at, protocol, scope)
+        }),
     }
 }
 

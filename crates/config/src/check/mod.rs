@@ -19,6 +19,7 @@ mod health;
 mod host;
 mod http;
 mod listener;
+mod load_reports;
 mod matching;
 mod outlier;
 mod overlap;

@@ -48,7 +48,7 @@ pub struct EndpointLimits {
 #[serde(deny_unknown_fields)]
 pub struct RetryBudget {
     /// Retries in percent of requests, 0-100: of those within `interval`, and of those in progress.
-    /// Pauses count: with a retry that waits 25 ms, requests that begin within 25 ms are compared.
+    /// Pauses count up to 250 ms: with a retry that waits 25 ms, requests of 25 ms are compared.
     #[schemars(range(min = 0.0, max = 100.0), extend("default" = 20.0))]
     pub percent: Option<f64>,
     /// Retries in progress that are allowed however few requests there are, 0-10000.

@@ -189,4 +189,19 @@ pub struct Http {
     /// The `server` header of responses that the proxy itself makes.
     #[schemars(extend("default" = "maglor"))]
     pub server_name: Option<String>,
+    /// This chain stands before one server: tell balancers how many requests are in flight there.
+    /// Absent: nobody is told.
+    pub load_reports: Option<LoadReports>,
+}
+
+/// What the inbound proxy of a server tells balancers, so that the policies `a-lsq`, `bounce`, `ledger`
+/// and `probe` go by its true queue. `{}` is enough for all but `ledger`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadReports {
+    /// Name of the cluster of all servers of the service, this one included, with the policy that its
+    /// clients use. Absent: no ledger is kept.
+    pub cluster: Option<String>,
+    /// `IP:PORT` under which clients know this server: one of the cluster's endpoints.
+    pub endpoint: Option<String>,
 }

@@ -27,8 +27,8 @@ pub use guard::{
 };
 pub use health::{GrpcCheck, HealthCheck, HttpCheck, TcpCheck};
 pub use listener::{
-    FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, PathNormalization,
-    ProxyProtocolIn, Tcp,
+    FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, LoadReports,
+    PathNormalization, ProxyProtocolIn, Tcp,
 };
 pub use notation::{NotationError, Size, TimeSpan};
 pub use retry::{BackOff, Hedge, Mirror, Retry, Sticky};

@@ -21,7 +21,7 @@ use self::connection::{Next, Shared};
 use super::service::{RequestContext, Service};
 use crate::codec::RequestHead;
 use crate::io::{Io, Stream};
-use crate::message::{Account, Interim};
+use crate::message::{Interim, TakenOver, Takeover};
 
 /// An idle connection keeps its buffers this long.
 const PARK_AFTER: Duration = Duration::from_millis(500);
@@ -44,13 +44,9 @@ pub(crate) async fn serve(mut stream: Stream, service: Rc<Service>) {
                     guard: None,
                 };
             }
-            End::Tunnel(tunnel) => {
-                let Tunnel {
-                    downstream,
-                    upstream,
-                    record,
-                } = *tunnel;
-                return Box::pin(service.tunnel(downstream, upstream, record)).await;
+            End::TakenOver(taken) => {
+                let (downstream, taken) = *taken;
+                return Box::pin(take_over(service, downstream, taken)).await;
             }
         }
     }
@@ -60,13 +56,19 @@ pub(crate) async fn serve(mut stream: Stream, service: Rc<Service>) {
 enum End {
     Closed,
     Idle(Io),
-    Tunnel(Box<Tunnel>),
+    TakenOver(Box<(Stream, TakenOver)>),
 }
 
-struct Tunnel {
-    downstream: Stream,
-    upstream: Stream,
-    record: Option<Box<dyn Account>>,
+/// Goes on without HTTP.
+async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
+    let TakenOver { takeover, account } = taken;
+    match *takeover {
+        Takeover::Exchange => {
+            drop(account);
+            service.converse(downstream).await;
+        }
+        Takeover::Tunnel(upstream) => service.tunnel(downstream, upstream, account).await,
+    }
 }
 
 /// Waits for the next request on a bare socket; false = the connection is to be closed.
@@ -106,15 +108,11 @@ async fn session(stream: Stream, service: &Rc<Service>) -> End {
                 return End::Closed;
             }
             After::NextRequest => {}
-            After::Tunnel(upstream, record) => {
+            After::TakenOver(taken) => {
                 let Some(downstream) = Shared::into_stream(shared) else {
                     return End::Closed;
                 };
-                return End::Tunnel(Box::new(Tunnel {
-                    downstream,
-                    upstream,
-                    record,
-                }));
+                return End::TakenOver(Box::new((downstream, taken)));
             }
         }
     }
@@ -125,7 +123,7 @@ enum After {
     Close,
     Linger,
     NextRequest,
-    Tunnel(Stream, Option<Box<dyn Account>>),
+    TakenOver(TakenOver),
 }
 
 /// One request and its response.

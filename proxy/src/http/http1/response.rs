@@ -23,11 +23,11 @@ pub(super) async fn respond(
     asked: &Asked,
     mut response: Response,
 ) -> After {
-    if let Some((upstream, record)) = response.body.take_tunnel() {
+    if let Some(taken) = response.body.take_over() {
         shared.encode_tunnel_head(&response);
         let flushed = poll_fn(|cx| shared.poll_flush(cx)).await;
         return if flushed.is_ok() {
-            After::Tunnel(upstream, record)
+            After::TakenOver(taken)
         } else {
             After::Close
         };

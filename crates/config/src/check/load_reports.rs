@@ -1,0 +1,60 @@
+//! What a server's own proxy tells balancers.
+
+use std::net::SocketAddr;
+
+use super::Scope;
+use crate::listener::{HttpProtocol, LoadReports, Peers};
+use crate::raw;
+use crate::report::At;
+
+pub(super) fn load_reports(
+    raw: &raw::LoadReports,
+    at: &At<'_>,
+    protocol: HttpProtocol,
+    scope: &Scope<'_>,
+) -> LoadReports {
+    if protocol == HttpProtocol::Http2 {
+        at.error("balancers ask over HTTP/1.1, which `protocol: http2` shuts out")
+            .on_key()
+            .help("use `protocol: auto`");
+    }
+    LoadReports {
+        peers: peers(raw, at, scope),
+    }
+}
+
+fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers> {
+    let (name, text) = match (&raw.cluster, &raw.endpoint) {
+        (None, None) => return None,
+        (Some(_), None) => {
+            at.missing(
+                "endpoint",
+                "say which of the cluster's endpoints this server is",
+            );
+            return None;
+        }
+        (None, Some(_)) => {
+            at.missing("cluster", "name the cluster of all servers of the service");
+            return None;
+        }
+        (Some(name), Some(text)) => (name, text),
+    };
+    let cluster = scope.cluster(name, &at.field("cluster"))?;
+    let at = at.field("endpoint");
+    let Ok(endpoint) = text.parse::<SocketAddr>() else {
+        at.error("not an address: `IP:PORT` or `[IPv6]:PORT` expected");
+        return None;
+    };
+    let mut known = cluster
+        .endpoints
+        .iter()
+        .filter_map(|one| one.0.address.as_deref());
+    if !known.any(|known| known.parse() == Ok(endpoint)) {
+        at.error(format!("`{text}` is no endpoint of cluster `{name}`"))
+            .help("the ledger knows servers by the addresses that their clients use");
+    }
+    Some(Peers {
+        cluster: name.as_str().into(),
+        endpoint,
+    })
+}

@@ -1,0 +1,15 @@
+//! Frames about queues: nothing panics, and what is read is written as it came, but for what has no
+//! meaning.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use maglor_proxy::exchange::{FRAME_LENGTH, Frame};
+
+fuzz_target!(|bytes: [u8; FRAME_LENGTH]| {
+    if let Some(frame) = Frame::decode(&bytes) {
+        let again = frame.encode();
+        assert_eq!(Frame::decode(&again), Some(frame));
+        assert_eq!(Frame::decode(&again).map(|frame| frame.encode()), Some(again));
+    }
+});

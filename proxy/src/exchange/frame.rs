@@ -1,0 +1,312 @@
+//! Frames of a channel: 32 bytes each, integers in network byte order.
+//!
+//! ```text
+//!  0      1        4        8                16               24               32
+//! ┌──────┬────────┬────────┬────────────────┬────────────────┬────────────────┐
+//! │ kind │ 0 0 0  │ number │      name      │       a        │       b        │
+//! └──────┴────────┴────────┴────────────────┴────────────────┴────────────────┘
+//! ```
+//!
+//! `number` pairs an answer with its question; `name` is a server's ([`Name`]); `a` and `b` depend on
+//! the kind. A receiver passes over kinds that it does not know, which is how the protocol grows.
+
+use std::time::Duration;
+
+use maglor_balance::exchange::{Load, Name, Referral, Report, Ticket};
+
+/// Bytes of a frame.
+pub const LENGTH: usize = 32;
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Frame {
+    /// To a server's inbound proxy: how busy is it?
+    AskLoad {
+        /// Of the question.
+        number: u32,
+    },
+    /// Answer to [`Frame::AskLoad`].
+    Load {
+        /// Of the question; 0 where nobody asked.
+        number: u32,
+        /// How busy.
+        load: Load,
+    },
+    /// To the host of a ledger: where should a request go?
+    AskReferral {
+        /// Of the question.
+        number: u32,
+    },
+    /// Answer to [`Frame::AskReferral`].
+    Referral {
+        /// Of the question.
+        number: u32,
+        /// `None`: the ledger has no server.
+        referral: Option<Referral>,
+    },
+    /// To a server's inbound proxy: tell me your load from time to time.
+    Subscribe {
+        /// Messages a request that the server should send to all its balancers, on average; finite
+        /// and not negative.
+        overhead: f32,
+    },
+    /// To the host of a ledger, from a server's inbound proxy.
+    Report {
+        /// The server.
+        from: Name,
+        /// What it says.
+        report: Report,
+    },
+    /// From the host of a ledger: send me a report.
+    Audit {
+        /// The server that is meant.
+        of: Name,
+    },
+}
+
+mod kind {
+    pub(super) const ASK_LOAD: u8 = 1;
+    pub(super) const LOAD: u8 = 2;
+    pub(super) const ASK_REFERRAL: u8 = 3;
+    pub(super) const REFERRAL: u8 = 4;
+    pub(super) const SUBSCRIBE: u8 = 5;
+    pub(super) const REPORT: u8 = 6;
+    pub(super) const AUDIT: u8 = 7;
+}
+
+/// The fields as they lie on the wire.
+#[derive(Clone, Copy, Default)]
+struct Raw {
+    kind: u8,
+    number: u32,
+    name: u64,
+    a: u64,
+    b: u64,
+}
+
+impl Frame {
+    /// As it is sent.
+    pub fn encode(&self) -> [u8; LENGTH] {
+        let raw = self.raw();
+        let mut bytes = [0; LENGTH];
+        bytes[0] = raw.kind;
+        bytes[4..8].copy_from_slice(&raw.number.to_be_bytes());
+        bytes[8..16].copy_from_slice(&raw.name.to_be_bytes());
+        bytes[16..24].copy_from_slice(&raw.a.to_be_bytes());
+        bytes[24..32].copy_from_slice(&raw.b.to_be_bytes());
+        bytes
+    }
+
+    /// From what was received; `None` for a kind that is not known, or values that make no sense.
+    pub fn decode(bytes: &[u8; LENGTH]) -> Option<Self> {
+        let [kind, _, _, _, n0, n1, n2, n3, rest @ ..] = *bytes;
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&rest[at..at + 8]);
+            u64::from_be_bytes(word)
+        };
+        Self::of(Raw {
+            kind,
+            number: u32::from_be_bytes([n0, n1, n2, n3]),
+            name: word(0),
+            a: word(8),
+            b: word(16),
+        })
+    }
+
+    fn raw(&self) -> Raw {
+        let raw = Raw::default();
+        match *self {
+            Self::AskLoad { number } => Raw {
+                kind: kind::ASK_LOAD,
+                number,
+                ..raw
+            },
+            Self::Load { number, load } => Raw {
+                kind: kind::LOAD,
+                number,
+                a: load.in_flight.into(),
+                b: nanos(load.latency),
+                ..raw
+            },
+            Self::AskReferral { number } => Raw {
+                kind: kind::ASK_REFERRAL,
+                number,
+                ..raw
+            },
+            Self::Referral { number, referral } => Raw {
+                kind: kind::REFERRAL,
+                number,
+                name: referral.map_or(0, |referral| referral.server.to_bits()),
+                a: referral.map_or(0, |referral| pack(referral.ticket)),
+                ..raw
+            },
+            Self::Subscribe { overhead } => Raw {
+                kind: kind::SUBSCRIBE,
+                a: overhead.to_bits().into(),
+                ..raw
+            },
+            Self::Report { from, report } => Raw {
+                kind: kind::REPORT,
+                number: report.in_flight,
+                name: from.to_bits(),
+                a: report.latest.map_or(0, pack),
+                b: nanos(report.pace),
+            },
+            Self::Audit { of } => Raw {
+                kind: kind::AUDIT,
+                name: of.to_bits(),
+                ..raw
+            },
+        }
+    }
+
+    fn of(raw: Raw) -> Option<Self> {
+        let Raw {
+            number, name, a, b, ..
+        } = raw;
+        Some(match raw.kind {
+            kind::ASK_LOAD => Self::AskLoad { number },
+            kind::LOAD => Self::Load {
+                number,
+                load: Load {
+                    in_flight: u32::try_from(a).ok()?,
+                    latency: Duration::from_nanos(b),
+                },
+            },
+            kind::ASK_REFERRAL => Self::AskReferral { number },
+            kind::REFERRAL => Self::Referral {
+                number,
+                referral: unpack(a).map(|ticket| Referral {
+                    server: Name::from_bits(name),
+                    ticket,
+                }),
+            },
+            kind::SUBSCRIBE => Self::Subscribe {
+                overhead: u32::try_from(a)
+                    .ok()
+                    .map(f32::from_bits)
+                    .filter(|overhead| overhead.is_finite() && *overhead >= 0.0)?,
+            },
+            kind::REPORT => Self::Report {
+                from: Name::from_bits(name),
+                report: Report {
+                    in_flight: number,
+                    latest: unpack(a),
+                    pace: Duration::from_nanos(b),
+                },
+            },
+            kind::AUDIT => Self::Audit {
+                of: Name::from_bits(name),
+            },
+            _ => return None,
+        })
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn pack(ticket: Ticket) -> u64 {
+    u64::from(ticket.epoch) << 32 | u64::from(ticket.number)
+}
+
+/// An epoch is never 0, so 0 stands for no ticket.
+fn unpack(word: u64) -> Option<Ticket> {
+    let ticket = Ticket {
+        epoch: (word >> 32) as u32,
+        number: word as u32,
+    };
+    (ticket.epoch != 0).then_some(ticket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket() -> Ticket {
+        Ticket {
+            epoch: 0xdead_beef,
+            number: 7,
+        }
+    }
+
+    fn examples() -> Vec<Frame> {
+        let server = Name::of("10.0.0.1:80");
+        let load = Load {
+            in_flight: 9,
+            latency: Duration::from_micros(1234),
+        };
+        let report = |latest| Frame::Report {
+            from: server,
+            report: Report {
+                in_flight: u32::MAX,
+                latest,
+                pace: Duration::from_millis(20),
+            },
+        };
+        let referral = Referral {
+            server,
+            ticket: ticket(),
+        };
+        vec![
+            Frame::AskLoad { number: 1 },
+            Frame::Load { number: 1, load },
+            Frame::AskReferral { number: u32::MAX },
+            Frame::Referral {
+                number: 3,
+                referral: Some(referral),
+            },
+            Frame::Referral {
+                number: 4,
+                referral: None,
+            },
+            Frame::Subscribe { overhead: 10.0 },
+            report(Some(ticket())),
+            report(None),
+            Frame::Audit { of: server },
+        ]
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for frame in examples() {
+            assert_eq!(Frame::decode(&frame.encode()), Some(frame));
+        }
+    }
+
+    #[test]
+    fn the_layout_is_as_documented() {
+        let report = Frame::Report {
+            from: Name::from_bits(0x0102_0304_0506_0708),
+            report: Report {
+                in_flight: 5,
+                latest: Some(ticket()),
+                pace: Duration::from_nanos(258),
+            },
+        };
+        let bytes = report.encode();
+        assert_eq!(&bytes[..8], [6, 0, 0, 0, 0, 0, 0, 5]);
+        assert_eq!(&bytes[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(
+            &bytes[16..24],
+            [0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 7],
+            "epoch, then number"
+        );
+        assert_eq!(&bytes[24..], [0, 0, 0, 0, 0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn nonsense_is_passed_over() {
+        let mut bytes = Frame::Subscribe { overhead: 1.0 }.encode();
+        bytes[20..24].copy_from_slice(&f32::NAN.to_bits().to_be_bytes());
+        assert_eq!(Frame::decode(&bytes), None);
+        bytes[0] = 200;
+        assert_eq!(Frame::decode(&bytes), None, "a kind of a later version");
+        let mut load = Frame::AskLoad { number: 1 }.encode();
+        load[0] = 2;
+        load[16] = 1;
+        assert_eq!(Frame::decode(&load), None, "more in flight than can be");
+    }
+}

@@ -1,0 +1,269 @@
+//! A try whose endpoint is found by talking to endpoints' proxies, for policies that do; see
+//! [`crate::exchange`].
+//!
+//! What is decided is decided in [`maglor_balance::exchange`], step by step; here the steps are taken: a
+//! question is put and waited for, a request is sent on a condition and comes back.
+
+use std::sync::Arc;
+
+use maglor_balance::exchange::{
+    Admission, Announce, Asked as Whom, Decision, Question, Step, Ticket,
+};
+use maglor_balance::guard::budget::RetryPermit;
+use maglor_balance::{Excluded, Index, PickCtx};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::tried::Tried;
+use super::tries::{Progress, Tries, discard};
+use crate::error::ProxyError;
+use crate::exchange::{Asked, Said};
+use crate::message::Response;
+use crate::metrics::ExchangeMetrics;
+use crate::upstream::{Endpoints, Heard, Picked};
+
+/// One try's talk with the endpoints of one snapshot.
+struct Talk {
+    endpoints: Arc<Endpoints>,
+    excluded: Excluded,
+    decision: Decision,
+}
+
+/// Where a request goes, under which condition.
+struct Way {
+    picked: Picked,
+    index: Option<Index>,
+    admission: Admission,
+    ticket: Option<Ticket>,
+}
+
+impl Tries<'_> {
+    /// Finds an endpoint and sends the request there, until one has let it in.
+    ///
+    /// # Errors
+    /// [`ProxyError::NoHealthyUpstream`], [`ProxyError::EndpointsFull`]: there is no endpoint. What else
+    /// happens to the request is in the inner result, and the try in `progress`.
+    pub(super) async fn consult(
+        &mut self,
+        metrics: &ExchangeMetrics,
+        progress: &mut Progress,
+        mut now: Instant,
+        mut permit: Option<RetryPermit>,
+    ) -> Result<Result<Response, ProxyError>, ProxyError> {
+        let mut talk = self.talk();
+        self.listen(&talk.endpoints);
+        let mut step = self.step(&mut talk, now, |talk, context, rng| {
+            let Talk {
+                endpoints,
+                decision,
+                ..
+            } = talk;
+            endpoints.balancer().begin(decision, context, rng)
+        });
+        loop {
+            while let Step::Ask {
+                to,
+                question,
+                patience,
+            } = step
+            {
+                metrics.questions.inc(self.shard());
+                let until = now + patience;
+                step = self.ask(metrics, &mut talk, (&to, question), until).await;
+                now = Instant::now();
+            }
+            let way = self.way(metrics, &talk, &step, now)?;
+            let asked = Asked {
+                admission: way.admission,
+                ticket: way.ticket,
+            };
+            let tried = self.tried(way.picked, now, permit.take());
+            let tried = progress.tried.insert(tried);
+            let result = self.conditionally(asked, tried, now).await;
+            let said = self.said(&asked, tried, &result, now);
+            let (Some(Said::Refused(in_flight)), Some(index)) = (said, way.index) else {
+                return Ok(result);
+            };
+            metrics.bounces.inc(self.shard());
+            permit = progress.tried.take().and_then(Tried::bounced);
+            if let Ok(response) = result {
+                discard(response);
+            }
+            now = Instant::now();
+            step = self.step(&mut talk, now, |talk, context, rng| {
+                let Talk {
+                    endpoints,
+                    decision,
+                    ..
+                } = talk;
+                let balancer = endpoints.balancer();
+                balancer.refused(decision, (index, in_flight), context, rng)
+            });
+        }
+    }
+
+    fn talk(&self) -> Talk {
+        let endpoints = self.cluster().endpoints();
+        let excluded = endpoints.indices(self.tried_before());
+        Talk {
+            endpoints,
+            excluded,
+            decision: Decision::new(),
+        }
+    }
+
+    /// Subscribes to what endpoints say of their own accord, where the policy wants that.
+    fn listen(&self, endpoints: &Arc<Endpoints>) {
+        if let Announce::Balancers { overhead } = endpoints.balancer().spec().announce() {
+            let service = self.service();
+            let (pools, worker) = (&service.pools, &service.worker);
+            pools.subscribe(self.cluster(), endpoints, overhead as f32, worker);
+        }
+    }
+
+    /// Lets the policy decide.
+    fn step(
+        &self,
+        talk: &mut Talk,
+        now: Instant,
+        decide: impl FnOnce(&mut Talk, &PickCtx<'_>, &mut maglor_balance::Rng) -> Step,
+    ) -> Step {
+        let worker = &self.service().worker;
+        let excluded = talk.excluded.clone();
+        let context = PickCtx {
+            now: worker.time(now),
+            hash: self.hash(),
+            excluded: &excluded,
+        };
+        worker.with_rng(|rng| decide(talk, &context, rng))
+    }
+
+    /// Puts a question and waits for what is needed of the answers.
+    async fn ask(
+        &self,
+        metrics: &ExchangeMetrics,
+        talk: &mut Talk,
+        (to, question): (&Whom, Question),
+        until: Instant,
+    ) -> Step {
+        // It closes when nobody is left who could answer.
+        let mut heard = self.put(talk, to, question);
+        loop {
+            let answer = timeout_at(until, heard.recv()).await;
+            let now = Instant::now();
+            let Ok(Some((from, answer))) = answer else {
+                metrics.fallbacks.inc(self.shard());
+                return self.step(talk, now, |talk, context, rng| {
+                    let Talk {
+                        endpoints,
+                        decision,
+                        ..
+                    } = talk;
+                    endpoints.balancer().timed_out(decision, context, rng)
+                });
+            };
+            metrics.answers.inc(self.shard());
+            let step = self.step(talk, now, |talk, context, rng| {
+                let Talk {
+                    endpoints,
+                    decision,
+                    ..
+                } = talk;
+                let balancer = endpoints.balancer();
+                balancer.answered(decision, (from, answer), context, rng)
+            });
+            if step != Step::Wait {
+                return step;
+            }
+        }
+    }
+
+    fn put(&self, talk: &Talk, to: &Whom, question: Question) -> mpsc::Receiver<Heard> {
+        let (sender, heard) = mpsc::channel(to.len().max(1));
+        let service = self.service();
+        let now = service.worker.time(Instant::now());
+        for index in to {
+            let Some(target) = talk.endpoints.targets().get(index.get()) else {
+                continue;
+            };
+            if !target.is_stranger(now) {
+                let link = service.pools.link(self.cluster(), target, &service.worker);
+                link.ask(*index, question, &sender);
+            }
+        }
+        heard
+    }
+
+    /// The endpoint of a step that sends; by the local policy where the step's cannot be had.
+    fn way(
+        &self,
+        metrics: &ExchangeMetrics,
+        talk: &Talk,
+        step: &Step,
+        now: Instant,
+    ) -> Result<Way, ProxyError> {
+        let &Step::Send {
+            to,
+            admission,
+            ticket,
+        } = step
+        else {
+            return Err(self.cluster().nobody());
+        };
+        let time = self.service().worker.time(now);
+        let target = talk.endpoints.targets().get(to.get());
+        let conditional = admission != Admission::Always;
+        let picked = match target {
+            // It would let in whatever comes.
+            Some(target) if conditional && target.is_stranger(time) => {
+                metrics.strangers.inc(self.shard());
+                None
+            }
+            // It could not be sent a second time.
+            Some(_) if conditional && !self.is_resendable() => None,
+            Some(target) => target.take(time),
+            None => None,
+        };
+        Ok(match picked {
+            Some(picked) => Way {
+                picked,
+                index: Some(to),
+                admission,
+                ticket,
+            },
+            None => Way {
+                picked: self.choose(now)?,
+                index: None,
+                admission: Admission::Always,
+                ticket: None,
+            },
+        })
+    }
+
+    async fn conditionally(
+        &mut self,
+        asked: Asked,
+        tried: &mut Tried,
+        now: Instant,
+    ) -> Result<Response, ProxyError> {
+        asked.set(self.fields());
+        self.attempt(tried, now).await
+    }
+
+    /// What the endpoint's proxy says of its queue; also whether it has one that knows the protocol.
+    fn said(
+        &self,
+        asked: &Asked,
+        tried: &Tried,
+        result: &Result<Response, ProxyError>,
+        now: Instant,
+    ) -> Option<Said> {
+        let response = result.as_ref().ok()?;
+        let said = Said::of(&response.fields);
+        if asked.admission != Admission::Always {
+            let now = self.service().worker.time(now);
+            tried.target().set_stranger(said.is_none(), now);
+        }
+        said
+    }
+}

@@ -1,0 +1,240 @@
+//! The inbound side of [`crate::exchange`]: what one server's own proxy knows and tells.
+//!
+//! A station belongs to a filter chain with `load_reports`. It counts what is in flight at the server
+//! behind the chain, whoever sent it, and answers balancers. Where it is told of the other servers of
+//! the service (`cluster`, `endpoint`) it also hosts the ledger of its group when that falls to it, and
+//! reports to the host of the ledger otherwise.
+//!
+//! It outlives a reload that keeps its chain's name, so that counts go on. All workers share it.
+
+mod channel;
+mod listeners;
+mod visit;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use maglor_balance::exchange::{
+    Admission, Admitted, Announce, Groups, Inbound, Ledger, Load, Name, Referral, Report,
+};
+use maglor_balance::{Index, Rng, Time};
+
+use self::listeners::{Listeners, Outbox};
+use crate::exchange::{Asked, Frame, Reporter};
+use crate::metrics::StationMetrics;
+use crate::upstream::{Cluster, Endpoints, Target};
+
+pub(crate) use self::channel::{Host, serve};
+pub(crate) use self::visit::Visit;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Station {
+    inbound: Arc<Inbound>,
+    peers: ArcSwapOption<Peers>,
+    desk: Mutex<Desk>,
+    /// Whether a worker sends reminders of it.
+    minded: AtomicBool,
+    /// Balancers that want to be told.
+    listeners: Listeners,
+    pub(crate) metrics: StationMetrics,
+}
+
+/// The servers of the service.
+#[derive(Debug)]
+struct Peers {
+    cluster: Arc<Cluster>,
+    own: Name,
+}
+
+/// What hosting a ledger takes.
+#[derive(Debug, Default)]
+struct Desk {
+    /// Kept together with the membership that it was made for.
+    ledger: Option<(Arc<Endpoints>, Ledger)>,
+    /// Where to ask for a report.
+    reporters: Vec<(Name, Outbox)>,
+}
+
+/// Whom to tell that a request has ended.
+enum Addressee {
+    /// The host of the ledger is this proxy.
+    Own,
+    /// It is the inbound proxy of another server.
+    Host(Arc<Cluster>, Arc<Target>),
+}
+
+impl Station {
+    pub(crate) fn new(metrics: StationMetrics) -> Self {
+        Self {
+            inbound: Arc::default(),
+            peers: ArcSwapOption::empty(),
+            desk: Mutex::default(),
+            minded: AtomicBool::new(false),
+            listeners: Listeners::default(),
+            metrics,
+        }
+    }
+
+    /// Sets which cluster has the servers of the service, and which of them this one is.
+    pub(crate) fn set_peers(&self, peers: Option<(Arc<Cluster>, String)>) {
+        let peers = peers.map(|(cluster, own)| {
+            Arc::new(Peers {
+                cluster,
+                own: Name::of(&own),
+            })
+        });
+        self.peers.store(peers);
+    }
+
+    /// Lets a request in, or says how many are in flight.
+    fn admit(&self, asked: Option<Asked>, shard: usize, now: Time) -> Result<Admitted, u32> {
+        let (admission, ticket) = match asked {
+            Some(asked) => (asked.admission, asked.ticket),
+            None => (Admission::Always, None),
+        };
+        let admitted = self.inbound.admit(admission, ticket, now);
+        let metrics = &self.metrics;
+        match &admitted {
+            Ok(admitted) if admitted.ahead() == 0 => metrics.idle.inc(shard),
+            Ok(_) => metrics.busy.inc(shard),
+            Err(_) => metrics.refused.inc(shard),
+        }
+        admitted
+    }
+
+    /// Whether no worker looks after it yet; the caller does from now on.
+    fn is_unminded(&self) -> bool {
+        !self.minded.load(Ordering::Relaxed) && !self.minded.swap(true, Ordering::Relaxed)
+    }
+
+    /// Requests in flight at the server.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.inbound.in_flight()
+    }
+
+    fn load(&self) -> Load {
+        self.inbound.load()
+    }
+
+    /// What the host of the ledger is told, under which name and where it is; `None` where no ledger
+    /// is kept.
+    fn addressee(&self) -> Option<(Name, Addressee)> {
+        let peers = self.peers.load_full()?;
+        let endpoints = peers.cluster.endpoints();
+        let balancer = endpoints.balancer();
+        if balancer.spec().announce() != Announce::Ledger {
+            return None;
+        }
+        let groups = endpoints.groups()?;
+        let own = groups.named(peers.own)?;
+        let host = groups.host(groups.of(own)?)?;
+        let addressee = if host == own {
+            Addressee::Own
+        } else {
+            let target = endpoints.targets().get(host.get())?;
+            Addressee::Host(Arc::clone(&peers.cluster), Arc::clone(target))
+        };
+        Some((peers.own, addressee))
+    }
+
+    /// A server of the ledger's group reports; `outbox` leads back to it.
+    fn reported(&self, from: Name, report: &Report, outbox: Option<&Outbox>, now: Time) {
+        let mut desk = self.desk();
+        if let Some((_, ledger)) = &mut desk.ledger {
+            ledger.report(from, report, now);
+        }
+        if let Some(outbox) = outbox {
+            desk.remember(from, outbox);
+        }
+    }
+
+    /// The server that a request should go to, according to the ledger.
+    fn refer(&self, now: Time, rng: &mut Rng) -> Option<Referral> {
+        let peers = self.peers.load_full()?;
+        let endpoints = peers.cluster.endpoints();
+        let mut desk = self.desk();
+        let ledger = desk.ledger(&endpoints, peers.own, rng)?;
+        let (referral, audit) = ledger.ask(now, rng);
+        if let Some(audit) = audit {
+            desk.audit(audit.0);
+        }
+        drop(desk);
+        self.metrics.referrals.add_shared(1);
+        referral
+    }
+
+    fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
+        // A panic under the lock leaves numbers that the next reports correct.
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reporter for Station {
+    fn report(&self) -> Report {
+        self.inbound.report()
+    }
+}
+
+impl Desk {
+    /// The ledger of the group that `own` belongs to, for the servers that there are now.
+    fn ledger(
+        &mut self,
+        endpoints: &Arc<Endpoints>,
+        own: Name,
+        rng: &mut Rng,
+    ) -> Option<&mut Ledger> {
+        let current = self
+            .ledger
+            .as_ref()
+            .is_some_and(|(of, _)| Arc::ptr_eq(of, endpoints));
+        if !current {
+            let groups = endpoints.groups()?;
+            let group = groups.of(groups.named(own)?)?;
+            let members = members(endpoints, groups, group);
+            let ledger = match self.ledger.take() {
+                Some((_, mut ledger)) => {
+                    ledger.set_members(members);
+                    ledger
+                }
+                None => Ledger::new(members, rng.below(u32::MAX)),
+            };
+            self.ledger = Some((Arc::clone(endpoints), ledger));
+        }
+        self.ledger.as_mut().map(|(_, ledger)| ledger)
+    }
+
+    fn remember(&mut self, from: Name, outbox: &Outbox) {
+        match self.reporters.iter_mut().find(|(name, _)| *name == from) {
+            Some((_, known)) if known.is_same(outbox) => {}
+            Some((_, known)) => *known = outbox.clone(),
+            None => {
+                self.reporters.retain(|(_, outbox)| outbox.is_open());
+                self.reporters.push((from, outbox.clone()));
+            }
+        }
+    }
+
+    fn audit(&self, of: Name) {
+        let reporter = self.reporters.iter().find(|(name, _)| *name == of);
+        if let Some((_, outbox)) = reporter {
+            outbox.send(&Frame::Audit { of });
+        }
+    }
+}
+
+/// The usable servers of a group with their weights. Those that nobody may pick are left out: a
+/// referral to them would be of no use.
+fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<(Name, u32)> {
+    let view = endpoints.balancer().view();
+    let usable = groups
+        .members(group)
+        .iter()
+        .filter(|at| view.is_usable(**at));
+    let describe = |at: &Index| {
+        let endpoint = view.endpoint(*at)?;
+        Some((Name::of(&endpoint.key), endpoint.weight.get()))
+    };
+    usable.filter_map(describe).collect()
+}

@@ -1,0 +1,152 @@
+//! A snapshot of a cluster's endpoints: an immutable balancer with the targets that it picks from.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use maglor_balance::exchange::Groups;
+use maglor_balance::{self as balance, Balancer, Excluded, Index, Time};
+use maglor_config::cluster::{self as config, EndpointAddress};
+
+use super::Target;
+use crate::metrics::Metrics;
+
+/// One snapshot of a cluster's endpoints; targets are aligned with the balancer's indices.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    balancer: Balancer,
+    targets: Vec<Arc<Target>>,
+    /// Where the policy keeps ledgers.
+    groups: Option<Groups>,
+}
+
+/// One address of the cluster, with the configured endpoint that it stems from.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) address: SocketAddr,
+    pub(crate) endpoint: usize,
+}
+
+impl Endpoints {
+    fn new(balancer: Balancer, targets: Vec<Arc<Target>>) -> Self {
+        Self {
+            groups: balancer.spec().groups(balancer.view()),
+            balancer,
+            targets,
+        }
+    }
+
+    pub(crate) fn targets(&self) -> &[Arc<Target>] {
+        &self.targets
+    }
+
+    pub(crate) fn balancer(&self) -> &Balancer {
+        &self.balancer
+    }
+
+    /// The groups of servers that share a ledger, where the policy keeps any.
+    pub(crate) fn groups(&self) -> Option<&Groups> {
+        self.groups.as_ref()
+    }
+
+    /// Positions of these targets.
+    pub(crate) fn indices(&self, ids: &[u64]) -> Excluded {
+        let mut found = Excluded::new();
+        if ids.is_empty() {
+            return found;
+        }
+        for (at, target) in self.targets.iter().enumerate() {
+            if ids.contains(&target.id) {
+                found.insert(Index::new(at));
+            }
+        }
+        found
+    }
+
+    /// The same endpoints with what is known of them now.
+    pub(super) fn refreshed(&self, config: &config::Cluster, now: Time) -> Self {
+        let described = self.balancer.view().endpoints().iter().zip(&self.targets);
+        let endpoints: Vec<_> = described
+            .map(|(endpoint, target)| endpoint.clone().added_at(target.joined()))
+            .collect();
+        Self::new(
+            self.balancer.rebuild(endpoints, &config.view, now),
+            self.targets.clone(),
+        )
+    }
+
+    pub(super) fn build(
+        config: &config::Cluster,
+        addresses: &[Resolved],
+        old: &[Arc<Target>],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<Self, balance::SpecError> {
+        let mut targets: Vec<Arc<Target>> = Vec::with_capacity(addresses.len());
+        let mut endpoints = Vec::with_capacity(addresses.len());
+        for resolved in addresses {
+            let Some(endpoint) = config.endpoints.get(resolved.endpoint) else {
+                continue;
+            };
+            if targets
+                .iter()
+                .any(|target| target.address == resolved.address)
+            {
+                // Two names may lead to one address; it is still one endpoint.
+                continue;
+            }
+            let host = match &endpoint.address {
+                EndpointAddress::Dns { host, .. } => Some(Arc::clone(host)),
+                EndpointAddress::Socket(_) => None,
+            };
+            let known = old
+                .iter()
+                .find(|old| old.address == resolved.address && old.host == host);
+            let target = known.map_or_else(
+                || Arc::new(Target::new(config, resolved.address, host, metrics, now)),
+                Arc::clone,
+            );
+            endpoints.push(describe(endpoint, &target));
+            targets.push(target);
+        }
+        let balancer = Balancer::build(&config.policy, endpoints, &config.view, now)?;
+        Ok(Self::new(balancer, targets))
+    }
+}
+
+fn describe(endpoint: &config::Endpoint, target: &Target) -> balance::Endpoint {
+    let described = balance::Endpoint::new(target.address.to_string())
+        .weight(endpoint.weight)
+        .priority(endpoint.priority)
+        .added_at(target.joined())
+        .stats(Arc::clone(&target.stats));
+    match &endpoint.locality {
+        Some(name) => described.locality(config::locality(name)),
+        None => described,
+    }
+}
+
+pub(super) fn static_addresses(config: &config::Cluster) -> Vec<Resolved> {
+    let endpoints = config.endpoints.iter().enumerate();
+    endpoints
+        .filter_map(|(endpoint, described)| match described.address {
+            EndpointAddress::Socket(address) => Some(Resolved { address, endpoint }),
+            EndpointAddress::Dns { .. } => None,
+        })
+        .collect()
+}
+
+/// Addresses that names had before a reload: they serve until the names are resolved again.
+pub(super) fn carried_names(config: &config::Cluster, old: &[Arc<Target>]) -> Vec<Resolved> {
+    let mut carried = Vec::new();
+    for (endpoint, described) in config.endpoints.iter().enumerate() {
+        let EndpointAddress::Dns { host, port } = &described.address else {
+            continue;
+        };
+        let same = |target: &&Arc<Target>| {
+            target.host.as_ref() == Some(host) && target.address.port() == *port
+        };
+        let addresses = old.iter().filter(same).map(|target| target.address);
+        carried.extend(addresses.map(|address| Resolved { address, endpoint }));
+    }
+    carried
+}

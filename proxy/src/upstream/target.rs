@@ -1,0 +1,149 @@
+//! One endpoint of a cluster at run time. It outlives snapshots of its cluster's endpoints, and reloads
+//! that keep its address, so that statistics and pooled connections survive.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use maglor_balance::guard::limits::{Admission, Slots};
+use maglor_balance::guard::outlier::Monitor;
+use maglor_balance::{EndpointStats, Time};
+use maglor_config::cluster as config;
+
+use super::Picked;
+use crate::metrics::{EndpointMetrics, Metrics};
+
+/// How long an endpoint that does not speak our protocol is treated by plain `lor` before it is tried
+/// again: it may have been upgraded.
+const STRANGER: Duration = Duration::from_secs(60);
+
+static NEXT_TARGET: AtomicU64 = AtomicU64::new(0);
+
+/// One endpoint.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Unique in the process; the key of its pools.
+    pub(crate) id: u64,
+    pub(crate) address: SocketAddr,
+    /// The DNS name that led here.
+    pub(crate) host: Option<Arc<str>>,
+    pub(crate) stats: Arc<EndpointStats>,
+    /// How many requests it may have.
+    pub(crate) requests: Arc<Slots>,
+    /// How many connections it may have.
+    pub(crate) connections: Arc<Slots>,
+    /// What its answers are like.
+    pub(crate) monitor: Arc<Monitor>,
+    /// When it joined, or returned to service: slow start ramps from here.
+    joined: AtomicU64,
+    /// Until when it is not asked how busy it is, in nanoseconds; see [`crate::exchange`].
+    stranger_until: AtomicU64,
+    /// Lives as long as the endpoint, and so does its series.
+    pub(crate) metrics: Option<EndpointMetrics>,
+}
+
+/// A request's place at an endpoint.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<Slots>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Nobody waits for a single endpoint.
+        let _ = self.0.release();
+    }
+}
+
+impl Target {
+    pub(super) fn new(
+        config: &config::Cluster,
+        address: SocketAddr,
+        host: Option<Arc<str>>,
+        metrics: &Metrics,
+        now: Time,
+    ) -> Self {
+        let stats = Arc::new(EndpointStats::new());
+        let metrics = metrics.endpoint(&config.name, address, &stats);
+        // Relaxed: only uniqueness matters.
+        let id = NEXT_TARGET.fetch_add(1, Ordering::Relaxed);
+        Self {
+            id,
+            address,
+            host,
+            stats,
+            requests: Arc::new(config.limits.endpoint.requests()),
+            connections: Arc::new(config.limits.endpoint.connections()),
+            monitor: Arc::new(Monitor::new()),
+            joined: AtomicU64::new(now.as_nanos()),
+            stranger_until: AtomicU64::new(0),
+            metrics: Some(metrics),
+        }
+    }
+
+    /// The same host at another port, which has its own health and nothing else.
+    pub(crate) fn at_port(&self, port: u16) -> Arc<Self> {
+        let mut address = self.address;
+        address.set_port(port);
+        Arc::new(Self {
+            // Ids of endpoints stay far below: no pool is shared by mistake.
+            id: self.id | 1 << 63,
+            address,
+            host: self.host.clone(),
+            stats: Arc::default(),
+            requests: Arc::new(Slots::new(None, 0)),
+            connections: Arc::new(Slots::new(None, 0)),
+            monitor: Arc::new(Monitor::new()),
+            joined: AtomicU64::new(0),
+            stranger_until: AtomicU64::new(0),
+            metrics: None,
+        })
+    }
+
+    pub(super) fn joined(&self) -> Time {
+        // Relaxed: written and read by the control thread alone.
+        Time::from_nanos(self.joined.load(Ordering::Relaxed))
+    }
+
+    /// Gives it a request, which counts as outstanding from now on; `None` if it has as many as it may
+    /// have.
+    pub(crate) fn take(self: &Arc<Self>, now: Time) -> Option<Picked> {
+        let seat = self.seat()?;
+        Some(Picked {
+            target: Arc::clone(self),
+            outstanding: self.stats.begin(now),
+            seat,
+        })
+    }
+
+    /// Whether it has lately shown that it does not know the protocol of [`crate::exchange`].
+    pub(crate) fn is_stranger(&self, now: Time) -> bool {
+        // Relaxed: advice, complete in itself.
+        now.as_nanos() < self.stranger_until.load(Ordering::Relaxed)
+    }
+
+    /// It has answered as one who does not know the protocol, or (`false`) as one who does.
+    pub(crate) fn set_stranger(&self, stranger: bool, now: Time) {
+        let until = if stranger {
+            (now + STRANGER).as_nanos()
+        } else {
+            0
+        };
+        if self.stranger_until.load(Ordering::Relaxed) != until {
+            self.stranger_until.store(until, Ordering::Relaxed);
+        }
+    }
+
+    /// A place for a request, or `None` if it has as many as it may have.
+    fn seat(&self) -> Option<Option<Seat>> {
+        if self.requests.limit().is_none() {
+            return Some(None);
+        }
+        let admitted = self.requests.admit(u32::MAX) == Admission::Admitted;
+        admitted.then(|| Some(Seat(Arc::clone(&self.requests))))
+    }
+
+    /// It has returned to service.
+    pub(crate) fn rejoin(&self, now: Time) {
+        self.joined.store(now.as_nanos(), Ordering::Relaxed);
+    }
+}

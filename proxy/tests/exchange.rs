@@ -1,0 +1,326 @@
+//! Balancing by true queues: outbound proxies, inbound proxies that tell how busy their servers are,
+//! and what happens when some do not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use support::load::Load;
+use support::{Web, get, reload};
+
+/// An application with its inbound proxy.
+struct Server {
+    application: Upstream,
+    inbound: Proxy,
+}
+
+impl Server {
+    fn start(name: &str) -> Self {
+        let application = Upstream::start(name);
+        let inbound = Self::web(&application).http("load_reports: {}").start();
+        Self {
+            application,
+            inbound,
+        }
+    }
+
+    fn web(application: &Upstream) -> Web {
+        Web::to([application.address()])
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.inbound.listener("web")
+    }
+
+    /// Tells the inbound proxy who the others are, so that they keep a ledger.
+    fn know(&self, all: &[Self], policy: &str) {
+        let endpoints: Vec<_> = all.iter().map(|one| one.address().to_string()).collect();
+        let own = self.address();
+        let config = Self::web(&self.application)
+            .http(&format!(
+                "load_reports: {{cluster: all, endpoint: \"{own}\"}}"
+            ))
+            .yaml();
+        let all = endpoints.join("\", \"");
+        reload(
+            &self.inbound,
+            &format!("{config}- {{name: all, endpoints: [\"{all}\"], policy: '{policy}'}}\n"),
+        );
+    }
+
+    /// Makes the application slow, and gives it requests that no balancer knows of. They end when the
+    /// load is stopped.
+    fn occupy(&self, requests: usize, service: Duration) -> Load {
+        let name = self.application.name().to_owned();
+        self.application
+            .set_answer(move |_| Some(Answer::text(name.clone()).after(service)));
+        let load = Load::start(
+            self.address(),
+            requests,
+            "GET /foreign HTTP/1.1\r\nhost: a\r\n\r\n",
+        );
+        eventually(TIMEOUT, "the server is busy", || {
+            in_flight(&self.inbound) == requests as f64
+        });
+        load
+    }
+}
+
+fn servers(count: usize) -> Vec<Server> {
+    (0..count)
+        .map(|at| Server::start(&format!("server-{at}")))
+        .collect()
+}
+
+fn outbound(servers: &[Server], policy: &str) -> Proxy {
+    Web::to(servers.iter().map(Server::address))
+        .cluster(&format!("policy: '{policy}'"))
+        .start()
+}
+
+fn in_flight(inbound: &Proxy) -> f64 {
+    inbound.metric("maglor_exchange_in_flight", &[])
+}
+
+fn count(proxy: &Proxy, name: &str) -> f64 {
+    proxy.metric(&format!("maglor_exchange_{name}_total"), &[])
+}
+
+/// Requests without foreign ones that the application has had.
+fn own(server: &Server) -> usize {
+    let recorded = server.application.recorded();
+    recorded
+        .iter()
+        .filter(|one| one.uri.path() != "/foreign")
+        .count()
+}
+
+#[test]
+fn a_busy_server_sends_requests_back_before_it_sees_them() {
+    let servers = servers(2);
+    let busy = servers[0].occupy(1, Duration::from_millis(300));
+    let outbound = outbound(&servers, "bounce(tries=3)");
+    for _ in 0..40 {
+        let response = get(&outbound, "/");
+        assert_eq!((response.status, response.text()), (200, "server-1"));
+        assert_eq!(
+            response.header("x-maglor-queue"),
+            None,
+            "a client is told nothing"
+        );
+    }
+    assert_eq!(own(&servers[0]), 0);
+    let bounces = count(&outbound, "bounces");
+    // Each request tries the busy one first with probability 1/2: 20, standard deviation 3.2.
+    assert!((4.0..=36.0).contains(&bounces), "{bounces}");
+    assert_eq!(count(&servers[0].inbound, "refused"), bounces);
+    let ejected = outbound.metric("maglor_upstream_ejected_endpoints", &[]);
+    assert!(ejected.abs() < 0.5, "to be busy is no failure");
+    busy.stop();
+    let seen = servers[1].application.last();
+    assert!(
+        !seen.headers.contains_key("x-maglor-queue"),
+        "nor is an application"
+    );
+}
+
+#[test]
+fn where_all_are_busy_the_least_busy_takes_it() {
+    let servers = servers(2);
+    let (few, many) = (
+        servers[0].occupy(1, Duration::from_millis(100)),
+        servers[1].occupy(6, Duration::from_millis(100)),
+    );
+    let outbound = outbound(&servers, "bounce(tries=3)");
+    for _ in 0..20 {
+        assert_eq!(get(&outbound, "/").status, 200);
+    }
+    let taken = (own(&servers[0]), own(&servers[1]));
+    // The loads ask again at once when they are answered, so that counts dip now and then.
+    assert!(taken.0 >= 17 && taken.0 + taken.1 == 20, "{taken:?}");
+    few.stop();
+    many.stop();
+}
+
+#[test]
+fn bodies_come_whole_to_the_server_that_lets_them_in() {
+    let servers = servers(2);
+    let busy = servers[0].occupy(1, Duration::from_millis(300));
+    let outbound = outbound(&servers, "bounce(tries=2)");
+    let body = "0123456789".repeat(1000);
+    for _ in 0..10 {
+        let request = format!(
+            "POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut client = RawHttp1::connect(outbound.listener("web"));
+        client.connection().send(&request).unwrap();
+        assert!(client.response_to("POST").json()["body"] == body.as_str());
+        assert_eq!(servers[1].application.last().method, "POST");
+    }
+    assert!(count(&outbound, "bounces") > 0.0);
+    busy.stop();
+}
+
+#[test]
+fn the_ledger_knows_what_no_balancer_sees() {
+    let servers = servers(3);
+    for server in &servers {
+        server.know(&servers, "ledger(group=40)");
+    }
+    let busy = [
+        servers[0].occupy(3, Duration::from_millis(200)),
+        servers[2].occupy(2, Duration::from_millis(200)),
+    ];
+    let outbound = outbound(&servers, "ledger(group=40)");
+    eventually(TIMEOUT, "the ledger answers, and knows", || {
+        let answers = count(&outbound, "answers");
+        let idle = (0..5).all(|_| get(&outbound, "/").text() == "server-1");
+        idle && count(&outbound, "answers") >= answers + 5.0
+    });
+    let referrals: f64 = servers
+        .iter()
+        .map(|one| count(&one.inbound, "referrals"))
+        .sum();
+    assert!(referrals >= 5.0, "{referrals}");
+    let reports: f64 = servers
+        .iter()
+        .map(|one| count(&one.inbound, "reports"))
+        .sum();
+    assert!(reports > 0.0);
+    for load in busy {
+        load.stop();
+    }
+}
+
+#[test]
+fn without_its_ledger_a_balancer_falls_back() {
+    let mut servers = servers(3);
+    for server in &servers {
+        server.know(&servers, "ledger(group=40)");
+    }
+    let outbound = outbound(&servers, "ledger(group=40)");
+    eventually(TIMEOUT, "the ledger answers", || {
+        assert_eq!(get(&outbound, "/").status, 200);
+        count(&outbound, "answers") > 3.0
+    });
+    let host = servers
+        .iter()
+        .position(|one| count(&one.inbound, "referrals") > 0.0)
+        .unwrap();
+    // Its proxy dies with all that it knows.
+    drop(servers.remove(host));
+    let before = count(&outbound, "fallbacks");
+    for _ in 0..50 {
+        assert_eq!(get(&outbound, "/").status, 200);
+    }
+    assert!(count(&outbound, "fallbacks") > before);
+}
+
+#[test]
+fn a_lsq_hears_of_what_others_send() {
+    let servers = servers(2);
+    let outbound = outbound(&servers, "a-lsq(choices=all,overhead=10)");
+    assert_eq!(get(&outbound, "/").status, 200);
+    let busy = servers[0].occupy(3, Duration::from_millis(200));
+    eventually(TIMEOUT, "the balancer has heard", || {
+        (0..5).all(|_| get(&outbound, "/").text() == "server-1")
+    });
+    assert!(count(&outbound, "loads_heard") > 0.0);
+    busy.stop();
+}
+
+#[test]
+fn a_probe_goes_to_the_shorter_queue() {
+    let servers = servers(2);
+    let busy = servers[0].occupy(2, Duration::from_millis(300));
+    let outbound = outbound(&servers, "probe(choices=2)");
+    // The channels are opened by the first questions.
+    eventually(TIMEOUT, "both answer", || {
+        get(&outbound, "/");
+        count(&outbound, "answers") >= 4.0
+    });
+    for _ in 0..20 {
+        assert_eq!(get(&outbound, "/").text(), "server-1");
+    }
+    busy.stop();
+}
+
+#[test]
+fn servers_that_do_not_know_the_protocol_are_balanced_by_lor() {
+    for policy in ["bounce(tries=3)", "ledger(group=40)", "a-lsq", "probe"] {
+        let applications = [Upstream::start("a"), Upstream::start("b")];
+        let outbound = Web::to(applications.iter().map(Upstream::address))
+            .cluster(&format!("policy: '{policy}'"))
+            .start();
+        for _ in 0..40 {
+            assert_eq!(get(&outbound, "/").status, 200, "{policy}");
+        }
+        for application in &applications {
+            assert!(application.requests() >= 8, "{policy}");
+        }
+        assert!(count(&outbound, "bounces").abs() < 0.5, "{policy}");
+    }
+}
+
+#[test]
+fn a_client_cannot_pose_as_a_balancer() {
+    let servers = servers(1);
+    let busy = servers[0].occupy(1, Duration::from_millis(100));
+    let outbound = outbound(&servers, "lor(choices=2)");
+    let mut client = RawHttp1::connect(outbound.listener("web"));
+    let request = "GET / HTTP/1.1\r\nhost: a\r\nx-maglor-queue: limit=0\r\n\r\n";
+    client.connection().send(request).unwrap();
+    assert_eq!(client.response().status, 200);
+    busy.stop();
+}
+
+#[test]
+fn nonsense_on_a_channel_harms_nobody() {
+    let servers = servers(1);
+    let upgrade = "GET /.well-known/maglor/exchange HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: maglor-exchange/1\r\n\r\n";
+    let mut client = RawHttp1::connect(servers[0].address());
+    client.connection().send(upgrade).unwrap();
+    assert_eq!(client.response().status, 101);
+    let connection = client.connection();
+    // All kinds that there can be, with nothing but ones behind.
+    for kind in 0..=255_u8 {
+        let mut frame = [0xff_u8; 32];
+        frame[0] = kind;
+        connection.send(frame).unwrap();
+    }
+    drop(client);
+    let mut other = RawHttp1::connect(servers[0].address());
+    let unknown = upgrade.replace("exchange/1", "exchange/9");
+    other.connection().send(&unknown).unwrap();
+    assert_eq!(
+        other.response().status,
+        200,
+        "a later version is the application's"
+    );
+    assert_eq!(get(&servers[0].inbound, "/").status, 200);
+}
+
+#[test]
+fn a_draining_inbound_proxy_closes_its_channels() {
+    let servers = servers(2);
+    let outbound = outbound(&servers, "probe(choices=2)");
+    eventually(TIMEOUT, "both answer", || {
+        get(&outbound, "/");
+        count(&outbound, "answers") >= 4.0
+    });
+    let mut servers = servers.into_iter();
+    let leaving = servers.next().unwrap();
+    let exit = leaving.inbound.terminate();
+    assert!(exit.success(), "{exit:?}");
+    for _ in 0..10 {
+        assert_eq!(get(&outbound, "/").text(), "server-1");
+    }
+}

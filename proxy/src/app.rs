@@ -26,7 +26,7 @@ use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
 use crate::tls::Roots;
-use crate::upstream::{Cluster, Clusters, Resolver};
+use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 use crate::{ejection, health};
 
 /// The proxy as its control thread sees it.
@@ -353,10 +353,14 @@ impl App {
                 .metrics()
                 .guards
                 .observe(endpoints.balancer().view());
-            let targets = endpoints.targets().iter();
-            targets
-                .filter_map(|target| target.metrics.as_ref())
-                .for_each(EndpointMetrics::refresh);
+            let derived = cluster.destinations().map(Destinations::clusters);
+            for cluster in derived.iter().flatten().chain([cluster]) {
+                let endpoints = cluster.endpoints();
+                let targets = endpoints.targets().iter();
+                targets
+                    .filter_map(|target| target.metrics.as_ref())
+                    .for_each(EndpointMetrics::refresh);
+            }
         }
         self.shared.metrics.encode()
     }

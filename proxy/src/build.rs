@@ -96,7 +96,7 @@ fn cluster(
     now: Time,
 ) -> Result<Cluster, BuildError> {
     let alpn: &[&[u8]] = match wanted.protocol {
-        UpstreamProtocol::Auto => &[b"h2", b"http/1.1"],
+        UpstreamProtocol::Auto | UpstreamProtocol::Downstream => &[b"h2", b"http/1.1"],
         UpstreamProtocol::Http1 => &[b"http/1.1"],
         UpstreamProtocol::Http2 => &[b"h2"],
     };
@@ -220,21 +220,18 @@ impl Build<'_> {
         let old = self
             .before
             .and_then(|before| before.chains.iter().find(|chain| chain.name == wanted.name));
+        let http = old.and_then(|old| old.filter.http());
+        let tcp = old.and_then(|old| old.filter.tcp());
         match &wanted.filter {
-            config::Filter::Http(settings) => {
-                let old = match old.map(|old| &old.filter) {
-                    Some(Filter::Http(old)) => Some(old),
-                    _ => None,
-                };
-                Filter::Http(self.http(settings, old))
-            }
-            config::Filter::Tcp(settings) => {
-                let old = match old.map(|old| &old.filter) {
-                    Some(Filter::Tcp(old)) => Some(old),
-                    _ => None,
-                };
-                Filter::Tcp(self.tcp(settings, old))
-            }
+            config::Filter::Detect {
+                http: routed,
+                tcp: bytes,
+            } => Filter::Detect {
+                http: self.http(routed, http),
+                tcp: self.tcp(bytes, tcp),
+            },
+            config::Filter::Http(settings) => Filter::Http(self.http(settings, http)),
+            config::Filter::Tcp(settings) => Filter::Tcp(self.tcp(settings, tcp)),
         }
     }
 
@@ -310,13 +307,8 @@ pub(crate) fn retired(before: &Listener, now: Option<&Listener>) -> Vec<Arc<Http
 }
 
 fn http_chains(listener: &Listener) -> impl Iterator<Item = &Arc<HttpChain>> {
-    listener
-        .chains
-        .iter()
-        .filter_map(|chain| match &chain.filter {
-            Filter::Http(chain) => Some(chain),
-            Filter::Tcp(_) => None,
-        })
+    let chains = listener.chains.iter();
+    chains.filter_map(|chain| chain.filter.http())
 }
 
 /// One listening socket a worker, all on one address; with `alone` only if no other socket has it.

@@ -10,6 +10,7 @@ mod worker;
 // A connection, top to bottom.
 pub mod detect;
 pub mod io;
+mod original_destination;
 pub mod proxy_protocol;
 mod relay;
 pub mod tcp;

@@ -17,6 +17,7 @@ use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
 
+use crate::detect::Protocol;
 use guards::{Families, GuardMetrics};
 
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
@@ -45,6 +46,7 @@ struct Downstream {
     connections: GaugeFamily,
     connections_total: CounterFamily,
     refused: CounterFamily,
+    detected: CounterFamily,
     tcp_bytes: CounterFamily,
 }
 
@@ -82,6 +84,11 @@ impl Downstream {
                 "downstream_connections_refused_total",
                 "Client connections closed before their first request or byte, by reason.",
                 &["listener", "reason"],
+            ),
+            detected: counter(
+                "downstream_protocol_detected_total",
+                "Client connections whose protocol was told from their first bytes.",
+                &["listener", "protocol"],
             ),
             tcp_bytes: counter(
                 "tcp_bytes_total",
@@ -219,6 +226,8 @@ impl Metrics {
             connections_total: self.downstream.connections_total.with(&[listener]),
             bytes_up: self.downstream.tcp_bytes.with(&[listener, "to_upstream"]),
             bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
+            detected: Protocol::ALL
+                .map(|protocol| self.downstream.detected.with(&[listener, protocol.name()])),
             refused_no_chain: refused("no_filter_chain"),
             refused_proxy_protocol: refused("proxy_protocol"),
             refused_timeout: refused("timeout"),
@@ -283,6 +292,7 @@ pub(crate) struct ListenerMetrics {
     pub(crate) connections_total: Counter,
     pub(crate) bytes_up: Counter,
     pub(crate) bytes_down: Counter,
+    detected: [Counter; Protocol::ALL.len()],
     pub(crate) refused_no_chain: Counter,
     pub(crate) refused_proxy_protocol: Counter,
     pub(crate) refused_timeout: Counter,
@@ -294,6 +304,11 @@ pub(crate) struct ListenerMetrics {
 }
 
 impl ListenerMetrics {
+    /// Counts a connection whose protocol was not known before.
+    pub(crate) fn detected(&self, shard: usize, protocol: Protocol) {
+        self.detected[protocol as usize].inc(shard);
+    }
+
     /// Whether connections must end now.
     pub(crate) fn is_over(&self) -> bool {
         // Relaxed: a connection that misses it is woken again.

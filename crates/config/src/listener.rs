@@ -22,6 +22,12 @@ pub struct Listener {
     pub filter_chains: Vec<FilterChain>,
     /// Connections open at once over all workers; above it new ones wait in the backlog.
     pub max_connections: usize,
+    /// Connections were redirected here: the kernel knows where they were going.
+    pub original_destination: bool,
+    /// Whose connections they are.
+    pub direction: TrafficDirection,
+    /// A client that says nothing for so long waits for the server to speak.
+    pub detection_timeout: Duration,
     /// How long TLS detection, PROXY header and TLS handshake may take together.
     pub handshake_timeout: Duration,
     /// On HTTP requests over all chains; `None` = no limit.
@@ -40,6 +46,18 @@ pub enum ProxyProtocolIn {
     Require,
 }
 
+/// Whose connections a listener takes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TrafficDirection {
+    /// Those of other hosts to the application here.
+    Inbound,
+    /// Those of the application here to other hosts; they outlast the others when the process ends.
+    Outbound,
+    /// Neither.
+    #[default]
+    Unspecified,
+}
+
 /// A match and what is done with the connections that it takes.
 #[derive(Clone, Debug)]
 pub struct FilterChain {
@@ -53,10 +71,15 @@ pub struct FilterChain {
     pub filter: Filter,
 }
 
-/// Which connections a chain takes. The most specific chain wins, in the order: server name
-/// (exact, then longest suffix wildcard, then any), application protocol, source prefix length.
+/// Which connections a chain takes. The most specific chain wins, in the order: destination port,
+/// destination prefix length, server name (exact, then longest suffix wildcard, then any), application
+/// protocol, source prefix length.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FilterChainMatch {
+    /// Ports that the connection goes to. Empty = any.
+    pub destination_ports: Vec<u16>,
+    /// Addresses that the connection goes to. Empty = any.
+    pub destination_networks: Vec<IpNet>,
     /// SNI names, lower case: exact `a.example.com` or suffix wildcard `*.example.com`. Empty = any.
     pub server_names: Vec<String>,
     /// ALPN protocols the client offers. Empty = any.
@@ -68,6 +91,13 @@ pub struct FilterChainMatch {
 /// The last filter of a chain.
 #[derive(Clone, Debug)]
 pub enum Filter {
+    /// What the first bytes say: HTTP where they are HTTP, bytes otherwise.
+    Detect {
+        /// For HTTP/1 and HTTP/2.
+        http: Box<HttpFilter>,
+        /// For everything else, and for clients that wait for the server.
+        tcp: TcpFilter,
+    },
     /// HTTP/1.1 and HTTP/2 with routes.
     Http(Box<HttpFilter>),
     /// Bytes to a cluster.

@@ -42,6 +42,8 @@ pub(crate) struct Service {
     pub(crate) client: Client,
     /// The address that the client connected to.
     pub(crate) local: SocketAddr,
+    /// Where the connection was going, if it was redirected here.
+    pub(crate) original: Option<SocketAddr>,
     /// When the connection is old enough to end.
     expires: Option<Instant>,
     expired: Cell<bool>,
@@ -61,7 +63,7 @@ impl Service {
         pools: &Rc<Pools>,
         chain: Arc<HttpChain>,
         client: Client,
-        local: SocketAddr,
+        (local, original): (SocketAddr, Option<SocketAddr>),
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
         // Connections that came together should not leave together.
@@ -75,6 +77,7 @@ impl Service {
             chain,
             client,
             local,
+            original,
             expires,
             expired: Cell::new(false),
         })

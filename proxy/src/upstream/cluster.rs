@@ -14,7 +14,7 @@ use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng
 use maglor_config::cluster as config;
 
 use super::endpoints::{carried_names, static_addresses};
-use super::{Endpoints, Guard, Resolved, Seat, Target};
+use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target};
 use crate::error::ProxyError;
 use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics};
 use crate::shared::{Report, Shared};
@@ -47,6 +47,8 @@ pub(crate) struct Cluster {
     exchange: Option<ExchangeMetrics>,
     guard: Guard,
     endpoints: ArcSwap<Endpoints>,
+    /// Where it has no endpoints of its own.
+    destinations: Option<Destinations>,
 }
 
 /// The endpoint chosen for a request, which counts as outstanding from now on.
@@ -85,6 +87,7 @@ impl Cluster {
         let exchange = talks.then(|| metrics.exchange(&config.name));
         let metrics = metrics.cluster(&config.name);
         let guard = Guard::new(&config);
+        let destinations = Destinations::new(&config);
         Ok(Self {
             config,
             tls,
@@ -92,6 +95,7 @@ impl Cluster {
             exchange,
             guard,
             endpoints: ArcSwap::from_pointee(endpoints),
+            destinations,
         })
     }
 
@@ -122,6 +126,11 @@ impl Cluster {
     /// What is counted of the messages about queues, where the policy sends any.
     pub(crate) fn exchange(&self) -> Option<&ExchangeMetrics> {
         self.exchange.as_ref()
+    }
+
+    /// `None` where it has endpoints.
+    pub(crate) fn destinations(&self) -> Option<&Destinations> {
+        self.destinations.as_ref()
     }
 
     pub(crate) fn endpoints(&self) -> Arc<Endpoints> {

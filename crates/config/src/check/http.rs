@@ -24,12 +24,22 @@ pub(super) fn filter(
     scope: &Scope<'_>,
     tables: &Tables,
 ) -> HttpFilter {
+    let routes = routes(raw, at, table, scope, tables);
+    with_routes(raw, at, routes, scope)
+}
+
+/// A filter whose routes do not stand in it.
+pub(super) fn with_routes(
+    raw: &raw::Http,
+    at: &At<'_>,
+    routes: Arc<RouteTable>,
+    scope: &Scope<'_>,
+) -> HttpFilter {
     let protocol = match raw.protocol {
         None | Some(raw::HttpProtocol::Auto) => HttpProtocol::Auto,
         Some(raw::HttpProtocol::Http1) => HttpProtocol::Http1,
         Some(raw::HttpProtocol::Http2) => HttpProtocol::Http2,
     };
-    let routes = routes(raw, at, table, scope, tables);
     let allow_connect = raw.allow_connect.unwrap_or(false);
     if !allow_connect {
         warn_connect(&routes, at);

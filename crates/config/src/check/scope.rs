@@ -26,10 +26,12 @@ pub(crate) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    pub(super) fn new(raw: &'a raw::Document, known: Known) -> Self {
+    /// `made` are clusters that listeners' short forms stand for.
+    pub(super) fn new(raw: &'a raw::Document, made: &'a [raw::Cluster], known: Known) -> Self {
         let clusters = raw
             .clusters
             .iter()
+            .chain(made)
             .filter_map(|c| Some((c.name.as_deref()?, c)));
         let tables = raw.route_tables.iter().filter_map(|t| t.name.as_deref());
         Self {

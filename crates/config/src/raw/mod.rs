@@ -13,6 +13,7 @@ mod listener;
 mod notation;
 mod retry;
 mod route;
+mod sidecar;
 mod tls;
 mod traffic;
 
@@ -20,7 +21,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
-pub use cluster::{Cluster, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol};
+pub use cluster::{
+    Cluster, ClusterType, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol,
+};
 pub use forms::{OneOrMany, Pairs, Short, Shorthand};
 pub use guard::{
     CircuitBreaker, ConcurrencyLimit, Delay, EndpointLimits, Limits, OutlierEjection, RetryBudget,
@@ -28,7 +31,7 @@ pub use guard::{
 pub use health::{GrpcCheck, HealthCheck, HttpCheck, TcpCheck};
 pub use listener::{
     FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, LoadReports,
-    PathNormalization, ProxyProtocolIn, Tcp,
+    PathNormalization, ProxyProtocolIn, Tcp, TrafficDirection,
 };
 pub use notation::{NotationError, Size, TimeSpan};
 pub use retry::{BackOff, Hedge, Mirror, Retry, Sticky};
@@ -36,6 +39,7 @@ pub use route::{
     HeaderMatch, HeaderRules, PathMatch, QueryMatch, Route, RouteMatch, RouteTable, StringMatch,
     VirtualHost,
 };
+pub use sidecar::{ApplicationPort, ApplicationProtocol, Inbound, Outbound, Service, Unknown};
 pub use tls::{CertificateFiles, DownstreamTls, TlsVersion, UpstreamTls};
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 

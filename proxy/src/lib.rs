@@ -28,6 +28,7 @@ mod timer;
 mod upstream;
 // What went wrong, what is counted, what is said.
 mod access_log;
+mod calls;
 mod error;
 mod metrics;
 // State and operations: the control thread.

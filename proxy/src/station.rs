@@ -19,6 +19,7 @@ use maglor_balance::exchange::{
     Admission, Admitted, Announce, Groups, Inbound, Ledger, Load, Name, Referral, Report,
 };
 use maglor_balance::{Index, Rng, Time};
+use tokio::sync::Notify;
 
 use self::listeners::{Listeners, Outbox};
 use crate::exchange::{Asked, Frame, Reporter};
@@ -34,8 +35,10 @@ pub(crate) struct Station {
     inbound: Arc<Inbound>,
     peers: ArcSwapOption<Peers>,
     desk: Mutex<Desk>,
-    /// Whether a worker sends reminders of it.
+    /// Whether a worker looks after it.
     minded: AtomicBool,
+    /// Told when there is something to tell that no visit tells.
+    changed: Arc<Notify>,
     /// Balancers that want to be told.
     listeners: Listeners,
     pub(crate) metrics: StationMetrics,
@@ -72,6 +75,7 @@ impl Station {
             peers: ArcSwapOption::empty(),
             desk: Mutex::default(),
             minded: AtomicBool::new(false),
+            changed: Arc::default(),
             listeners: Listeners::default(),
             metrics,
         }

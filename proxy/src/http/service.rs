@@ -18,6 +18,7 @@ use super::headers::{self, Client};
 use super::record::Record;
 use super::{deadline, path, reply, rewrite};
 use crate::access_log::Entry;
+use crate::calls::Call;
 use crate::codec::Limits;
 use crate::error::ProxyError;
 use crate::exchange::{Asked, PROTOCOL};
@@ -177,6 +178,15 @@ impl Service {
         station::serve(downstream, station, host).await;
     }
 
+    /// A call that the application behind this proxy makes for a request.
+    fn call(&self, request: &Request) -> Option<Call> {
+        if self.chain.station.is_some() {
+            return None;
+        }
+        let id = request.fields.get(Known::XRequestId)?;
+        self.worker.shared().calls.begin(id)
+    }
+
     /// Lets a request in at the server behind this chain, where the chain counts what is in flight
     /// there.
     ///
@@ -229,6 +239,7 @@ impl Service {
                 let upgrade = headers::upgrade_protocol(&request.fields, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 headers::remove_hop_by_hop(&mut request.fields);
+                record.call(self.call(&request));
                 self.rewrite_headers(&mut request, host, route);
                 record.request_id(&request);
                 let hop = Hop {

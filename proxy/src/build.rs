@@ -269,8 +269,11 @@ impl Build<'_> {
     fn station(&self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Option<Arc<Station>> {
         let wanted = settings.load_reports.as_ref()?;
         let known = old.and_then(|old| old.station.clone());
-        let station =
-            known.unwrap_or_else(|| Arc::new(Station::new(self.metrics.station(self.name))));
+        let known = known.filter(|station| station.speaks_orca() == wanted.orca);
+        let station = known.unwrap_or_else(|| {
+            let metrics = self.metrics.station(self.name);
+            Arc::new(Station::new(wanted.orca, metrics))
+        });
         let peers = wanted.peers.as_ref().and_then(|peers| {
             let cluster = self.clusters.get(&peers.cluster)?;
             Some((cluster, peers.endpoint.to_string()))

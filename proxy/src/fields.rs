@@ -43,6 +43,7 @@ known! {
     ContentType = "content-type",
     Cookie = "cookie",
     Date = "date",
+    EndpointLoadMetrics = "endpoint-load-metrics",
     Expect = "expect",
     Forwarded = "forwarded",
     GrpcMessage = "grpc-message",

@@ -41,6 +41,8 @@ pub(crate) struct Station {
     changed: Arc<Notify>,
     /// Balancers that want to be told.
     listeners: Listeners,
+    /// Whether responses have ORCA's field, too.
+    speaks_orca: bool,
     pub(crate) metrics: StationMetrics,
 }
 
@@ -69,7 +71,7 @@ enum Addressee {
 }
 
 impl Station {
-    pub(crate) fn new(metrics: StationMetrics) -> Self {
+    pub(crate) fn new(speaks_orca: bool, metrics: StationMetrics) -> Self {
         Self {
             inbound: Arc::default(),
             peers: ArcSwapOption::empty(),
@@ -77,8 +79,14 @@ impl Station {
             minded: AtomicBool::new(false),
             changed: Arc::default(),
             listeners: Listeners::default(),
+            speaks_orca,
             metrics,
         }
+    }
+
+    /// Whether responses have ORCA's field, too.
+    pub(crate) fn speaks_orca(&self) -> bool {
+        self.speaks_orca
     }
 
     /// Sets which cluster has the servers of the service, and which of them this one is.

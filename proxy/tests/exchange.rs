@@ -373,3 +373,29 @@ clusters:
     assert_eq!(client.response().status, 200);
     assert_eq!(ask(), (200, Some("in-flight=1".into())));
 }
+
+#[test]
+fn reports_in_the_orca_format_are_sent_and_understood() {
+    let busy = Upstream::builder("busy")
+        .answer(|_| {
+            let report = "TEXT named_metrics.in_flight=50";
+            Some(Answer::text("busy").header("endpoint-load-metrics", report))
+        })
+        .start();
+    let servers = [Upstream::start("a"), busy];
+    let outbound = Web::to(servers.iter().map(Upstream::address))
+        .cluster("policy: 'a-lsq(choices=all)'")
+        .start();
+    eventually(TIMEOUT, "both are tried", || {
+        get(&outbound, "/").text() == "busy"
+    });
+    for _ in 0..10 {
+        assert_eq!(get(&outbound, "/").text(), "a");
+    }
+    let inbound = Web::to([servers[0].address()])
+        .http("load_reports: {orca: true}")
+        .start();
+    let response = get(&inbound, "/");
+    let report = response.header("endpoint-load-metrics");
+    assert_eq!(report, Some("TEXT named_metrics.in_flight=1"));
+}

@@ -193,6 +193,8 @@ pub struct HttpFilter {
 pub struct LoadReports {
     /// The servers of the service; `None`: no ledger is kept.
     pub peers: Option<Peers>,
+    /// Whether responses say it in the ORCA format, too.
+    pub orca: bool,
 }
 
 /// The servers of a service, and one of them.

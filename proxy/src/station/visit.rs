@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Addressee, Station};
 use crate::calls::{Present, Stay};
-use crate::exchange::{Asked, Frame, Reporter as _, Said};
+use crate::exchange::{Asked, Frame, Reporter as _, Said, orca};
 use crate::fields::Fields;
 use crate::shared::Shared;
 use crate::upstream::Pools;
@@ -69,10 +69,14 @@ impl Visit {
         self.present = Some(self.worker.shared().calls.arrive(id, guest));
     }
 
-    /// Says in the response how many are in flight, where the request asked.
+    /// Says in the response how many are in flight, where the request asked or the configuration wants it.
     pub(crate) fn describe(&self, fields: &mut Fields) {
+        let station = &self.guest.station;
         if self.asked {
-            Said::InFlight(self.guest.station.in_flight()).set(fields);
+            Said::InFlight(station.in_flight()).set(fields);
+        }
+        if station.speaks_orca {
+            orca::set(station.in_flight(), fields);
         }
     }
 }

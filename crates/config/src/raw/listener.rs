@@ -243,4 +243,7 @@ pub struct LoadReports {
     pub cluster: Option<String>,
     /// `IP:PORT` under which clients know this server: one of the cluster's endpoints.
     pub endpoint: Option<String>,
+    /// Say it in responses in the ORCA format, too (`endpoint-load-metrics`), for other balancers.
+    #[schemars(extend("default" = false))]
+    pub orca: Option<bool>,
 }

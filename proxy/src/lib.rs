@@ -10,7 +10,6 @@ mod worker;
 // A connection, top to bottom.
 pub mod detect;
 pub mod io;
-mod original_destination;
 pub mod proxy_protocol;
 mod relay;
 pub mod tcp;
@@ -28,7 +27,6 @@ mod timer;
 mod upstream;
 // What went wrong, what is counted, what is said.
 mod access_log;
-mod calls;
 mod error;
 mod metrics;
 // State and operations: the control thread.
@@ -38,6 +36,7 @@ mod build;
 mod ejection;
 mod files;
 mod health;
+mod identity;
 pub mod init;
 mod memory;
 mod run;

@@ -16,9 +16,8 @@ use tokio::time::Instant;
 use super::tried::Tried;
 use super::tries::Progress;
 use crate::access_log::{Ended, Entry};
-use crate::calls::Call;
 use crate::error::ProxyError;
-use crate::fields::{Fields, Known};
+use crate::fields::Fields;
 use crate::message::{Account, Request, Response};
 use crate::metrics::RouteMetrics;
 use crate::station::Visit;
@@ -45,8 +44,6 @@ pub(crate) struct Record {
     tried: Option<Tried>,
     /// Its stay at the server behind this proxy, where that is counted.
     visit: Option<Visit>,
-    /// Whose call it is, until it ends.
-    call: Option<Call>,
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
@@ -76,7 +73,6 @@ impl Record {
             place: None,
             tried: None,
             visit: None,
-            call: None,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             flag: "-",
             response_bytes: 0,
@@ -113,16 +109,6 @@ impl Record {
         if let Some(entry) = &mut self.entry {
             entry.request_id(request);
         }
-        if let Some(visit) = &mut self.visit
-            && let Some(id) = request.fields.get(Known::XRequestId)
-        {
-            visit.identify(id);
-        }
-    }
-
-    /// The request is a call that an application behind this proxy makes for another one.
-    pub(super) fn call(&mut self, call: Option<Call>) {
-        self.call = call;
     }
 
     /// When the route's timeout runs out.
@@ -204,7 +190,6 @@ impl Record {
         self.tried = None;
         self.place = None;
         self.visit = None;
-        self.call = None;
     }
 }
 

@@ -1,8 +1,9 @@
-//! A client's connection from `accept(2)` to its filter: PROXY header, ClientHello, filter chain,
-//! TLS handshake, HTTP or TCP.
+//! A client's connection from `accept(2)` to its filter: original destination, PROXY header,
+//! ClientHello, filter chain, TLS handshake, HTTP or TCP.
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,18 +14,20 @@ use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::FREE_RETRIES;
 use maglor_config::listener::ProxyProtocolIn;
 use maglor_telemetry::Counter;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::detect::{self, ClientHello};
+use crate::detect::{self, ClientHello, Protocol};
 use crate::error::ProxyError;
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
 use crate::metrics::ListenerMetrics;
+use crate::original_destination::original_destination;
 use crate::proxy_protocol::{self, Addresses};
 use crate::relay::relay;
-use crate::state::{Chain, Filter, Listener, TcpChain, Termination};
-use crate::tls::{self, Peer, mesh};
+use crate::state::{Chain, Filter, Listener, TcpChain};
+use crate::tls;
 use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
 use crate::worker::{Connections, Worker};
 
@@ -50,16 +53,23 @@ enum Refused {
     Timeout,
     #[error("TLS handshake: {0}")]
     Tls(#[source] io::Error),
-    #[error("mesh: {0}")]
-    Mesh(#[from] mesh::Refused),
 }
 
 /// A connection that is ready for its filter.
 struct Ready {
     stream: Stream,
     chain: usize,
+    ends: Ends,
+    /// Where the first bytes had to tell.
+    protocol: Option<Protocol>,
+}
+
+/// Whom a connection joins.
+#[derive(Clone, Copy)]
+struct Ends {
     addresses: Addresses,
-    peer: Option<Box<Peer>>,
+    /// Where the client wanted to go, if that is known and is not this listener.
+    original: Option<SocketAddr>,
 }
 
 /// Serves a connection until it ends.
@@ -90,7 +100,11 @@ pub(crate) fn serve(
 type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
 async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<Serving> {
-    match prepare(tcp, &listener, local.worker.shard()).await {
+    let ready = match prepare(tcp, &listener).await {
+        Ok(ready) => tell(ready, &listener, local.worker.shard()).await,
+        refused => refused,
+    };
+    match ready {
         Ok(ready) => filter(ready, &listener, &local),
         Err(refused) => {
             tracing::debug!(listener = %listener.config.name, error = %refused, "connection refused");
@@ -126,10 +140,8 @@ fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter>
     let metrics = &listener.metrics;
     match refused {
         // The client left before it said anything: a port check, not a failure.
-        Refused::Io(_)
-        | Refused::ClientHello(detect::Error::Closed)
-        | Refused::Mesh(mesh::Refused::Silent(_)) => None,
-        Refused::ClientHello(_) | Refused::Mesh(_) | Refused::Tls(_) => Some(&metrics.refused_tls),
+        Refused::Io(_) | Refused::ClientHello(detect::Error::Closed) => None,
+        Refused::ClientHello(_) | Refused::Tls(_) => Some(&metrics.refused_tls),
         Refused::NoChain => Some(&metrics.refused_no_chain),
         Refused::ProxyProtocol(_) => Some(&metrics.refused_proxy_protocol),
         Refused::Timeout => Some(&metrics.refused_timeout),
@@ -137,10 +149,10 @@ fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter>
 }
 
 /// Everything before the filter, under one time limit.
-async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
+async fn prepare(tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> {
     tcp.set_nodelay(true)?;
     let limit = listener.config.handshake_timeout;
-    let handshake = handshake(tcp, listener, shard);
+    let handshake = handshake(tcp, listener);
     // Plain connections are ready at once: no timer for them.
     if listener.is_immediate() {
         return handshake.await;
@@ -150,46 +162,34 @@ async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Re
         .unwrap_or(Err(Refused::Timeout))
 }
 
-async fn handshake(
-    mut tcp: TcpStream,
-    listener: &Listener,
-    shard: usize,
-) -> Result<Ready, Refused> {
+async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> {
     let mut seen = BytesMut::new();
-    let mut addresses = Addresses {
-        source: tcp.peer_addr()?,
-        destination: tcp.local_addr()?,
-    };
+    let mut ends = ends(&tcp, listener)?;
     if listener.config.proxy_protocol != ProxyProtocolIn::Off {
         let mode = listener.config.proxy_protocol;
         if let Some(told) = proxy_protocol::read_header(&mut tcp, &mut seen, mode).await? {
-            addresses = told;
+            ends = Ends {
+                addresses: told,
+                original: Some(told.destination),
+            };
         }
     }
-    let mut hello = ClientHello::default();
-    if listener.selector.needs_client_hello() {
-        hello = detect::client_hello(&mut tcp, &mut seen)
-            .await?
-            .unwrap_or_default();
-    }
-    let name = hello.server_name.as_deref();
-    let source = addresses.source.ip().to_canonical();
-    let chain = listener
-        .selector
-        .select(name, &hello.alpn, source)
-        .ok_or(Refused::NoChain)?;
+    let destination = ends.addresses.destination;
+    let hello = match listener.selector.needs_client_hello(destination) {
+        true => client_hello(&mut tcp, &mut seen, listener, ends).await?,
+        false => Some(ClientHello::default()),
+    };
+    let protocol = hello.is_none().then_some(Protocol::Silent);
+    let hello = hello.unwrap_or_default();
+    let source = ends.addresses.source.ip();
+    let chain = listener.selector.select(&hello, source, destination);
+    let chain = chain.ok_or(Refused::NoChain)?;
     let tls = listener
         .chains
         .get(chain)
         .and_then(|chain| chain.tls.clone());
-    let mut peer = None;
     let stream = match tls {
-        Some(Termination::Mesh(mesh)) => {
-            let admitted = mesh.accept(tcp, seen, shard).await?;
-            peer = admitted.peer;
-            admitted.stream
-        }
-        Some(Termination::Certificates(config)) => {
+        Some(config) => {
             let io = tls::accept(tcp, seen.freeze(), config)
                 .await
                 .map_err(Refused::Tls)?;
@@ -208,35 +208,98 @@ async fn handshake(
     Ok(Ready {
         stream,
         chain,
-        addresses,
-        peer,
+        ends,
+        protocol,
     })
+}
+
+/// Both ends as they are known without a word of the client.
+fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
+    let local = tcp.local_addr()?;
+    let redirected = listener.config.original_destination;
+    let original = redirected.then(|| original_destination(tcp)).flatten();
+    Ok(Ends {
+        addresses: Addresses {
+            source: tcp.peer_addr()?,
+            destination: original.unwrap_or(local),
+        },
+        original,
+    })
+}
+
+/// The ClientHello, an empty one of a client that does not speak TLS. `None` = the client says nothing,
+/// and is waited for no longer because it could pass as bytes.
+async fn client_hello(
+    tcp: &mut TcpStream,
+    seen: &mut BytesMut,
+    listener: &Listener,
+    ends: Ends,
+) -> Result<Option<ClientHello>, Refused> {
+    let Addresses {
+        source,
+        destination,
+    } = ends.addresses;
+    let nothing = ClientHello::default();
+    let silent = listener.selector.select(&nothing, source.ip(), destination);
+    let silent = silent.and_then(|chain| listener.chains.get(chain));
+    let passes = silent.is_some_and(|c| c.tls.is_none() && c.filter.tcp().is_some());
+    if passes && seen.is_empty() {
+        let limit = listener.config.detection_timeout;
+        match tokio::time::timeout(limit, tcp.read_buf(seen)).await {
+            Ok(Ok(0)) => return Err(detect::Error::Closed.into()),
+            Ok(read) => read?,
+            Err(_) => return Ok(None),
+        };
+    }
+    let hello = detect::client_hello(tcp, seen).await?;
+    Ok(Some(hello.unwrap_or_default()))
+}
+
+/// Finds out what is spoken, where the chain goes by that.
+async fn tell(mut ready: Ready, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
+    let chain = listener.chains.get(ready.chain);
+    if let Some(Filter::Detect { .. }) = chain.map(|chain| &chain.filter) {
+        let limit = listener.config.detection_timeout;
+        let protocol = match ready.protocol {
+            Some(told) => told,
+            None => detect::detect(&mut ready.stream, limit).await?,
+        };
+        listener.metrics.detected(shard, protocol);
+        ready.protocol = Some(protocol);
+    }
+    Ok(ready)
 }
 
 fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Serving> {
     let Ready {
         stream,
         chain,
-        addresses,
-        peer,
+        ends,
+        protocol,
     } = ready;
+    let Ends {
+        addresses,
+        original,
+    } = ends;
     let Chain { filter, .. } = listener.chains.get(chain)?;
+    let routed = protocol.is_none_or(Protocol::is_http);
     Some(match filter {
-        Filter::Http(chain) => {
-            let client = Client::new(addresses.source, stream.io.is_tls(), peer);
+        Filter::Detect { http: chain, .. } | Filter::Http(chain) if routed => {
+            let client = Client::new(addresses.source, stream.io.is_tls());
             let service = Service::new(
                 &local.worker,
                 &local.pools,
                 Arc::clone(chain),
                 client,
-                addresses.destination,
+                (addresses.destination, original),
             );
             Box::pin(http::serve(stream, service))
         }
-        Filter::Tcp(chain) => {
+        Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
-            Box::pin(forward(stream, chain, addresses, metrics, local.clone()))
+            Box::pin(forward(stream, chain, ends, metrics, local.clone()))
         }
+        Filter::Http(_) => return None,
     })
 }
 
@@ -244,7 +307,7 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
 async fn forward(
     downstream: Stream,
     chain: Arc<TcpChain>,
-    addresses: Addresses,
+    ends: Ends,
     metrics: Arc<ListenerMetrics>,
     local: Local,
 ) {
@@ -252,13 +315,25 @@ async fn forward(
     let Some(cluster) = chain.cluster.load_full() else {
         return;
     };
-    let reached = reach(&cluster, &pools, addresses, &worker).await;
-    let (upstream, _place, picked) = match reached {
+    let now = worker.time(Instant::now());
+    let name = Arc::clone(cluster.name());
+    let toward = cluster.toward(ends.original, &worker.shared().metrics, now);
+    let reached = match toward {
+        Ok(cluster) => {
+            let reached = reach(&cluster, &pools, ends.addresses, &worker).await;
+            if let Err(error) = &reached {
+                cluster.count_overflow(error);
+            }
+            // Held for as long as the connection: a destination in use is not forgotten.
+            reached.map(|reached| (cluster, reached))
+        }
+        Err(error) => Err(error),
+    };
+    let (_cluster, (upstream, _place, picked)) = match reached {
         Ok(reached) => reached,
         Err(error) => {
             metrics.refused_upstream.inc(worker.shard());
-            cluster.count_overflow(&error);
-            tracing::debug!(cluster = %cluster.name(), %error, "TCP connection refused");
+            tracing::debug!(cluster = %name, %error, "TCP connection refused");
             return;
         }
     };

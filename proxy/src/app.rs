@@ -19,14 +19,14 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
-use crate::build::{self, BuildError, Built, Sources};
-use crate::identity::Own;
+use crate::build::{self, BuildError, Built};
 use crate::memory::Memory;
 use crate::metrics::{EndpointMetrics, ListenerMetrics};
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
-use crate::upstream::{Cluster, Clusters, Resolver};
+use crate::tls::Roots;
+use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 use crate::{ejection, health};
 
 /// The proxy as its control thread sees it.
@@ -39,7 +39,6 @@ pub(crate) struct App {
     yaml: String,
     clusters: Clusters,
     listening: HashMap<Arc<str>, Listening>,
-    own: Own,
     resolver: Option<Resolver>,
     resolving: Vec<AbortHandle>,
     memory: Memory,
@@ -106,7 +105,6 @@ impl App {
             yaml: String::new(),
             clusters: Clusters::default(),
             listening: HashMap::new(),
-            own: Own::default(),
             resolver: None,
             resolving: Vec::new(),
             memory: Memory::new(std::time::Instant::now()),
@@ -163,20 +161,8 @@ impl App {
         let wanted = loaded.config;
         let metrics = &self.shared.metrics;
         let now = self.shared.time(Instant::now());
-        let own = self.own.prepare(wanted.identity.as_ref());
-        let own = own.map_err(|source| BuildError::Identity {
-            place: "identity".to_owned(),
-            source: Box::new(source),
-        })?;
-        let mut sources = Sources::new(own.live());
-        let clusters = build::clusters(
-            &wanted,
-            &self.clusters,
-            files_changed,
-            &mut sources,
-            metrics,
-            now,
-        )?;
+        let clusters = build::clusters(&wanted, &self.clusters, files_changed, metrics, now)?;
+        let mut roots = Roots::new();
         let mut built = Vec::with_capacity(wanted.listeners.len());
         for listener in &wanted.listeners {
             let key = socket_key(listener);
@@ -186,7 +172,7 @@ impl App {
                 .map(|l| Arc::clone(&l.state.borrow()));
             let before = before.filter(|before| before.config.name == listener.name);
             let before = before.as_deref();
-            let new = build::listener(listener, before, &clusters, &mut sources, metrics)?;
+            let new = build::listener(listener, before, &clusters, &mut roots, metrics)?;
             let sockets = match self.listening.contains_key(&key) {
                 true => Vec::new(),
                 false => {
@@ -206,7 +192,6 @@ impl App {
             self.resolver = Some(resolver);
         }
         // Nothing can fail from here on.
-        self.own.commit(own, &self.shared.metrics.identity);
         self.shared.set_access_log(access_log);
         self.config = Arc::new(wanted);
         self.yaml = loaded.yaml;
@@ -325,7 +310,6 @@ impl App {
     pub(crate) fn tick(&mut self) {
         self.memory
             .tick(self.shared.take_released(), std::time::Instant::now());
-        self.own.poll(&self.shared.metrics.identity);
         let now = Instant::now();
         let over = |(until, _): &mut (Instant, Arc<ListenerMetrics>)| *until <= now;
         let over: Vec<_> = self.leaving.extract_if(.., over).collect();
@@ -369,10 +353,14 @@ impl App {
                 .metrics()
                 .guards
                 .observe(endpoints.balancer().view());
-            let targets = endpoints.targets().iter();
-            targets
-                .filter_map(|target| target.metrics.as_ref())
-                .for_each(EndpointMetrics::refresh);
+            let derived = cluster.destinations().map(Destinations::clusters);
+            for cluster in derived.iter().flatten().chain([cluster]) {
+                let endpoints = cluster.endpoints();
+                let targets = endpoints.targets().iter();
+                targets
+                    .filter_map(|target| target.metrics.as_ref())
+                    .for_each(EndpointMetrics::refresh);
+            }
         }
         self.shared.metrics.encode()
     }

@@ -10,8 +10,10 @@ use rustls::server::Acceptor;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
+pub use self::protocol::{Protocol, detect, protocol};
 pub use self::select::ChainSelector;
 
+mod protocol;
 mod select;
 #[cfg(test)]
 mod tests;

@@ -57,6 +57,9 @@ pub enum ProxyError {
     /// No endpoint can take the request.
     #[error("no healthy upstream")]
     NoHealthyUpstream,
+    /// The connection was made to the listener itself, and the cluster goes by where it was going.
+    #[error("no original destination: the connection was not redirected here")]
+    NoOriginalDestination,
     /// No virtual host or no route matches.
     #[error("no route matches")]
     NoRoute,
@@ -144,7 +147,9 @@ impl ProxyError {
             }
             Self::Fault(answer) => fault_status(*answer),
             Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, "RL"),
-            Self::NoHealthyUpstream => (S::SERVICE_UNAVAILABLE, 14, "UH"),
+            Self::NoHealthyUpstream | Self::NoOriginalDestination => {
+                (S::SERVICE_UNAVAILABLE, 14, "UH")
+            }
             Self::NoRoute => (S::NOT_FOUND, 12, "NR"),
             Self::PerTryTimeout | Self::RequestTimeout => (S::GATEWAY_TIMEOUT, 4, "UT"),
             Self::StreamIdleTimeout => (S::GATEWAY_TIMEOUT, 4, "SI"),

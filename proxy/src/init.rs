@@ -4,7 +4,7 @@
 //! transaction, so that running twice is running once and no connection sees half of the rules. It
 //! is written over netlink: a sidecar's image has no `nft`.
 //!
-//! [`ruleset`] says which rules there are and writes them as text, [`netlink`] carries the very same
+//! `ruleset` says which rules there are and writes them as text, `netlink` carries the very same
 //! values to the kernel and reads them back. The rules are those that Linkerd's and Istio's init
 //! containers make, with the nat hooks of the `inet` family (Linux 5.2).
 

@@ -10,6 +10,7 @@ mod worker;
 // A connection, top to bottom.
 pub mod detect;
 pub mod io;
+mod original_destination;
 pub mod proxy_protocol;
 mod relay;
 pub mod tcp;
@@ -27,6 +28,7 @@ mod timer;
 mod upstream;
 // What went wrong, what is counted, what is said.
 mod access_log;
+mod calls;
 mod error;
 mod metrics;
 // State and operations: the control thread.
@@ -36,7 +38,6 @@ mod build;
 mod ejection;
 mod files;
 mod health;
-mod identity;
 pub mod init;
 mod memory;
 mod run;

@@ -5,7 +5,6 @@
 
 mod exchange;
 mod guards;
-mod mesh;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
 
+use crate::detect::Protocol;
 use guards::{Families, GuardMetrics};
-pub(crate) use mesh::{IdentityMetrics, MeshMetrics, Refusals};
 
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
 
@@ -34,9 +33,6 @@ pub(crate) struct Metrics {
     upstream: Upstream,
     guards: Families,
     exchange: exchange::Families,
-    mesh: mesh::Families,
-    /// Of the proxy's own identity.
-    pub(crate) identity: IdentityMetrics,
     /// Process-wide counts of the control thread.
     pub(crate) control: Control,
 }
@@ -50,6 +46,7 @@ struct Downstream {
     connections: GaugeFamily,
     connections_total: CounterFamily,
     refused: CounterFamily,
+    detected: CounterFamily,
     tcp_bytes: CounterFamily,
 }
 
@@ -87,6 +84,11 @@ impl Downstream {
                 "downstream_connections_refused_total",
                 "Client connections closed before their first request or byte, by reason.",
                 &["listener", "reason"],
+            ),
+            detected: counter(
+                "downstream_protocol_detected_total",
+                "Client connections whose protocol was told from their first bytes.",
+                &["listener", "protocol"],
             ),
             tcp_bytes: counter(
                 "tcp_bytes_total",
@@ -207,8 +209,6 @@ impl Metrics {
             upstream: Upstream::new(&registry),
             guards: Families::new(&registry),
             exchange: exchange::Families::new(&registry),
-            mesh: mesh::Families::new(&registry),
-            identity: IdentityMetrics::new(&registry),
             control: Control::new(&registry),
             registry,
         }
@@ -226,6 +226,8 @@ impl Metrics {
             connections_total: self.downstream.connections_total.with(&[listener]),
             bytes_up: self.downstream.tcp_bytes.with(&[listener, "to_upstream"]),
             bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
+            detected: Protocol::ALL
+                .map(|protocol| self.downstream.detected.with(&[listener, protocol.name()])),
             refused_no_chain: refused("no_filter_chain"),
             refused_proxy_protocol: refused("proxy_protocol"),
             refused_timeout: refused("timeout"),
@@ -233,16 +235,6 @@ impl Metrics {
             refused_upstream: refused("no_upstream"),
             over: AtomicBool::new(false),
         })
-    }
-
-    /// Handles of a listener with mesh TLS.
-    pub(crate) fn mesh_listener(&self, listener: &str) -> MeshMetrics {
-        self.mesh.listener(listener)
-    }
-
-    /// Handles of a cluster with mesh TLS.
-    pub(crate) fn mesh_cluster(&self, cluster: &str) -> Refusals {
-        self.mesh.cluster(cluster)
     }
 
     pub(crate) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {
@@ -300,6 +292,7 @@ pub(crate) struct ListenerMetrics {
     pub(crate) connections_total: Counter,
     pub(crate) bytes_up: Counter,
     pub(crate) bytes_down: Counter,
+    detected: [Counter; Protocol::ALL.len()],
     pub(crate) refused_no_chain: Counter,
     pub(crate) refused_proxy_protocol: Counter,
     pub(crate) refused_timeout: Counter,
@@ -311,6 +304,11 @@ pub(crate) struct ListenerMetrics {
 }
 
 impl ListenerMetrics {
+    /// Counts a connection whose protocol was not known before.
+    pub(crate) fn detected(&self, shard: usize, protocol: Protocol) {
+        self.detected[protocol as usize].inc(shard);
+    }
+
     /// Whether connections must end now.
     pub(crate) fn is_over(&self) -> bool {
         // Relaxed: a connection that misses it is woken again.

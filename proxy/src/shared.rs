@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
+use crate::calls::Calls;
 use crate::metrics::Metrics;
 
 /// See the module's documentation.
@@ -18,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     base: Instant,
     access_log: ArcSwapOption<AccessLog>,
+    /// Requests at servers behind this proxy, which may make calls through it.
+    pub(crate) calls: Arc<Calls>,
     /// Connections that have given up their buffers since memory was last given back to the system.
     released: AtomicUsize,
     reports: UnboundedSender<Report>,
@@ -40,6 +43,7 @@ impl Shared {
             metrics: Metrics::new(workers),
             base: Instant::now(),
             access_log: ArcSwapOption::empty(),
+            calls: Arc::default(),
             released: AtomicUsize::new(0),
             reports,
         };

@@ -15,7 +15,6 @@ use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, RouteMetrics};
 use crate::route::Table;
 use crate::station::Station;
-use crate::tls::mesh::Mesh;
 use crate::upstream::Cluster;
 
 /// A listener at run time.
@@ -40,7 +39,7 @@ impl Listener {
     /// Whether a connection needs nothing from its client before its filter.
     pub(crate) fn is_immediate(&self) -> bool {
         self.config.proxy_protocol == ProxyProtocolIn::Off
-            && !self.selector.needs_client_hello()
+            && !self.selector.may_need_client_hello()
             && self.chains.iter().all(|chain| chain.tls.is_none())
     }
 }
@@ -49,22 +48,36 @@ impl Listener {
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) name: Arc<str>,
-    pub(crate) tls: Option<Termination>,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) filter: Filter,
-}
-
-/// TLS on a chain.
-#[derive(Clone, Debug)]
-pub(crate) enum Termination {
-    Certificates(Arc<rustls::ServerConfig>),
-    Mesh(Arc<Mesh>),
 }
 
 /// The last filter of a chain.
 #[derive(Debug)]
 pub(crate) enum Filter {
+    /// By the first bytes.
+    Detect {
+        http: Arc<HttpChain>,
+        tcp: Arc<TcpChain>,
+    },
     Http(Arc<HttpChain>),
     Tcp(Arc<TcpChain>),
+}
+
+impl Filter {
+    pub(crate) fn http(&self) -> Option<&Arc<HttpChain>> {
+        match self {
+            Self::Detect { http, .. } | Self::Http(http) => Some(http),
+            Self::Tcp(_) => None,
+        }
+    }
+
+    pub(crate) fn tcp(&self) -> Option<&Arc<TcpChain>> {
+        match self {
+            Self::Detect { tcp, .. } | Self::Tcp(tcp) => Some(tcp),
+            Self::Http(_) => None,
+        }
+    }
 }
 
 /// HTTP on a chain. Connections hold it for their whole life; its routes change under them.

@@ -19,6 +19,7 @@ use maglor_balance::exchange::{
     Admission, Admitted, Announce, Groups, Inbound, Ledger, Load, Name, Referral, Report,
 };
 use maglor_balance::{Index, Rng, Time};
+use tokio::sync::Notify;
 
 use self::listeners::{Listeners, Outbox};
 use crate::exchange::{Asked, Frame, Reporter};
@@ -34,10 +35,14 @@ pub(crate) struct Station {
     inbound: Arc<Inbound>,
     peers: ArcSwapOption<Peers>,
     desk: Mutex<Desk>,
-    /// Whether a worker sends reminders of it.
+    /// Whether a worker looks after it.
     minded: AtomicBool,
+    /// Told when there is something to tell that no visit tells.
+    changed: Arc<Notify>,
     /// Balancers that want to be told.
     listeners: Listeners,
+    /// Whether responses have ORCA's field, too.
+    speaks_orca: bool,
     pub(crate) metrics: StationMetrics,
 }
 
@@ -66,15 +71,22 @@ enum Addressee {
 }
 
 impl Station {
-    pub(crate) fn new(metrics: StationMetrics) -> Self {
+    pub(crate) fn new(speaks_orca: bool, metrics: StationMetrics) -> Self {
         Self {
             inbound: Arc::default(),
             peers: ArcSwapOption::empty(),
             desk: Mutex::default(),
             minded: AtomicBool::new(false),
+            changed: Arc::default(),
             listeners: Listeners::default(),
+            speaks_orca,
             metrics,
         }
+    }
+
+    /// Whether responses have ORCA's field, too.
+    pub(crate) fn speaks_orca(&self) -> bool {
+        self.speaks_orca
     }
 
     /// Sets which cluster has the servers of the service, and which of them this one is.

@@ -324,3 +324,78 @@ fn a_draining_inbound_proxy_closes_its_channels() {
         assert_eq!(get(&outbound, "/").text(), "server-1");
     }
 }
+
+#[test]
+fn a_request_that_waits_for_a_call_of_its_own_is_no_work() {
+    let (application, below) = (Upstream::start("a"), Upstream::start("b"));
+    let sidecar = support::start(&format!(
+        "admin: {{address: \"127.0.0.1:0\"}}
+listeners:
+- name: web
+  address: 127.0.0.1:0
+  http: {{load_reports: {{}}, virtual_hosts: [{{domains: ['*'], routes: [{{cluster: application}}]}}]}}
+- name: outbound
+  address: 127.0.0.1:0
+  http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: below}}]}}]}}
+clusters:
+- {{name: application, endpoints: ['{}']}}
+- {{name: below, endpoints: ['{}']}}
+",
+        application.address(),
+        below.address()
+    ));
+    let request = |path: &str, id: &str| {
+        format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-request-id: {id}\r\n\r\n")
+    };
+    let mut client = support::connect(&sidecar);
+    client.send(request("/delay/2s", "one"));
+    eventually(TIMEOUT, "the application works on it", || {
+        application.requests() == 1
+    });
+    let ask = || {
+        let mut balancer = support::connect(&sidecar);
+        let question = "GET / HTTP/1.1\r\nhost: a\r\nx-maglor-queue: limit=0\r\n\r\n";
+        let response = balancer.request(question);
+        (
+            response.status,
+            response.header("x-maglor-queue").map(str::to_owned),
+        )
+    };
+    assert_eq!(ask(), (503, Some("refused=1".into())));
+    let mut call = RawHttp1::connect(sidecar.listener("outbound"));
+    call.send(request("/delay/400ms", "one"));
+    eventually(TIMEOUT, "the call is under way", || below.requests() == 1);
+    assert_eq!(ask(), (200, Some("in-flight=1".into())), "itself");
+    let mut stranger = RawHttp1::connect(sidecar.listener("outbound"));
+    assert_eq!(stranger.request(request("/", "two")).status, 200);
+    assert_eq!(call.response().status, 200);
+    assert_eq!(ask(), (503, Some("refused=1".into())), "it goes on");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(ask(), (200, Some("in-flight=1".into())));
+}
+
+#[test]
+fn reports_in_the_orca_format_are_sent_and_understood() {
+    let busy = Upstream::builder("busy")
+        .answer(|_| {
+            let report = "TEXT named_metrics.in_flight=50";
+            Some(Answer::text("busy").header("endpoint-load-metrics", report))
+        })
+        .start();
+    let servers = [Upstream::start("a"), busy];
+    let outbound = Web::to(servers.iter().map(Upstream::address))
+        .cluster("policy: 'a-lsq(choices=all)'")
+        .start();
+    eventually(TIMEOUT, "both are tried", || {
+        get(&outbound, "/").text() == "busy"
+    });
+    for _ in 0..10 {
+        assert_eq!(get(&outbound, "/").text(), "a");
+    }
+    let inbound = Web::to([servers[0].address()])
+        .http("load_reports: {orca: true}")
+        .start();
+    let response = get(&inbound, "/");
+    let report = response.header("endpoint-load-metrics");
+    assert_eq!(report, Some("TEXT named_metrics.in_flight=1"));
+}

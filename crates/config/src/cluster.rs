@@ -1,7 +1,7 @@
 //! Clusters: where requests go and how an endpoint is chosen.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use maglor_balance::guard::fault::Distance;
 use maglor_balance::guard::limits::LimitParams;
 use maglor_balance::guard::outlier::OutlierParams;
 
-use crate::{HealthCheck, Origination};
+use crate::{HealthCheck, UpstreamTls};
 
 /// A set of endpoints that answer the same requests.
 ///
@@ -30,12 +30,15 @@ pub struct Cluster {
     pub policy: balance::Spec,
     /// Panic threshold, priorities, localities, slow start.
     pub view: balance::ViewParams,
+    /// The endpoint is where the client's connection was going, and `endpoints` is empty; `None` =
+    /// `endpoints`.
+    pub original_destination: Option<DestinationAddress>,
     /// May be empty: requests are then answered with 503.
     pub endpoints: Vec<Endpoint>,
     /// HTTP version towards the endpoints.
     pub protocol: UpstreamProtocol,
     /// TLS towards the endpoints.
-    pub tls: Option<Origination>,
+    pub tls: Option<UpstreamTls>,
     /// PROXY protocol header sent on each new connection.
     pub proxy_protocol: Option<ProxyProtocolOut>,
     /// TCP (and TLS) handshake together.
@@ -64,6 +67,32 @@ pub struct Cluster {
     pub concurrency_limit: Option<ConcurrencyParams>,
     /// Delays every request, to emulate a distance; `None` = not at all.
     pub delay: Option<Distance>,
+}
+
+/// Which host stands for the destination of a connection; the port is always the destination's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DestinationAddress {
+    /// The destination's own.
+    AsIs,
+    /// This one.
+    Ip(IpAddr),
+    /// The loopback address of the destination's family.
+    Loopback,
+}
+
+impl DestinationAddress {
+    /// Where a connection to `destination` goes.
+    #[must_use]
+    pub fn of(self, destination: SocketAddr) -> SocketAddr {
+        let ip = destination.ip().to_canonical();
+        let ip = match self {
+            Self::AsIs => ip,
+            Self::Ip(ip) => ip,
+            Self::Loopback if ip.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+            Self::Loopback => Ipv6Addr::LOCALHOST.into(),
+        };
+        SocketAddr::new(ip, destination.port())
+    }
 }
 
 /// Bounds of the re-resolution interval.
@@ -128,6 +157,8 @@ pub enum UpstreamProtocol {
     /// HTTP/1.1.
     #[default]
     Http1,
+    /// The version of the client's request; under TLS as `Auto`.
+    Downstream,
     /// HTTP/2, in plain text with prior knowledge.
     Http2,
 }

@@ -51,7 +51,6 @@ impl Flags<'_> {
         let known = Known {
             clusters: true,
             route_tables: true,
-            identity: true,
         };
         finish(&document, known, errors, &Source::Flags(self.origins()))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::traffic::RateLimit;
-use crate::{RouteTable, Termination};
+use crate::{DownstreamTls, RouteTable};
 
 /// A listening socket and the chains that its connections may take.
 #[derive(Clone, Debug)]
@@ -22,6 +22,12 @@ pub struct Listener {
     pub filter_chains: Vec<FilterChain>,
     /// Connections open at once over all workers; above it new ones wait in the backlog.
     pub max_connections: usize,
+    /// Connections were redirected here: the kernel knows where they were going.
+    pub original_destination: bool,
+    /// Whose connections they are.
+    pub direction: TrafficDirection,
+    /// A client that says nothing for so long waits for the server to speak.
+    pub detection_timeout: Duration,
     /// How long TLS detection, PROXY header and TLS handshake may take together.
     pub handshake_timeout: Duration,
     /// On HTTP requests over all chains; `None` = no limit.
@@ -40,6 +46,18 @@ pub enum ProxyProtocolIn {
     Require,
 }
 
+/// Whose connections a listener takes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TrafficDirection {
+    /// Those of other hosts to the application here.
+    Inbound,
+    /// Those of the application here to other hosts; they outlast the others when the process ends.
+    Outbound,
+    /// Neither.
+    #[default]
+    Unspecified,
+}
+
 /// A match and what is done with the connections that it takes.
 #[derive(Clone, Debug)]
 pub struct FilterChain {
@@ -48,15 +66,20 @@ pub struct FilterChain {
     /// Which connections; the default takes all.
     pub matches: FilterChainMatch,
     /// TLS termination; `None` = plain (or passed through).
-    pub tls: Option<Termination>,
+    pub tls: Option<DownstreamTls>,
     /// What speaks on the connection.
     pub filter: Filter,
 }
 
-/// Which connections a chain takes. The most specific chain wins, in the order: server name
-/// (exact, then longest suffix wildcard, then any), application protocol, source prefix length.
+/// Which connections a chain takes. The most specific chain wins, in the order: destination port,
+/// destination prefix length, server name (exact, then longest suffix wildcard, then any), application
+/// protocol, source prefix length.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FilterChainMatch {
+    /// Ports that the connection goes to. Empty = any.
+    pub destination_ports: Vec<u16>,
+    /// Addresses that the connection goes to. Empty = any.
+    pub destination_networks: Vec<IpNet>,
     /// SNI names, lower case: exact `a.example.com` or suffix wildcard `*.example.com`. Empty = any.
     pub server_names: Vec<String>,
     /// ALPN protocols the client offers. Empty = any.
@@ -68,6 +91,13 @@ pub struct FilterChainMatch {
 /// The last filter of a chain.
 #[derive(Clone, Debug)]
 pub enum Filter {
+    /// What the first bytes say: HTTP where they are HTTP, bytes otherwise.
+    Detect {
+        /// For HTTP/1 and HTTP/2.
+        http: Box<HttpFilter>,
+        /// For everything else, and for clients that wait for the server.
+        tcp: TcpFilter,
+    },
     /// HTTP/1.1 and HTTP/2 with routes.
     Http(Box<HttpFilter>),
     /// Bytes to a cluster.
@@ -96,18 +126,6 @@ pub enum ForwardedMode {
     Append,
     /// Passed on untouched.
     Off,
-}
-
-/// How `x-forwarded-client-cert` of a request is treated.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum ClientCertMode {
-    /// A member of the mesh may bring one, and is appended to it; others may not.
-    Append,
-    /// Nobody may bring one, and none is set.
-    Remove,
-    /// Nobody may bring one; members of the mesh get theirs.
-    #[default]
-    Replace,
 }
 
 /// How a request's path is made comparable before it is routed and forwarded (RFC 3986 §6.2.2), so
@@ -142,8 +160,6 @@ pub struct HttpFilter {
     pub x_forwarded: ForwardedMode,
     /// RFC 7239 `Forwarded`.
     pub forwarded: ForwardedMode,
-    /// `X-Forwarded-Client-Cert`.
-    pub client_cert: ClientCertMode,
     /// Give a request an `x-request-id` where it has none.
     pub request_id: bool,
     /// Trust the `x-request-id` that the client sent.
@@ -177,6 +193,8 @@ pub struct HttpFilter {
 pub struct LoadReports {
     /// The servers of the service; `None`: no ledger is kept.
     pub peers: Option<Peers>,
+    /// Whether responses say it in the ORCA format, too.
+    pub orca: bool,
 }
 
 /// The servers of a service, and one of them.

@@ -194,6 +194,8 @@ listeners:
       - {match: {path: /m}, cluster: other, mirror: [{cluster: hashing}]}
       - {match: {path: /h}, cluster: other, hedge: {delay: 1s}}
       - {match: {path: /r}, redirect: {host: a.b}}
+- {name: in, address: 127.0.0.1:82, inbound: {ports: {80: {}}}}
+- {name: out, address: 127.0.0.1:83, outbound: {services: [{name: s, cluster: other}]}}
 - {name: tcp, address: 127.0.0.1:81, tls: {certificate: a, private_key: b}, tcp: {cluster: other}}
 clusters:
 - {name: hashing, policy: maglev, endpoints: [{address: 127.0.0.1:1}], slow_start: {}, dns_refresh: {},

@@ -155,31 +155,82 @@ async fn malformed_endless_and_cut_off_hellos_are_refused() {
 
 // === filter chains ===
 
-/// One line a chain: `server names | protocols | sources`, each separated by commas.
+/// One line a chain: `server names | protocols | sources`, each separated by commas; destinations may
+/// follow: `| ports | networks`.
 fn selector(chains: &[&str]) -> ChainSelector {
     let list = |field: &str| -> Vec<String> {
         let parts = field.split(',').map(str::trim);
         parts.filter(|s| !s.is_empty()).map(str::to_owned).collect()
     };
+    let networks = |field: &str| list(field).iter().map(|s| s.parse().unwrap()).collect();
     let parse = |line: &&str| {
-        let [names, protocols, sources] = *line.split('|').collect::<Vec<_>>() else {
-            panic!("{line}");
-        };
+        let fields: Vec<_> = line.split('|').chain(["", ""]).collect();
         FilterChainMatch {
-            server_names: list(names),
-            application_protocols: list(protocols),
-            source: list(sources).iter().map(|s| s.parse().unwrap()).collect(),
+            server_names: list(fields[0]),
+            application_protocols: list(fields[1]),
+            source: networks(fields[2]),
+            destination_ports: list(fields[3]).iter().map(|s| s.parse().unwrap()).collect(),
+            destination_networks: networks(fields[4]),
         }
     };
     ChainSelector::new(&chains.iter().map(parse).collect::<Vec<_>>())
 }
 
+const DESTINATION: &str = "198.51.100.9:443";
+
 #[track_caller]
 fn check(selector: &ChainSelector, name: &str, alpn: &[&str], source: &str, expect: Option<usize>) {
-    let alpn: Vec<_> = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
-    let name = Some(name).filter(|name| !name.is_empty());
+    let hello = hello(Some(name).filter(|name| !name.is_empty()), alpn);
     let source: IpAddr = source.parse().unwrap();
-    assert_eq!(selector.select(name, &alpn, source), expect);
+    let destination = DESTINATION.parse().unwrap();
+    assert_eq!(selector.select(&hello, source, destination), expect);
+}
+
+#[track_caller]
+fn check_destination(selector: &ChainSelector, destination: &str, expect: Option<usize>) {
+    let (hello, source) = (ClientHello::default(), IpAddr::from([192, 0, 2, 1]));
+    let destination = destination.parse().unwrap();
+    assert_eq!(selector.select(&hello, source, destination), expect);
+}
+
+#[test]
+fn destination_by_port_then_longest_prefix_then_any() {
+    let s = selector(&[
+        "||",
+        "|||80",
+        "||||10.0.0.0/8",
+        "||||10.1.0.0/16, 10.0.0.5/32, fd00::5/128",
+        "|||80|10.0.0.5/32",
+        "||192.0.2.9/32|80|10.0.0.6/32",
+        "||||0.0.0.0/0",
+    ]);
+    check_destination(&s, "10.0.0.5:80", Some(4));
+    check_destination(&s, "[::ffff:10.0.0.5]:80", Some(4));
+    check_destination(&s, "10.2.2.2:80", Some(1));
+    // The most specific one is for another client.
+    check_destination(&s, "10.0.0.6:80", Some(1));
+    check_destination(&s, "10.0.0.5:81", Some(3));
+    check_destination(&s, "10.1.0.5:81", Some(3));
+    check_destination(&s, "10.2.0.5:81", Some(2));
+    check_destination(&s, "192.0.2.1:81", Some(6));
+    check_destination(&s, "[fd00::5]:81", Some(3));
+    check_destination(&s, "[fd00::6]:81", Some(0));
+    check_destination(&selector(&["|||80"]), "10.0.0.1:81", None);
+}
+
+#[test]
+fn a_client_is_waited_for_only_where_its_hello_decides() {
+    let s = selector(&[
+        "a.example.com||",
+        "|||25",
+        "||10.0.0.0/8|26",
+        "b.example.com|||27|10.0.0.1/32",
+        "||",
+    ]);
+    let needs = |destination: &str| s.needs_client_hello(destination.parse().unwrap());
+    assert!(s.may_need_client_hello());
+    assert!(!needs("10.0.0.1:25"));
+    assert!(needs("10.0.0.1:26") && needs("10.0.0.1:27") && needs("10.0.0.1:80"));
 }
 
 #[test]
@@ -255,8 +306,8 @@ fn equally_specific_chains_go_by_their_order() {
 
 #[test]
 fn client_hello_is_needed_only_when_something_depends_on_it() {
-    assert!(!selector(&["||", "||10.0.0.0/8"]).needs_client_hello());
-    assert!(selector(&["||", "a.example.com||"]).needs_client_hello());
-    assert!(selector(&["|h2|"]).needs_client_hello());
-    assert_eq!(selector(&[]).select(None, &[], [127, 0, 0, 1].into()), None);
+    assert!(!selector(&["||", "||10.0.0.0/8"]).may_need_client_hello());
+    assert!(selector(&["||", "a.example.com||"]).may_need_client_hello());
+    assert!(selector(&["|h2|"]).may_need_client_hello());
+    check(&selector(&[]), "", &[], "127.0.0.1", None);
 }

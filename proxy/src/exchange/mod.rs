@@ -5,6 +5,7 @@
 //!
 //! * the field `x-maglor-queue` of requests and responses: under which condition a request is to be let
 //!   in, and how many are in flight;
+//! * the field `endpoint-load-metrics` of responses, ORCA's, for others than us;
 //! * a *channel*: a connection that has left HTTP by `Upgrade: maglor-exchange/1` and carries frames of 32
 //!   bytes both ways.
 //!
@@ -14,6 +15,7 @@
 
 mod field;
 mod frame;
+pub mod orca;
 mod wire;
 
 use std::fmt::Debug;

@@ -17,7 +17,8 @@ use tokio::time::{Instant, timeout_at};
 use super::tried::Tried;
 use super::tries::{Progress, Tries, discard};
 use crate::error::ProxyError;
-use crate::exchange::{Asked, Said};
+use crate::exchange::{Asked, Said, orca};
+use crate::fields::Known;
 use crate::message::Response;
 use crate::metrics::ExchangeMetrics;
 use crate::upstream::{Endpoints, Heard, Picked};
@@ -263,6 +264,12 @@ impl Tries<'_> {
         if asked.admission != Admission::Always {
             let now = self.service().worker.time(now);
             tried.target().set_stranger(said.is_none(), now);
+        }
+        if said.is_none()
+            && let Some(report) = response.fields.get(Known::EndpointLoadMetrics)
+            && let Some(in_flight) = orca::in_flight(report)
+        {
+            tried.target().stats.report(in_flight);
         }
         said
     }

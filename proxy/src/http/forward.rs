@@ -44,6 +44,8 @@ pub(crate) async fn forward(
         cluster.cloned()
     });
     let cluster = cluster.ok_or(ProxyError::NoHealthyUpstream)?;
+    let now = worker.time(hop.context.started);
+    let cluster = cluster.toward(hop.service.original, &worker.shared().metrics, now)?;
     let key = hop.hash_key(&request);
     hop.prepare(&mut request)?;
 

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use super::tried::Tried;
 use super::tries::Progress;
 use crate::access_log::{Ended, Entry};
+use crate::calls::Call;
 use crate::error::ProxyError;
-use crate::fields::Fields;
+use crate::fields::{Fields, Known};
 use crate::message::{Account, Request, Response};
 use crate::metrics::RouteMetrics;
 use crate::station::Visit;
@@ -44,6 +45,8 @@ pub(crate) struct Record {
     tried: Option<Tried>,
     /// Its stay at the server behind this proxy, where that is counted.
     visit: Option<Visit>,
+    /// Whose call it is, until it ends.
+    call: Option<Call>,
     status: StatusCode,
     flag: &'static str,
     response_bytes: u64,
@@ -73,6 +76,7 @@ impl Record {
             place: None,
             tried: None,
             visit: None,
+            call: None,
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             flag: "-",
             response_bytes: 0,
@@ -109,6 +113,16 @@ impl Record {
         if let Some(entry) = &mut self.entry {
             entry.request_id(request);
         }
+        if let Some(visit) = &mut self.visit
+            && let Some(id) = request.fields.get(Known::XRequestId)
+        {
+            visit.identify(id);
+        }
+    }
+
+    /// The request is a call that an application behind this proxy makes for another one.
+    pub(super) fn call(&mut self, call: Option<Call>) {
+        self.call = call;
     }
 
     /// When the route's timeout runs out.
@@ -190,6 +204,7 @@ impl Record {
         self.tried = None;
         self.place = None;
         self.visit = None;
+        self.call = None;
     }
 }
 

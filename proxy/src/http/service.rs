@@ -18,6 +18,7 @@ use super::headers::{self, Client};
 use super::record::Record;
 use super::{deadline, path, reply, rewrite};
 use crate::access_log::Entry;
+use crate::calls::Call;
 use crate::codec::Limits;
 use crate::error::ProxyError;
 use crate::exchange::{Asked, PROTOCOL};
@@ -42,6 +43,8 @@ pub(crate) struct Service {
     pub(crate) client: Client,
     /// The address that the client connected to.
     pub(crate) local: SocketAddr,
+    /// Where the connection was going, if it was redirected here.
+    pub(crate) original: Option<SocketAddr>,
     /// When the connection is old enough to end.
     expires: Option<Instant>,
     expired: Cell<bool>,
@@ -61,7 +64,7 @@ impl Service {
         pools: &Rc<Pools>,
         chain: Arc<HttpChain>,
         client: Client,
-        local: SocketAddr,
+        (local, original): (SocketAddr, Option<SocketAddr>),
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
         // Connections that came together should not leave together.
@@ -75,6 +78,7 @@ impl Service {
             chain,
             client,
             local,
+            original,
             expires,
             expired: Cell::new(false),
         })
@@ -124,7 +128,7 @@ impl Service {
             .worker
             .shared()
             .access_log()
-            .map(|_| Entry::new(&request, self.client.address, self.client.peer()));
+            .map(|_| Entry::new(&request, self.client.address));
         // The log has the path that the client sent; rules and endpoints see the normalized one.
         path::normalize(&mut request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
@@ -172,6 +176,15 @@ impl Service {
             is_draining: &|| self.is_draining(),
         };
         station::serve(downstream, station, host).await;
+    }
+
+    /// A call that the application behind this proxy makes for a request.
+    fn call(&self, request: &Request) -> Option<Call> {
+        if self.chain.station.is_some() {
+            return None;
+        }
+        let id = request.fields.get(Known::XRequestId)?;
+        self.worker.shared().calls.begin(id)
     }
 
     /// Lets a request in at the server behind this chain, where the chain counts what is in flight
@@ -226,6 +239,7 @@ impl Service {
                 let upgrade = headers::upgrade_protocol(&request.fields, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 headers::remove_hop_by_hop(&mut request.fields);
+                record.call(self.call(&request));
                 self.rewrite_headers(&mut request, host, route);
                 record.request_id(&request);
                 let hop = Hop {
@@ -312,7 +326,6 @@ impl Service {
         let settings = self.settings();
         headers::add_forwarded(request, &self.client, settings);
         let fields = &mut request.fields;
-        headers::set_client_cert(fields, &self.client, settings.client_cert);
         if settings.request_id {
             self.worker
                 .with_rng(|rng| headers::set_request_id(fields, settings, rng));

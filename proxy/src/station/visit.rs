@@ -1,15 +1,18 @@
 //! One request's stay at the server behind a station.
 
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use maglor_balance::Time;
 use maglor_balance::exchange::{Admitted, Report};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, timeout_at};
 
 use super::{Addressee, Station};
-use crate::exchange::{Asked, Frame, Reporter as _, Said};
+use crate::calls::{Present, Stay};
+use crate::exchange::{Asked, Frame, Reporter as _, Said, orca};
 use crate::fields::Fields;
+use crate::shared::Shared;
 use crate::upstream::Pools;
 use crate::worker::Worker;
 
@@ -19,10 +22,11 @@ const REMINDER: Duration = Duration::from_secs(1);
 /// A request that was let in, until it ends; then balancers and ledger are told.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    station: Arc<Station>,
     worker: Rc<Worker>,
     pools: Rc<Pools>,
-    admitted: Option<Admitted>,
+    guest: Arc<Guest>,
+    /// Known by its identifier to the calls that are made for it.
+    present: Option<Present>,
     /// Whether the one who sent the request reads what the response says of the queue.
     asked: bool,
 }
@@ -43,34 +47,85 @@ impl Visit {
         if station.is_unminded() {
             let (station, worker, pools) =
                 (Arc::downgrade(station), Rc::clone(worker), Rc::clone(pools));
-            tokio::task::spawn_local(remind(station, worker, pools));
+            tokio::task::spawn_local(mind(station, worker, pools));
         }
-        Ok(Self {
+        let guest = Guest {
             station: Arc::clone(station),
+            shared: Arc::clone(worker.shared()),
+            admitted: Mutex::new(Some(admitted)),
+        };
+        Ok(Self {
             worker: Rc::clone(worker),
             pools: Rc::clone(pools),
-            admitted: Some(admitted),
+            guest: Arc::new(guest),
+            present: None,
             asked: asked.is_some(),
         })
     }
 
-    /// Says in the response how many are in flight, where the request asked.
+    /// The request has this identifier: while calls with the same are under way, it does not count.
+    pub(crate) fn identify(&mut self, id: &[u8]) {
+        let guest = Arc::<Guest>::clone(&self.guest);
+        self.present = Some(self.worker.shared().calls.arrive(id, guest));
+    }
+
+    /// Says in the response how many are in flight, where the request asked or the configuration wants it.
     pub(crate) fn describe(&self, fields: &mut Fields) {
+        let station = &self.guest.station;
         if self.asked {
-            Said::InFlight(self.station.in_flight()).set(fields);
+            Said::InFlight(station.in_flight()).set(fields);
+        }
+        if station.speaks_orca {
+            orca::set(station.in_flight(), fields);
         }
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let Some(admitted) = self.admitted.take() else {
-            return;
-        };
-        self.station.metrics.in_flight.dec(self.worker.shard());
+        // From here on nobody makes it wait.
+        self.present = None;
+        let station = &self.guest.station;
+        station.metrics.in_flight.dec(self.worker.shard());
         let now = self.worker.time(Instant::now());
-        if let Some(report) = admitted.finish(now) {
-            tell(&self.station, &self.worker, &self.pools, &report);
+        let admitted = self.guest.admitted().take();
+        if let Some(report) = admitted.and_then(|admitted| admitted.finish(now)) {
+            tell(station, &self.worker, &self.pools, &report);
+        }
+    }
+}
+
+/// A visit's part that other threads may reach.
+#[derive(Debug)]
+struct Guest {
+    station: Arc<Station>,
+    shared: Arc<Shared>,
+    admitted: Mutex<Option<Admitted>>,
+}
+
+impl Guest {
+    fn admitted(&self) -> MutexGuard<'_, Option<Admitted>> {
+        // Nothing is left half done by a panic.
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        self.shared.time(Instant::now())
+    }
+}
+
+impl Stay for Guest {
+    fn wait(&self) {
+        if let Some(admitted) = &mut *self.admitted() {
+            admitted.wait(self.now());
+            // The server has one less to work on, which is news as its end would be.
+            self.station.changed.notify_one();
+        }
+    }
+
+    fn resume(&self) {
+        if let Some(admitted) = &mut *self.admitted() {
+            admitted.resume(self.now());
         }
     }
 }
@@ -103,22 +158,33 @@ fn tell_ledger(station: &Arc<Station>, worker: &Rc<Worker>, pools: &Rc<Pools>, r
     }
 }
 
-/// Tells again what was told last, for as long as there is the station: messages get lost, and
-/// processes restart.
-async fn remind(station: Weak<Station>, worker: Rc<Worker>, pools: Rc<Pools>) {
-    let mut ticks = tokio::time::interval(REMINDER);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Looks after a station for as long as there is one: tells what no visit tells, and tells again what was
+/// told, for messages get lost, and processes restart.
+async fn mind(station: Weak<Station>, worker: Rc<Worker>, pools: Rc<Pools>) {
+    let Some(changed) = station
+        .upgrade()
+        .map(|station| Arc::clone(&station.changed))
+    else {
+        return;
+    };
+    let mut reminder = Instant::now() + REMINDER;
     loop {
-        ticks.tick().await;
+        let changed = timeout_at(reminder, changed.notified()).await.is_ok();
         let Some(station) = station.upgrade() else {
             return;
         };
+        let report = station.report();
+        if changed {
+            tell(&station, &worker, &pools, &report);
+            continue;
+        }
+        reminder = Instant::now() + REMINDER;
         let load = Frame::Load {
             number: 0,
             load: station.load(),
         };
         let told = station.listeners.tell_all(&load);
         station.metrics.told.add_shared(told);
-        tell_ledger(&station, &worker, &pools, &station.report());
+        tell_ledger(&station, &worker, &pools, &report);
     }
 }

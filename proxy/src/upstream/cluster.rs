@@ -14,9 +14,9 @@ use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng
 use maglor_config::cluster as config;
 
 use super::endpoints::{carried_names, static_addresses};
-use super::{Endpoints, Guard, Resolved, Seat, Target};
+use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target};
 use crate::error::ProxyError;
-use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics, Refusals};
+use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics};
 use crate::shared::{Report, Shared};
 
 /// The clusters of a configuration, by name.
@@ -41,20 +41,14 @@ impl Clusters {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     config: Arc<config::Cluster>,
-    tls: Option<ClientTls>,
+    tls: Option<Arc<rustls::ClientConfig>>,
     metrics: ClusterMetrics,
     /// Where the policy talks to endpoints.
     exchange: Option<ExchangeMetrics>,
     guard: Guard,
     endpoints: ArcSwap<Endpoints>,
-}
-
-/// TLS towards the endpoints.
-#[derive(Debug)]
-pub(crate) struct ClientTls {
-    pub(crate) config: Arc<rustls::ClientConfig>,
-    /// Inside the mesh: endpoints that were not who they should be.
-    pub(crate) mesh: Option<Arc<Refusals>>,
+    /// Where it has no endpoints of its own.
+    destinations: Option<Destinations>,
 }
 
 /// The endpoint chosen for a request, which counts as outstanding from now on.
@@ -74,7 +68,7 @@ impl Cluster {
     /// When the policy cannot be built for the endpoints.
     pub(crate) fn new(
         config: Arc<config::Cluster>,
-        tls: Option<ClientTls>,
+        tls: Option<Arc<rustls::ClientConfig>>,
         metrics: &Metrics,
         before: Option<&Self>,
         now: Time,
@@ -93,6 +87,7 @@ impl Cluster {
         let exchange = talks.then(|| metrics.exchange(&config.name));
         let metrics = metrics.cluster(&config.name);
         let guard = Guard::new(&config);
+        let destinations = Destinations::new(&config);
         Ok(Self {
             config,
             tls,
@@ -100,6 +95,7 @@ impl Cluster {
             exchange,
             guard,
             endpoints: ArcSwap::from_pointee(endpoints),
+            destinations,
         })
     }
 
@@ -119,7 +115,7 @@ impl Cluster {
         &self.config
     }
 
-    pub(crate) fn tls(&self) -> Option<&ClientTls> {
+    pub(crate) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
         self.tls.as_ref()
     }
 
@@ -130,6 +126,11 @@ impl Cluster {
     /// What is counted of the messages about queues, where the policy sends any.
     pub(crate) fn exchange(&self) -> Option<&ExchangeMetrics> {
         self.exchange.as_ref()
+    }
+
+    /// `None` where it has endpoints.
+    pub(crate) fn destinations(&self) -> Option<&Destinations> {
+        self.destinations.as_ref()
     }
 
     pub(crate) fn endpoints(&self) -> Arc<Endpoints> {

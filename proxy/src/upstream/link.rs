@@ -59,6 +59,8 @@ pub(crate) struct Link {
     pending: RefCell<HashMap<u32, (Index, mpsc::Sender<Heard>)>>,
     /// Messages a request that this balancer has subscribed to.
     subscription: Cell<Option<f32>>,
+    /// Whether the endpoint's proxy has said how busy it is.
+    told: Cell<bool>,
     /// On whose behalf reports are sent.
     reporter: RefCell<Option<Arc<dyn Reporter>>>,
 }
@@ -90,6 +92,7 @@ impl Link {
             numbers: Cell::new(0),
             pending: RefCell::default(),
             subscription: Cell::new(None),
+            told: Cell::new(false),
             reporter: RefCell::default(),
         })
     }
@@ -195,8 +198,10 @@ impl Link {
             if how == Closed::Refused {
                 target.set_stranger(true, self.worker.time(Instant::now()));
             }
-            // What it said will not be corrected any more.
-            target.stats.report(0);
+            if self.told.take() {
+                // What it said will not be corrected any more.
+                target.stats.report(0);
+            }
         }
         if self.state.get() == State::Ended {
             return;
@@ -243,6 +248,7 @@ impl Link {
         if let Some(metrics) = cluster.exchange() {
             metrics.heard.inc(self.worker.shard());
         }
+        self.told.set(true);
         target.stats.report(load.in_flight);
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 use tokio::time::Instant;
 
@@ -50,7 +50,14 @@ impl Sender<'_> {
             return self.connect_tunnel().await;
         }
         let upgrading = request.fields.contains(Known::Upgrade);
-        match self.cluster.config().protocol {
+        let protocol = match self.cluster.config().protocol {
+            UpstreamProtocol::Downstream if self.cluster.tls().is_some() => UpstreamProtocol::Auto,
+            UpstreamProtocol::Downstream if request.version == Version::HTTP_2 => {
+                UpstreamProtocol::Http2
+            }
+            protocol => protocol,
+        };
+        match protocol {
             UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(request, body)).await,
             UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
                 Box::pin(self.negotiated(request, body)).await

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 
 pub(crate) mod h2;
 pub(crate) mod load;
-pub(crate) mod mesh;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};
 

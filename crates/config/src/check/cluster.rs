@@ -1,25 +1,26 @@
 //! Clusters.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use maglor_balance as balance;
 
 use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND, Unique};
-use super::{Scope, endpoint, guard, health, outlier, tls};
-use crate::cluster::{DnsRefresh, ProxyProtocolOut, locality};
-use crate::report::At;
+use super::{endpoint, guard, health, outlier, tls};
+use crate::cluster::{DestinationAddress, DnsRefresh, ProxyProtocolOut, locality};
+use crate::report::{At, Report};
 use crate::{Cluster, UpstreamProtocol, raw};
 
-pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>, scope: &Scope<'_>) -> Vec<Cluster> {
+pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>) -> Vec<Cluster> {
     let mut names = Unique::default();
     raw.iter()
         .enumerate()
-        .filter_map(|(i, raw)| one(raw, &at.index(i), &mut names, scope))
+        .filter_map(|(i, raw)| one(raw, &at.index(i), &mut names))
         .collect()
 }
 
-fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique, scope: &Scope<'_>) -> Option<Cluster> {
+fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
     let name = rule::name(
         raw.name.as_ref(),
         at,
@@ -54,16 +55,18 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique, scope: &Scope<'_>) -
     let ejection = raw.outlier_ejection.as_ref();
     let outlier = outlier::outlier(ejection, &endpoints, &at.field("outlier_ejection"));
     let delay = raw.delay.as_ref();
+    let original_destination = original_destination(raw, at);
     let cluster = Cluster {
         name: name.unwrap_or_default(),
         policy: policy(raw, at),
         view,
+        original_destination,
         endpoints,
         protocol,
         tls: raw
             .tls
             .as_ref()
-            .map(|raw| tls::origination(&raw.0, &at.field("tls"), scope)),
+            .map(|raw| tls::upstream(raw, &at.field("tls"))),
         proxy_protocol: proxy_protocol(raw.proxy_protocol),
         connect_timeout: time(
             raw.connect_timeout,
@@ -82,7 +85,8 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique, scope: &Scope<'_>) -
         max_concurrent_streams: number(raw.max_concurrent_streams, streams, 100, 1..=65_536),
         dns_refresh: dns_refresh(raw.dns_refresh.as_ref(), &at.field("dns_refresh")),
         health_check,
-        outlier,
+        // There is no other endpoint to go to.
+        outlier: outlier.filter(|_| original_destination.is_none()),
         limits: guard::limits(raw.limits.as_ref(), &at.field("limits")),
         retry_budget: guard::budget(raw, at),
         circuit_breaker: raw
@@ -98,6 +102,57 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique, scope: &Scope<'_>) -
     guard::warn_of_queue(raw, at);
     warnings(raw, &cluster, at);
     raw.name.is_some().then_some(cluster)
+}
+
+/// Clusters that listeners' short forms stand for: nobody wrote them, so there is nothing to report.
+pub(super) fn made(raw: &[raw::Cluster]) -> Vec<Cluster> {
+    let report = Report::default();
+    all(raw, &report.root())
+}
+
+/// Which endpoint a connection's destination stands for; `None` = the cluster has its own.
+fn original_destination(raw: &raw::Cluster, at: &At<'_>) -> Option<DestinationAddress> {
+    let by_destination = matches!(raw.r#type, Some(raw::ClusterType::OriginalDestination));
+    if !by_destination {
+        if raw.address.is_some() {
+            at.field("address")
+                .error("`address` is for `type: original-destination`")
+                .on_key()
+                .help("servers stand in `endpoints: [IP:PORT]`");
+        }
+        return None;
+    }
+    let useless = [
+        ("endpoints", !raw.endpoints.is_empty()),
+        ("policy", raw.policy.is_some()),
+        ("health_check", raw.health_check.is_some()),
+        ("outlier_ejection", raw.outlier_ejection.is_some()),
+        ("locality_weights", raw.locality_weights.is_some()),
+    ];
+    for (name, _) in useless.iter().filter(|(_, there)| *there) {
+        at.field(name)
+            .error(format!(
+                "`{name}` has no effect beside `type: original-destination`: there is nothing to choose"
+            ))
+            .on_key()
+            .help("remove it");
+    }
+    Some(match raw.address.as_deref() {
+        None => DestinationAddress::AsIs,
+        Some("loopback") => DestinationAddress::Loopback,
+        Some(text) => match text.parse::<IpAddr>() {
+            Ok(ip) => DestinationAddress::Ip(ip.to_canonical()),
+            Err(_) => {
+                at.field("address")
+                    .error(format!(
+                        "`{}` is not an IP address",
+                        crate::yaml::short(text)
+                    ))
+                    .help("write `loopback`, or an address without port such as `127.0.0.1`");
+                DestinationAddress::AsIs
+            }
+        },
+    })
 }
 
 /// A policy that the proxy can carry out.
@@ -116,7 +171,7 @@ fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
 }
 
 fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
-    if raw.endpoints.is_empty() {
+    if raw.endpoints.is_empty() && cluster.original_destination.is_none() {
         at.warning("the cluster has no endpoints; its requests are answered with 503")
             .when_readable();
     }
@@ -137,6 +192,7 @@ fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
 fn protocol(raw: Option<raw::UpstreamProtocol>) -> UpstreamProtocol {
     match raw {
         Some(raw::UpstreamProtocol::Auto) => UpstreamProtocol::Auto,
+        Some(raw::UpstreamProtocol::Downstream) => UpstreamProtocol::Downstream,
         None | Some(raw::UpstreamProtocol::Http1) => UpstreamProtocol::Http1,
         Some(raw::UpstreamProtocol::Http2) => UpstreamProtocol::Http2,
     }

@@ -9,10 +9,9 @@ use ipnet::IpNet;
 use super::route::Tables;
 use super::rule::{self, DAY, HOUR, MILLISECOND, Unique};
 use super::tls::Behind;
-use super::{Scope, host, http, tls};
+use super::{Scope, host, http, sidecar, tls};
 use crate::report::{At, Step};
-use crate::tls::MeshMode;
-use crate::{Filter, FilterChain, FilterChainMatch, TcpFilter, Termination, raw};
+use crate::{Filter, FilterChain, FilterChainMatch, HttpFilter, TcpFilter, raw};
 
 /// Combinations of server name, ALPN protocol and source that a listener may distinguish.
 const MAX_COMBINATIONS: usize = 100_000;
@@ -25,10 +24,13 @@ pub(super) fn all(
     scope: &Scope<'_>,
     tables: &Tables,
 ) -> Vec<FilterChain> {
+    // With both of the first, what is spoken is found out.
     let given = [
         ("http", raw.http.is_some()),
-        ("tcp", raw.tcp.is_some()),
+        ("tcp", raw.tcp.is_some() && raw.http.is_none()),
         ("filter_chains", !raw.filter_chains.is_empty()),
+        ("inbound", raw.inbound.is_some()),
+        ("outbound", raw.outbound.is_some()),
     ];
     let context = Context {
         listener,
@@ -45,9 +47,10 @@ pub(super) fn all(
             }
             list(&raw.filter_chains, &at.field("filter_chains"), &context)
         }
+        Some("inbound") => sidecar::inbound(raw, at, &context),
+        Some("outbound") => sidecar::outbound(raw, at, &context),
         Some(_) => {
-            let tls = raw.tls.as_ref().map(|tls| &tls.0);
-            let (http, tcp) = (raw.http.as_ref(), raw.tcp.as_ref());
+            let (tls, http, tcp) = (raw.tls.as_ref(), raw.http.as_ref(), raw.tcp.as_ref());
             let matches = FilterChainMatch::default();
             let chain = context.chain("default".into(), matches, tls, (http, tcp), at);
             chain.into_iter().collect()
@@ -71,10 +74,11 @@ fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec
         if complete(&matches, raw.r#match.as_ref()) {
             taken.check(&matches, &at);
         }
-        let tls = raw.tls.as_ref().map(|tls| &tls.0);
-        let filters = (raw.http.as_ref(), raw.tcp.as_ref());
-        let given = [("http", raw.http.is_some()), ("tcp", raw.tcp.is_some())];
-        if rule::exactly_one(&given, &at).is_some() {
+        let (tls, filters) = (raw.tls.as_ref(), (raw.http.as_ref(), raw.tcp.as_ref()));
+        if raw.http.is_none() && raw.tcp.is_none() {
+            at.error("one of `http` and `tcp` is needed, or both")
+                .when_readable();
+        } else {
             chains.extend(context.chain(name.into(), matches, tls, filters, &at));
         }
     }
@@ -82,9 +86,9 @@ fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec
 }
 
 /// What all chains of a listener refer to.
-struct Context<'a, 'b> {
-    listener: &'a Arc<str>,
-    scope: &'a Scope<'b>,
+pub(super) struct Context<'a, 'b> {
+    pub(super) listener: &'a Arc<str>,
+    pub(super) scope: &'a Scope<'b>,
     tables: &'a Tables,
 }
 
@@ -97,35 +101,27 @@ impl Context<'_, '_> {
         (http, tcp): (Option<&raw::Http>, Option<&raw::Tcp>),
         at: &At<'_>,
     ) -> Option<FilterChain> {
-        let (filter, behind) = match (http, tcp) {
-            (Some(raw), _) => {
-                let table = format!("{}/{name}", self.listener);
-                let http = http::filter(raw, &at.field("http"), &table, self.scope, self.tables);
-                let behind = Behind::Http(http.protocol);
-                (Filter::Http(Box::new(http)), behind)
-            }
-            (None, Some(raw)) => (
-                Filter::Tcp(tcp_filter(raw, &at.field("tcp"), self.scope)),
-                Behind::Tcp,
-            ),
+        let http = http.map(|raw| {
+            let table = format!("{}/{name}", self.listener);
+            http::filter(raw, &at.field("http"), &table, self.scope, self.tables)
+        });
+        let tcp = tcp.map(|raw| tcp_filter(raw, &at.field("tcp"), self.scope));
+        let behind = behind(http.as_ref());
+        let is_http = http.is_some();
+        let filter = match (http.map(Box::new), tcp) {
+            (Some(http), Some(tcp)) => Filter::Detect { http, tcp },
+            (Some(http), None) => Filter::Http(http),
+            (None, Some(tcp)) => Filter::Tcp(tcp),
             (None, None) => return None,
         };
         let hello = !matches.server_names.is_empty() || !matches.application_protocols.is_empty();
-        if hello && tls.is_none() && http.is_some() {
+        if hello && tls.is_none() && is_http {
             at.field("http")
                 .error("HTTP inside TLS that nobody terminates")
                 .on_key()
                 .help("add `tls: {certificate: FILE, private_key: FILE}`: server names and ALPN are part of TLS");
         }
-        let tls = tls.map(|raw| tls::termination(raw, &at.field("tls"), behind, self.scope));
-        if let Some(Termination::Mesh(mesh)) = &tls
-            && mesh.mode == MeshMode::Permissive
-            && hello
-        {
-            at.field("tls")
-                .warning("plain text never comes to this chain: its match is about TLS")
-                .help("write `tls: mesh`, or give plain text a chain without `server_names` and `application_protocols`");
-        }
+        let tls = tls.map(|raw| tls::downstream(raw, &at.field("tls"), behind));
         Some(FilterChain {
             name,
             matches,
@@ -135,7 +131,12 @@ impl Context<'_, '_> {
     }
 }
 
-fn tcp_filter(raw: &raw::Tcp, at: &At<'_>, scope: &Scope<'_>) -> TcpFilter {
+/// What ALPN can promise.
+pub(super) fn behind(http: Option<&HttpFilter>) -> Behind {
+    http.map_or(Behind::Tcp, |http| Behind::Http(http.protocol))
+}
+
+pub(super) fn tcp_filter(raw: &raw::Tcp, at: &At<'_>, scope: &Scope<'_>) -> TcpFilter {
     match &raw.cluster {
         Some(name) => {
             scope.cluster(name, &at.field("cluster"));
@@ -177,7 +178,19 @@ fn chain_match(raw: &raw::FilterChainMatch, at: &At<'_>) -> FilterChainMatch {
             at.index(i).error("an ALPN protocol has 1 to 255 bytes");
         }
     }
+    let networks = at.field("destination_networks");
+    let mut destination_networks = Vec::new();
+    for (i, text) in raw.destination_networks.iter().enumerate() {
+        destination_networks.extend(network(text, &networks.index(i)));
+    }
+    let ports = at.field("destination_ports");
+    let port = |(i, &port): (usize, &u32)| {
+        let port = rule::number(Some(port), &ports.index(i), 1, 1..=65_535);
+        u16::try_from(port).unwrap_or(1)
+    };
     FilterChainMatch {
+        destination_ports: raw.destination_ports.iter().enumerate().map(port).collect(),
+        destination_networks,
         server_names,
         application_protocols: raw.application_protocols.clone(),
         source,
@@ -189,6 +202,7 @@ fn complete(matches: &FilterChainMatch, raw: Option<&raw::FilterChainMatch>) -> 
     raw.is_none_or(|raw| {
         matches.server_names.len() == raw.server_names.len()
             && matches.source.len() == raw.source.len()
+            && matches.destination_networks.len() == raw.destination_networks.len()
     })
 }
 
@@ -213,8 +227,15 @@ fn network(text: &str, at: &At<'_>) -> Option<IpNet> {
     Some(whole)
 }
 
-/// A server name, an ALPN protocol and a source; `None` = any.
-type Combination = (Option<String>, Option<String>, Option<IpNet>);
+/// What one connection may have; `None` = any.
+#[derive(Clone, Default, Eq, Hash, PartialEq)]
+struct Combination {
+    port: Option<u16>,
+    destination: Option<IpNet>,
+    name: Option<String>,
+    protocol: Option<String>,
+    source: Option<IpNet>,
+}
 
 /// The combinations that earlier chains of a listener take.
 #[derive(Default)]
@@ -226,13 +247,15 @@ struct Taken {
 impl Taken {
     /// Two chains with the same combination are ambiguous.
     fn check(&mut self, matches: &FilterChainMatch, at: &At<'_>) {
-        let names = any_or(&matches.server_names);
-        let protocols = any_or(&matches.application_protocols);
-        let sources = any_or(&matches.source);
-        let count = names
-            .len()
-            .saturating_mul(protocols.len())
-            .saturating_mul(sources.len());
+        let lengths = [
+            matches.destination_ports.len(),
+            matches.destination_networks.len(),
+            matches.server_names.len(),
+            matches.application_protocols.len(),
+            matches.source.len(),
+        ];
+        let count = lengths.into_iter().map(|n| n.max(1));
+        let count = count.fold(1, usize::saturating_mul);
         if self.by.len().saturating_add(count) > MAX_COMBINATIONS {
             if !std::mem::replace(&mut self.too_many, true) {
                 at.error(format!(
@@ -242,44 +265,61 @@ impl Taken {
             return;
         }
         let path: Arc<[Step]> = at.path().into();
-        for name in &names {
-            for protocol in &protocols {
-                for source in &sources {
-                    let key = (name.clone(), protocol.clone(), *source);
-                    let words = describe(&key);
-                    let Some(first) = self.by.insert(key, Arc::clone(&path)) else {
-                        continue;
-                    };
-                    if first != path {
-                        at.error(format!("an earlier filter chain takes {words} as well"))
-                            .other(first.to_vec(), "the other one begins")
-                            .help(
-                                "two chains may not have the same match: one could never be taken",
-                            );
-                        return;
-                    }
-                }
+        for key in combinations(matches) {
+            let words = describe(&key);
+            let Some(first) = self.by.insert(key, Arc::clone(&path)) else {
+                continue;
+            };
+            if first != path {
+                at.error(format!("an earlier filter chain takes {words} as well"))
+                    .other(first.to_vec(), "the other one begins")
+                    .help("two chains may not have the same match: one could never be taken");
+                return;
             }
         }
     }
 }
 
-fn any_or<T: Clone>(list: &[T]) -> Vec<Option<T>> {
-    if list.is_empty() {
-        return vec![None];
-    }
-    list.iter().cloned().map(Some).collect()
+fn combinations(matches: &FilterChainMatch) -> Vec<Combination> {
+    let mut all = vec![Combination::default()];
+    expand(&mut all, &matches.destination_ports, |c, port| {
+        c.port = Some(port);
+    });
+    let networks = &matches.destination_networks;
+    expand(&mut all, networks, |c, net| c.destination = Some(net));
+    expand(&mut all, &matches.server_names, |c, name| {
+        c.name = Some(name);
+    });
+    let protocols = &matches.application_protocols;
+    expand(&mut all, protocols, |c, name| c.protocol = Some(name));
+    expand(&mut all, &matches.source, |c, net| c.source = Some(net));
+    all
 }
 
-fn describe((name, protocol, source): &Combination) -> String {
+/// Each combination with each of the values; without values it stays at any.
+fn expand<T: Clone>(all: &mut Vec<Combination>, values: &[T], set: impl Fn(&mut Combination, T)) {
+    if values.is_empty() {
+        return;
+    }
+    let mut expanded = Vec::with_capacity(all.len() * values.len());
+    for combination in all.iter() {
+        for value in values {
+            let mut combination = combination.clone();
+            set(&mut combination, value.clone());
+            expanded.push(combination);
+        }
+    }
+    *all = expanded;
+}
+
+fn describe(what: &Combination) -> String {
     let mut words = vec!["connections".to_owned()];
-    words.extend(name.iter().map(|name| format!("to `{name}`")));
-    words.extend(
-        protocol
-            .iter()
-            .map(|protocol| format!("with ALPN `{protocol}`")),
-    );
-    words.extend(source.iter().map(|source| format!("from {source}")));
+    words.extend(what.port.map(|port| format!("to port {port}")));
+    words.extend(what.destination.map(|net| format!("to {net}")));
+    words.extend(what.name.iter().map(|name| format!("to `{name}`")));
+    let protocol = what.protocol.iter();
+    words.extend(protocol.map(|protocol| format!("with ALPN `{protocol}`")));
+    words.extend(what.source.map(|source| format!("from {source}")));
     if words.len() == 1 {
         return "all connections".into();
     }

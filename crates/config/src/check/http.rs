@@ -8,7 +8,7 @@ use http::{HeaderValue, Method};
 use super::route::{self, Tables};
 use super::rule::{self, DAY, HOUR, MILLISECOND, MINUTE, SECOND};
 use super::{Scope, load_reports};
-use crate::listener::{ClientCertMode, ForwardedMode, HttpProtocol, PathNormalization};
+use crate::listener::{ForwardedMode, HttpProtocol, PathNormalization};
 use crate::report::At;
 use crate::{HttpFilter, RouteTable, raw};
 
@@ -24,12 +24,22 @@ pub(super) fn filter(
     scope: &Scope<'_>,
     tables: &Tables,
 ) -> HttpFilter {
+    let routes = routes(raw, at, table, scope, tables);
+    with_routes(raw, at, routes, scope)
+}
+
+/// A filter whose routes do not stand in it.
+pub(super) fn with_routes(
+    raw: &raw::Http,
+    at: &At<'_>,
+    routes: Arc<RouteTable>,
+    scope: &Scope<'_>,
+) -> HttpFilter {
     let protocol = match raw.protocol {
         None | Some(raw::HttpProtocol::Auto) => HttpProtocol::Auto,
         Some(raw::HttpProtocol::Http1) => HttpProtocol::Http1,
         Some(raw::HttpProtocol::Http2) => HttpProtocol::Http2,
     };
-    let routes = routes(raw, at, table, scope, tables);
     let allow_connect = raw.allow_connect.unwrap_or(false);
     if !allow_connect {
         warn_connect(&routes, at);
@@ -47,11 +57,6 @@ pub(super) fn filter(
         path_normalization: path_normalization(raw.path_normalization),
         x_forwarded: forwarded(raw.x_forwarded, ForwardedMode::Append),
         forwarded: forwarded(raw.forwarded, ForwardedMode::Off),
-        client_cert: match raw.x_forwarded_client_cert {
-            Some(raw::ClientCertMode::Append) => ClientCertMode::Append,
-            Some(raw::ClientCertMode::Remove) => ClientCertMode::Remove,
-            None | Some(raw::ClientCertMode::Replace) => ClientCertMode::Replace,
-        },
         request_id: raw.request_id.unwrap_or(true),
         preserve_request_id: raw.preserve_request_id.unwrap_or(true),
         upgrades: upgrades(raw.upgrades.as_ref(), &at.field("upgrades"), protocol),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::route::Tables;
 use super::rule::{self, MILLISECOND, MINUTE, Unique};
 use super::{Scope, filter_chain, traffic};
-use crate::listener::ProxyProtocolIn;
+use crate::listener::{ProxyProtocolIn, TrafficDirection};
 use crate::report::At;
 use crate::{Filter, FilterChain, Listener, raw};
 
@@ -56,7 +56,7 @@ fn one(
     let limit = &at.field("rate_limit");
     let rate_limit = raw.rate_limit.as_ref();
     let rate_limit = rate_limit.and_then(|raw| traffic::rate_limit(&raw.0, limit));
-    let http = |chain: &FilterChain| matches!(chain.filter, Filter::Http(_));
+    let http = |chain: &FilterChain| !matches!(chain.filter, Filter::Tcp(_));
     if rate_limit.is_some() && !filter_chains.is_empty() && !filter_chains.iter().any(http) {
         limit
             .error("there are no HTTP requests on this listener")
@@ -72,6 +72,14 @@ fn one(
             Some(raw::ProxyProtocolIn::Require) => ProxyProtocolIn::Require,
         },
         filter_chains,
+        original_destination: original_destination(raw),
+        direction: direction(raw, at),
+        detection_timeout: rule::time(
+            raw.detection_timeout,
+            &at.field("detection_timeout"),
+            Duration::from_secs(1),
+            MILLISECOND..=10 * MINUTE,
+        ),
         max_connections: connections as usize,
         handshake_timeout: rule::time(
             raw.handshake_timeout,
@@ -81,4 +89,33 @@ fn one(
         ),
         rate_limit,
     })
+}
+
+/// The short forms are for redirected connections; an explicit `false` is for those who call the
+/// listener itself.
+fn original_destination(raw: &raw::Listener) -> bool {
+    let sidecar = raw.inbound.is_some() || raw.outbound.is_some();
+    raw.original_destination.unwrap_or(sidecar)
+}
+
+fn direction(raw: &raw::Listener, at: &At<'_>) -> TrafficDirection {
+    let own = match (&raw.inbound, &raw.outbound) {
+        (Some(_), _) => Some(TrafficDirection::Inbound),
+        (None, Some(_)) => Some(TrafficDirection::Outbound),
+        (None, None) => None,
+    };
+    let given = raw.traffic_direction.map(|given| match given {
+        raw::TrafficDirection::Inbound => TrafficDirection::Inbound,
+        raw::TrafficDirection::Outbound => TrafficDirection::Outbound,
+        raw::TrafficDirection::Unspecified => TrafficDirection::Unspecified,
+    });
+    if let (Some(own), Some(given)) = (own, given)
+        && own != given
+    {
+        at.field("traffic_direction")
+            .error("`inbound` and `outbound` say the direction themselves")
+            .on_key()
+            .help("remove it");
+    }
+    given.or(own).unwrap_or_default()
 }

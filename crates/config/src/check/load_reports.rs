@@ -20,6 +20,7 @@ pub(super) fn load_reports(
     }
     LoadReports {
         peers: peers(raw, at, scope),
+        orca: raw.orca.unwrap_or(false),
     }
 }
 

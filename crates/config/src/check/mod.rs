@@ -30,6 +30,7 @@ mod retry;
 mod route;
 mod rule;
 mod scope;
+mod sidecar;
 mod tls;
 mod traffic;
 
@@ -43,19 +44,21 @@ use crate::{Config, raw};
 /// Checks a whole configuration. The caller looks at the report: with an error in it, the result
 /// must not be used.
 pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config {
-    let scope = Scope::new(raw, known);
-    let clusters = cluster::all(&raw.clusters, &at.field("clusters"), &scope);
+    let made = sidecar::clusters(&raw.listeners);
+    let scope = Scope::new(raw, &made, known);
+    let mut clusters = cluster::all(&raw.clusters, &at.field("clusters"));
+    clusters.extend(cluster::made(&made));
     let tables = route::tables(&raw.route_tables, &at.field("route_tables"), &scope);
     let listeners = listener::all(raw, at, &scope, &tables);
     let admin = bootstrap::admin(raw, at);
     overlap::check(&listeners, admin.as_ref(), at);
+    sidecar::names(raw, &made, at);
     scope.warn_unused(raw, at);
     Config {
         workers: bootstrap::workers(raw, at),
         admin,
         log_level: bootstrap::log_level(raw),
         access_log: bootstrap::access_log(raw, at),
-        identity: tls::identity(raw, at),
         drain_timeout: bootstrap::drain_timeout(raw, at),
         listeners: listeners.into_iter().map(|(_, l)| Arc::new(l)).collect(),
         clusters: clusters.into_iter().map(Arc::new).collect(),

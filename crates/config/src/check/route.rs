@@ -133,7 +133,7 @@ fn domains(raw: &raw::VirtualHost, at: &At<'_>, seen: &mut Unique) -> Vec<Domain
     domains
 }
 
-fn route(
+pub(super) fn route(
     raw: &raw::Route,
     index: usize,
     at: &At<'_>,

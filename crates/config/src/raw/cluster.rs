@@ -23,6 +23,12 @@ pub struct Cluster {
     /// `{name: maglev, table_size: 251}`.
     #[schemars(with = "PolicySchema", extend("default" = "lor(choices=2)"))]
     pub policy: Option<balance::Spec>,
+    /// Where the servers are known from.
+    #[schemars(extend("default" = "static"))]
+    pub r#type: Option<ClusterType>,
+    /// With `type: original-destination`: an `IP` in place of the destination's, or `loopback` for the
+    /// loopback address of its family; the port stays. Absent: the destination's own.
+    pub address: Option<String>,
     /// The servers, by address or by DNS name. May be empty: requests are then answered with 503.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Short<Endpoint>>,
@@ -30,7 +36,7 @@ pub struct Cluster {
     #[schemars(extend("default" = "http1"))]
     pub protocol: Option<UpstreamProtocol>,
     /// TLS towards the endpoints. Absent: plain text.
-    pub tls: Option<Short<UpstreamTls>>,
+    pub tls: Option<UpstreamTls>,
     /// Send a PROXY protocol header of this version on each new connection.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolOut>,
@@ -157,8 +163,21 @@ pub enum UpstreamProtocol {
     Auto,
     /// HTTP/1.1.
     Http1,
+    /// The version of the client's request; with `tls` as `auto`.
+    Downstream,
     /// HTTP/2, in plain text with prior knowledge. Needed for gRPC.
     Http2,
+}
+
+/// Where a cluster's servers are known from.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterType {
+    /// From each connection: it is forwarded to where it was going, on listeners with
+    /// `original_destination`.
+    OriginalDestination,
+    /// From `endpoints`.
+    Static,
 }
 
 /// Version of the PROXY protocol header that is sent.

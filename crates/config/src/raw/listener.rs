@@ -3,9 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DownstreamTls, OneOrMany, RateLimit, Short, Size, TimeSpan, VirtualHost};
+use super::{
+    DownstreamTls, Inbound, OneOrMany, Outbound, RateLimit, Short, Size, TimeSpan, VirtualHost,
+};
 
-/// A listening socket. Give it one of `http` and `tcp`, or a list of `filter_chains`.
+/// A listening socket. Give it `http` or `tcp` (or both: the first bytes decide), a list of
+/// `filter_chains`, or a sidecar's `inbound` or `outbound`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "address"]))]
@@ -23,17 +26,32 @@ pub struct Listener {
     /// Time for PROXY header, detection of TLS and TLS handshake together, 1ms-10m.
     #[schemars(extend("default" = "10s"))]
     pub handshake_timeout: Option<TimeSpan>,
+    /// Connections come by a redirection (nftables, iptables), so ask the kernel where they were going
+    /// (`SO_ORIGINAL_DST`): filter chains and clusters of `type: original-destination` go by that.
+    /// Default: true with `inbound` and `outbound`, otherwise false.
+    pub original_destination: Option<bool>,
+    /// Whose connections these are: at the end of the process `outbound` listeners go on until the
+    /// application has ended. Default: that of `inbound` or `outbound`, otherwise `unspecified`.
+    pub traffic_direction: Option<TrafficDirection>,
+    /// Where the first bytes decide what is spoken: a client that says nothing for so long is taken to
+    /// wait for the server, 1ms-10m.
+    #[schemars(extend("default" = "1s"))]
+    pub detection_timeout: Option<TimeSpan>,
     /// Limit the rate of HTTP requests over all chains; a text is a rate such as `100/s`. Absent: no
     /// limit.
     pub rate_limit: Option<Short<RateLimit>>,
     /// TLS termination of the only chain (with `http` or `tcp`).
-    pub tls: Option<Short<DownstreamTls>>,
+    pub tls: Option<DownstreamTls>,
     /// HTTP on every connection; short for one filter chain.
     pub http: Option<Http>,
     /// Bytes to a cluster on every connection; short for one filter chain.
     pub tcp: Option<Tcp>,
-    /// What is done with connections, by server name, ALPN and client address. The most specific
-    /// chain takes a connection; one that no chain takes is closed.
+    /// A sidecar's connections from other hosts to its application; short for several filter chains.
+    pub inbound: Option<Inbound>,
+    /// A sidecar's connections from its application to other hosts; short for several filter chains.
+    pub outbound: Option<Outbound>,
+    /// What is done with connections, by destination, server name, ALPN and client address. The most
+    /// specific chain takes a connection; one that no chain takes is closed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filter_chains: Vec<FilterChain>,
 }
@@ -50,7 +68,20 @@ pub enum ProxyProtocolIn {
     Require,
 }
 
-/// A match and what is done with the connections that it takes; one of `http` and `tcp`.
+/// Whose connections a listener takes.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrafficDirection {
+    /// Those of other hosts to the application here.
+    Inbound,
+    /// Those of the application here to other hosts.
+    Outbound,
+    /// Neither: a reverse proxy.
+    Unspecified,
+}
+
+/// A match and what is done with the connections that it takes: `http`, `tcp`, or both. With both, the
+/// first bytes decide: HTTP/1 and HTTP/2 go to `http`, everything else to `tcp`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterChain {
@@ -59,18 +90,26 @@ pub struct FilterChain {
     /// Which connections. Default: all that no other chain takes.
     pub r#match: Option<FilterChainMatch>,
     /// TLS termination. Absent: plain text, or TLS passed through to a `tcp` cluster.
-    pub tls: Option<Short<DownstreamTls>>,
+    pub tls: Option<DownstreamTls>,
     /// HTTP on these connections.
     pub http: Option<Http>,
     /// Bytes to a cluster.
     pub tcp: Option<Tcp>,
 }
 
-/// Conditions on a connection; all must hold. The most specific chain wins: by server name (exact,
-/// then longest wildcard, then any), then by ALPN protocol, then by length of the source prefix.
+/// Conditions on a connection; all must hold. The most specific chain wins: by destination port, then by
+/// length of the destination's prefix, then by server name (exact, then longest wildcard, then any), then
+/// by ALPN protocol, then by length of the source prefix.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterChainMatch {
+    /// Ports that the connection goes to, 1-65535; with `original_destination` those before the
+    /// redirection. Default: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub destination_ports: Vec<u32>,
+    /// Networks that the connection goes to, such as `10.0.0.0/8`, or addresses. Default: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub destination_networks: Vec<String>,
     /// Names in the TLS client hello (SNI): `a.example.com`, `*.example.com`. Default: any, and no TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_names: Vec<String>,
@@ -118,18 +157,6 @@ pub enum ForwardedMode {
     Replace,
 }
 
-/// How `x-forwarded-client-cert` is treated.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientCertMode {
-    /// A member of the mesh may bring one, and is appended to it; others may not.
-    Append,
-    /// Nobody may bring one, and none is set.
-    Remove,
-    /// Nobody may bring one; members of the mesh get theirs.
-    Replace,
-}
-
 /// How a path is made comparable before it is routed and forwarded; each includes those before it.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -166,10 +193,6 @@ pub struct Http {
     /// `Forwarded` (RFC 7239).
     #[schemars(extend("default" = "off"))]
     pub forwarded: Option<ForwardedMode>,
-    /// `X-Forwarded-Client-Cert`, which tells the application who the client is: `By=` this proxy's
-    /// SPIFFE id, `URI=` the client's. One that does not come from a member of the mesh is removed.
-    #[schemars(extend("default" = "replace"))]
-    pub x_forwarded_client_cert: Option<ClientCertMode>,
     /// Give a request an `x-request-id` where it has none.
     #[schemars(extend("default" = true))]
     pub request_id: Option<bool>,
@@ -220,4 +243,7 @@ pub struct LoadReports {
     pub cluster: Option<String>,
     /// `IP:PORT` under which clients know this server: one of the cluster's endpoints.
     pub endpoint: Option<String>,
+    /// Say it in responses in the ORCA format, too (`endpoint-load-metrics`), for other balancers.
+    #[schemars(extend("default" = false))]
+    pub orca: Option<bool>,
 }

@@ -13,6 +13,7 @@ mod listener;
 mod notation;
 mod retry;
 mod route;
+mod sidecar;
 mod tls;
 mod traffic;
 
@@ -20,15 +21,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
-pub use cluster::{Cluster, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol};
+pub use cluster::{
+    Cluster, ClusterType, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol,
+};
 pub use forms::{OneOrMany, Pairs, Short, Shorthand};
 pub use guard::{
     CircuitBreaker, ConcurrencyLimit, Delay, EndpointLimits, Limits, OutlierEjection, RetryBudget,
 };
 pub use health::{GrpcCheck, HealthCheck, HttpCheck, TcpCheck};
 pub use listener::{
-    ClientCertMode, FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener,
-    LoadReports, PathNormalization, ProxyProtocolIn, Tcp,
+    FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, LoadReports,
+    PathNormalization, ProxyProtocolIn, Tcp, TrafficDirection,
 };
 pub use notation::{NotationError, Size, TimeSpan};
 pub use retry::{BackOff, Hedge, Mirror, Retry, Sticky};
@@ -36,9 +39,8 @@ pub use route::{
     HeaderMatch, HeaderRules, PathMatch, QueryMatch, Route, RouteMatch, RouteTable, StringMatch,
     VirtualHost,
 };
-pub use tls::{
-    CertificateFiles, DownstreamTls, Identity, MeshMode, MeshPeers, TlsVersion, UpstreamTls,
-};
+pub use sidecar::{ApplicationPort, ApplicationProtocol, Inbound, Outbound, Service, Unknown};
+pub use tls::{CertificateFiles, DownstreamTls, TlsVersion, UpstreamTls};
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.
@@ -58,8 +60,6 @@ pub struct Document {
     pub log_level: Option<LogLevel>,
     /// One line for each request. Absent: no access log.
     pub access_log: Option<AccessLog>,
-    /// Who the proxy is inside the mesh; `tls: mesh` needs it. Absent: nobody.
-    pub identity: Option<Identity>,
     /// How long open connections may finish after SIGTERM, or after their listener has gone, 0s-24h.
     #[schemars(extend("default" = "30s"))]
     pub drain_timeout: Option<TimeSpan>,

@@ -1,0 +1,303 @@
+//! `inbound` and `outbound`: what a sidecar's short forms stand for.
+//!
+//! An inbound listener is a chain for each port that is named and one for the rest, all to one cluster,
+//! the application. An outbound listener is a chain for each service's addresses, and one for the rest,
+//! in which the `Host` of HTTP finds the service. The clusters that nobody wrote are made before the
+//! others are checked ([`clusters`]), so that routes refer to them as to any.
+//!
+//! A sidecar adds nothing that the application would notice: no time limit, no forwarding headers.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use self::outbound::outbound;
+use super::filter_chain::{self, Context};
+use super::rule::{HOUR, Unique};
+use super::{http, route, tls};
+use crate::raw::{self, ApplicationProtocol, OneOrMany, TimeSpan};
+use crate::report::At;
+use crate::route::HeaderRules;
+use crate::{Domain, Filter, FilterChain, FilterChainMatch, HttpFilter, RouteTable, VirtualHost};
+
+mod outbound;
+
+/// Name of the cluster of the application behind a listener.
+fn application_name(listener: &str) -> String {
+    format!("{listener}/application")
+}
+
+/// Name of the cluster of all that a listener's services do not include.
+fn unknown_name(listener: &str) -> String {
+    format!("{listener}/unknown")
+}
+
+/// The clusters of all listeners' short forms.
+pub(super) fn clusters(listeners: &[raw::Listener]) -> Vec<raw::Cluster> {
+    listeners.iter().filter_map(cluster).collect()
+}
+
+/// Nobody else may use the names of those.
+pub(super) fn names(raw: &raw::Document, made: &[raw::Cluster], at: &At<'_>) {
+    let list = at.field("clusters");
+    for (i, cluster) in raw.clusters.iter().enumerate() {
+        let Some(name) = &cluster.name else { continue };
+        if made.iter().any(|made| made.name.as_ref() == Some(name)) {
+            let what = format!(
+                "the name `{}` is that of a listener's own cluster",
+                crate::yaml::short(name)
+            );
+            list.index(i)
+                .field("name")
+                .error(what)
+                .help("choose another one; `inbound` and `outbound` make clusters of their own");
+        }
+    }
+}
+
+fn cluster(listener: &raw::Listener) -> Option<raw::Cluster> {
+    let name = listener.name.as_deref()?;
+    let by_destination = |name: String, address: Option<String>| raw::Cluster {
+        name: Some(name),
+        r#type: Some(raw::ClusterType::OriginalDestination),
+        address,
+        protocol: Some(raw::UpstreamProtocol::Downstream),
+        ..raw::Cluster::default()
+    };
+    if let Some(inbound) = &listener.inbound {
+        let name = application_name(name);
+        let application = inbound.application.as_deref().unwrap_or("loopback");
+        return Some(match application.parse::<SocketAddr>() {
+            Ok(address) => raw::Cluster {
+                name: Some(name),
+                endpoints: vec![raw::Short(raw::Endpoint {
+                    address: Some(address.to_string()),
+                    ..raw::Endpoint::default()
+                })],
+                protocol: Some(raw::UpstreamProtocol::Downstream),
+                ..raw::Cluster::default()
+            },
+            Err(_) => by_destination(name, Some(application.to_owned())),
+        });
+    }
+    let outbound = listener.outbound.as_ref()?;
+    passes(outbound).then(|| by_destination(unknown_name(name), None))
+}
+
+fn passes(outbound: &raw::Outbound) -> bool {
+    !matches!(outbound.unknown, Some(raw::Unknown::Refuse))
+}
+
+/// The chains of `inbound`.
+pub(super) fn inbound(
+    raw: &raw::Listener,
+    at: &At<'_>,
+    context: &Context<'_, '_>,
+) -> Vec<FilterChain> {
+    let Some(inbound) = &raw.inbound else {
+        return Vec::new();
+    };
+    let place = at.field("inbound");
+    if let Some(text) = &inbound.application {
+        application(text, &place.field("application"));
+    }
+    let cluster = application_name(context.listener);
+    // What is decided by path is decided here.
+    let sidecar = Sidecar {
+        context,
+        normalization: raw::PathNormalization::Base,
+    };
+    let filter = |port: &raw::ApplicationPort, place: &At<'_>| {
+        let hosts = [Host {
+            name: "application",
+            domains: vec![Domain::Any],
+            route: forward(&cluster),
+            load_reports: port.load_reports.clone(),
+            place: *place,
+        }];
+        let protocol = port.protocol.unwrap_or(ApplicationProtocol::Auto);
+        sidecar.filter(protocol, &hosts, Some(&cluster), "application")
+    };
+    let secure = |filter: &Filter| {
+        let behind = filter_chain::behind(http_of(filter));
+        let tls = raw.tls.as_ref();
+        tls.map(|raw| tls::downstream(raw, &at.field("tls"), behind))
+    };
+    let (mut chains, mut seen) = (Vec::new(), HashSet::new());
+    let ports = inbound.ports.as_ref().map_or(&[][..], |ports| &ports.0);
+    for (text, described) in ports {
+        let place = place.field("ports");
+        let place = place.field(text);
+        let Some(port) = text.parse().ok().filter(|port: &u16| *port > 0) else {
+            place
+                .error(format!("`{}` is not a port", crate::yaml::short(text)))
+                .on_key()
+                .help("a port is a number from 1 to 65535");
+            continue;
+        };
+        if !seen.insert(port) {
+            place
+                .error(format!("the port {port} is there twice"))
+                .on_key();
+            continue;
+        }
+        chains.extend(filter(&described.0, &place).map(|filter| FilterChain {
+            name: port.to_string().into(),
+            matches: FilterChainMatch {
+                destination_ports: vec![port],
+                ..FilterChainMatch::default()
+            },
+            tls: secure(&filter),
+            filter,
+        }));
+    }
+    let others = raw::ApplicationPort {
+        protocol: inbound.protocol,
+        load_reports: None,
+    };
+    chains.extend(filter(&others, &place).map(|filter| FilterChain {
+        name: "others".into(),
+        matches: FilterChainMatch::default(),
+        tls: secure(&filter),
+        filter,
+    }));
+    chains
+}
+
+/// What `application` may be; anything but loopback may be redirected to the listener again.
+fn application(text: &str, at: &At<'_>) {
+    let ip = text.parse::<IpAddr>();
+    let ip = ip.or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
+    match ip {
+        Ok(ip) if ip.is_loopback() => {}
+        Ok(ip) => {
+            at.warning(format!("{ip} is not a loopback address"))
+                .help("connections to it may be redirected to this listener again; use 127.0.0.1");
+        }
+        Err(_) => {
+            at.error(format!(
+                "`{}` is neither `IP` nor `IP:PORT`",
+                crate::yaml::short(text)
+            ))
+            .help("write `127.0.0.1` for all ports, or `127.0.0.1:8080` for one");
+        }
+    }
+}
+
+/// A virtual host with one route.
+struct Host<'a> {
+    name: &'a str,
+    domains: Vec<Domain>,
+    route: raw::Route,
+    /// What balancers are told by the chain whose first host this is.
+    load_reports: Option<raw::LoadReports>,
+    /// Where its settings stand.
+    place: At<'a>,
+}
+
+fn forward(cluster: &str) -> raw::Route {
+    raw::Route {
+        cluster: Some(cluster.to_owned()),
+        timeout: Some(TimeSpan(Duration::ZERO)),
+        ..raw::Route::default()
+    }
+}
+
+/// What the chains of one listener have in common.
+struct Sidecar<'a, 'b, 'c> {
+    context: &'c Context<'a, 'b>,
+    /// What is done to paths.
+    normalization: raw::PathNormalization,
+}
+
+impl Sidecar<'_, '_, '_> {
+    /// What speaks on a chain; bytes go to `bytes`.
+    fn filter(
+        &self,
+        protocol: ApplicationProtocol,
+        hosts: &[Host<'_>],
+        bytes: Option<&str>,
+        table: &str,
+    ) -> Option<Filter> {
+        use ApplicationProtocol as P;
+        let first = hosts.first()?;
+        let place = first.place;
+        if first.load_reports.is_some() && matches!(protocol, P::Tcp | P::Tls) {
+            place
+                .field("load_reports")
+                .error("there are no HTTP requests on this port")
+                .on_key()
+                .help("remove it, or write `protocol: http`");
+        }
+        let http = |version| Box::new(self.http(version, hosts, table, &place));
+        let tcp = bytes.map(|cluster| {
+            let raw = raw::Tcp {
+                cluster: Some(cluster.to_owned()),
+                idle_timeout: None,
+            };
+            filter_chain::tcp_filter(&raw, &place, self.context.scope)
+        });
+        match (protocol, tcp) {
+            (P::Auto, Some(tcp)) => Some(Filter::Detect {
+                http: http(raw::HttpProtocol::Auto),
+                tcp,
+            }),
+            (P::Auto | P::Http, _) => Some(Filter::Http(http(raw::HttpProtocol::Auto))),
+            (P::Http2, _) => Some(Filter::Http(http(raw::HttpProtocol::Http2))),
+            (P::Tcp | P::Tls, tcp) => tcp.map(Filter::Tcp),
+        }
+    }
+
+    fn http(
+        &self,
+        version: raw::HttpProtocol,
+        hosts: &[Host<'_>],
+        table: &str,
+        place: &At<'_>,
+    ) -> HttpFilter {
+        let only_http2 = matches!(version, raw::HttpProtocol::Http2);
+        let raw = raw::Http {
+            protocol: Some(version),
+            x_forwarded: Some(raw::ForwardedMode::Off),
+            path_normalization: Some(self.normalization),
+            stream_idle_timeout: Some(TimeSpan(HOUR)),
+            // There is no `Upgrade` in HTTP/2.
+            upgrades: only_http2.then(OneOrMany::default),
+            load_reports: hosts.first().and_then(|host| host.load_reports.clone()),
+            ..raw::Http::default()
+        };
+        let routes = Arc::new(self.table(hosts, table));
+        http::with_routes(&raw, place, routes, self.context.scope)
+    }
+
+    fn table(&self, hosts: &[Host<'_>], table: &str) -> RouteTable {
+        let virtual_host = |host: &Host<'_>| {
+            let mut names = Unique::default();
+            let raw = raw::Route {
+                name: Some(host.name.to_owned()),
+                ..host.route.clone()
+            };
+            let scope = self.context.scope;
+            let route = route::route(&raw, 0, &host.place, host.name, &mut names, scope);
+            VirtualHost {
+                name: host.name.into(),
+                domains: host.domains.clone(),
+                routes: route.into_iter().collect(),
+                request_headers: HeaderRules::default(),
+                response_headers: HeaderRules::default(),
+            }
+        };
+        RouteTable {
+            name: format!("{}/{table}", self.context.listener).into(),
+            virtual_hosts: hosts.iter().map(virtual_host).collect(),
+        }
+    }
+}
+
+fn http_of(filter: &Filter) -> Option<&HttpFilter> {
+    match filter {
+        Filter::Detect { http, .. } | Filter::Http(http) => Some(http),
+        Filter::Tcp(_) => None,
+    }
+}

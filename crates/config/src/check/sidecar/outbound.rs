@@ -1,0 +1,239 @@
+//! `outbound`: services by address and by name, and the rest.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::{Host, Sidecar, forward, passes, unknown_name};
+use crate::check::filter_chain::Context;
+use crate::check::host;
+use crate::check::rule::{self, Unique};
+use crate::raw::{self, ApplicationProtocol, TimeSpan};
+use crate::report::At;
+use crate::{Domain, FilterChain, FilterChainMatch};
+
+/// The chains of `outbound`.
+pub(in crate::check) fn outbound(
+    raw: &raw::Listener,
+    at: &At<'_>,
+    context: &Context<'_, '_>,
+) -> Vec<FilterChain> {
+    let Some(outbound) = &raw.outbound else {
+        return Vec::new();
+    };
+    if raw.tls.is_some() {
+        at.field("tls")
+            .error(
+                "`tls` beside `outbound` has no effect: the application's own TLS passes as it is",
+            )
+            .on_key()
+            .help("remove it; TLS to services is `tls` of their clusters");
+    }
+    // A request to somebody unknown is passed on as it is.
+    let sidecar = Sidecar {
+        context,
+        normalization: raw::PathNormalization::Off,
+    };
+    let place = at.field("outbound");
+    let list = place.field("services");
+    let (mut chains, mut names) = (Vec::new(), Unique::default());
+    let mut taken = TakenBy::default();
+    let mut known = Vec::new();
+    for (i, raw) in outbound.services.iter().enumerate() {
+        let place = list.index(i);
+        let help = "metrics are labelled with it, e.g. `name: reviews`";
+        let Some(name) = rule::name(raw.name.as_ref(), &place, help) else {
+            continue;
+        };
+        names.check(&name, &place.field("name"), "the service");
+        let Some(service) = Service::new(raw, &name, &place, &mut taken, context) else {
+            continue;
+        };
+        chains.extend(service.chains(&sidecar, &place));
+        known.push((service, i));
+    }
+    let pass = passes(outbound).then(|| unknown_name(context.listener));
+    let mut hosts: Vec<_> = known
+        .iter()
+        .filter(|(service, _)| service.is_found_by_host())
+        .map(|(service, i)| service.host(service.hosts.clone(), list.index(*i)))
+        .collect();
+    if let Some(cluster) = &pass {
+        hosts.push(Host {
+            name: "unknown",
+            domains: vec![Domain::Any],
+            route: forward(cluster),
+            load_reports: None,
+            place: place.field("unknown"),
+        });
+    }
+    let protocol = match pass {
+        Some(_) => ApplicationProtocol::Auto,
+        None => ApplicationProtocol::Http,
+    };
+    // Without anything to pass or to find, nothing takes the rest: such connections are closed.
+    let rest = sidecar.filter(protocol, &hosts, pass.as_deref(), "unknown");
+    chains.extend(rest.map(|filter| FilterChain {
+        name: "unknown".into(),
+        matches: FilterChainMatch::default(),
+        tls: None,
+        filter,
+    }));
+    chains
+}
+
+/// What services of a listener may not share.
+#[derive(Default)]
+struct TakenBy {
+    addresses: Unique,
+    hosts: Unique,
+}
+
+/// A service whose names and addresses are right.
+struct Service<'a> {
+    raw: &'a raw::Service,
+    name: Arc<str>,
+    protocol: ApplicationProtocol,
+    addresses: Vec<SocketAddr>,
+    hosts: Vec<Domain>,
+    cluster: &'a str,
+}
+
+impl<'a> Service<'a> {
+    fn new(
+        raw: &'a raw::Service,
+        name: &Arc<str>,
+        at: &At<'_>,
+        taken: &mut TakenBy,
+        context: &Context<'_, '_>,
+    ) -> Option<Self> {
+        let Some(cluster) = &raw.cluster else {
+            at.missing("cluster", "write `cluster: NAME`");
+            return None;
+        };
+        let there = context
+            .scope
+            .cluster(cluster, &at.field("cluster"))
+            .is_some();
+        let service = Self {
+            raw,
+            name: Arc::clone(name),
+            protocol: raw.protocol.unwrap_or(ApplicationProtocol::Auto),
+            addresses: addresses(&raw.addresses, &at.field("addresses"), &mut taken.addresses),
+            hosts: hosts(raw, name, at, &mut taken.hosts),
+            cluster,
+        };
+        there.then_some(service)
+    }
+
+    /// Whether HTTP to other addresses can be its own.
+    fn is_found_by_host(&self) -> bool {
+        use ApplicationProtocol as P;
+        matches!(self.protocol, P::Auto | P::Http | P::Http2) && !self.hosts.is_empty()
+    }
+
+    fn host<'p>(&'p self, domains: Vec<Domain>, place: At<'p>) -> Host<'p> {
+        Host {
+            name: &self.name,
+            domains,
+            route: raw::Route {
+                retry: self.raw.retry.clone(),
+                timeout: self.raw.timeout.or(Some(TimeSpan(Duration::ZERO))),
+                ..forward(self.cluster)
+            },
+            load_reports: None,
+            place,
+        }
+    }
+
+    /// By its addresses; TLS by its names, where it has no addresses.
+    fn chains(&self, sidecar: &Sidecar<'_, '_, '_>, at: &At<'_>) -> Vec<FilterChain> {
+        let hosts = [self.host(vec![Domain::Any], *at)];
+        let bytes = Some(self.cluster);
+        let chain = |name: String, matches| {
+            let filter = sidecar.filter(self.protocol, &hosts, bytes, &self.name)?;
+            Some(FilterChain {
+                name: name.into(),
+                matches,
+                tls: None,
+                filter,
+            })
+        };
+        if self.addresses.is_empty() && self.protocol == ApplicationProtocol::Tls {
+            let names = self.hosts.iter().filter_map(server_name).collect();
+            let matches = FilterChainMatch {
+                server_names: names,
+                ..FilterChainMatch::default()
+            };
+            return chain(self.name.to_string(), matches).into_iter().collect();
+        }
+        let by_address = self.addresses.iter().filter_map(|address| {
+            let matches = FilterChainMatch {
+                destination_ports: vec![address.port()],
+                destination_networks: vec![IpNet::from(address.ip().to_canonical())],
+                ..FilterChainMatch::default()
+            };
+            chain(format!("{}/{address}", self.name), matches)
+        });
+        by_address.collect()
+    }
+}
+
+/// How SNI has a domain.
+fn server_name(domain: &Domain) -> Option<String> {
+    match domain {
+        Domain::Any | Domain::Prefix(_) => None,
+        Domain::Exact(name) => Some(name.clone()),
+        Domain::Suffix(suffix) => Some(format!("*{suffix}")),
+    }
+}
+
+fn addresses(raw: &[String], at: &At<'_>, seen: &mut Unique) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for (i, text) in raw.iter().enumerate() {
+        let at = at.index(i);
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() > 0 => {
+                seen.check(&address.to_string(), &at, "the address");
+                addresses.push(address);
+            }
+            _ => {
+                at.error(format!("`{}` is not `IP:PORT`", crate::yaml::short(text)))
+                    .help("connections are told apart by address: write the one that is called, such as `10.0.0.5:80`; names go into `hosts`");
+            }
+        }
+    }
+    addresses
+}
+
+fn hosts(raw: &raw::Service, name: &str, at: &At<'_>, seen: &mut Unique) -> Vec<Domain> {
+    if raw.hosts.is_empty() {
+        // A name that is no host is no error: nobody said that it is one.
+        return host::domain(name)
+            .ok()
+            .filter(|_| seen.check(&name.to_ascii_lowercase(), &at.field("name"), "the host"))
+            .into_iter()
+            .collect();
+    }
+    let (at, mut domains) = (at.field("hosts"), Vec::new());
+    for (i, text) in raw.hosts.iter().enumerate() {
+        let at = at.index(i);
+        match host::domain(text) {
+            Ok(Domain::Any) => {
+                at.error("`*` is every host, known or not")
+                    .help("give the service's names; `unknown` says what becomes of the rest");
+            }
+            Ok(domain) => {
+                seen.check(&text.to_ascii_lowercase(), &at, "the host");
+                domains.push(domain);
+            }
+            Err(help) => {
+                at.error(format!("`{}` is not a host", crate::yaml::short(text)))
+                    .help(help);
+            }
+        }
+    }
+    domains
+}

@@ -1,0 +1,309 @@
+//! What a connection speaks, and where it was going, decides what is done with it. Without
+//! redirection, which needs root: that is in `redirect.rs`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use maglor_testkit::{Authority, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
+use support::h2::{self, Client};
+use support::{start, wait_quiet};
+
+/// Long enough for a test to be sure that it was not waited for.
+const LONG: &str = "5m";
+/// Short enough to be waited for.
+const SHORT: &str = "100ms";
+
+/// A listener `any`: HTTP to `http`, bytes to `bytes`.
+fn yaml(timeout: &str, http: SocketAddr, bytes: SocketAddr) -> String {
+    format!(
+        "admin: {{address: '127.0.0.1:0'}}
+listeners:
+- name: any
+  address: 127.0.0.1:0
+  detection_timeout: {timeout}
+  http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: http}}]}}]}}
+  tcp: {{cluster: bytes}}
+clusters:
+- {{name: http, protocol: downstream, endpoints: ['{http}']}}
+- {{name: bytes, endpoints: ['{bytes}']}}
+"
+    )
+}
+
+/// Sends back everything, then says that it is finished.
+fn echo() -> RawServer {
+    RawServer::start(|connection, _| {
+        let all = connection.read_to_end()?;
+        connection.send(all)?;
+        connection.finish_sending()
+    })
+}
+
+/// Greets, then expects an answer.
+fn greeter() -> RawServer {
+    RawServer::start(|connection, _| {
+        connection.send("220 ready\r\n")?;
+        connection.expect("QUIT\r\n")
+    })
+}
+
+fn connect(proxy: &Proxy) -> RawHttp1 {
+    RawHttp1::connect(proxy.listener("any"))
+}
+
+#[track_caller]
+fn detected(proxy: &Proxy, protocol: &str) -> f64 {
+    let label = format!("protocol=\"{protocol}\"");
+    proxy.metric("maglor_downstream_protocol_detected_total", &[&label])
+}
+
+#[test]
+fn http_is_routed_in_each_version_and_in_any_pieces() {
+    let upstream = Upstream::start("a");
+    let proxy = start(&yaml(LONG, upstream.address(), echo().address()));
+    assert_eq!(connect(&proxy).get("/").text(), "a");
+    let mut pieces = connect(&proxy);
+    for part in [
+        "\r",
+        "\nG",
+        "ET",
+        " /ec",
+        "ho HT",
+        "TP/1.",
+        "1\r\nhost: a\r\n",
+        "\r\n",
+    ] {
+        pieces.send(part);
+        std::thread::yield_now();
+    }
+    let response = pieces.response();
+    assert_eq!(response.json()["method"], "GET");
+    assert_eq!(pieces.get("/").text(), "a");
+    let mut client = Client::connect(proxy.listener("any"));
+    let sent = client.send(h2::get("/echo"));
+    assert_eq!(client.run(sent).unwrap().status(), 200);
+    assert_eq!(detected(&proxy, "http1"), 2.0);
+    assert_eq!(detected(&proxy, "http2"), 1.0);
+    // The application is spoken to in the client's version.
+    let seen = upstream.recorded();
+    assert!(
+        seen.iter()
+            .any(|request| request.version == http::Version::HTTP_2)
+    );
+    assert!(
+        seen.iter()
+            .any(|request| request.version == http::Version::HTTP_11)
+    );
+}
+
+#[test]
+fn everything_else_passes_as_it_is() {
+    let (upstream, server) = (Upstream::start("a"), echo());
+    let proxy = start(&yaml(LONG, upstream.address(), server.address()));
+    for bytes in [
+        "*1\r\n$4\r\nPING\r\n",
+        "HELO a b\r\n",
+        "GET key\r\n",
+        "\0\u{1}\u{2}",
+        "PRI * HTTP/3",
+    ] {
+        for step in [1, 100] {
+            let mut client = connect(&proxy);
+            for part in bytes.as_bytes().chunks(step) {
+                client.send(part);
+            }
+            client.connection().finish_sending().unwrap();
+            assert_eq!(client.connection().read_to_end().unwrap(), bytes.as_bytes());
+        }
+    }
+    assert_eq!(detected(&proxy, "bytes"), 10.0);
+    // A client that ends before it is clear what it speaks, or without a word.
+    for bytes in ["GE", "PRI * HT", ""] {
+        let mut client = connect(&proxy);
+        client.send(bytes);
+        client.connection().finish_sending().unwrap();
+        assert_eq!(client.connection().read_to_end().unwrap(), bytes.as_bytes());
+    }
+    assert_eq!(upstream.connections(), 0);
+    wait_quiet(&proxy);
+}
+
+#[test]
+fn tls_passes_to_whom_it_is_for() {
+    let authority = Authority::new();
+    let certificate = authority.issue(&["a.example.com"]);
+    let secure = Upstream::builder("secure")
+        .tls(authority.server_config(&certificate, &["h2", "http/1.1"], false))
+        .start();
+    let proxy = start(&yaml(
+        LONG,
+        Upstream::start("plain").address(),
+        secure.address(),
+    ));
+    let config = authority.client_config(None, &["http/1.1"]);
+    let mut client = RawHttp1::connect_tls(proxy.listener("any"), "a.example.com", config);
+    assert_eq!(client.get("/").text(), "secure");
+    assert_eq!(detected(&proxy, "tls"), 1.0);
+}
+
+#[test]
+fn a_client_that_waits_for_the_server_waits_for_the_deadline_only() {
+    let (upstream, greeter) = (Upstream::start("a"), greeter());
+    let proxy = start(&yaml(SHORT, upstream.address(), greeter.address()));
+    let started = Instant::now();
+    let mut client = connect(&proxy);
+    client.connection().expect("220 ready\r\n").unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(100));
+    client.send("QUIT\r\n");
+    client.assert_closed();
+    assert_eq!(detected(&proxy, "silent"), 1.0);
+    // It may have begun.
+    let echo = echo();
+    let proxy = start(&yaml(SHORT, Upstream::start("a").address(), echo.address()));
+    let mut client = connect(&proxy);
+    client.send("GET /");
+    eventually(TIMEOUT, "the deadline is over", || {
+        detected(&proxy, "bytes") == 1.0
+    });
+    client.send(" never ends");
+    client.connection().finish_sending().unwrap();
+    assert_eq!(
+        client.connection().read_to_end().unwrap(),
+        b"GET / never ends"
+    );
+}
+
+/// Chains by destination, of which one goes by server name.
+fn by_destination(timeout: &str, greeter: SocketAddr, named: SocketAddr) -> String {
+    format!(
+        "admin: {{address: '127.0.0.1:0'}}
+listeners:
+- name: any
+  address: 0.0.0.0:0
+  detection_timeout: {timeout}
+  filter_chains:
+  - {{match: {{destination_networks: [127.0.0.2]}}, tcp: {{cluster: greeter}}}}
+  - {{match: {{server_names: [a.example.com]}}, tcp: {{cluster: named}}}}
+  - {{tcp: {{cluster: greeter}}}}
+clusters:
+- {{name: greeter, endpoints: ['{greeter}']}}
+- {{name: named, endpoints: ['{named}']}}
+"
+    )
+}
+
+#[test]
+fn a_declared_destination_is_not_waited_for() {
+    let (greeter, other) = (greeter(), echo());
+    let proxy = start(&by_destination(LONG, greeter.address(), other.address()));
+    let port = proxy.listener("any").port();
+    let declared = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), port));
+    let mut client = RawHttp1::connect(declared);
+    client.connection().expect("220 ready\r\n").unwrap();
+}
+
+#[test]
+fn server_names_do_not_hold_up_those_who_have_none() {
+    let authority = Authority::new();
+    let certificate = authority.issue(&["a.example.com"]);
+    let secure = Upstream::builder("secure")
+        .tls(authority.server_config(&certificate, &["http/1.1"], false))
+        .start();
+    let greeter = greeter();
+    let proxy = start(&by_destination(SHORT, greeter.address(), secure.address()));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, proxy.listener("any").port()));
+    let mut client = RawHttp1::connect(address);
+    client.connection().expect("220 ready\r\n").unwrap();
+    let config = authority.client_config(None, &["http/1.1"]);
+    let mut client = RawHttp1::connect_tls(address, "a.example.com", config);
+    assert_eq!(client.get("/").text(), "secure");
+}
+
+#[test]
+fn a_connection_to_the_listener_itself_goes_nowhere() {
+    let proxy = start(
+        "admin: {address: '127.0.0.1:0'}
+listeners:
+- {name: any, address: '127.0.0.1:0', inbound: {}}
+- {name: out, address: '127.0.0.1:0', outbound: {}}
+",
+    );
+    for listener in ["any", "out"] {
+        let mut client = RawHttp1::connect(proxy.listener(listener));
+        assert_eq!(client.get("/").status, 503);
+        let mut client = RawHttp1::connect(proxy.listener(listener));
+        client.send("*1\r\n$4\r\nPING\r\n");
+        client.assert_closed();
+    }
+    let refused = "maglor_downstream_connections_refused_total";
+    assert_eq!(proxy.metric(refused, &["reason=\"no_upstream\""]), 2.0);
+}
+
+#[test]
+fn the_proxy_protocol_says_where_a_connection_was_going() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let known = Upstream::start("known");
+    let proxy = start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+listeners:
+- name: out
+  address: 127.0.0.1:0
+  proxy_protocol: require
+  outbound:
+    services:
+    - {{name: known, addresses: ['10.0.0.5:80'], hosts: [known.example.com], cluster: known}}
+    - {{name: only-http2, addresses: ['10.0.0.6:80'], cluster: known, protocol: http2}}
+- name: closed
+  address: 127.0.0.1:0
+  proxy_protocol: require
+  outbound: {{services: [{{name: known, addresses: ['10.0.0.5:80'], cluster: known}}], unknown: refuse}}
+- name: in
+  address: 127.0.0.1:0
+  proxy_protocol: require
+  inbound: {{ports: {{9: http}}}}
+clusters:
+- {{name: known, endpoints: ['{}']}}
+",
+        known.address()
+    ));
+    let to = |listener: &str, destination: &str, port: u16| {
+        let mut client = RawHttp1::connect(proxy.listener(listener));
+        let family = if destination.contains(':') {
+            "TCP6 2001:db8::1"
+        } else {
+            "TCP4 192.0.2.1"
+        };
+        client.send(format!("PROXY {family} {destination} 1234 {port}\r\n"));
+        client
+    };
+    let local = |upstream: &Upstream| upstream.address().port();
+    assert_eq!(to("out", "127.0.0.1", local(&a)).get("/").text(), "a");
+    assert_eq!(to("out", "127.0.0.1", local(&b)).get("/").text(), "b");
+    assert_eq!(to("out", "10.0.0.5", 80).get("/").text(), "known");
+    let named = "GET / HTTP/1.1\r\nhost: known.example.com:81\r\n\r\n";
+    assert_eq!(to("out", "203.0.113.1", 81).request(named).text(), "known");
+    assert_eq!(to("closed", "10.0.0.5", 80).get("/").text(), "known");
+    assert_eq!(to("closed", "10.0.0.7", 80).get("/").status, 404);
+    // The application is on the loopback address of the same family, and each port is its own.
+    assert_eq!(to("in", "10.0.0.1", local(&a)).get("/").text(), "a");
+    assert_eq!(to("in", "10.0.0.1", local(&b)).get("/").text(), "b");
+    let v6 = Upstream::builder("v6")
+        .address("[::1]:0".parse().unwrap())
+        .start();
+    assert_eq!(to("in", "2001:db8::2", local(&v6)).get("/").text(), "v6");
+    // A connection is kept for the next request to the same destination.
+    let mut again = to("in", "10.0.0.2", local(&a));
+    for _ in 0..3 {
+        assert_eq!(again.get("/").text(), "a");
+    }
+    assert_eq!(a.connections(), 2, "one of `out`, one of `in`");
+    let outstanding = proxy.metric("maglor_upstream_outstanding_requests", &["in/application"]);
+    assert_eq!(outstanding, 0.0);
+}

@@ -67,7 +67,7 @@ pub(super) struct InitArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove the rules; no error if there are none.
+    /// Remove the rules; no error if there are none. Redirected connections that are open are cut.
     #[arg(
         long,
         conflicts_with_all = ["inbound_port", "outbound_port", "proxy_uid", "proxy_gid", "skip_inbound_ports", "skip_outbound_ports", "skip_subnets"]

@@ -1,0 +1,306 @@
+//! A pod whose connections `maglor-proxy init` redirects, and another host: real rules, real kernels'
+//! connection tracking, a real proxy under a user of its own. Needs root; the test makes its hosts
+//! itself, of network namespaces.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
+
+use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, Upstream};
+use support::netns::Namespace;
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_maglor-proxy");
+
+const INIT: &str = "init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \
+     --skip-inbound-ports 8081 --skip-outbound-ports 9001 --skip-subnets 10.78.0.0/24";
+
+/// Ports of the application: found out, skipped, on loopback alone, server first.
+const APPLICATION: u16 = 8080;
+const SKIPPED: u16 = 8081;
+const LOOPBACK: u16 = 8082;
+const GREETER: u16 = 2525;
+/// Ports of the other host.
+const FAR: u16 = 9000;
+const FAR_SKIPPED: u16 = 9001;
+const REVIEWS: u16 = 9002;
+
+const CONFIG: &str = "
+admin: {address: '127.0.0.1:0'}
+drain_timeout: 10s
+listeners:
+- name: inbound
+  address: '[::]:15006'
+  detection_timeout: 100ms
+  inbound: {}
+- name: outbound
+  address: '[::]:15001'
+  detection_timeout: 100ms
+  outbound:
+    services:
+    - {name: reviews, addresses: ['10.96.0.5:80', '[fd96::5]:80'], cluster: reviews}
+    - {name: itself, addresses: ['10.96.0.6:80'], cluster: itself}
+clusters:
+- {name: reviews, endpoints: ['10.77.0.1:9002']}
+- {name: itself, endpoints: ['10.77.0.2:8080']}
+";
+
+/// The two hosts and all that runs on them.
+struct World {
+    pod: Namespace,
+    far: Namespace,
+    _upstreams: Vec<Upstream>,
+    proxy: Option<Proxy>,
+    _wrapper: TempDir,
+}
+
+impl World {
+    /// `None` where there is no root.
+    fn new() -> Option<Self> {
+        let (pod, far) = (Namespace::new()?, Namespace::new()?);
+        pod.join(
+            "10.77.0.2/24 10.78.0.2/24 fd77::2/64",
+            &far,
+            "10.77.0.1/24 10.78.0.1/24 fd77::1/64",
+        );
+        pod.ip("route add 10.96.0.0/16 via 10.77.0.1");
+        pod.ip("-6 route add fd96::/16 via fd77::1");
+        let on = |host: &Namespace, name: &str, address: &str| {
+            let address = address.parse().unwrap();
+            host.enter(|| Upstream::builder(name).address(address).start())
+        };
+        let upstreams = vec![
+            on(&pod, "application", &format!("[::]:{APPLICATION}")),
+            on(&pod, "skipped", &format!("[::]:{SKIPPED}")),
+            on(&pod, "loopback", &format!("127.0.0.1:{LOOPBACK}")),
+            on(&far, "far", &format!("[::]:{FAR}")),
+            on(&far, "far-skipped", &format!("[::]:{FAR_SKIPPED}")),
+            on(&far, "reviews", &format!("[::]:{REVIEWS}")),
+        ];
+        for host in [&pod, &far] {
+            host.enter(|| greet(format!("[::]:{GREETER}").parse().unwrap()));
+        }
+        let wrapper = TempDir::new().unwrap();
+        let proxy = pod.enter(|| start(&pod, &wrapper));
+        Some(Self {
+            pod,
+            far,
+            _upstreams: upstreams,
+            proxy: Some(proxy),
+            _wrapper: wrapper,
+        })
+    }
+
+    fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().unwrap()
+    }
+
+    #[track_caller]
+    fn init(&self, arguments: &str) -> Output {
+        let output = self
+            .pod
+            .run(BINARY, &arguments.split_whitespace().collect::<Vec<_>>());
+        assert!(output.status.success(), "{output:?}");
+        output
+    }
+
+    /// Requests that a listener has answered.
+    fn answered(&self, listener: &str) -> f64 {
+        let label = format!("listener=\"{listener}\"");
+        self.pod
+            .enter(|| self.proxy().metric("maglor_http_requests_total", &[&label]))
+    }
+
+    fn detected(&self, listener: &str, protocol: &str) -> f64 {
+        let labels = [
+            format!("listener=\"{listener}\""),
+            format!("protocol=\"{protocol}\""),
+        ];
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let name = "maglor_downstream_protocol_detected_total";
+        self.pod.enter(|| self.proxy().metric(name, &labels))
+    }
+}
+
+/// The proxy in the pod, as user 2102.
+fn start(pod: &Namespace, wrapper: &TempDir) -> Proxy {
+    let script = wrapper.path().join("proxy");
+    // Its files are root's, so it may read them by capability, not by being root.
+    let text = format!(
+        "#!/bin/sh\nexec ip netns exec {} setpriv --reuid 2102 --regid 2102 --clear-groups \
+         --inh-caps=+dac_override --ambient-caps=+dac_override --pdeathsig KILL {BINARY} \"$@\"\n",
+        pod.name()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    ProxyBuilder::new(script).config(CONFIG).start()
+}
+
+/// A server that speaks first, and then sends back what it gets. It lasts as long as the test.
+fn greet(address: SocketAddr) {
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                client.write_all(b"220 ready\r\n")?;
+                let mut piece = [0; 100];
+                loop {
+                    match client.read(&mut piece)? {
+                        0 => return std::io::Result::Ok(()),
+                        n => client.write_all(&piece[..n])?,
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Who answers, and whether it saw a request that a proxy has had in its hands.
+#[track_caller]
+fn ask(mut client: RawHttp1, host: &str) -> (String, bool) {
+    let response = client.request(format!("GET /echo HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+    assert_eq!(response.status, 200, "{host}");
+    let name = response.header("x-upstream").unwrap().to_owned();
+    let proxied = response.json()["headers"]
+        .to_string()
+        .contains("x-request-id");
+    (name, proxied)
+}
+
+#[track_caller]
+fn call(host: &Namespace, to: &str, port: u16) -> (String, bool) {
+    let address = SocketAddr::new(ip(to), port);
+    host.enter(|| ask(RawHttp1::connect(address), "a"))
+}
+
+fn through(name: &str) -> (String, bool) {
+    (name.to_owned(), true)
+}
+
+fn directly(name: &str) -> (String, bool) {
+    (name.to_owned(), false)
+}
+
+#[test]
+fn connections_of_the_application_go_through_the_outbound_listener() {
+    let Some(world) = World::new() else { return };
+    world.init(INIT);
+    let pod = &world.pod;
+    for far in ["10.77.0.1", "fd77::1"] {
+        assert_eq!(call(pod, far, FAR), through("far"));
+    }
+    // Known by the address of the service, or by the name that is asked for.
+    for service in ["10.96.0.5", "fd96::5"] {
+        assert_eq!(call(pod, service, 80), through("reviews"));
+    }
+    let address = SocketAddr::new(ip("10.77.0.1"), FAR);
+    let named = pod.enter(|| ask(RawHttp1::connect(address), "reviews"));
+    assert_eq!(named, through("reviews"));
+    assert_eq!(world.answered("outbound"), 5.0);
+    // Not redirected.
+    assert_eq!(call(pod, "10.77.0.1", FAR_SKIPPED), directly("far-skipped"));
+    assert_eq!(call(pod, "10.78.0.1", FAR), directly("far"));
+    for loopback in ["127.0.0.1", "::1"] {
+        assert_eq!(call(pod, loopback, APPLICATION), directly("application"));
+    }
+    assert_eq!(call(pod, "10.77.0.2", APPLICATION), directly("application"));
+    assert_eq!(world.answered("outbound"), 5.0);
+    assert_eq!(world.answered("inbound"), 0.0);
+}
+
+#[test]
+fn connections_of_others_go_through_the_inbound_listener() {
+    let Some(world) = World::new() else { return };
+    world.init(INIT);
+    let far = &world.far;
+    for pod in ["10.77.0.2", "fd77::2"] {
+        assert_eq!(call(far, pod, APPLICATION), through("application"));
+    }
+    // The application need not be reachable from outside.
+    assert_eq!(call(far, "10.77.0.2", LOOPBACK), through("loopback"));
+    assert_eq!(call(far, "10.77.0.2", SKIPPED), directly("skipped"));
+    assert_eq!(call(far, "10.78.0.2", APPLICATION), directly("application"));
+    assert_eq!(world.answered("inbound"), 3.0);
+    // To the listener itself: nowhere to go, and no loop.
+    let direct = SocketAddr::new(ip("10.77.0.2"), 15006);
+    let status = far.enter(|| RawHttp1::connect(direct).get("/").status);
+    assert_eq!(status, 503);
+    // Nobody there: the client is not left waiting.
+    let nobody = SocketAddr::new(ip("10.77.0.2"), 7);
+    let status = far.enter(|| RawHttp1::connect(nobody).get("/").status);
+    assert_eq!(status, 503);
+}
+
+#[test]
+fn a_server_may_speak_first_both_ways() {
+    let Some(world) = World::new() else { return };
+    world.init(INIT);
+    for (host, to, listener) in [
+        (&world.pod, "10.77.0.1", "outbound"),
+        (&world.far, "10.77.0.2", "inbound"),
+        (&world.pod, "fd77::1", "outbound"),
+        (&world.far, "fd77::2", "inbound"),
+    ] {
+        let before = world.detected(listener, "silent");
+        host.enter(|| {
+            let mut client = RawHttp1::connect(SocketAddr::new(ip(to), GREETER));
+            client.connection().expect("220 ready\r\n").unwrap();
+            client.send("HELO a\r\n");
+            client.connection().expect("HELO a\r\n").unwrap();
+        });
+        assert_eq!(world.detected(listener, "silent"), before + 1.0);
+    }
+}
+
+#[test]
+fn a_service_that_calls_itself_goes_through_both() {
+    let Some(world) = World::new() else { return };
+    world.init(INIT);
+    assert_eq!(call(&world.pod, "10.96.0.6", 80), through("application"));
+    assert_eq!(world.answered("outbound"), 1.0);
+    assert_eq!(world.answered("inbound"), 1.0);
+}
+
+#[test]
+fn rules_are_renewed_without_a_loss_and_removed_without_a_trace() {
+    let Some(world) = World::new() else { return };
+    assert_eq!(
+        call(&world.far, "10.77.0.2", APPLICATION),
+        directly("application")
+    );
+    world.init(INIT);
+    let mut kept = world.far.enter(|| {
+        let mut client = RawHttp1::connect(SocketAddr::new(ip("10.77.0.2"), APPLICATION));
+        assert_eq!(client.get("/").status, 200);
+        client
+    });
+    world.init(INIT);
+    assert_eq!(
+        call(&world.far, "10.77.0.2", APPLICATION),
+        through("application")
+    );
+    // Connections that were redirected by the rules before go on.
+    assert_eq!(kept.get("/").status, 200);
+    assert_eq!(world.answered("inbound"), 3.0);
+    world.init("init --remove");
+    assert_eq!(
+        call(&world.far, "10.77.0.2", APPLICATION),
+        directly("application")
+    );
+    assert_eq!(call(&world.pod, "10.77.0.1", FAR), directly("far"));
+    assert_eq!(world.answered("inbound"), 3.0);
+    let rules = world.pod.run("nft", &["list", "ruleset"]);
+    assert_eq!(String::from_utf8_lossy(&rules.stdout), "");
+}

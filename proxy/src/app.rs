@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashMap;
 use maglor_config as config;
+use maglor_config::listener::TrafficDirection;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -56,6 +57,12 @@ struct Listening {
     bound: SocketAddr,
     /// What the sockets are called by the workers; outlives a renaming of the listener.
     key: Arc<str>,
+}
+
+impl Listening {
+    fn is_outbound(&self) -> bool {
+        self.state.borrow().config.direction == TrafficDirection::Outbound
+    }
 }
 
 /// Why a configuration was not put in force.
@@ -363,6 +370,29 @@ impl App {
             }
         }
         self.shared.metrics.encode()
+    }
+
+    /// Whether some listener's connections outlast the others.
+    pub(crate) fn has_outbound(&self) -> bool {
+        self.listening.values().any(Listening::is_outbound)
+    }
+
+    /// Stops accepting on all listeners but outbound ones, and lets their connections end.
+    pub(crate) fn drain_all_but_outbound(&mut self) {
+        self.draining = true;
+        for listening in self.listening.values().filter(|l| !l.is_outbound()) {
+            retire(&listening.state.borrow(), None);
+            self.tell(|| Command::Close {
+                name: Arc::clone(&listening.key),
+            });
+        }
+        self.tell(|| Command::Wake);
+    }
+
+    /// Whether no client is connected, to whichever listener.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let open = |l: &Listening| l.state.borrow().metrics.connections.value() > 0;
+        !self.listening.values().any(open)
     }
 
     /// Stops accepting and lets connections end; the receivers answer when a worker has none left.

@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
@@ -31,6 +32,10 @@ const SETTLING: [Duration; 3] = [
 ];
 /// Longer than any process lives: ten years.
 const NEVER: Duration = Duration::from_secs(315_360_000);
+/// How often it is looked whether clients are connected, while the proxy waits for its application.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time for outbound connections to end in order when the application has taken all there was.
+const LAST_CALL: Duration = Duration::from_secs(2);
 /// How long an access log line may wait.
 const FLUSH: Duration = Duration::from_millis(200);
 
@@ -215,7 +220,7 @@ impl Life {
                 () = &mut settle => {
                     memory::forget(Forget::Code);
                     let next = settling.next().copied().unwrap_or(NEVER);
-                    settle.as_mut().reset(tokio::time::Instant::now() + next);
+                    settle.as_mut().reset(Instant::now() + next);
                 }
                 _ = flush.tick() => self.app.borrow().flush_access_log(),
                 _ = tick.tick() => {
@@ -272,10 +277,10 @@ impl Life {
     /// Drains; a second signal ends the wait.
     async fn end(&mut self, signals: &mut Signals) {
         let limit = self.app.borrow().config().drain_timeout;
-        let receivers = self.app.borrow_mut().drain();
+        let deadline = Instant::now() + limit;
         tracing::info!(timeout = ?limit, "draining");
         let whole = tokio::select! {
-            whole = app::drained(receivers, limit) => whole,
+            whole = self.drain(deadline) => whole,
             _ = signals.terminate.recv() => false,
             _ = signals.interrupt.recv() => false,
         };
@@ -284,6 +289,41 @@ impl Life {
         }
         self.app.borrow_mut().stop();
         tracing::info!("ended");
+    }
+}
+
+impl Life {
+    /// Everything but the outbound listeners first, then everything; whether all connections have
+    /// ended by the deadline.
+    async fn drain(&self, deadline: Instant) -> bool {
+        if self.app.borrow().has_outbound() {
+            self.app.borrow_mut().drain_all_but_outbound();
+            self.application_ended(deadline).await;
+            tracing::info!("draining what goes out");
+        }
+        let receivers = self.app.borrow_mut().drain();
+        app::drained(receivers, deadline - Instant::now()).await
+    }
+
+    /// Waits until nobody is connected any more, for the grace at least. Nobody tells the proxy that
+    /// the application has ended, but then its connections have, too.
+    async fn application_ended(&self, deadline: Instant) {
+        let (limit, grace) = {
+            let app = self.app.borrow();
+            (app.config().drain_timeout, app.config().outbound_grace)
+        };
+        let grace = Instant::now() + grace;
+        // Those that are still open then are told to leave.
+        let deadline = deadline - (limit / 4).min(LAST_CALL);
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            let now = look.tick().await;
+            self.app.borrow().flush_access_log();
+            let ended = now >= grace && self.app.borrow().is_quiet();
+            if ended || now >= deadline {
+                return;
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{TIMEOUT, Upstream, eventually, pattern};
+use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually, pattern};
 use support::h2::{self, Client};
 use support::load::Load;
 use support::{Web, connect};
@@ -231,7 +231,7 @@ fn the_admin_port_drains_as_well() {
     let mut busy = connect(&proxy);
     busy.send("GET /delay/500ms HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually(TIMEOUT, "it is under way", || upstream.requests() == 1);
-    let mut admin = maglor_testkit::RawHttp1::connect(proxy.admin());
+    let mut admin = RawHttp1::connect(proxy.admin());
     let response = admin.request("POST /drain HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(response.status, 200);
     eventually(TIMEOUT, "it is not ready", || {
@@ -258,4 +258,128 @@ fn a_proxy_without_clients_ends_at_once() {
     eventually(TIMEOUT, "pooled connections are closed", || {
         upstream.open_connections() == 0
     });
+}
+
+/// A sidecar without redirection: `in` to the application, `out` to others.
+fn sidecar(top: &str, application: &Upstream, other: &Upstream) -> Proxy {
+    let http = |cluster: &str| {
+        format!("http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: {cluster}}}]}}]}}")
+    };
+    support::start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+{top}
+listeners:
+- {{name: in, address: '127.0.0.1:0', traffic_direction: inbound, {}}}
+- {{name: out, address: '127.0.0.1:0', traffic_direction: outbound, {}}}
+clusters:
+- {{name: application, endpoints: ['{}']}}
+- {{name: other, endpoints: ['{}']}}
+",
+        http("application"),
+        http("other"),
+        application.address(),
+        other.address()
+    ))
+}
+
+fn wait_until_closed(proxy: &Proxy, listener: &str) {
+    eventually(TIMEOUT, "nobody new is let in", || {
+        TcpStream::connect(proxy.listener(listener)).is_err()
+    });
+}
+
+#[test]
+fn outbound_goes_on_until_the_application_has_ended() {
+    let (application, other) = (Upstream::start("application"), Upstream::start("other"));
+    let mut proxy = sidecar("outbound_grace: 0s", &application, &other);
+    let mut busy = RawHttp1::connect(proxy.listener("in"));
+    let mut idle = RawHttp1::connect(proxy.listener("in"));
+    assert_eq!(idle.get("/").text(), "application");
+    busy.send("GET /drip/40/20ms HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "it is under way", || application.requests() == 2);
+    proxy.signal(Signal::Terminate);
+    wait_until_closed(&proxy, "in");
+    idle.assert_closed();
+    assert_eq!(proxy.admin_get("/ready").status, 503);
+    // The application works for its last client, and calls others for it.
+    let mut call = RawHttp1::connect(proxy.listener("out"));
+    for _ in 0..3 {
+        let response = call.get("/");
+        assert_eq!(
+            (response.text(), response.header("connection")),
+            ("other", None)
+        );
+    }
+    assert_eq!(busy.response().body.len(), 400);
+    drop(busy);
+    // It still has something to say.
+    call.assert_silent(Duration::from_millis(300));
+    assert_eq!(call.get("/").text(), "other");
+    assert_eq!(
+        RawHttp1::connect(proxy.listener("out")).get("/").text(),
+        "other"
+    );
+    drop(call);
+    let ended = Instant::now();
+    assert!(proxy.wait_exit(TIMEOUT).success());
+    assert!(
+        ended.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        ended.elapsed()
+    );
+    assert!(!proxy.stderr().contains("ending with open connections"));
+}
+
+#[test]
+fn outbound_goes_on_for_its_grace() {
+    let (application, other) = (Upstream::start("application"), Upstream::start("other"));
+    for how in ["signal", "admin"] {
+        let mut proxy = sidecar("outbound_grace: 700ms", &application, &other);
+        let started = Instant::now();
+        if how == "signal" {
+            proxy.signal(Signal::Terminate);
+        } else {
+            let drain = "POST /drain HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+            let response = RawHttp1::connect(proxy.admin()).request(drain);
+            assert_eq!(response.status, 200);
+        }
+        wait_until_closed(&proxy, "in");
+        assert_eq!(
+            RawHttp1::connect(proxy.listener("out")).get("/").text(),
+            "other"
+        );
+        assert!(proxy.wait_exit(TIMEOUT).success());
+        let took = started.elapsed();
+        let expected = Duration::from_millis(700)..Duration::from_secs(3);
+        assert!(expected.contains(&took), "{took:?}");
+    }
+}
+
+#[test]
+fn an_application_that_does_not_end_has_until_the_drain_timeout() {
+    let (application, other) = (Upstream::start("application"), Upstream::start("other"));
+    let mut proxy = sidecar(
+        "drain_timeout: 1s\noutbound_grace: 0s",
+        &application,
+        &other,
+    );
+    let mut idle = RawHttp1::connect(proxy.listener("out"));
+    assert_eq!(idle.get("/").text(), "other");
+    let mut hanging = RawHttp1::connect(proxy.listener("out"));
+    hanging.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    let started = Instant::now();
+    proxy.signal(Signal::Terminate);
+    assert!(proxy.wait_exit(TIMEOUT).success());
+    let took = started.elapsed();
+    let expected = Duration::from_millis(950)..Duration::from_secs(3);
+    assert!(expected.contains(&took), "{took:?}");
+    for client in [&mut idle, &mut hanging] {
+        client.assert_closed();
+    }
+    // A second signal ends the wait at any time.
+    let mut proxy = sidecar("outbound_grace: 20s", &application, &other);
+    proxy.signal(Signal::Terminate);
+    proxy.wait_for_log("draining");
+    proxy.signal(Signal::Terminate);
+    assert!(proxy.wait_exit(Duration::from_secs(3)).success());
 }

@@ -21,6 +21,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// How long open connections may finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,
+    /// How long outbound listeners go on after SIGTERM at least; at most `drain_timeout`.
+    pub outbound_grace: Duration,
     /// In the order of the file.
     pub listeners: Vec<Arc<Listener>>,
     /// In the order of the file; routes and TCP filters refer to them by name.

@@ -6,6 +6,8 @@ use super::rule;
 use crate::report::At;
 use crate::{AccessLog, AccessLogFormat, Admin, LogLevel, raw};
 
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
 pub(super) fn workers(raw: &raw::Document, at: &At<'_>) -> usize {
     rule::number(raw.workers, &at.field("workers"), 1, 1..=256) as usize
 }
@@ -44,12 +46,19 @@ pub(super) fn access_log(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> 
 }
 
 pub(super) fn drain_timeout(raw: &raw::Document, at: &At<'_>) -> Duration {
-    let default = Duration::from_secs(30);
     let range = Duration::ZERO..=rule::DAY;
-    rule::time(
-        raw.drain_timeout,
-        &at.field("drain_timeout"),
-        default,
-        range,
-    )
+    let place = at.field("drain_timeout");
+    rule::time(raw.drain_timeout, &place, DRAIN_TIMEOUT, range)
+}
+
+pub(super) fn outbound_grace(raw: &raw::Document, at: &At<'_>) -> Duration {
+    let limit = raw.drain_timeout.map_or(DRAIN_TIMEOUT, |span| span.0);
+    let place = at.field("outbound_grace");
+    let range = Duration::ZERO..=rule::DAY;
+    let grace = rule::time(raw.outbound_grace, &place, 5 * rule::SECOND, range);
+    if raw.outbound_grace.is_some() {
+        let (grace, limit) = (("outbound_grace", grace), ("drain_timeout", limit));
+        rule::ordered(grace, limit, at);
+    }
+    grace.min(limit)
 }

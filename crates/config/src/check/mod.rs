@@ -60,6 +60,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         log_level: bootstrap::log_level(raw),
         access_log: bootstrap::access_log(raw, at),
         drain_timeout: bootstrap::drain_timeout(raw, at),
+        outbound_grace: bootstrap::outbound_grace(raw, at),
         listeners: listeners.into_iter().map(|(_, l)| Arc::new(l)).collect(),
         clusters: clusters.into_iter().map(Arc::new).collect(),
     }

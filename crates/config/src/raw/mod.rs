@@ -63,6 +63,11 @@ pub struct Document {
     /// How long open connections may finish after SIGTERM, or after their listener has gone, 0s-24h.
     #[schemars(extend("default" = "30s"))]
     pub drain_timeout: Option<TimeSpan>,
+    /// Where there are listeners of direction `outbound`: after SIGTERM they go on for so long at least,
+    /// and then until no connection is left, 0s-24h and no longer than `drain_timeout`. An application
+    /// that ends may still have to call somebody.
+    #[schemars(extend("default" = "5s"))]
+    pub outbound_grace: Option<TimeSpan>,
     /// Sockets that accept connections; at least one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<Listener>,

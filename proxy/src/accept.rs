@@ -26,8 +26,8 @@ use crate::metrics::ListenerMetrics;
 use crate::original_destination::original_destination;
 use crate::proxy_protocol::{self, Addresses};
 use crate::relay::relay;
-use crate::state::{Chain, Filter, Listener, TcpChain};
-use crate::tls;
+use crate::state::{Chain, Filter, Listener, TcpChain, Termination};
+use crate::tls::{self, Peer, mesh};
 use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
 use crate::worker::{Connections, Worker};
 
@@ -53,6 +53,8 @@ enum Refused {
     Timeout,
     #[error("TLS handshake: {0}")]
     Tls(#[source] io::Error),
+    #[error("mesh: {0}")]
+    Mesh(#[from] mesh::Refused),
 }
 
 /// A connection that is ready for its filter.
@@ -62,6 +64,8 @@ struct Ready {
     ends: Ends,
     /// Where the first bytes had to tell.
     protocol: Option<Protocol>,
+    /// Which member of the mesh the client is.
+    peer: Option<Box<Peer>>,
 }
 
 /// Whom a connection joins.
@@ -100,7 +104,7 @@ pub(crate) fn serve(
 type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
 async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<Serving> {
-    let ready = match prepare(tcp, &listener).await {
+    let ready = match prepare(tcp, &listener, local.worker.shard()).await {
         Ok(ready) => tell(ready, &listener, local.worker.shard()).await,
         refused => refused,
     };
@@ -140,8 +144,10 @@ fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter>
     let metrics = &listener.metrics;
     match refused {
         // The client left before it said anything: a port check, not a failure.
-        Refused::Io(_) | Refused::ClientHello(detect::Error::Closed) => None,
-        Refused::ClientHello(_) | Refused::Tls(_) => Some(&metrics.refused_tls),
+        Refused::Io(_)
+        | Refused::ClientHello(detect::Error::Closed)
+        | Refused::Mesh(mesh::Refused::Silent(_)) => None,
+        Refused::ClientHello(_) | Refused::Mesh(_) | Refused::Tls(_) => Some(&metrics.refused_tls),
         Refused::NoChain => Some(&metrics.refused_no_chain),
         Refused::ProxyProtocol(_) => Some(&metrics.refused_proxy_protocol),
         Refused::Timeout => Some(&metrics.refused_timeout),
@@ -149,10 +155,10 @@ fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter>
 }
 
 /// Everything before the filter, under one time limit.
-async fn prepare(tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> {
+async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
     tcp.set_nodelay(true)?;
     let limit = listener.config.handshake_timeout;
-    let handshake = handshake(tcp, listener);
+    let handshake = handshake(tcp, listener, shard);
     // Plain connections are ready at once: no timer for them.
     if listener.is_immediate() {
         return handshake.await;
@@ -162,7 +168,11 @@ async fn prepare(tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> 
         .unwrap_or(Err(Refused::Timeout))
 }
 
-async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Refused> {
+async fn handshake(
+    mut tcp: TcpStream,
+    listener: &Listener,
+    shard: usize,
+) -> Result<Ready, Refused> {
     let mut seen = BytesMut::new();
     let mut ends = ends(&tcp, listener)?;
     if listener.config.proxy_protocol != ProxyProtocolIn::Off {
@@ -179,17 +189,27 @@ async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Ref
         true => client_hello(&mut tcp, &mut seen, listener, ends).await?,
         false => Some(ClientHello::default()),
     };
-    let protocol = hello.is_none().then_some(Protocol::Silent);
+    let mut protocol = hello.is_none().then_some(Protocol::Silent);
     let hello = hello.unwrap_or_default();
     let source = ends.addresses.source.ip();
     let chain = listener.selector.select(&hello, source, destination);
     let chain = chain.ok_or(Refused::NoChain)?;
-    let tls = listener
-        .chains
-        .get(chain)
-        .and_then(|chain| chain.tls.clone());
+    let taken = listener.chains.get(chain);
+    let tls = taken.and_then(|chain| chain.tls.clone());
+    let mut peer = None;
     let stream = match tls {
-        Some(config) => {
+        Some(Termination::Mesh(mesh)) => {
+            // Who says nothing may be waiting for the server to speak first, where bytes pass.
+            let bytes = taken.is_some_and(|chain| chain.filter.tcp().is_some());
+            let patience = bytes.then_some(listener.config.detection_timeout);
+            let admitted = mesh.accept(tcp, seen, patience, shard).await?;
+            if admitted.is_silent() {
+                protocol = Some(Protocol::Silent);
+            }
+            peer = admitted.peer;
+            admitted.stream
+        }
+        Some(Termination::Certificates(config)) => {
             let io = tls::accept(tcp, seen.freeze(), config)
                 .await
                 .map_err(Refused::Tls)?;
@@ -210,6 +230,7 @@ async fn handshake(mut tcp: TcpStream, listener: &Listener) -> Result<Ready, Ref
         chain,
         ends,
         protocol,
+        peer,
     })
 }
 
@@ -276,6 +297,7 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
         chain,
         ends,
         protocol,
+        peer,
     } = ready;
     let Ends {
         addresses,
@@ -285,7 +307,7 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
     let routed = protocol.is_none_or(Protocol::is_http);
     Some(match filter {
         Filter::Detect { http: chain, .. } | Filter::Http(chain) if routed => {
-            let client = Client::new(addresses.source, stream.io.is_tls());
+            let client = Client::new(addresses.source, stream.io.is_tls(), peer);
             let service = Service::new(
                 &local.worker,
                 &local.pools,

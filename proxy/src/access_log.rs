@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode, Version};
 use maglor_config::{AccessLog as Settings, AccessLogFormat};
+use maglor_identity::SpiffeId;
 
 use crate::error::ProxyError;
 use crate::fields::Known;
@@ -21,6 +22,8 @@ const MAX_WAITING: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Entry {
     client: SocketAddr,
+    /// Who the client has proved to be.
+    peer: Option<SpiffeId>,
     method: Method,
     target: Vec<u8>,
     version: Version,
@@ -34,10 +37,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(request: &Request, client: SocketAddr) -> Box<Self> {
+    pub(crate) fn new(request: &Request, client: SocketAddr, peer: Option<&SpiffeId>) -> Box<Self> {
         let field = |name| request.fields.get(name).map(<[u8]>::to_vec);
         Box::new(Self {
             client,
+            peer: peer.cloned(),
             method: request.method.clone(),
             target: request.path_and_query().to_vec(),
             version: request.version,
@@ -157,6 +161,7 @@ fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
     let line = serde_json::json!({
         "time": timestamp().to_string(),
         "client": entry.client.to_string(),
+        "peer": entry.peer.as_ref().map(SpiffeId::as_str),
         "method": entry.method.as_str(),
         "target": String::from_utf8_lossy(&entry.target),
         "protocol": format!("{:?}", entry.version),
@@ -184,7 +189,7 @@ fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
         .map(|(address, _)| address.to_string());
     let _ = writeln!(
         out,
-        "{} {} \"{} {} {:?}\" {} {} {} {:.3} {} {} {}",
+        "{} {} \"{} {} {:?}\" {} {} {} {:.3} {} {} {} {}",
         timestamp(),
         entry.client,
         entry.method,
@@ -197,6 +202,7 @@ fn text_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
         upstream.as_deref().unwrap_or("-"),
         quoted(entry.host.as_deref()),
         quoted(entry.request_id.as_deref()),
+        entry.peer.as_ref().map_or("-", SpiffeId::as_str),
     );
 }
 

@@ -20,13 +20,13 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
-use crate::build::{self, BuildError, Built};
+use crate::build::{self, BuildError, Built, Sources};
+use crate::identity::Own;
 use crate::memory::Memory;
 use crate::metrics::{EndpointMetrics, ListenerMetrics};
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
-use crate::tls::Roots;
 use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 use crate::{ejection, health};
 
@@ -40,6 +40,7 @@ pub(crate) struct App {
     yaml: String,
     clusters: Clusters,
     listening: HashMap<Arc<str>, Listening>,
+    own: Own,
     resolver: Option<Resolver>,
     resolving: Vec<AbortHandle>,
     memory: Memory,
@@ -112,6 +113,7 @@ impl App {
             yaml: String::new(),
             clusters: Clusters::default(),
             listening: HashMap::new(),
+            own: Own::default(),
             resolver: None,
             resolving: Vec::new(),
             memory: Memory::new(std::time::Instant::now()),
@@ -168,8 +170,20 @@ impl App {
         let wanted = loaded.config;
         let metrics = &self.shared.metrics;
         let now = self.shared.time(Instant::now());
-        let clusters = build::clusters(&wanted, &self.clusters, files_changed, metrics, now)?;
-        let mut roots = Roots::new();
+        let own = self.own.prepare(wanted.identity.as_ref());
+        let own = own.map_err(|source| BuildError::Identity {
+            place: "identity".to_owned(),
+            source: Box::new(source),
+        })?;
+        let mut sources = Sources::new(own.live());
+        let clusters = build::clusters(
+            &wanted,
+            &self.clusters,
+            files_changed,
+            &mut sources,
+            metrics,
+            now,
+        )?;
         let mut built = Vec::with_capacity(wanted.listeners.len());
         for listener in &wanted.listeners {
             let key = socket_key(listener);
@@ -179,7 +193,7 @@ impl App {
                 .map(|l| Arc::clone(&l.state.borrow()));
             let before = before.filter(|before| before.config.name == listener.name);
             let before = before.as_deref();
-            let new = build::listener(listener, before, &clusters, &mut roots, metrics)?;
+            let new = build::listener(listener, before, &clusters, &mut sources, metrics)?;
             let sockets = match self.listening.contains_key(&key) {
                 true => Vec::new(),
                 false => {
@@ -199,6 +213,7 @@ impl App {
             self.resolver = Some(resolver);
         }
         // Nothing can fail from here on.
+        self.own.commit(own, &self.shared.metrics.identity);
         self.shared.set_access_log(access_log);
         self.config = Arc::new(wanted);
         self.yaml = loaded.yaml;
@@ -317,6 +332,7 @@ impl App {
     pub(crate) fn tick(&mut self) {
         self.memory
             .tick(self.shared.take_released(), std::time::Instant::now());
+        self.own.poll(&self.shared.metrics.identity);
         let now = Instant::now();
         let over = |(until, _): &mut (Instant, Arc<ListenerMetrics>)| *until <= now;
         let over: Vec<_> = self.leaving.extract_if(.., over).collect();

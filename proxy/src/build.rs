@@ -13,17 +13,20 @@ use maglor_balance::{SpecError, Time};
 use maglor_config as config;
 use maglor_config::cluster::UpstreamProtocol;
 use maglor_config::listener::HttpFilter;
-use maglor_config::{FilterChain, RouteTable};
+use maglor_config::{FilterChain, Origination, RouteTable};
+use maglor_identity::Live;
+use maglor_identity::tls::{Expected, client_config};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::detect::ChainSelector;
 use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, Metrics};
 use crate::route::Table;
-use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain};
+use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain, Termination};
 use crate::station::Station;
+use crate::tls::mesh::Mesh;
 use crate::tls::{self, Roots};
-use crate::upstream::{Cluster, Clusters};
+use crate::upstream::{ClientTls, Cluster, Clusters};
 
 /// Connections that may wait for `accept`.
 const BACKLOG: i32 = 4096;
@@ -52,6 +55,20 @@ pub enum BuildError {
         /// Why not.
         source: SpecError,
     },
+    /// The identity cannot be used.
+    #[error("{place}: {source}")]
+    Identity {
+        /// The cluster, the filter chain, or the identity itself.
+        place: String,
+        /// Which file and why.
+        source: Box<maglor_identity::Error>,
+    },
+    /// Mesh TLS without an identity.
+    #[error("{place}: mesh TLS needs an identity")]
+    NoIdentity {
+        /// The cluster or filter chain.
+        place: String,
+    },
     /// A certificate, key or root file is not usable.
     #[error("{place}: {source}")]
     Tls {
@@ -67,20 +84,20 @@ pub(crate) fn clusters(
     config: &config::Config,
     before: &Clusters,
     files_changed: bool,
+    sources: &mut Sources<'_>,
     metrics: &Metrics,
     now: Time,
 ) -> Result<Clusters, BuildError> {
     let mut clusters = Clusters::default();
-    let mut roots = Roots::new();
     for wanted in &config.clusters {
         let old = before.get(&wanted.name);
-        let stays_tls = wanted.tls.is_none() || !files_changed;
+        let stays_tls = !files_changed || !matches!(wanted.tls, Some(Origination::Names(_)));
         match old {
             Some(old) if stays_tls && same(old.config().as_ref(), wanted.as_ref()) => {
                 clusters.insert(old);
             }
             old => {
-                let cluster = cluster(wanted, old.as_deref(), &mut roots, metrics, now)?;
+                let cluster = cluster(wanted, old.as_deref(), sources, metrics, now)?;
                 clusters.insert(Arc::new(cluster));
             }
         }
@@ -88,27 +105,101 @@ pub(crate) fn clusters(
     Ok(clusters)
 }
 
+/// Where TLS configurations get roots and identities from.
+pub(crate) struct Sources<'a> {
+    /// Read once for all that is built together.
+    roots: Roots,
+    live: Option<&'a Arc<Live>>,
+}
+
+impl<'a> Sources<'a> {
+    /// Nothing read yet; `live` is the proxy's identity, where it has one.
+    pub(crate) fn new(live: Option<&'a Arc<Live>>) -> Self {
+        Self {
+            roots: Roots::new(),
+            live,
+        }
+    }
+
+    fn live(&self, place: &str) -> Result<&Arc<Live>, BuildError> {
+        let place = || place.to_owned();
+        self.live
+            .ok_or_else(|| BuildError::NoIdentity { place: place() })
+    }
+
+    fn origination(
+        &mut self,
+        wanted: &config::Cluster,
+        metrics: &Metrics,
+    ) -> Result<Option<ClientTls>, BuildError> {
+        let alpn: &[&[u8]] = match wanted.protocol {
+            UpstreamProtocol::Auto | UpstreamProtocol::Downstream => &[b"h2", b"http/1.1"],
+            UpstreamProtocol::Http1 => &[b"http/1.1"],
+            UpstreamProtocol::Http2 => &[b"h2"],
+        };
+        let place = format!("cluster `{}`", wanted.name);
+        Ok(Some(match &wanted.tls {
+            None => return Ok(None),
+            Some(Origination::Names(tls)) => {
+                let config = tls::client_config(tls, alpn, &mut self.roots);
+                let config = config.map_err(|source| BuildError::Tls {
+                    place,
+                    source: Box::new(source),
+                })?;
+                ClientTls { config, mesh: None }
+            }
+            Some(Origination::Mesh(identities)) => {
+                let expected = match identities.is_empty() {
+                    true => Expected::Member,
+                    false => Expected::OneOf(identities.clone()),
+                };
+                let config = client_config(self.live(&place)?, expected, alpn);
+                let config = config.map_err(|source| BuildError::Identity {
+                    place,
+                    source: Box::new(source),
+                })?;
+                let mesh = Some(Arc::new(metrics.mesh_cluster(&wanted.name)));
+                ClientTls { config, mesh }
+            }
+        }))
+    }
+
+    fn termination(
+        &mut self,
+        listener: &str,
+        wanted: &FilterChain,
+        metrics: &Metrics,
+    ) -> Result<Option<Termination>, BuildError> {
+        let place = format!("listener `{listener}`, filter chain `{}`", wanted.name);
+        Ok(Some(match &wanted.tls {
+            None => return Ok(None),
+            Some(config::Termination::Certificates(tls)) => {
+                let config = tls::server_config(tls, &mut self.roots);
+                Termination::Certificates(config.map_err(|source| BuildError::Tls {
+                    place,
+                    source: Box::new(source),
+                })?)
+            }
+            Some(config::Termination::Mesh(mesh)) => {
+                let counted = metrics.mesh_listener(listener);
+                let mesh = Mesh::new(mesh, self.live(&place)?, counted);
+                Termination::Mesh(Arc::new(mesh.map_err(|source| BuildError::Identity {
+                    place,
+                    source: Box::new(source),
+                })?))
+            }
+        }))
+    }
+}
+
 fn cluster(
     wanted: &Arc<config::Cluster>,
     old: Option<&Cluster>,
-    roots: &mut Roots,
+    sources: &mut Sources<'_>,
     metrics: &Metrics,
     now: Time,
 ) -> Result<Cluster, BuildError> {
-    let alpn: &[&[u8]] = match wanted.protocol {
-        UpstreamProtocol::Auto | UpstreamProtocol::Downstream => &[b"h2", b"http/1.1"],
-        UpstreamProtocol::Http1 => &[b"http/1.1"],
-        UpstreamProtocol::Http2 => &[b"h2"],
-    };
-    let tls = wanted
-        .tls
-        .as_ref()
-        .map(|tls| tls::client_config(tls, alpn, roots))
-        .transpose();
-    let tls = tls.map_err(|source| BuildError::Tls {
-        place: format!("cluster `{}`", wanted.name),
-        source: Box::new(source),
-    })?;
+    let tls = sources.origination(wanted, metrics)?;
     Cluster::new(Arc::clone(wanted), tls, metrics, old, now).map_err(|source| BuildError::Policy {
         cluster: Arc::clone(&wanted.name),
         source,
@@ -148,7 +239,7 @@ pub(crate) fn listener(
     wanted: &Arc<config::Listener>,
     before: Option<&Listener>,
     clusters: &Clusters,
-    roots: &mut Roots,
+    sources: &mut Sources<'_>,
     metrics: &Metrics,
 ) -> Result<Built, BuildError> {
     let own = before.map_or_else(
@@ -172,15 +263,7 @@ pub(crate) fn listener(
     };
     let mut chains = Vec::with_capacity(wanted.filter_chains.len());
     for chain in &wanted.filter_chains {
-        let tls = chain
-            .tls
-            .as_ref()
-            .map(|tls| tls::server_config(tls, roots))
-            .transpose();
-        let tls = tls.map_err(|source| BuildError::Tls {
-            place: format!("listener `{}`, filter chain `{}`", wanted.name, chain.name),
-            source: Box::new(source),
-        })?;
+        let tls = sources.termination(&wanted.name, chain, metrics)?;
         let filter = built.filter(chain);
         chains.push(Chain {
             name: Arc::clone(&chain.name),

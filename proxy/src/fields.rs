@@ -68,6 +68,7 @@ known! {
     XEnvoyAttemptCount = "x-envoy-attempt-count",
     XEnvoyExpectedRqTimeoutMs = "x-envoy-expected-rq-timeout-ms",
     XEnvoyOverloaded = "x-envoy-overloaded",
+    XForwardedClientCert = "x-forwarded-client-cert",
     XForwardedFor = "x-forwarded-for",
     XForwardedHost = "x-forwarded-host",
     XForwardedProto = "x-forwarded-proto",

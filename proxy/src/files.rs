@@ -1,7 +1,7 @@
-//! The files that a configuration names: certificates, keys, roots. When one changes, the
-//! configuration is applied again.
+//! The files that chains and clusters name: certificates, keys, roots. When one changes, the
+//! configuration is applied again. Those of the proxy's identity are `identity.rs`'s.
 
-use maglor_config::Config;
+use maglor_config::{Config, Origination, Termination};
 use maglor_identity::Fingerprint;
 
 use crate::tls;
@@ -26,13 +26,15 @@ impl Files {
             .listeners
             .iter()
             .flat_map(|listener| &listener.filter_chains);
-        let downstream = chains
-            .filter_map(|chain| chain.tls.clone())
-            .map(Settings::Downstream);
+        let downstream = chains.filter_map(|chain| match chain.tls.as_ref()? {
+            Termination::Certificates(tls) => Some(Settings::Downstream(tls.clone())),
+            Termination::Mesh(_) => None,
+        });
         let clusters = config.clusters.iter();
-        let upstream = clusters
-            .filter_map(|cluster| cluster.tls.clone())
-            .map(Settings::Upstream);
+        let upstream = clusters.filter_map(|cluster| match cluster.tls.as_ref()? {
+            Origination::Names(tls) => Some(Settings::Upstream(tls.clone())),
+            Origination::Mesh(_) => None,
+        });
         let settings: Vec<_> = downstream.chain(upstream).collect();
         let seen = look(&settings);
         Self { settings, seen }

@@ -58,13 +58,18 @@ impl Io {
         !matches!(self, Self::Tcp(_))
     }
 
-    /// The protocol that both sides agreed on by ALPN.
-    pub fn alpn(&self) -> Option<&[u8]> {
+    /// The TLS session, where there is one.
+    pub fn session(&self) -> Option<&rustls::CommonState> {
         match self {
             Self::Tcp(_) => None,
-            Self::TlsClient(tls) => tls.get_ref().1.alpn_protocol(),
-            Self::TlsServer(tls) => tls.get_ref().1.alpn_protocol(),
+            Self::TlsClient(tls) => Some(tls.get_ref().1),
+            Self::TlsServer(tls) => Some(tls.get_ref().1),
         }
+    }
+
+    /// The protocol that both sides agreed on by ALPN.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.session()?.alpn_protocol()
     }
 }
 

@@ -38,6 +38,7 @@ mod build;
 mod ejection;
 mod files;
 mod health;
+mod identity;
 pub mod init;
 mod memory;
 mod run;

@@ -5,6 +5,7 @@
 
 mod exchange;
 mod guards;
+mod mesh;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use maglor_telemetry::{
 
 use crate::detect::Protocol;
 use guards::{Families, GuardMetrics};
+pub(crate) use mesh::{IdentityMetrics, MeshMetrics, Refusals};
 
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
 
@@ -33,6 +35,9 @@ pub(crate) struct Metrics {
     upstream: Upstream,
     guards: Families,
     exchange: exchange::Families,
+    mesh: mesh::Families,
+    /// Of the proxy's own identity.
+    pub(crate) identity: IdentityMetrics,
     /// Process-wide counts of the control thread.
     pub(crate) control: Control,
 }
@@ -209,6 +214,8 @@ impl Metrics {
             upstream: Upstream::new(&registry),
             guards: Families::new(&registry),
             exchange: exchange::Families::new(&registry),
+            mesh: mesh::Families::new(&registry),
+            identity: IdentityMetrics::new(&registry),
             control: Control::new(&registry),
             registry,
         }
@@ -235,6 +242,16 @@ impl Metrics {
             refused_upstream: refused("no_upstream"),
             over: AtomicBool::new(false),
         })
+    }
+
+    /// Handles of a listener with mesh TLS.
+    pub(crate) fn mesh_listener(&self, listener: &str) -> MeshMetrics {
+        self.mesh.listener(listener)
+    }
+
+    /// Handles of a cluster with mesh TLS.
+    pub(crate) fn mesh_cluster(&self, cluster: &str) -> Refusals {
+        self.mesh.cluster(cluster)
     }
 
     pub(crate) fn route(&self, listener: &str, route: &str) -> Arc<RouteMetrics> {

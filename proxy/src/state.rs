@@ -15,6 +15,7 @@ use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, RouteMetrics};
 use crate::route::Table;
 use crate::station::Station;
+use crate::tls::mesh::Mesh;
 use crate::upstream::Cluster;
 
 /// A listener at run time.
@@ -48,8 +49,15 @@ impl Listener {
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub(crate) name: Arc<str>,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) tls: Option<Termination>,
     pub(crate) filter: Filter,
+}
+
+/// TLS on a chain.
+#[derive(Clone, Debug)]
+pub(crate) enum Termination {
+    Certificates(Arc<rustls::ServerConfig>),
+    Mesh(Arc<Mesh>),
 }
 
 /// The last filter of a chain.

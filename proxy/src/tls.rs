@@ -21,10 +21,12 @@ use crate::io::{Io, Rewind};
 
 pub use self::client::client_config;
 pub use self::files::{Roots, downstream_files, upstream_files};
+pub use self::mesh::Peer;
 pub use self::server::server_config;
 
 mod client;
 mod files;
+pub(crate) mod mesh;
 mod resolver;
 mod server;
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use maglor_identity::Paths;
+
 use crate::{Cluster, Listener};
 
 /// A validated configuration: every name resolves, every number is in range.
@@ -19,6 +21,8 @@ pub struct Config {
     pub log_level: LogLevel,
     /// Where requests are logged; `None` = no access log.
     pub access_log: Option<AccessLog>,
+    /// Where the proxy's identity is; `None` = it has none, and no chain or cluster needs one.
+    pub identity: Option<Paths>,
     /// How long open connections may finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,
     /// How long outbound listeners go on after SIGTERM at least; at most `drain_timeout`.

@@ -14,7 +14,7 @@ use maglor_balance::guard::fault::Distance;
 use maglor_balance::guard::limits::LimitParams;
 use maglor_balance::guard::outlier::OutlierParams;
 
-use crate::{HealthCheck, UpstreamTls};
+use crate::{HealthCheck, Origination};
 
 /// A set of endpoints that answer the same requests.
 ///
@@ -38,7 +38,7 @@ pub struct Cluster {
     /// HTTP version towards the endpoints.
     pub protocol: UpstreamProtocol,
     /// TLS towards the endpoints.
-    pub tls: Option<UpstreamTls>,
+    pub tls: Option<Origination>,
     /// PROXY protocol header sent on each new connection.
     pub proxy_protocol: Option<ProxyProtocolOut>,
     /// TCP (and TLS) handshake together.

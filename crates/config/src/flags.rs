@@ -51,6 +51,7 @@ impl Flags<'_> {
         let known = Known {
             clusters: true,
             route_tables: true,
+            identity: true,
         };
         finish(&document, known, errors, &Source::Flags(self.origins()))
     }

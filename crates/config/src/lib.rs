@@ -50,5 +50,5 @@ pub use listener::{Filter, FilterChain, FilterChainMatch, HttpFilter, Listener, 
 pub use load::{Loaded, load, parse};
 pub use route::{Domain, Route, RouteAction, RouteMatch, RouteTable, VirtualHost};
 pub use schema::schema;
-pub use tls::{DownstreamTls, UpstreamTls};
+pub use tls::{DownstreamTls, Origination, Termination, UpstreamTls};
 pub use traffic::{Fault, Mirror, RateKey, RateLimit, Retry};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::traffic::RateLimit;
-use crate::{DownstreamTls, RouteTable};
+use crate::{RouteTable, Termination};
 
 /// A listening socket and the chains that its connections may take.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct FilterChain {
     /// Which connections; the default takes all.
     pub matches: FilterChainMatch,
     /// TLS termination; `None` = plain (or passed through).
-    pub tls: Option<DownstreamTls>,
+    pub tls: Option<Termination>,
     /// What speaks on the connection.
     pub filter: Filter,
 }
@@ -128,6 +128,18 @@ pub enum ForwardedMode {
     Off,
 }
 
+/// How `x-forwarded-client-cert` of a request is treated.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ClientCertMode {
+    /// A member of the mesh may bring one, and is appended to it; others may not.
+    Append,
+    /// Nobody may bring one, and none is set.
+    Remove,
+    /// Nobody may bring one; members of the mesh get theirs.
+    #[default]
+    Replace,
+}
+
 /// How a request's path is made comparable before it is routed and forwarded (RFC 3986 §6.2.2), so
 /// that a rule for `/admin` is not passed by `/x/../admin`. Each step includes those before it.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -160,6 +172,8 @@ pub struct HttpFilter {
     pub x_forwarded: ForwardedMode,
     /// RFC 7239 `Forwarded`.
     pub forwarded: ForwardedMode,
+    /// `X-Forwarded-Client-Cert`.
+    pub client_cert: ClientCertMode,
     /// Give a request an `x-request-id` where it has none.
     pub request_id: bool,
     /// Trust the `x-request-id` that the client sent.

@@ -155,8 +155,10 @@ fn known(errors: &[DecodeError]) -> Known {
                 })
         })
     };
+    let identity = |error: &DecodeError| error.path().starts_with("identity");
     Known {
         clusters: readable("clusters"),
         route_tables: readable("route_tables"),
+        identity: !errors.iter().any(identity),
     }
 }

@@ -2,6 +2,45 @@
 
 use std::path::PathBuf;
 
+use maglor_identity::SpiffeId;
+
+/// How a filter chain terminates TLS.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Termination {
+    /// With certificates of its own.
+    Certificates(DownstreamTls),
+    /// With the proxy's identity, for members of the mesh.
+    Mesh(MeshTermination),
+}
+
+/// Mutual TLS for members of the mesh.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MeshTermination {
+    /// Who is let in.
+    pub mode: MeshMode,
+    /// ALPN protocols offered, in order of preference.
+    pub alpn: Vec<String>,
+}
+
+/// Who is let in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MeshMode {
+    /// Members of the mesh, and whoever speaks plain text first.
+    Permissive,
+    /// Members of the mesh only.
+    Strict,
+}
+
+/// How a cluster speaks TLS to its endpoints.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Origination {
+    /// With the proxy's identity. Endpoints prove one of these, or any of the trust domain where
+    /// there are none.
+    Mesh(Vec<SpiffeId>),
+    /// As a client of servers that prove their names.
+    Names(UpstreamTls),
+}
+
 /// A certificate chain and its key, both PEM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CertificateFiles {

@@ -25,7 +25,7 @@ use architecture::{cycles, metadata, sources};
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
     ("maglor-balance", &[]),
-    ("maglor-config", &["maglor-balance"]),
+    ("maglor-config", &["maglor-balance", "maglor-identity"]),
     ("maglor-identity", &[]),
     ("maglor-mcg", &[]),
     ("maglor-sim", &["maglor-balance"]),

@@ -10,10 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where metrics get their names. Others are a reason to add the file here.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "proxy/src/metrics.rs",
     "proxy/src/metrics/exchange.rs",
     "proxy/src/metrics/guards.rs",
+    "proxy/src/metrics/mesh.rs",
     "crates/telemetry/src/metrics/process.rs",
     "crates/telemetry/src/metrics/registry.rs",
 ];

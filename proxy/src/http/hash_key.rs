@@ -108,7 +108,7 @@ mod tests {
         if let Some(cookie) = cookie {
             request.fields.push(Known::Cookie, cookie.as_bytes());
         }
-        let client = Client::new("127.0.0.1:1".parse().unwrap(), false);
+        let client = Client::new("127.0.0.1:1".parse().unwrap(), false, None);
         hash_key(policy, &request, &client, &mut Rng::seed(1))
     }
 

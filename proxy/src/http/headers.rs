@@ -6,11 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use maglor_balance::Rng;
-use maglor_config::listener::{ForwardedMode, HttpFilter};
+use maglor_config::listener::{ClientCertMode, ForwardedMode, HttpFilter};
 use maglor_config::route::HeaderRules;
+use maglor_identity::SpiffeId;
 
 use crate::fields::{Fields, Key, Known};
 use crate::message::Request;
+use crate::tls::Peer;
 
 /// The client of a connection, in the forms in which headers want it. Made once a connection.
 #[derive(Debug)]
@@ -20,10 +22,19 @@ pub(crate) struct Client {
     ip: String,
     /// `for=…;proto=…` of RFC 7239.
     forwarded: String,
+    member: Option<Box<Member>>,
+}
+
+/// A client that is a member of the mesh.
+#[derive(Debug)]
+struct Member {
+    peer: Box<Peer>,
+    /// `By=…;URI=…`, as Envoy writes `x-forwarded-client-cert`.
+    element: String,
 }
 
 impl Client {
-    pub(crate) fn new(address: SocketAddr, tls: bool) -> Self {
+    pub(crate) fn new(address: SocketAddr, tls: bool, peer: Option<Box<Peer>>) -> Self {
         let ip = address.ip().to_canonical();
         let scheme = scheme(tls);
         let forwarded = match ip {
@@ -35,7 +46,16 @@ impl Client {
             tls,
             ip: ip.to_string(),
             forwarded,
+            member: peer.map(|peer| {
+                let element = format!("By={};URI={}", peer.by, peer.id);
+                Box::new(Member { peer, element })
+            }),
         }
+    }
+
+    /// Who it is, where it has proved that.
+    pub(crate) fn peer(&self) -> Option<&SpiffeId> {
+        self.member.as_ref().map(|member| &member.peer.id)
     }
 
     pub(crate) fn scheme(&self) -> &'static str {
@@ -153,6 +173,24 @@ fn join<'a>(values: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut 
     for value in values {
         out.extend_from_slice(value);
         out.extend_from_slice(separator);
+    }
+}
+
+/// Tells the application who the client is. Only a member of the mesh is believed anything about
+/// others.
+pub(crate) fn set_client_cert(fields: &mut Fields, client: &Client, mode: ClientCertMode) {
+    let member = client.member.as_ref();
+    match (mode, member) {
+        (ClientCertMode::Append, Some(member)) => {
+            let mut list = Vec::new();
+            join(fields.all(Known::XForwardedClientCert), b",", &mut list);
+            list.extend_from_slice(member.element.as_bytes());
+            fields.set(Known::XForwardedClientCert, &list);
+        }
+        (ClientCertMode::Replace, Some(member)) => {
+            fields.set(Known::XForwardedClientCert, member.element.as_bytes());
+        }
+        (ClientCertMode::Remove, _) | (_, None) => fields.remove(Known::XForwardedClientCert),
     }
 }
 

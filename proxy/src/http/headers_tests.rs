@@ -78,7 +78,7 @@ fn words_print_as_hexadecimal() {
 
 #[test]
 fn forwarded_for_is_appended_or_replaced() {
-    let client = Client::new("[::ffff:10.0.0.9]:5000".parse().unwrap(), true);
+    let client = Client::new("[::ffff:10.0.0.9]:5000".parse().unwrap(), true, None);
     let list = [
         ("host", "h"),
         ("x-forwarded-for", "1.2.3.4"),

@@ -8,7 +8,7 @@ use maglor_config::Filter;
 use maglor_config::listener::HttpFilter;
 
 use super::headers::{self, Client};
-use crate::build;
+use crate::build::{self, Sources};
 use crate::codec::{self, Limits, RequestHead};
 use crate::message::Request;
 use crate::metrics::Metrics;
@@ -38,14 +38,16 @@ impl Router {
         let config = maglor_config::parse(yaml, "bench.yaml").ok()?.config;
         let metrics = Metrics::new(1);
         let before = Clusters::default();
-        let clusters = build::clusters(&config, &before, false, &metrics, Time::ZERO).ok()?;
+        let mut sources = Sources::new(None);
+        let clusters =
+            build::clusters(&config, &before, false, &mut sources, &metrics, Time::ZERO).ok()?;
         let listener = config.listeners.first()?;
         let Filter::Http(settings) = &listener.filter_chains.first()?.filter else {
             return None;
         };
         let (name, routes) = (&listener.name, &settings.routes);
         let table = Table::compile(routes, name, &clusters, &metrics, None, None);
-        let client = Client::new(([192, 0, 2, 7], 40_000).into(), false);
+        let client = Client::new(([192, 0, 2, 7], 40_000).into(), false, None);
         let settings = Arc::new(HttpFilter::clone(settings));
         Some(Self {
             table,

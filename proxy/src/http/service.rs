@@ -128,7 +128,7 @@ impl Service {
             .worker
             .shared()
             .access_log()
-            .map(|_| Entry::new(&request, self.client.address));
+            .map(|_| Entry::new(&request, self.client.address, self.client.peer()));
         // The log has the path that the client sent; rules and endpoints see the normalized one.
         path::normalize(&mut request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;
@@ -326,6 +326,7 @@ impl Service {
         let settings = self.settings();
         headers::add_forwarded(request, &self.client, settings);
         let fields = &mut request.fields;
+        headers::set_client_cert(fields, &self.client, settings.client_cert);
         if settings.request_id {
             self.worker
                 .with_rng(|rng| headers::set_request_id(fields, settings, rng));

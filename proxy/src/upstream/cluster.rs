@@ -16,7 +16,7 @@ use maglor_config::cluster as config;
 use super::endpoints::{carried_names, static_addresses};
 use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target};
 use crate::error::ProxyError;
-use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics};
+use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics, Refusals};
 use crate::shared::{Report, Shared};
 
 /// The clusters of a configuration, by name.
@@ -41,7 +41,7 @@ impl Clusters {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     config: Arc<config::Cluster>,
-    tls: Option<Arc<rustls::ClientConfig>>,
+    tls: Option<ClientTls>,
     metrics: ClusterMetrics,
     /// Where the policy talks to endpoints.
     exchange: Option<ExchangeMetrics>,
@@ -49,6 +49,14 @@ pub(crate) struct Cluster {
     endpoints: ArcSwap<Endpoints>,
     /// Where it has no endpoints of its own.
     destinations: Option<Destinations>,
+}
+
+/// TLS towards the endpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientTls {
+    pub(crate) config: Arc<rustls::ClientConfig>,
+    /// Inside the mesh: endpoints that were not who they should be.
+    pub(crate) mesh: Option<Arc<Refusals>>,
 }
 
 /// The endpoint chosen for a request, which counts as outstanding from now on.
@@ -68,7 +76,7 @@ impl Cluster {
     /// When the policy cannot be built for the endpoints.
     pub(crate) fn new(
         config: Arc<config::Cluster>,
-        tls: Option<Arc<rustls::ClientConfig>>,
+        tls: Option<ClientTls>,
         metrics: &Metrics,
         before: Option<&Self>,
         now: Time,
@@ -115,7 +123,7 @@ impl Cluster {
         &self.config
     }
 
-    pub(crate) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
+    pub(crate) fn tls(&self) -> Option<&ClientTls> {
         self.tls.as_ref()
     }
 

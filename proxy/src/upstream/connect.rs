@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use maglor_config::Origination;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::{Cluster, Target};
+use super::{ClientTls, Cluster, Target};
 use crate::error::ProxyError;
 use crate::io::Io;
 use crate::proxy_protocol::{self, Addresses};
@@ -40,9 +41,12 @@ pub(crate) async fn connect(
 /// When there is no connection; the caller minds the time.
 pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     let http1 = cluster.tls().map(|tls| {
-        let mut tls = rustls::ClientConfig::clone(tls);
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Arc::new(tls)
+        let mut config = rustls::ClientConfig::clone(&tls.config);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        ClientTls {
+            config: Arc::new(config),
+            mesh: tls.mesh.clone(),
+        }
     });
     establish(cluster, target, None, http1.as_ref()).await
 }
@@ -51,7 +55,7 @@ async fn establish(
     cluster: &Cluster,
     target: &Target,
     ends: Option<&Addresses>,
-    tls: Option<&Arc<rustls::ClientConfig>>,
+    tls: Option<&ClientTls>,
 ) -> io::Result<Io> {
     let mut tcp = TcpStream::connect(target.address).await?;
     prepare(&tcp)?;
@@ -60,11 +64,15 @@ async fn establish(
         proxy_protocol::encode(version, ends, &mut header);
         tcp.write_all(&header).await?;
     }
-    let Some(config) = tls else {
+    let Some(tls) = tls else {
         return Ok(Io::Tcp(tcp));
     };
     let name = server_name(cluster, target)?;
-    tls::connect(tcp, name, Arc::clone(config)).await
+    let config = Arc::clone(&tls.config);
+    match &tls.mesh {
+        None => tls::connect(tcp, name, config).await,
+        Some(refused) => tls::mesh::connect(tcp, name, config, refused).await,
+    }
 }
 
 /// Options of every connection to an endpoint.
@@ -76,11 +84,10 @@ fn prepare(tcp: &TcpStream) -> io::Result<()> {
 
 /// The name that the endpoint must prove: the configured one, its DNS name, or its address.
 fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'static>> {
-    let configured = cluster
-        .config()
-        .tls
-        .as_ref()
-        .and_then(|tls| tls.server_name.as_deref());
+    let configured = match &cluster.config().tls {
+        Some(Origination::Names(tls)) => tls.server_name.as_deref(),
+        Some(Origination::Mesh(_)) | None => None,
+    };
     match configured.or(target.host.as_deref()) {
         Some(name) => ServerName::try_from(name.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),

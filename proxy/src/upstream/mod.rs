@@ -15,7 +15,7 @@ mod room;
 mod send;
 mod target;
 
-pub(crate) use cluster::{Cluster, Clusters, Picked};
+pub(crate) use cluster::{ClientTls, Cluster, Clusters, Picked};
 pub(crate) use connect::connect;
 pub(crate) use dns::Resolver;
 pub(crate) use endpoints::{Endpoints, Resolved};

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 pub(crate) mod h2;
 pub(crate) mod load;
+pub(crate) mod mesh;
 pub(crate) mod netns;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};

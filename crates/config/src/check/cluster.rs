@@ -7,20 +7,20 @@ use std::time::Duration;
 use maglor_balance as balance;
 
 use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND, Unique};
-use super::{endpoint, guard, health, outlier, tls};
+use super::{Scope, endpoint, guard, health, outlier, tls};
 use crate::cluster::{DestinationAddress, DnsRefresh, ProxyProtocolOut, locality};
 use crate::report::{At, Report};
 use crate::{Cluster, UpstreamProtocol, raw};
 
-pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>) -> Vec<Cluster> {
+pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>, scope: &Scope<'_>) -> Vec<Cluster> {
     let mut names = Unique::default();
     raw.iter()
         .enumerate()
-        .filter_map(|(i, raw)| one(raw, &at.index(i), &mut names))
+        .filter_map(|(i, raw)| one(raw, &at.index(i), &mut names, scope))
         .collect()
 }
 
-fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
+fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique, scope: &Scope<'_>) -> Option<Cluster> {
     let name = rule::name(
         raw.name.as_ref(),
         at,
@@ -66,7 +66,7 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
         tls: raw
             .tls
             .as_ref()
-            .map(|raw| tls::upstream(raw, &at.field("tls"))),
+            .map(|raw| tls::origination(&raw.0, &at.field("tls"), scope)),
         proxy_protocol: proxy_protocol(raw.proxy_protocol),
         connect_timeout: time(
             raw.connect_timeout,
@@ -105,9 +105,9 @@ fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique) -> Option<Cluster> {
 }
 
 /// Clusters that listeners' short forms stand for: nobody wrote them, so there is nothing to report.
-pub(super) fn made(raw: &[raw::Cluster]) -> Vec<Cluster> {
+pub(super) fn made(raw: &[raw::Cluster], scope: &Scope<'_>) -> Vec<Cluster> {
     let report = Report::default();
-    all(raw, &report.root())
+    all(raw, &report.root(), scope)
 }
 
 /// Which endpoint a connection's destination stands for; `None` = the cluster has its own.

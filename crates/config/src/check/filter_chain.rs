@@ -11,7 +11,8 @@ use super::rule::{self, DAY, HOUR, MILLISECOND, Unique};
 use super::tls::Behind;
 use super::{Scope, host, http, sidecar, tls};
 use crate::report::{At, Step};
-use crate::{Filter, FilterChain, FilterChainMatch, HttpFilter, TcpFilter, raw};
+use crate::tls::MeshMode;
+use crate::{Filter, FilterChain, FilterChainMatch, HttpFilter, TcpFilter, Termination, raw};
 
 /// Combinations of server name, ALPN protocol and source that a listener may distinguish.
 const MAX_COMBINATIONS: usize = 100_000;
@@ -50,7 +51,8 @@ pub(super) fn all(
         Some("inbound") => sidecar::inbound(raw, at, &context),
         Some("outbound") => sidecar::outbound(raw, at, &context),
         Some(_) => {
-            let (tls, http, tcp) = (raw.tls.as_ref(), raw.http.as_ref(), raw.tcp.as_ref());
+            let tls = raw.tls.as_ref().map(|tls| &tls.0);
+            let (http, tcp) = (raw.http.as_ref(), raw.tcp.as_ref());
             let matches = FilterChainMatch::default();
             let chain = context.chain("default".into(), matches, tls, (http, tcp), at);
             chain.into_iter().collect()
@@ -74,7 +76,8 @@ fn list(raw: &[raw::FilterChain], at: &At<'_>, context: &Context<'_, '_>) -> Vec
         if complete(&matches, raw.r#match.as_ref()) {
             taken.check(&matches, &at);
         }
-        let (tls, filters) = (raw.tls.as_ref(), (raw.http.as_ref(), raw.tcp.as_ref()));
+        let tls = raw.tls.as_ref().map(|tls| &tls.0);
+        let filters = (raw.http.as_ref(), raw.tcp.as_ref());
         if raw.http.is_none() && raw.tcp.is_none() {
             at.error("one of `http` and `tcp` is needed, or both")
                 .when_readable();
@@ -121,7 +124,15 @@ impl Context<'_, '_> {
                 .on_key()
                 .help("add `tls: {certificate: FILE, private_key: FILE}`: server names and ALPN are part of TLS");
         }
-        let tls = tls.map(|raw| tls::downstream(raw, &at.field("tls"), behind));
+        let tls = tls.map(|raw| tls::termination(raw, &at.field("tls"), behind, self.scope));
+        if let Some(Termination::Mesh(mesh)) = &tls
+            && mesh.mode == MeshMode::Permissive
+            && hello
+        {
+            at.field("tls")
+                .warning("plain text never comes to this chain: its match is about TLS")
+                .help("write `tls: mesh`, or give plain text a chain without `server_names` and `application_protocols`");
+        }
         Some(FilterChain {
             name,
             matches,

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method};
 use super::route::{self, Tables};
 use super::rule::{self, DAY, HOUR, MILLISECOND, MINUTE, SECOND};
 use super::{Scope, load_reports};
-use crate::listener::{ForwardedMode, HttpProtocol, PathNormalization};
+use crate::listener::{ClientCertMode, ForwardedMode, HttpProtocol, PathNormalization};
 use crate::report::At;
 use crate::{HttpFilter, RouteTable, raw};
 
@@ -57,6 +57,11 @@ pub(super) fn with_routes(
         path_normalization: path_normalization(raw.path_normalization),
         x_forwarded: forwarded(raw.x_forwarded, ForwardedMode::Append),
         forwarded: forwarded(raw.forwarded, ForwardedMode::Off),
+        client_cert: match raw.x_forwarded_client_cert {
+            Some(raw::ClientCertMode::Append) => ClientCertMode::Append,
+            Some(raw::ClientCertMode::Remove) => ClientCertMode::Remove,
+            None | Some(raw::ClientCertMode::Replace) => ClientCertMode::Replace,
+        },
         request_id: raw.request_id.unwrap_or(true),
         preserve_request_id: raw.preserve_request_id.unwrap_or(true),
         upgrades: upgrades(raw.upgrades.as_ref(), &at.field("upgrades"), protocol),

@@ -46,8 +46,8 @@ use crate::{Config, raw};
 pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config {
     let made = sidecar::clusters(&raw.listeners);
     let scope = Scope::new(raw, &made, known);
-    let mut clusters = cluster::all(&raw.clusters, &at.field("clusters"));
-    clusters.extend(cluster::made(&made));
+    let mut clusters = cluster::all(&raw.clusters, &at.field("clusters"), &scope);
+    clusters.extend(cluster::made(&made, &scope));
     let tables = route::tables(&raw.route_tables, &at.field("route_tables"), &scope);
     let listeners = listener::all(raw, at, &scope, &tables);
     let admin = bootstrap::admin(raw, at);
@@ -59,6 +59,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         admin,
         log_level: bootstrap::log_level(raw),
         access_log: bootstrap::access_log(raw, at),
+        identity: tls::identity(raw, at),
         drain_timeout: bootstrap::drain_timeout(raw, at),
         outbound_grace: bootstrap::outbound_grace(raw, at),
         listeners: listeners.into_iter().map(|(_, l)| Arc::new(l)).collect(),

@@ -12,6 +12,7 @@ use crate::suggest::nearest;
 pub(crate) struct Known {
     pub(crate) clusters: bool,
     pub(crate) route_tables: bool,
+    pub(crate) identity: bool,
 }
 
 /// Names of the configuration.
@@ -19,6 +20,8 @@ pub(crate) struct Scope<'a> {
     known: Known,
     clusters: HashMap<&'a str, &'a raw::Cluster>,
     tables: HashSet<&'a str>,
+    identity: bool,
+    used_identity: Cell<bool>,
     used_clusters: RefCell<HashSet<&'a str>>,
     used_tables: RefCell<HashSet<&'a str>>,
     /// Regular expressions compiled so far.
@@ -38,6 +41,8 @@ impl<'a> Scope<'a> {
             known,
             clusters: clusters.collect(),
             tables: tables.collect(),
+            identity: raw.identity.is_some(),
+            used_identity: Cell::new(false),
             used_clusters: RefCell::default(),
             used_tables: RefCell::default(),
             patterns: Cell::new(0),
@@ -57,6 +62,16 @@ impl<'a> Scope<'a> {
         None
     }
 
+    /// Mesh TLS needs an identity; an error if there is none.
+    pub(super) fn needs_identity(&self, at: &At<'_>) {
+        self.used_identity.set(true);
+        if !self.identity && self.known.identity {
+            at.error("mesh TLS needs an identity, and this proxy has none").help(
+                "add `identity: {certificate: FILE, private_key: FILE, trust_bundle: FILE}` at the top",
+            );
+        }
+    }
+
     /// Whether there is a route table of that name; an error if not.
     pub(super) fn table(&self, name: &str, at: &At<'_>) -> bool {
         if let Some(name) = self.tables.get(name) {
@@ -69,8 +84,14 @@ impl<'a> Scope<'a> {
         false
     }
 
-    /// Warns of clusters and tables that nothing refers to.
+    /// Warns of clusters, tables and an identity that nothing refers to.
     pub(super) fn warn_unused(&self, raw: &raw::Document, at: &At<'_>) {
+        if self.identity && !self.used_identity.get() {
+            at.field("identity")
+                .warning("no listener and no cluster uses the identity")
+                .on_key()
+                .help("write `tls: mesh` where members of the mesh meet");
+        }
         let (used, clusters) = (self.used_clusters.borrow(), at.field("clusters"));
         for (i, cluster) in raw.clusters.iter().enumerate() {
             unused(

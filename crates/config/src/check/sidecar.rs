@@ -122,7 +122,8 @@ pub(super) fn inbound(
     let secure = |filter: &Filter| {
         let behind = filter_chain::behind(http_of(filter));
         let tls = raw.tls.as_ref();
-        tls.map(|raw| tls::downstream(raw, &at.field("tls"), behind))
+        let scope = context.scope;
+        tls.map(|raw| tls::termination(&raw.0, &at.field("tls"), behind, scope))
     };
     let (mut chains, mut seen) = (Vec::new(), HashSet::new());
     let ports = inbound.ports.as_ref().map_or(&[][..], |ports| &ports.0);

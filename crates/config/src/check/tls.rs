@@ -1,9 +1,11 @@
 //! TLS settings. Whether the files are there and fit together is for the proxy to see.
 
-use super::{host, rule};
+use maglor_identity::{Paths, SpiffeId};
+
+use super::{Scope, host, rule};
 use crate::report::At;
-use crate::tls::{CertificateFiles, MinimumTlsVersion};
-use crate::{DownstreamTls, UpstreamTls, raw};
+use crate::tls::{CertificateFiles, MeshMode, MeshTermination, MinimumTlsVersion};
+use crate::{DownstreamTls, Origination, Termination, UpstreamTls, raw};
 
 /// What speaks behind TLS: it decides which ALPN protocols can work.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -12,7 +14,87 @@ pub(super) enum Behind {
     Tcp,
 }
 
-pub(super) fn downstream(raw: &raw::DownstreamTls, at: &At<'_>, behind: Behind) -> DownstreamTls {
+/// Where the proxy's identity is.
+pub(super) fn identity(raw: &raw::Document, at: &At<'_>) -> Option<Paths> {
+    let (raw, at) = (raw.identity.as_ref()?, at.field("identity"));
+    let file = |name, path: Option<&String>| {
+        if path.is_none() {
+            at.missing(name, &format!("write `{name}: FILE`, a PEM file"));
+        }
+        check_file(path.map(String::as_str), &at.field(name));
+        path.map(Into::into)
+    };
+    let certificate = file("certificate", raw.certificate.as_ref());
+    let private_key = file("private_key", raw.private_key.as_ref());
+    let trust_bundle = file("trust_bundle", raw.trust_bundle.as_ref());
+    Some(Paths {
+        certificate: certificate?,
+        private_key: private_key?,
+        trust_bundle: trust_bundle?,
+    })
+}
+
+/// TLS of a filter chain, by certificates or by the proxy's identity.
+pub(super) fn termination(
+    raw: &raw::DownstreamTls,
+    at: &At<'_>,
+    behind: Behind,
+    scope: &Scope<'_>,
+) -> Termination {
+    let Some(mode) = raw.mesh else {
+        return Termination::Certificates(downstream(raw, at, behind));
+    };
+    refuse_beside_mesh(&raw.besides_mesh(), at);
+    scope.needs_identity(at);
+    Termination::Mesh(MeshTermination {
+        mode: match mode {
+            raw::MeshMode::Permissive => MeshMode::Permissive,
+            raw::MeshMode::Strict => MeshMode::Strict,
+        },
+        alpn: alpn(raw.alpn.as_deref(), &at.field("alpn"), behind),
+    })
+}
+
+/// TLS of a cluster, by names or by the proxy's identity.
+pub(super) fn origination(raw: &raw::UpstreamTls, at: &At<'_>, scope: &Scope<'_>) -> Origination {
+    let Some(peers) = &raw.mesh else {
+        return Origination::Names(upstream(raw, at));
+    };
+    refuse_beside_mesh(&raw.besides_mesh(), at);
+    scope.needs_identity(at);
+    let (mesh, mut seen) = (at.field("mesh"), rule::Unique::default());
+    let list = mesh.field("identities");
+    let mut identities = Vec::new();
+    for (i, text) in peers.identities.iter().enumerate() {
+        let at = list.index(i);
+        identities.extend(spiffe_id(text, &at));
+        seen.check(text, &at, "the identity");
+    }
+    Origination::Mesh(identities)
+}
+
+fn refuse_beside_mesh(given: &[&str], at: &At<'_>) {
+    for field in given {
+        at.field(field)
+            .error(format!("`{field}` has no effect with `mesh`"))
+            .on_key()
+            .help("members of the mesh prove who they are by `identity`, with TLS 1.3: remove the line, or `mesh`");
+    }
+}
+
+pub(super) fn spiffe_id(text: &str, at: &At<'_>) -> Option<SpiffeId> {
+    match text.parse::<SpiffeId>() {
+        Ok(id) => Some(id),
+        Err(why) => {
+            let text = crate::yaml::short(text);
+            at.error(format!("`{text}` is not a SPIFFE id: {why}"))
+                .help("write `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`");
+            None
+        }
+    }
+}
+
+fn downstream(raw: &raw::DownstreamTls, at: &At<'_>, behind: Behind) -> DownstreamTls {
     let client_ca = raw.client_ca.as_deref();
     if client_ca.is_none() && raw.require_client_certificate == Some(true) {
         at.field("require_client_certificate")
@@ -116,7 +198,7 @@ fn version(raw: Option<raw::TlsVersion>) -> MinimumTlsVersion {
     }
 }
 
-pub(super) fn upstream(raw: &raw::UpstreamTls, at: &At<'_>) -> UpstreamTls {
+fn upstream(raw: &raw::UpstreamTls, at: &At<'_>) -> UpstreamTls {
     let name = raw.server_name.as_deref();
     if let Some(name) = name.filter(|name| name.parse::<std::net::IpAddr>().is_err())
         && let Err(why) = host::dns_name(name)

@@ -36,7 +36,7 @@ pub struct Cluster {
     #[schemars(extend("default" = "http1"))]
     pub protocol: Option<UpstreamProtocol>,
     /// TLS towards the endpoints. Absent: plain text.
-    pub tls: Option<UpstreamTls>,
+    pub tls: Option<Short<UpstreamTls>>,
     /// Send a PROXY protocol header of this version on each new connection.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolOut>,

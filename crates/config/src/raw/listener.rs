@@ -41,7 +41,7 @@ pub struct Listener {
     /// limit.
     pub rate_limit: Option<Short<RateLimit>>,
     /// TLS termination of the only chain (with `http` or `tcp`).
-    pub tls: Option<DownstreamTls>,
+    pub tls: Option<Short<DownstreamTls>>,
     /// HTTP on every connection; short for one filter chain.
     pub http: Option<Http>,
     /// Bytes to a cluster on every connection; short for one filter chain.
@@ -90,7 +90,7 @@ pub struct FilterChain {
     /// Which connections. Default: all that no other chain takes.
     pub r#match: Option<FilterChainMatch>,
     /// TLS termination. Absent: plain text, or TLS passed through to a `tcp` cluster.
-    pub tls: Option<DownstreamTls>,
+    pub tls: Option<Short<DownstreamTls>>,
     /// HTTP on these connections.
     pub http: Option<Http>,
     /// Bytes to a cluster.
@@ -157,6 +157,18 @@ pub enum ForwardedMode {
     Replace,
 }
 
+/// How `x-forwarded-client-cert` is treated.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertMode {
+    /// A member of the mesh may bring one, and is appended to it; others may not.
+    Append,
+    /// Nobody may bring one, and none is set.
+    Remove,
+    /// Nobody may bring one; members of the mesh get theirs.
+    Replace,
+}
+
 /// How a path is made comparable before it is routed and forwarded; each includes those before it.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -193,6 +205,10 @@ pub struct Http {
     /// `Forwarded` (RFC 7239).
     #[schemars(extend("default" = "off"))]
     pub forwarded: Option<ForwardedMode>,
+    /// `X-Forwarded-Client-Cert`, which tells the application who the client is: `By=` this proxy's
+    /// SPIFFE id, `URI=` the client's. One that does not come from a member of the mesh is removed.
+    #[schemars(extend("default" = "replace"))]
+    pub x_forwarded_client_cert: Option<ClientCertMode>,
     /// Give a request an `x-request-id` where it has none.
     #[schemars(extend("default" = true))]
     pub request_id: Option<bool>,

@@ -30,8 +30,8 @@ pub use guard::{
 };
 pub use health::{GrpcCheck, HealthCheck, HttpCheck, TcpCheck};
 pub use listener::{
-    FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener, LoadReports,
-    PathNormalization, ProxyProtocolIn, Tcp, TrafficDirection,
+    ClientCertMode, FilterChain, FilterChainMatch, ForwardedMode, Http, HttpProtocol, Listener,
+    LoadReports, PathNormalization, ProxyProtocolIn, Tcp, TrafficDirection,
 };
 pub use notation::{NotationError, Size, TimeSpan};
 pub use retry::{BackOff, Hedge, Mirror, Retry, Sticky};
@@ -40,7 +40,9 @@ pub use route::{
     VirtualHost,
 };
 pub use sidecar::{ApplicationPort, ApplicationProtocol, Inbound, Outbound, Service, Unknown};
-pub use tls::{CertificateFiles, DownstreamTls, TlsVersion, UpstreamTls};
+pub use tls::{
+    CertificateFiles, DownstreamTls, Identity, MeshMode, MeshPeers, TlsVersion, UpstreamTls,
+};
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.
@@ -60,6 +62,8 @@ pub struct Document {
     pub log_level: Option<LogLevel>,
     /// One line for each request. Absent: no access log.
     pub access_log: Option<AccessLog>,
+    /// Who the proxy is inside the mesh; `tls: mesh` needs it. Absent: nobody.
+    pub identity: Option<Identity>,
     /// How long open connections may finish after SIGTERM, or after their listener has gone, 0s-24h.
     #[schemars(extend("default" = "30s"))]
     pub drain_timeout: Option<TimeSpan>,

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::{NotationError, Shorthand};
+
 /// A certificate chain and its key.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -41,10 +43,130 @@ impl JsonSchema for TlsVersion {
     }
 }
 
-/// TLS termination. Relative file names are relative to the working directory.
+/// Who the proxy is inside the mesh. The files are read again when they change; no connection ends
+/// for it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["certificate", "private_key", "trust_bundle"]))]
+pub struct Identity {
+    /// PEM file: the certificate first, whose only URI is a SPIFFE id, then intermediates.
+    pub certificate: Option<String>,
+    /// PEM file: PKCS#8, PKCS#1 or SEC1.
+    pub private_key: Option<String>,
+    /// PEM file of the roots that vouch for the members of the trust domain, one or several.
+    pub trust_bundle: Option<String>,
+}
+
+/// Who is let in.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MeshMode {
+    /// Members of the mesh, and whoever speaks plain text first.
+    Permissive,
+    /// Members of the mesh only.
+    Strict,
+}
+
+/// Which members of the mesh are expected.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshPeers {
+    /// SPIFFE ids, one of which each endpoint has to prove. Default: any of the trust domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<String>,
+}
+
+/// The text that stands for mutual TLS inside the mesh, with all of its defaults.
+const MESH: &str = "mesh";
+
+fn not_mesh(text: &str) -> NotationError {
+    NotationError::new(format!(
+        "`{}` is no kind of TLS; write `tls: mesh`, or a mapping",
+        crate::yaml::short(text)
+    ))
+}
+
+impl Shorthand for DownstreamTls {
+    const TEXT: &'static str = "`mesh`";
+
+    fn from_text(text: &str) -> Result<Self, NotationError> {
+        match text {
+            MESH => Ok(Self {
+                mesh: Some(MeshMode::Strict),
+                ..Self::default()
+            }),
+            _ => Err(not_mesh(text)),
+        }
+    }
+
+    fn as_text(&self) -> Option<&str> {
+        let strict = matches!(self.mesh, Some(MeshMode::Strict));
+        (strict && self.besides_mesh().is_empty() && self.alpn.is_none()).then_some(MESH)
+    }
+}
+
+impl DownstreamTls {
+    /// Fields that are set and mean nothing beside `mesh`.
+    pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
+        given(&[
+            ("certificate", self.certificate.is_some()),
+            ("private_key", self.private_key.is_some()),
+            ("certificates", !self.certificates.is_empty()),
+            ("client_ca", self.client_ca.is_some()),
+            (
+                "require_client_certificate",
+                self.require_client_certificate.is_some(),
+            ),
+            ("min_version", self.min_version.is_some()),
+        ])
+    }
+}
+
+impl Shorthand for UpstreamTls {
+    const TEXT: &'static str = "`mesh`";
+
+    fn from_text(text: &str) -> Result<Self, NotationError> {
+        match text {
+            MESH => Ok(Self {
+                mesh: Some(MeshPeers::default()),
+                ..Self::default()
+            }),
+            _ => Err(not_mesh(text)),
+        }
+    }
+
+    fn as_text(&self) -> Option<&str> {
+        let peers = self.mesh.as_ref()?;
+        (peers.identities.is_empty() && self.besides_mesh().is_empty()).then_some(MESH)
+    }
+}
+
+impl UpstreamTls {
+    /// Fields that are set and mean nothing beside `mesh`.
+    pub(crate) fn besides_mesh(&self) -> Vec<&'static str> {
+        given(&[
+            ("server_name", self.server_name.is_some()),
+            ("ca", self.ca.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("private_key", self.private_key.is_some()),
+            ("insecure_skip_verify", self.insecure_skip_verify.is_some()),
+            ("min_version", self.min_version.is_some()),
+        ])
+    }
+}
+
+fn given(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
+    let given = fields.iter().filter(|(_, given)| *given);
+    given.map(|(name, _)| *name).collect()
+}
+
+/// TLS termination; the text `mesh` is short for `{mesh: strict}`. Relative file names are relative
+/// to the working directory.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DownstreamTls {
+    /// Mutual TLS between members of the mesh, by the proxy's `identity`, instead of certificates.
+    pub mesh: Option<MeshMode>,
     /// PEM file of the only certificate chain; short for a list `certificates` of one.
     pub certificate: Option<String>,
     /// PEM file of the key of `certificate`.
@@ -65,10 +187,14 @@ pub struct DownstreamTls {
     pub min_version: Option<TlsVersion>,
 }
 
-/// TLS towards the endpoints of a cluster; `tls: {}` verifies against the system's roots.
+/// TLS towards the endpoints of a cluster; `tls: {}` verifies against the system's roots, the text
+/// `mesh` is short for `{mesh: {}}`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamTls {
+    /// Mutual TLS between members of the mesh, by the proxy's `identity`: endpoints prove who they
+    /// are, whatever their names and addresses.
+    pub mesh: Option<MeshPeers>,
     /// Name for SNI and for verification. Default: the endpoint's DNS name or address.
     pub server_name: Option<String>,
     /// PEM file of the roots. Default: the system's roots.

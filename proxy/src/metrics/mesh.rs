@@ -1,0 +1,114 @@
+//! What is counted of identities and of handshakes inside the mesh.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use maglor_identity::Refusal;
+use maglor_telemetry::{Counter, CounterFamily, Gauge, Registry};
+
+/// Families, by listener and by cluster.
+#[derive(Debug)]
+pub(super) struct Families {
+    handshakes: CounterFamily,
+    refused: CounterFamily,
+    upstream_refused: CounterFamily,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let counter = |name, help, labels: &[&str]| registry.counter(name, help, labels);
+        Self {
+            handshakes: counter(
+                "mesh_handshakes_total",
+                "Handshakes with members of the mesh that have succeeded, by kind.",
+                &["listener", "kind"],
+            ),
+            refused: counter(
+                "mesh_refused_total",
+                "Connections that are not those of a member of the mesh, by what is wrong.",
+                &["listener", "reason"],
+            ),
+            upstream_refused: counter(
+                "upstream_mesh_refused_total",
+                "Endpoints that have not proved to be who they should be, by what is wrong.",
+                &["cluster", "reason"],
+            ),
+        }
+    }
+
+    /// Handles of a listener with mesh TLS.
+    pub(super) fn listener(&self, listener: &str) -> MeshMetrics {
+        MeshMetrics {
+            full: self.handshakes.with(&[listener, "full"]),
+            resumed: self.handshakes.with(&[listener, "resumed"]),
+            refused: Refusals::new(&self.refused, listener),
+        }
+    }
+
+    /// Handles of a cluster with mesh TLS.
+    pub(super) fn cluster(&self, cluster: &str) -> Refusals {
+        Refusals::new(&self.upstream_refused, cluster)
+    }
+}
+
+/// Handles of a listener.
+#[derive(Debug)]
+pub(crate) struct MeshMetrics {
+    /// Handshakes with certificates.
+    pub(crate) full: Counter,
+    /// Handshakes that continue an earlier session.
+    pub(crate) resumed: Counter,
+    pub(crate) refused: Refusals,
+}
+
+/// A counter for each reason.
+#[derive(Debug)]
+pub(crate) struct Refusals([(Refusal, Counter); Refusal::ALL.len()]);
+
+impl Refusals {
+    fn new(family: &CounterFamily, whose: &str) -> Self {
+        Self(Refusal::ALL.map(|reason| (reason, family.with(&[whose, reason.as_str()]))))
+    }
+
+    /// Counts one. From any thread: it is rare.
+    pub(crate) fn count(&self, reason: Refusal) {
+        let found = self.0.iter().find(|(of, _)| *of == reason);
+        if let Some((_, counter)) = found {
+            counter.add_shared(1);
+        }
+    }
+}
+
+/// What the control thread says about the proxy's own identity.
+#[derive(Debug)]
+pub(crate) struct IdentityMetrics {
+    expiry: Gauge,
+    pub(crate) applied: Counter,
+    pub(crate) refused: Counter,
+}
+
+impl IdentityMetrics {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let reloads = registry.counter(
+            "identity_reloads_total",
+            "Changes of the identity's files, taken or not.",
+            &["result"],
+        );
+        let expiry = registry.gauge(
+            "identity_expiry_seconds",
+            "When the proxy's certificate expires, in seconds since 1970; 0 = it has none.",
+            &[],
+        );
+        Self {
+            expiry: expiry.with(&[]),
+            applied: reloads.with(&["applied"]),
+            refused: reloads.with(&["refused"]),
+        }
+    }
+
+    /// The certificate in force expires at this time; `None` = there is none.
+    pub(crate) fn expires(&self, at: Option<SystemTime>) {
+        let since = at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let seconds = since.unwrap_or(Duration::ZERO).as_secs();
+        self.expiry.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    }
+}

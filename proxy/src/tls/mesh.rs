@@ -1,0 +1,271 @@
+//! Mutual TLS with members of the mesh: who is let in, who is turned away, and what is said of it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use maglor_config::tls::{MeshMode, MeshTermination};
+use maglor_identity::{Live, Refusal, SpiffeId};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, HandshakeKind, ServerConfig};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+use crate::io::{Io, Stream};
+use crate::metrics::{MeshMetrics, Refusals};
+
+/// The first byte of TLS: a handshake record.
+const HANDSHAKE: u8 = 0x16;
+/// A stranger that keeps trying does not fill the log.
+const LOG_EVERY: Duration = Duration::from_secs(1);
+
+/// A member of the mesh on the other side of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Who it is.
+    pub id: SpiffeId,
+    /// Who we were when we met.
+    pub by: SpiffeId,
+}
+
+/// Mutual TLS on a filter chain.
+#[derive(Debug)]
+pub(crate) struct Mesh {
+    config: Arc<ServerConfig>,
+    live: Arc<Live>,
+    permissive: bool,
+    metrics: MeshMetrics,
+    log: Throttle,
+}
+
+/// A client that is let in.
+pub(crate) struct Admitted {
+    pub(crate) stream: Stream,
+    /// `None` = it speaks plain text, and may.
+    pub(crate) peer: Option<Box<Peer>>,
+}
+
+impl Admitted {
+    /// Whether it has said nothing yet.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.peer.is_none() && self.stream.prefix.is_empty()
+    }
+}
+
+/// Why a client is not let in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// It is not a member of the mesh, or does not prove it.
+    #[error("{}: {source}", reason.as_str())]
+    Handshake { reason: Refusal, source: io::Error },
+    /// Its certificate was good when the session began that it has resumed.
+    #[error("{}", .0.as_str())]
+    Peer(Refusal),
+    /// It left before it said anything.
+    #[error(transparent)]
+    Silent(io::Error),
+}
+
+impl Refused {
+    fn reason(&self) -> Option<Refusal> {
+        match self {
+            Self::Handshake { reason, .. } | Self::Peer(reason) => Some(*reason),
+            Self::Silent(_) => None,
+        }
+    }
+}
+
+impl Mesh {
+    /// Of a filter chain; the identity is `live`'s.
+    pub(crate) fn new(
+        termination: &MeshTermination,
+        live: &Arc<Live>,
+        metrics: MeshMetrics,
+    ) -> Result<Self, maglor_identity::Error> {
+        let alpn: Vec<_> = termination.alpn.iter().map(String::as_bytes).collect();
+        Ok(Self {
+            config: maglor_identity::tls::server_config(live, &alpn)?,
+            live: Arc::clone(live),
+            permissive: termination.mode == MeshMode::Permissive,
+            metrics,
+            log: Throttle::new(),
+        })
+    }
+
+    /// The handshake as the server; `seen` is what was already read from the socket. A client that
+    /// may speak plain text and says nothing is let in after `patience`. A refusal is counted and
+    /// logged here.
+    pub(crate) async fn accept(
+        &self,
+        tcp: TcpStream,
+        seen: BytesMut,
+        patience: Option<Duration>,
+        shard: usize,
+    ) -> Result<Admitted, Refused> {
+        let client = tcp.peer_addr();
+        let outcome = self.admit(tcp, seen, patience, shard).await;
+        if let Err(refused) = &outcome
+            && let Some(reason) = refused.reason()
+        {
+            self.metrics.refused.count(reason);
+            if let Some(unsaid) = self.log.allow() {
+                let client = client.map_or_else(|_| String::new(), |client| client.to_string());
+                tracing::warn!(
+                    %client,
+                    reason = reason.as_str(),
+                    error = %refused,
+                    unsaid,
+                    "refused: not a member of the mesh"
+                );
+            }
+        }
+        outcome
+    }
+
+    async fn admit(
+        &self,
+        mut tcp: TcpStream,
+        mut seen: BytesMut,
+        patience: Option<Duration>,
+        shard: usize,
+    ) -> Result<Admitted, Refused> {
+        if self.permissive {
+            if seen.is_empty() {
+                first_bytes(&mut tcp, &mut seen, patience).await?;
+            }
+            if seen.first() != Some(&HANDSHAKE) {
+                let stream = stream(Io::Tcp(tcp), seen.freeze());
+                return Ok(Admitted { stream, peer: None });
+            }
+        }
+        let io = super::accept(tcp, seen.freeze(), Arc::clone(&self.config)).await;
+        let io = io.map_err(|source| match source.kind() {
+            // A port check, not a stranger.
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                Refused::Silent(source)
+            }
+            _ => Refused::Handshake {
+                reason: Refusal::of_io(&source),
+                source,
+            },
+        })?;
+        let id = peer(&io).map_err(Refused::Peer)?;
+        match is_resumed(&io) {
+            true => self.metrics.resumed.inc(shard),
+            false => self.metrics.full.inc(shard),
+        }
+        let by = self.live.id();
+        Ok(Admitted {
+            stream: stream(io, Bytes::new()),
+            peer: Some(Box::new(Peer { id, by })),
+        })
+    }
+}
+
+/// Reads until there is something to tell TLS from plain text by, or patience ends.
+async fn first_bytes(
+    tcp: &mut TcpStream,
+    seen: &mut BytesMut,
+    patience: Option<Duration>,
+) -> Result<(), Refused> {
+    let read = tcp.read_buf(seen);
+    let read = match patience {
+        None => read.await,
+        Some(patience) => match tokio::time::timeout(patience, read).await {
+            Ok(read) => read,
+            Err(_) => return Ok(()),
+        },
+    };
+    match read.map_err(Refused::Silent)? {
+        0 => Err(Refused::Silent(io::ErrorKind::UnexpectedEof.into())),
+        _ => Ok(()),
+    }
+}
+
+/// The handshake as the client; an endpoint that does not prove who it is, is counted.
+///
+/// # Errors
+/// When the handshake fails or the endpoint is not one that is expected.
+pub(crate) async fn connect(
+    tcp: TcpStream,
+    name: ServerName<'static>,
+    config: Arc<ClientConfig>,
+    refused: &Refusals,
+) -> io::Result<Io> {
+    let io = super::connect(tcp, name, config).await;
+    let io = io.inspect_err(|error| refused.count(Refusal::of_io(error)))?;
+    match peer(&io) {
+        Ok(_) => Ok(io),
+        Err(reason) => {
+            refused.count(reason);
+            Err(io::Error::new(io::ErrorKind::InvalidData, reason.as_str()))
+        }
+    }
+}
+
+/// Who is on the other side.
+fn peer(io: &Io) -> Result<SpiffeId, Refusal> {
+    let connection = io.session().ok_or(Refusal::Plaintext)?;
+    maglor_identity::tls::peer(connection, SystemTime::now())
+}
+
+fn is_resumed(io: &Io) -> bool {
+    let kind = io.session().and_then(rustls::CommonState::handshake_kind);
+    kind == Some(HandshakeKind::Resumed)
+}
+
+fn stream(io: Io, prefix: Bytes) -> Stream {
+    Stream {
+        io,
+        prefix,
+        guard: None,
+    }
+}
+
+/// Lets one through in a while, and says how many it has held back.
+#[derive(Debug)]
+struct Throttle {
+    begun: Instant,
+    /// Nanoseconds since `begun` at which the next one may pass.
+    next: AtomicU64,
+    held: AtomicU64,
+}
+
+impl Throttle {
+    fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            next: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+        }
+    }
+
+    fn allow(&self) -> Option<u64> {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let now = nanos(self.begun.elapsed());
+        // Relaxed: of two threads at the same moment both may pass, and one line more is no harm.
+        if now < self.next.load(Ordering::Relaxed) {
+            self.held.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.next
+            .store(now.saturating_add(nanos(LOG_EVERY)), Ordering::Relaxed);
+        Some(self.held.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_passes_and_the_others_are_counted() {
+        let throttle = Throttle::new();
+        assert_eq!(throttle.allow(), Some(0));
+        assert_eq!((throttle.allow(), throttle.allow()), (None, None));
+        throttle.next.store(0, Ordering::Relaxed);
+        assert_eq!(throttle.allow(), Some(2));
+    }
+}

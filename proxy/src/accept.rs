@@ -279,12 +279,16 @@ async fn client_hello(
 /// Finds out what is spoken, where the chain goes by that.
 async fn tell(mut ready: Ready, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
     let chain = listener.chains.get(ready.chain);
-    if let Some(Filter::Detect { .. }) = chain.map(|chain| &chain.filter) {
+    if let Some(Filter::Detect { http, .. }) = chain.map(|chain| &chain.filter) {
         let limit = listener.config.detection_timeout;
-        let protocol = match ready.protocol {
+        let mut protocol = match ready.protocol {
             Some(told) => told,
             None => detect::detect(&mut ready.stream, limit).await?,
         };
+        // A tunnel is bytes, unless somebody has routes for it.
+        if http.settings.allow_connect && ready.stream.prefix.starts_with(b"CONNECT ") {
+            protocol = Protocol::Http1;
+        }
         listener.metrics.detected(shard, protocol);
         ready.protocol = Some(protocol);
     }

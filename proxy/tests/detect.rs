@@ -136,6 +136,28 @@ fn everything_else_passes_as_it_is() {
 }
 
 #[test]
+fn a_tunnel_is_bytes_unless_there_are_routes_for_it() {
+    let (upstream, server) = (Upstream::start("a"), echo());
+    let plain = yaml(LONG, upstream.address(), server.address());
+    let connect_line = "CONNECT a.example:443 HTTP/1.1\r\nhost: a.example:443\r\n\r\n";
+    let proxy = start(&plain);
+    let mut client = connect(&proxy);
+    client.send(connect_line);
+    client.connection().finish_sending().unwrap();
+    let answer = client.connection().read_to_end().unwrap();
+    assert_eq!(answer, connect_line.as_bytes());
+    let routed = plain.replace("http: {virtual", "http: {allow_connect: true, virtual");
+    let proxy = start(&routed.replace(
+        "[{cluster: http}]",
+        "[{match: {methods: [CONNECT]}, cluster: http}]",
+    ));
+    let mut client = connect(&proxy);
+    client.send(connect_line);
+    let head = client.connection().read_head().unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+}
+
+#[test]
 fn tls_passes_to_whom_it_is_for() {
     let authority = Authority::new();
     let certificate = authority.issue(&["a.example.com"]);

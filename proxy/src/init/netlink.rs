@@ -227,6 +227,9 @@ impl Netlink {
             Err(error) if is(&error, &[libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT]) => {
                 return Err(InitError::NoNfTables);
             }
+            Err(error) if is(&error, &[libc::EPERM, libc::EACCES]) => {
+                return Err(InitError::NotPermitted);
+            }
             socket => socket?,
         };
         socket.set_read_timeout(Some(PATIENCE))?;

@@ -12,7 +12,7 @@ use std::task::Poll;
 use bytes::{Bytes, BytesMut};
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::FREE_RETRIES;
-use maglor_config::listener::ProxyProtocolIn;
+use maglor_config::listener::{ProxyProtocolIn, TrafficDirection};
 use maglor_telemetry::Counter;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -45,6 +45,8 @@ enum Refused {
     ClientHello(#[from] detect::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
+    #[error("a connection of this proxy came back to it")]
+    Loop,
     #[error("no filter chain matches")]
     NoChain,
     #[error("PROXY protocol: {0}")]
@@ -104,7 +106,11 @@ pub(crate) fn serve(
 type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
 async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<Serving> {
-    let ready = match prepare(tcp, &listener, local.worker.shard()).await {
+    let ready = match came_back(&tcp, &listener, &local) {
+        true => Err(Refused::Loop),
+        false => prepare(tcp, &listener, local.worker.shard()).await,
+    };
+    let ready = match ready {
         Ok(ready) => tell(ready, &listener, local.worker.shard()).await,
         refused => refused,
     };
@@ -148,10 +154,20 @@ fn counter<'a>(refused: &Refused, listener: &'a Listener) -> Option<&'a Counter>
         | Refused::ClientHello(detect::Error::Closed)
         | Refused::Mesh(mesh::Refused::Silent(_)) => None,
         Refused::ClientHello(_) | Refused::Mesh(_) | Refused::Tls(_) => Some(&metrics.refused_tls),
+        Refused::Loop => Some(&metrics.refused_loop),
         Refused::NoChain => Some(&metrics.refused_no_chain),
         Refused::ProxyProtocol(_) => Some(&metrics.refused_proxy_protocol),
         Refused::Timeout => Some(&metrics.refused_timeout),
     }
+}
+
+/// Whether a connection to elsewhere was redirected to the proxy that makes it. That it comes to an
+/// inbound listener is right: the destination was this host.
+fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
+    let config = &listener.config;
+    let may = config.original_destination && config.direction != TrafficDirection::Inbound;
+    let own = &local.worker.shared().own_connections;
+    may && tcp.peer_addr().is_ok_and(|peer| own.contains(peer))
 }
 
 /// Everything before the filter, under one time limit.
@@ -343,7 +359,7 @@ async fn forward(
     };
     let now = worker.time(Instant::now());
     let name = Arc::clone(cluster.name());
-    let toward = cluster.toward(ends.original, &worker.shared().metrics, now);
+    let toward = cluster.toward(ends.original, worker.shared(), now);
     let reached = match toward {
         Ok(cluster) => {
             let reached = reach(&cluster, &pools, ends.addresses, &worker).await;

@@ -11,6 +11,7 @@ mod worker;
 pub mod detect;
 pub mod io;
 mod original_destination;
+mod own_connections;
 pub mod proxy_protocol;
 mod relay;
 pub mod tcp;

@@ -235,6 +235,7 @@ impl Metrics {
             bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
             detected: Protocol::ALL
                 .map(|protocol| self.downstream.detected.with(&[listener, protocol.name()])),
+            refused_loop: refused("loop"),
             refused_no_chain: refused("no_filter_chain"),
             refused_proxy_protocol: refused("proxy_protocol"),
             refused_timeout: refused("timeout"),
@@ -310,6 +311,7 @@ pub(crate) struct ListenerMetrics {
     pub(crate) bytes_up: Counter,
     pub(crate) bytes_down: Counter,
     detected: [Counter; Protocol::ALL.len()],
+    pub(crate) refused_loop: Counter,
     pub(crate) refused_no_chain: Counter,
     pub(crate) refused_proxy_protocol: Counter,
     pub(crate) refused_timeout: Counter,

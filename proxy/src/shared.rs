@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::access_log::AccessLog;
 use crate::calls::Calls;
 use crate::metrics::Metrics;
+use crate::own_connections::OwnConnections;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     /// Connections that have given up their buffers since memory was last given back to the system.
     released: AtomicUsize,
     reports: UnboundedSender<Report>,
+    /// Connections to where clients were going.
+    pub(crate) own_connections: Arc<OwnConnections>,
 }
 
 /// What a worker has found about an endpoint.
@@ -46,6 +49,7 @@ impl Shared {
             calls: Arc::default(),
             released: AtomicUsize::new(0),
             reports,
+            own_connections: Arc::default(),
         };
         (shared, receiver)
     }

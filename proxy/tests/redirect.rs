@@ -304,3 +304,25 @@ fn rules_are_renewed_without_a_loss_and_removed_without_a_trace() {
     let rules = world.pod.run("nft", &["list", "ruleset"]);
     assert_eq!(String::from_utf8_lossy(&rules.stdout), "");
 }
+
+#[test]
+fn a_proxy_that_is_not_exempt_does_not_call_itself_for_ever() {
+    let Some(world) = World::new() else { return };
+    world.init("init --outbound-port 15001 --proxy-uid 4242");
+    let address = SocketAddr::new(ip("10.77.0.1"), FAR);
+    let status = world
+        .pod
+        .enter(|| RawHttp1::connect(address).get("/").status);
+    assert_eq!(status, 502);
+    world.pod.enter(|| {
+        // Bytes, too, end soon.
+        let mut client = RawHttp1::connect(SocketAddr::new(ip("10.77.0.1"), GREETER));
+        client.assert_closed();
+        let metric = |name, label| world.proxy().metric(name, &[label]);
+        let name = "maglor_downstream_connections_refused_total";
+        assert!(metric(name, "reason=\"loop\"") >= 2.0);
+        let name = "maglor_downstream_connections_total";
+        assert!(metric(name, "listener=\"outbound\"") < 12.0);
+        world.proxy().wait_for_log("maglor-proxy init");
+    });
+}

@@ -45,7 +45,7 @@ pub(crate) async fn forward(
     });
     let cluster = cluster.ok_or(ProxyError::NoHealthyUpstream)?;
     let now = worker.time(hop.context.started);
-    let cluster = cluster.toward(hop.service.original, &worker.shared().metrics, now)?;
+    let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
     let key = hop.hash_key(&request);
     hop.prepare(&mut request)?;
 

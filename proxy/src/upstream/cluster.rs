@@ -17,6 +17,7 @@ use super::endpoints::{carried_names, static_addresses};
 use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target};
 use crate::error::ProxyError;
 use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics, Refusals};
+use crate::own_connections::OwnConnections;
 use crate::shared::{Report, Shared};
 
 /// The clusters of a configuration, by name.
@@ -49,6 +50,9 @@ pub(crate) struct Cluster {
     endpoints: ArcSwap<Endpoints>,
     /// Where it has no endpoints of its own.
     destinations: Option<Destinations>,
+    /// Where it is the destination of a redirected connection itself: its connections may be
+    /// redirected in turn.
+    pub(super) own_connections: Option<Arc<OwnConnections>>,
 }
 
 /// TLS towards the endpoints.
@@ -104,6 +108,7 @@ impl Cluster {
             guard,
             endpoints: ArcSwap::from_pointee(endpoints),
             destinations,
+            own_connections: None,
         })
     }
 

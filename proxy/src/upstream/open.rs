@@ -3,6 +3,7 @@
 use maglor_telemetry::Gauge;
 
 use super::{Cluster, Room};
+use crate::own_connections::OwnConnection;
 
 /// Exists as long as a connection to an endpoint does.
 ///
@@ -12,11 +13,17 @@ pub(crate) struct Open {
     connections: Gauge,
     shard: usize,
     _room: Room,
+    _own: Option<OwnConnection>,
 }
 
 impl Open {
     /// Counts a new connection of a worker.
-    pub(crate) fn new(cluster: &Cluster, shard: usize, room: Room) -> Self {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        shard: usize,
+        room: Room,
+        own: Option<OwnConnection>,
+    ) -> Self {
         let metrics = cluster.metrics();
         metrics.connections.inc(shard);
         metrics.connections_total.inc(shard);
@@ -24,6 +31,7 @@ impl Open {
             connections: metrics.connections.clone(),
             shard,
             _room: room,
+            _own: own,
         }
     }
 }

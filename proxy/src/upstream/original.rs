@@ -17,7 +17,9 @@ use maglor_config::cluster::{self as config, DestinationAddress, EndpointAddress
 
 use super::Cluster;
 use crate::error::ProxyError;
-use crate::metrics::Metrics;
+use crate::io::Io;
+use crate::own_connections::OwnConnection;
+use crate::shared::Shared;
 
 /// A destination that nobody has used for so long is forgotten when there is a new one.
 const FORGET: Duration = Duration::from_secs(60);
@@ -93,7 +95,7 @@ impl Cluster {
     pub(crate) fn toward(
         self: Arc<Self>,
         destination: Option<SocketAddr>,
-        metrics: &Metrics,
+        shared: &Shared,
         now: Time,
     ) -> Result<Arc<Self>, ProxyError> {
         let Some(destinations) = self.destinations() else {
@@ -105,11 +107,23 @@ impl Cluster {
             return Ok(cluster);
         }
         let config = Arc::new(at(self.config(), address));
-        let cluster = Self::new(config, self.tls().cloned(), metrics, None, now);
-        let cluster = Arc::new(cluster.map_err(|_| ProxyError::NoHealthyUpstream)?);
+        let cluster = Self::new(config, self.tls().cloned(), &shared.metrics, None, now);
+        let mut cluster = cluster.map_err(|_| ProxyError::NoHealthyUpstream)?;
+        if destinations.address == DestinationAddress::AsIs {
+            cluster.own_connections = Some(Arc::clone(&shared.own_connections));
+        }
+        let cluster = Arc::new(cluster);
         destinations.remember(address, &cluster, now);
         // Another worker may have been first; its pools and limits are the ones to share.
         Ok(destinations.find(address, now).unwrap_or(cluster))
+    }
+}
+
+impl Cluster {
+    /// Makes a new connection known again if it comes back to this proxy.
+    pub(super) fn recognised(&self, io: &Io) -> Option<OwnConnection> {
+        let all = self.own_connections.as_ref()?;
+        Some(all.enter(io.tcp().local_addr().ok()?))
     }
 }
 

@@ -194,7 +194,9 @@ impl Sender<'_> {
         if connected.is_err() {
             self.cluster.metrics().connect_failures.inc(self.shard);
         }
-        Ok((connected?, Open::new(self.cluster, self.shard, room)))
+        let io = connected?;
+        let own = self.cluster.recognised(&io);
+        Ok((io, Open::new(self.cluster, self.shard, room, own)))
     }
 
     /// The request as HTTP/2 has it.

@@ -18,6 +18,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::authorization::Facts;
 use crate::detect::{self, ClientHello, Protocol};
 use crate::error::ProxyError;
 use crate::http::{self, Client, Service};
@@ -338,11 +339,35 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
             Box::pin(http::serve(stream, service))
         }
         Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
+            if !may_connect(listener, addresses, peer.as_deref(), local.worker.shard()) {
+                return None;
+            }
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
             Box::pin(forward(stream, chain, ends, metrics, local.clone()))
         }
         Filter::Http(_) => return None,
     })
+}
+
+/// Whether the listener's rules allow a connection of bytes.
+fn may_connect(
+    listener: &Listener,
+    addresses: Addresses,
+    peer: Option<&Peer>,
+    shard: usize,
+) -> bool {
+    let facts = Facts {
+        peer: peer.map(|peer| &peer.id),
+        client: addresses.source.ip().to_canonical(),
+        port: addresses.destination.port(),
+        request: None,
+    };
+    let authorization = listener.authorization.as_ref();
+    let allowed = authorization.is_none_or(|rules| rules.check(&facts, shard).is_ok());
+    if !allowed {
+        listener.metrics.refused_denied.inc(shard);
+    }
+    allowed
 }
 
 /// TCP: pick, connect, relay.

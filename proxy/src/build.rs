@@ -18,6 +18,7 @@ use maglor_identity::Live;
 use maglor_identity::tls::{Expected, client_config};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
 use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, Metrics};
@@ -251,8 +252,13 @@ pub(crate) fn listener(
         .rate_limit
         .as_ref()
         .map(|config| Limiter::build(config, limited));
+    let authorization = wanted
+        .authorization
+        .as_ref()
+        .map(|config| Arc::new(Authorization::new(config, &wanted.name, metrics)));
     let mut built = Build {
         name: &wanted.name,
+        authorization: authorization.as_ref(),
         before,
         clusters,
         metrics,
@@ -277,6 +283,7 @@ pub(crate) fn listener(
         selector: ChainSelector::new(wanted.filter_chains.iter().map(|chain| &chain.matches)),
         chains,
         metrics: Arc::clone(&own),
+        authorization,
         rate_limit,
     });
     Ok(Built {
@@ -293,6 +300,7 @@ struct Build<'a> {
     clusters: &'a Clusters,
     metrics: &'a Metrics,
     own: &'a Arc<ListenerMetrics>,
+    authorization: Option<&'a Arc<Authorization>>,
     rate_limit: Option<Arc<Limiter>>,
     routes: Vec<(Arc<HttpChain>, Table)>,
     tcp: Vec<(Arc<TcpChain>, Arc<Cluster>)>,
@@ -320,7 +328,7 @@ impl Build<'_> {
 
     fn http(&mut self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Arc<HttpChain> {
         let before = old.map(|old| old.routes.load());
-        let table = Table::compile(
+        let mut table = Table::compile(
             &settings.routes,
             self.name,
             self.clusters,
@@ -328,6 +336,7 @@ impl Build<'_> {
             self.rate_limit.as_ref(),
             before.as_deref().map(|before| &**before),
         );
+        table.authorization = self.authorization.cloned();
         let bare = HttpFilter {
             routes: Arc::new(RouteTable::default()),
             ..settings.clone()

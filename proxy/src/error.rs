@@ -33,6 +33,9 @@ pub enum ProxyError {
     /// CONNECT where `allow_connect` is off.
     #[error("CONNECT is not allowed here")]
     ConnectNotAllowed,
+    /// The listener's rules deny it.
+    #[error("access denied")]
+    Denied,
     /// The request's body is malformed.
     #[error("malformed request body: {0}")]
     DownstreamBody(#[source] FramingError),
@@ -137,6 +140,7 @@ impl ProxyError {
                 "DC",
             ),
             Self::Busy(_) => (S::SERVICE_UNAVAILABLE, 14, "BN"),
+            Self::Denied => (S::FORBIDDEN, 7, "RBAC"),
             Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
             Self::Connect(_) | Self::ConnectTimeout => (S::SERVICE_UNAVAILABLE, 14, "UF"),
             Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),

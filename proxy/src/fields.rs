@@ -73,6 +73,7 @@ known! {
     XForwardedHost = "x-forwarded-host",
     XForwardedProto = "x-forwarded-proto",
     XMaglorQueue = "x-maglor-queue",
+    XMaglorDenied = "x-maglor-denied",
     XMaglorReason = "x-maglor-reason",
     XRequestId = "x-request-id",
 }

@@ -17,6 +17,7 @@ mod relay;
 pub mod tcp;
 pub mod tls;
 // A request, top to bottom.
+mod authorization;
 mod codec;
 pub mod exchange;
 mod fields;
@@ -32,6 +33,7 @@ mod access_log;
 mod calls;
 mod error;
 mod metrics;
+mod throttle;
 // State and operations: the control thread.
 mod admin;
 mod app;

@@ -235,6 +235,7 @@ impl Metrics {
             bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
             detected: Protocol::ALL
                 .map(|protocol| self.downstream.detected.with(&[listener, protocol.name()])),
+            refused_denied: refused("denied"),
             refused_loop: refused("loop"),
             refused_no_chain: refused("no_filter_chain"),
             refused_proxy_protocol: refused("proxy_protocol"),
@@ -248,6 +249,11 @@ impl Metrics {
     /// Handles of a listener with mesh TLS.
     pub(crate) fn mesh_listener(&self, listener: &str) -> MeshMetrics {
         self.mesh.listener(listener)
+    }
+
+    /// The counter of what a rule of a listener decides.
+    pub(crate) fn authorization(&self, listener: &str, decision: &str, rule: &str) -> Counter {
+        self.mesh.authorization(listener, decision, rule)
     }
 
     /// Handles of a cluster with mesh TLS.
@@ -311,6 +317,7 @@ pub(crate) struct ListenerMetrics {
     pub(crate) bytes_up: Counter,
     pub(crate) bytes_down: Counter,
     detected: [Counter; Protocol::ALL.len()],
+    pub(crate) refused_denied: Counter,
     pub(crate) refused_loop: Counter,
     pub(crate) refused_no_chain: Counter,
     pub(crate) refused_proxy_protocol: Counter,

@@ -16,6 +16,7 @@ use maglor_config::route::{
 };
 use percent_encoding::percent_decode_str;
 
+use crate::authorization::Authorization;
 use crate::fields::Fields;
 use crate::limit::Limiter;
 use crate::message::Request;
@@ -32,6 +33,8 @@ pub(crate) struct Table {
     prefix: HashMap<String, usize>,
     any: Option<usize>,
     hosts: Vec<Host>,
+    /// Who may do what on the listener.
+    pub(crate) authorization: Option<Arc<Authorization>>,
     /// Of the listener.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
 }
@@ -106,6 +109,7 @@ impl Table {
             prefix: HashMap::new(),
             any: None,
             hosts: Vec::with_capacity(table.virtual_hosts.len()),
+            authorization: None,
             rate_limit: rate_limit.cloned(),
         };
         for host in &table.virtual_hosts {
@@ -203,7 +207,7 @@ fn lower_case(name: &str) -> Cow<'_, str> {
 }
 
 /// The name without `:port`; the brackets of an IPv6 address stay. A final dot (the root) goes.
-fn without_port(name: &str) -> &str {
+pub(crate) fn without_port(name: &str) -> &str {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => {
             if host.starts_with('[') == host.ends_with(']') {

@@ -8,6 +8,7 @@ fn hosts(domains: &[&str]) -> Table {
         prefix: HashMap::new(),
         any: None,
         hosts: Vec::new(),
+        authorization: None,
         rate_limit: None,
     };
     for (index, domain) in domains.iter().enumerate() {

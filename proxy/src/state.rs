@@ -10,6 +10,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use maglor_config as config;
 use maglor_config::listener::{HttpFilter, ProxyProtocolIn};
 
+use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
 use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, RouteMetrics};
@@ -26,6 +27,8 @@ pub(crate) struct Listener {
     /// Aligned with the configuration's chains.
     pub(crate) chains: Vec<Chain>,
     pub(crate) metrics: Arc<ListenerMetrics>,
+    /// Who may do what.
+    pub(crate) authorization: Option<Arc<Authorization>>,
     /// Of the requests of all its chains.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
 }

@@ -22,6 +22,7 @@
 //! assert_eq!(errors.0[0].help.as_deref(), Some("did you mean `backend`?"));
 //! ```
 
+pub mod authorization;
 pub mod bootstrap;
 mod check;
 pub mod cluster;
@@ -41,6 +42,7 @@ pub mod tls;
 pub mod traffic;
 mod yaml;
 
+pub use authorization::Authorization;
 pub use bootstrap::{AccessLog, AccessLogFormat, Admin, Config, LogLevel};
 pub use cluster::{Cluster, Endpoint, EndpointAddress, UpstreamProtocol};
 pub use diagnostic::{Diagnostic, Errors, Origin, Severity, Snippet};

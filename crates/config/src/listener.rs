@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::authorization::Authorization;
 use crate::traffic::RateLimit;
 use crate::{RouteTable, Termination};
 
@@ -30,6 +31,8 @@ pub struct Listener {
     pub detection_timeout: Duration,
     /// How long TLS detection, PROXY header and TLS handshake may take together.
     pub handshake_timeout: Duration,
+    /// Who may do what; `None` = everybody everything.
+    pub authorization: Option<Authorization>,
     /// On HTTP requests over all chains; `None` = no limit.
     pub rate_limit: Option<RateLimit>,
 }

@@ -18,6 +18,7 @@ use super::headers::{self, Client};
 use super::record::Record;
 use super::{deadline, path, reply, rewrite};
 use crate::access_log::Entry;
+use crate::authorization::{Denied, Facts, RequestFacts};
 use crate::calls::Call;
 use crate::codec::Limits;
 use crate::error::ProxyError;
@@ -27,7 +28,7 @@ use crate::io::Stream;
 use crate::limit::Standing;
 use crate::message::{Account, Body, Interim, Request, Response};
 use crate::relay::relay;
-use crate::route::{Host, Route, Table, header_matches};
+use crate::route::{Host, Route, Table, header_matches, without_port};
 use crate::state::HttpChain;
 use crate::station::{self, Visit};
 use crate::timer::Timer;
@@ -139,19 +140,56 @@ impl Service {
             idle,
             entry,
         );
-        let outcome = match self.exchange(&request) {
-            Some(response) => Ok(response),
-            None => self.dispatch(request, body, &context, &mut record).await,
-        };
-        let mut response = match outcome {
-            Ok(response) => response,
-            Err(error) => {
-                record.fail(&error);
-                reply::error(&error, self.server(), grpc)
+        let table = self.chain.routes.load_full();
+        let mut response = match self.authorize(&request, &table) {
+            Err(denied) => self.deny(&denied, grpc, &mut record),
+            Ok(()) => {
+                let outcome = match self.exchange(&request) {
+                    Some(response) => Ok(response),
+                    None => {
+                        self.dispatch(request, body, &table, &context, &mut record)
+                            .await
+                    }
+                };
+                outcome.unwrap_or_else(|error| {
+                    record.fail(&error);
+                    reply::error(&error, self.server(), grpc)
+                })
             }
         };
         record.status(response.status);
         response.body = response.body.with_account(record);
+        response
+    }
+
+    /// Whether the listener's rules allow the request.
+    fn authorize(&self, request: &Request, table: &Table) -> Result<(), Denied> {
+        let Some(authorization) = &table.authorization else {
+            return Ok(());
+        };
+        let host = request.host().unwrap_or_default();
+        let facts = Facts {
+            peer: self.client.peer(),
+            client: self.client.address.ip().to_canonical(),
+            port: self.local.port(),
+            request: Some(RequestFacts {
+                method: &request.method,
+                path: request.path(),
+                host: str::from_utf8(host).map_or(host, |host| without_port(host).as_bytes()),
+            }),
+        };
+        authorization.check(&facts, self.worker.shard())
+    }
+
+    /// The answer to a request that is not allowed. Only members of the mesh are told by which rule.
+    fn deny(&self, denied: &Denied, grpc: bool, record: &mut Record) -> Response {
+        record.route(&self.chain.unrouted, None);
+        record.fail(&ProxyError::Denied);
+        let mut response = reply::error(&ProxyError::Denied, self.server(), grpc);
+        if self.client.peer().is_some() {
+            let Denied(rule) = denied;
+            response.fields.push(Known::XMaglorDenied, rule.as_bytes());
+        }
         response
     }
 
@@ -211,10 +249,10 @@ impl Service {
         &self,
         mut request: Request,
         body: Body,
+        table: &Table,
         context: &RequestContext,
         record: &mut Record,
     ) -> Result<Response, ProxyError> {
-        let table = self.chain.routes.load_full();
         let Some((host, route)) = table.find(&request) else {
             record.route(&self.chain.unrouted, None);
             return Err(ProxyError::NoRoute);
@@ -223,7 +261,7 @@ impl Service {
             return Err(ProxyError::ConnectNotAllowed);
         }
         record.route(&route.metrics, deadline::of(&route.config.action, &request));
-        let standing = match self.limit(&request, &table, route, context) {
+        let standing = match self.limit(&request, table, route, context) {
             Ok(standing) => standing,
             Err(refused) => return Ok(self.too_many(&request, &refused, record)),
         };

@@ -1,4 +1,4 @@
-//! What is counted of identities and of handshakes inside the mesh.
+//! What is counted of identities, of handshakes inside the mesh, and of who may do what.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,7 @@ pub(super) struct Families {
     handshakes: CounterFamily,
     refused: CounterFamily,
     upstream_refused: CounterFamily,
+    authorization: CounterFamily,
 }
 
 impl Families {
@@ -27,6 +28,11 @@ impl Families {
                 "Connections that are not those of a member of the mesh, by what is wrong.",
                 &["listener", "reason"],
             ),
+            authorization: counter(
+                "authorization_total",
+                "Requests and connections by what was decided, and by the rule that did.",
+                &["listener", "decision", "rule"],
+            ),
             upstream_refused: counter(
                 "upstream_mesh_refused_total",
                 "Endpoints that have not proved to be who they should be, by what is wrong.",
@@ -42,6 +48,11 @@ impl Families {
             resumed: self.handshakes.with(&[listener, "resumed"]),
             refused: Refusals::new(&self.refused, listener),
         }
+    }
+
+    /// The counter of what a rule decides.
+    pub(super) fn authorization(&self, listener: &str, decision: &str, rule: &str) -> Counter {
+        self.authorization.with(&[listener, decision, rule])
     }
 
     /// Handles of a cluster with mesh TLS.

@@ -2,8 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use maglor_config::tls::{MeshMode, MeshTermination};
@@ -15,11 +14,10 @@ use tokio::net::TcpStream;
 
 use crate::io::{Io, Stream};
 use crate::metrics::{MeshMetrics, Refusals};
+use crate::throttle::Throttle;
 
 /// The first byte of TLS: a handshake record.
 const HANDSHAKE: u8 = 0x16;
-/// A stranger that keeps trying does not fill the log.
-const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// A member of the mesh on the other side of a connection.
 #[derive(Clone, Debug)]
@@ -221,51 +219,5 @@ fn stream(io: Io, prefix: Bytes) -> Stream {
         io,
         prefix,
         guard: None,
-    }
-}
-
-/// Lets one through in a while, and says how many it has held back.
-#[derive(Debug)]
-struct Throttle {
-    begun: Instant,
-    /// Nanoseconds since `begun` at which the next one may pass.
-    next: AtomicU64,
-    held: AtomicU64,
-}
-
-impl Throttle {
-    fn new() -> Self {
-        Self {
-            begun: Instant::now(),
-            next: AtomicU64::new(0),
-            held: AtomicU64::new(0),
-        }
-    }
-
-    fn allow(&self) -> Option<u64> {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let now = nanos(self.begun.elapsed());
-        // Relaxed: of two threads at the same moment both may pass, and one line more is no harm.
-        if now < self.next.load(Ordering::Relaxed) {
-            self.held.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        self.next
-            .store(now.saturating_add(nanos(LOG_EVERY)), Ordering::Relaxed);
-        Some(self.held.swap(0, Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_line_passes_and_the_others_are_counted() {
-        let throttle = Throttle::new();
-        assert_eq!(throttle.allow(), Some(0));
-        assert_eq!((throttle.allow(), throttle.allow()), (None, None));
-        throttle.next.store(0, Ordering::Relaxed);
-        assert_eq!(throttle.allow(), Some(2));
     }
 }

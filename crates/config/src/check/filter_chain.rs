@@ -217,7 +217,7 @@ fn complete(matches: &FilterChainMatch, raw: Option<&raw::FilterChainMatch>) -> 
     })
 }
 
-fn network(text: &str, at: &At<'_>) -> Option<IpNet> {
+pub(super) fn network(text: &str, at: &At<'_>) -> Option<IpNet> {
     let network = match text.parse::<IpNet>() {
         Ok(network) => network,
         Err(_) => match text.parse::<IpAddr>() {

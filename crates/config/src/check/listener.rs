@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::route::Tables;
 use super::rule::{self, MILLISECOND, MINUTE, Unique};
-use super::{Scope, filter_chain, traffic};
+use super::{Scope, authorization, filter_chain, traffic};
 use crate::listener::{ProxyProtocolIn, TrafficDirection};
 use crate::report::At;
 use crate::{Filter, FilterChain, Listener, raw};
@@ -63,6 +63,10 @@ fn one(
             .on_key()
             .help("remove `rate_limit`; `max_connections` limits connections");
     }
+    let place = &at.field("authorization");
+    let authorization = raw.authorization.as_ref();
+    let authorization =
+        authorization.map(|raw| authorization::authorization(raw, place, &filter_chains));
     Some(Listener {
         name: label,
         address: address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
@@ -72,6 +76,7 @@ fn one(
             Some(raw::ProxyProtocolIn::Require) => ProxyProtocolIn::Require,
         },
         filter_chains,
+        authorization,
         original_destination: original_destination(raw),
         direction: direction(raw, at),
         detection_timeout: rule::time(

@@ -91,7 +91,7 @@ pub(super) fn path(text: &str, at: &At<'_>) {
     }
 }
 
-fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> {
+pub(super) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> {
     let (mut methods, mut seen) = (Vec::new(), rule::Unique::default());
     let list = raw.map_or(&[][..], |list| &list.0);
     for (i, text) in list.iter().enumerate() {

@@ -8,6 +8,7 @@
 //! listeners. [`Scope`] carries what later blocks refer to.
 
 mod action;
+mod authorization;
 mod bootstrap;
 mod cluster;
 mod endpoint;

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DownstreamTls, Inbound, OneOrMany, Outbound, RateLimit, Short, Size, TimeSpan, VirtualHost,
+    Authorization, DownstreamTls, Inbound, OneOrMany, Outbound, RateLimit, Short, Size, TimeSpan,
+    VirtualHost,
 };
 
 /// A listening socket. Give it `http` or `tcp` (or both: the first bytes decide), a list of
@@ -37,6 +38,8 @@ pub struct Listener {
     /// wait for the server, 1ms-10m.
     #[schemars(extend("default" = "1s"))]
     pub detection_timeout: Option<TimeSpan>,
+    /// Who may do what, by identity, address, method, path and port. Absent: everybody everything.
+    pub authorization: Option<Authorization>,
     /// Limit the rate of HTTP requests over all chains; a text is a rate such as `100/s`. Absent: no
     /// limit.
     pub rate_limit: Option<Short<RateLimit>>,

@@ -5,6 +5,7 @@
 //! where they have one. The doc comments become the descriptions of the JSON Schema.
 
 mod action;
+mod authorization;
 mod cluster;
 mod forms;
 mod guard;
@@ -21,6 +22,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
+pub use authorization::{
+    Authorization, AuthorizationAction, AuthorizationOperation, AuthorizationRule,
+    AuthorizationSource, Effect,
+};
 pub use cluster::{
     Cluster, ClusterType, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol,
 };

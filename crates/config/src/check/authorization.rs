@@ -1,0 +1,240 @@
+//! Authorization: rules that can take something, of texts that mean something.
+
+use maglor_identity::{SpiffeId, TrustDomain};
+
+use super::rule::{self, Unique};
+use super::{filter_chain, matching};
+use crate::authorization::{
+    Action, Authorization, AuthorizationRule, Effect, Operation, Pattern, Source,
+};
+use crate::report::At;
+use crate::{Filter, FilterChain, Termination, raw, yaml};
+
+/// The rules of a listener with these chains.
+pub(super) fn authorization(
+    raw: &raw::Authorization,
+    at: &At<'_>,
+    chains: &[FilterChain],
+) -> Authorization {
+    let place = Place {
+        http: chains.is_empty() || chains.iter().any(|c| !matches!(c.filter, Filter::Tcp(_))),
+        mesh: chains
+            .iter()
+            .any(|chain| matches!(chain.tls, Some(Termination::Mesh(_)))),
+    };
+    let (mut names, list) = (Unique::default(), at.field("rules"));
+    let each = raw.rules.iter().enumerate();
+    let rules: Vec<_> = each
+        .map(|(i, raw)| place.rule(raw, i, &list.index(i), &mut names))
+        .collect();
+    let allows = rules.iter().any(|rule| rule.action == Action::Allow);
+    let default = match raw.default {
+        Some(raw::Effect::Deny) => Effect::Deny,
+        // Istio's meaning: who lists what is allowed allows nothing else.
+        None if allows || rules.is_empty() => Effect::Deny,
+        Some(raw::Effect::Allow) | None => Effect::Allow,
+    };
+    if allows && default == Effect::Allow {
+        at.field("default")
+            .warning("rules that allow have no effect where everything else is allowed, too")
+            .help("remove the line: what no rule allows is denied then");
+    }
+    Authorization {
+        default,
+        dry_run: raw.audit.unwrap_or(false),
+        rules,
+    }
+}
+
+/// What can be told apart on a listener.
+struct Place {
+    http: bool,
+    mesh: bool,
+}
+
+impl Place {
+    fn rule(
+        &self,
+        raw: &raw::AuthorizationRule,
+        position: usize,
+        at: &At<'_>,
+        names: &mut Unique,
+    ) -> AuthorizationRule {
+        let name = raw.name.clone().unwrap_or_else(|| position.to_string());
+        if rule::well_formed(&name, &at.field("name")) {
+            names.check(&name, &at.field("name"), "the rule");
+        }
+        let sources = |list: &[raw::AuthorizationSource], at: &At<'_>| {
+            let each = list.iter().enumerate();
+            each.map(|(i, raw)| self.source(raw, &at.index(i)))
+                .collect()
+        };
+        let to = at.field("to");
+        let operations = raw.to.iter().enumerate();
+        AuthorizationRule {
+            name: name.into(),
+            action: match raw.action {
+                None | Some(raw::AuthorizationAction::Allow) => Action::Allow,
+                Some(raw::AuthorizationAction::Audit) => Action::Audit,
+                Some(raw::AuthorizationAction::Deny) => Action::Deny,
+            },
+            from: sources(&raw.from, &at.field("from")),
+            not_from: sources(&raw.not_from, &at.field("not_from")),
+            to: operations
+                .map(|(i, raw)| self.operation(raw, &to.index(i)))
+                .collect(),
+        }
+    }
+
+    fn source(&self, raw: &raw::AuthorizationSource, at: &At<'_>) -> Source {
+        let fields = [
+            ("identities", &raw.identities),
+            ("namespaces", &raw.namespaces),
+            ("trust_domains", &raw.trust_domains),
+            ("networks", &raw.networks),
+        ];
+        given(&fields, at);
+        let by_identity = fields[..3].iter().find(|(_, list)| list.is_some());
+        if let Some((field, _)) = by_identity.filter(|_| !self.mesh) {
+            at.field(field)
+                .warning("nobody proves who they are on this listener: this matches nothing")
+                .on_key()
+                .help("add `tls: mesh` to the listener");
+        }
+        let networks = texts(raw.networks.as_ref()).iter().enumerate();
+        let networks = networks
+            .filter_map(|(i, text)| filter_chain::network(text, &at.field("networks").index(i)));
+        Source {
+            identities: patterns(raw.identities.as_ref(), &at.field("identities"), identity),
+            namespaces: patterns(raw.namespaces.as_ref(), &at.field("namespaces"), namespace),
+            trust_domains: patterns(
+                raw.trust_domains.as_ref(),
+                &at.field("trust_domains"),
+                trust_domain,
+            ),
+            networks: networks.collect(),
+        }
+    }
+
+    fn operation(&self, raw: &raw::AuthorizationOperation, at: &At<'_>) -> Operation {
+        let fields = [
+            ("methods", &raw.methods),
+            ("paths", &raw.paths),
+            ("hosts", &raw.hosts),
+            ("ports", &raw.ports),
+        ];
+        given(&fields, at);
+        let of_http = fields[..3].iter().find(|(_, list)| list.is_some());
+        if let Some((field, _)) = of_http.filter(|_| !self.http) {
+            at.field(field)
+                .error("there are no HTTP requests on this listener")
+                .on_key()
+                .help("remove it; connections have `ports` only");
+        }
+        let ports = texts(raw.ports.as_ref()).iter().enumerate();
+        Operation {
+            methods: matching::methods(raw.methods.as_ref(), &at.field("methods")),
+            paths: patterns(raw.paths.as_ref(), &at.field("paths"), path),
+            hosts: patterns(raw.hosts.as_ref(), &at.field("hosts"), |_| Ok(())),
+            ports: ports
+                .filter_map(|(i, text)| port(text, &at.field("ports").index(i)))
+                .collect(),
+        }
+    }
+}
+
+fn texts(list: Option<&raw::OneOrMany>) -> &[String] {
+    list.map_or(&[], |list| &list.0)
+}
+
+/// A block without conditions would take everything, and so would a condition without values.
+fn given(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
+    if fields.iter().all(|(_, list)| list.is_none()) {
+        let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+        let one_of = crate::suggest::one_of(&names);
+        at.error(format!("one of {one_of} is needed"))
+            .when_readable();
+    }
+    for (name, list) in fields {
+        if list.as_ref().is_some_and(|list| list.0.is_empty()) {
+            at.field(name)
+                .error("an empty list matches nothing")
+                .help("remove the line for any");
+        }
+    }
+}
+
+/// Texts with a `*` at one end; a text without is checked by `exact`.
+fn patterns(
+    list: Option<&raw::OneOrMany>,
+    at: &At<'_>,
+    exact: impl Fn(&str) -> Result<(), String>,
+) -> Vec<Pattern> {
+    let (mut patterns, mut seen) = (Vec::new(), Unique::default());
+    for (i, text) in texts(list).iter().enumerate() {
+        let at = at.index(i);
+        let (begins, ends) = (text.starts_with('*'), text.ends_with('*'));
+        let inner = text.trim_start_matches('*').trim_end_matches('*');
+        let stars = text.matches('*').count();
+        if text.is_empty() || stars > 1 || (stars == 1 && !begins && !ends) {
+            let text = yaml::short(text);
+            at.error(format!(
+                "`{text}` is neither a text nor one with a `*` at an end"
+            ))
+            .help("write `text`, `text*`, `*text` or `*`");
+            continue;
+        }
+        patterns.push(match (begins, ends) {
+            _ if text == "*" => Pattern::Any,
+            (true, _) => Pattern::Suffix(inner.to_owned()),
+            (_, true) => Pattern::Prefix(inner.to_owned()),
+            _ => {
+                if let Err(why) = exact(text) {
+                    at.error(why);
+                }
+                Pattern::Exact(inner.to_owned())
+            }
+        });
+        seen.check(text, &at, "the text");
+    }
+    patterns
+}
+
+fn identity(text: &str) -> Result<(), String> {
+    let id = text.parse::<SpiffeId>();
+    id.map(drop)
+        .map_err(|why| format!("`{}` is not a SPIFFE id: {why}", yaml::short(text)))
+}
+
+fn trust_domain(text: &str) -> Result<(), String> {
+    let domain = text.parse::<TrustDomain>();
+    domain
+        .map(drop)
+        .map_err(|why| format!("`{}` is not a trust domain: {why}", yaml::short(text)))
+}
+
+fn namespace(text: &str) -> Result<(), String> {
+    match text.contains('/') {
+        true => Err(format!("`{}` is not a namespace", yaml::short(text))),
+        false => Ok(()),
+    }
+}
+
+fn path(text: &str) -> Result<(), String> {
+    match text.starts_with('/') {
+        true => Ok(()),
+        false => Err(format!(
+            "the path `{}` does not begin with `/`",
+            yaml::short(text)
+        )),
+    }
+}
+
+fn port(text: &str, at: &At<'_>) -> Option<u16> {
+    let port = text.parse().ok().filter(|port| *port > 0);
+    if port.is_none() {
+        at.error(format!("`{}` is not a port", yaml::short(text)))
+            .help("a port is a number from 1 to 65535");
+    }
+    port
+}

@@ -1,0 +1,149 @@
+//! The decision: pure, in Istio's order (its AuthorizationPolicy, "implicit enablement"). First rules
+//! that deny, then rules that allow, then the default.
+
+use std::net::IpAddr;
+
+use http::Method;
+use maglor_config::authorization::{
+    Action, Authorization, AuthorizationRule, Effect, Operation, Pattern, Source,
+};
+use maglor_identity::SpiffeId;
+
+/// What is known of a request, or of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    /// Who the client has proved to be; `None` = it has proved nothing.
+    pub(crate) peer: Option<&'a SpiffeId>,
+    pub(crate) client: IpAddr,
+    /// The port that the client has connected to.
+    pub(crate) port: u16,
+    /// `None` = bytes are passed.
+    pub(crate) request: Option<RequestFacts<'a>>,
+}
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestFacts<'a> {
+    pub(crate) method: &'a Method,
+    /// Normalized, without query.
+    pub(crate) path: &'a [u8],
+    /// Without port.
+    pub(crate) host: &'a [u8],
+}
+
+/// What is to happen, and why.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Decision {
+    pub(super) effect: Effect,
+    pub(super) reason: Reason,
+}
+
+/// Who has decided.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reason {
+    Default,
+    /// The position of a rule in the configuration.
+    Rule(usize),
+}
+
+/// Rules by what they do, each with its position.
+#[derive(Debug)]
+pub(super) struct Policy {
+    deny: Vec<(usize, AuthorizationRule)>,
+    allow: Vec<(usize, AuthorizationRule)>,
+    audit: Vec<(usize, AuthorizationRule)>,
+    default: Effect,
+}
+
+impl Policy {
+    pub(super) fn new(config: &Authorization) -> Self {
+        let of = |action: Action| {
+            let numbered = config.rules.iter().cloned().enumerate();
+            numbered.filter(|(_, rule)| rule.action == action).collect()
+        };
+        Self {
+            deny: of(Action::Deny),
+            allow: of(Action::Allow),
+            audit: of(Action::Audit),
+            default: config.default,
+        }
+    }
+
+    pub(super) fn decide(&self, facts: &Facts<'_>) -> Decision {
+        let first = |rules: &[(usize, AuthorizationRule)]| {
+            let taken = rules.iter().find(|(_, rule)| takes(rule, facts));
+            taken.map(|(position, _)| Reason::Rule(*position))
+        };
+        if let Some(reason) = first(&self.deny) {
+            let effect = Effect::Deny;
+            return Decision { effect, reason };
+        }
+        if let Some(reason) = first(&self.allow) {
+            let effect = Effect::Allow;
+            return Decision { effect, reason };
+        }
+        Decision {
+            effect: self.default,
+            reason: Reason::Default,
+        }
+    }
+
+    /// The rules that only want to know.
+    pub(super) fn audited(&self, facts: &Facts<'_>) -> impl Iterator<Item = usize> {
+        let taken = self.audit.iter().filter(|(_, rule)| takes(rule, facts));
+        taken.map(|(position, _)| *position)
+    }
+}
+
+fn takes(rule: &AuthorizationRule, facts: &Facts<'_>) -> bool {
+    let from = |source: &Source| comes_from(source, facts);
+    (rule.from.is_empty() || rule.from.iter().any(from))
+        && !rule.not_from.iter().any(from)
+        && (rule.to.is_empty() || rule.to.iter().any(|to| is_done(to, facts, rule.action)))
+}
+
+/// Who has proved nothing matches no identity, not even `*`.
+fn comes_from(source: &Source, facts: &Facts<'_>) -> bool {
+    let peer = facts.peer;
+    any(&source.identities, peer.map(SpiffeId::as_str))
+        && any(&source.namespaces, peer.and_then(SpiffeId::namespace))
+        && any(&source.trust_domains, peer.map(SpiffeId::trust_domain))
+        && (source.networks.is_empty()
+            || source
+                .networks
+                .iter()
+                .any(|net| net.contains(&facts.client)))
+}
+
+/// Whether no pattern is given, or there is a text and one matches it.
+fn any(patterns: &[Pattern], text: Option<&str>) -> bool {
+    patterns.is_empty()
+        || text.is_some_and(|text| patterns.iter().any(|p| p.matches(text.as_bytes())))
+}
+
+fn is_done(operation: &Operation, facts: &Facts<'_>, action: Action) -> bool {
+    if !(operation.ports.is_empty() || operation.ports.contains(&facts.port)) {
+        return false;
+    }
+    let Some(request) = &facts.request else {
+        // Bytes may be anything: what allows some requests does not allow them, what denies some
+        // denies them.
+        return !operation.is_http() || action == Action::Deny;
+    };
+    let Operation {
+        methods,
+        paths,
+        hosts,
+        ..
+    } = operation;
+    (methods.is_empty() || methods.contains(request.method))
+        && (paths.is_empty() || paths.iter().any(|path| path.matches(request.path)))
+        && (hosts.is_empty()
+            || hosts
+                .iter()
+                .any(|host| host.matches_ignoring_case(request.host)))
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;

@@ -1,0 +1,208 @@
+use super::*;
+
+/// The rules of a listener, as an operator writes them.
+fn policy(authorization: &str) -> Policy {
+    let text = format!(
+        "identity: {{certificate: a, private_key: b, trust_bundle: c}}\nlisteners:\n\
+         - {{name: a, address: '127.0.0.1:80', tls: {{mesh: permissive}}, authorization: {{{authorization}}}, \
+         http: {{virtual_hosts: [{{domains: '*', routes: [{{cluster: a}}]}}]}}}}\n\
+         clusters: [{{name: a, endpoints: ['127.0.0.1:1']}}]\n"
+    );
+    let loaded = maglor_config::parse(&text, "test").unwrap_or_else(|e| panic!("{e}"));
+    let listener = &loaded.config.listeners[0];
+    Policy::new(listener.authorization.as_ref().unwrap())
+}
+
+fn id(text: &str) -> SpiffeId {
+    text.parse().unwrap()
+}
+
+/// Whether a request is allowed, and by which rule.
+struct Asker {
+    peer: Option<SpiffeId>,
+    client: IpAddr,
+    port: u16,
+}
+
+impl Asker {
+    fn member(account: &str) -> Self {
+        Self {
+            peer: Some(id(&format!("spiffe://mesh.test/ns/shop/sa/{account}"))),
+            ..Self::stranger()
+        }
+    }
+
+    fn stranger() -> Self {
+        Self {
+            peer: None,
+            client: IpAddr::from([10, 0, 0, 9]),
+            port: 4143,
+        }
+    }
+
+    fn facts<'a>(&'a self, request: Option<RequestFacts<'a>>) -> Facts<'a> {
+        Facts {
+            peer: self.peer.as_ref(),
+            client: self.client,
+            port: self.port,
+            request,
+        }
+    }
+
+    fn asks(&self, policy: &Policy, method: &Method, path: &str) -> (bool, Reason) {
+        let request = RequestFacts {
+            method,
+            path: path.as_bytes(),
+            host: b"cart.Shop",
+        };
+        let decision = policy.decide(&self.facts(Some(request)));
+        (decision.effect == Effect::Allow, decision.reason)
+    }
+
+    fn connects(&self, policy: &Policy) -> (bool, Reason) {
+        let decision = policy.decide(&self.facts(None));
+        (decision.effect == Effect::Allow, decision.reason)
+    }
+}
+
+const GET: Method = Method::GET;
+
+#[test]
+fn the_default_is_istios() {
+    let web = Asker::member("web");
+    for (rules, allowed) in [
+        ("", false),
+        ("rules: []", false),
+        ("default: allow", true),
+        ("default: deny", false),
+        ("rules: [{action: deny, from: [{namespaces: x}]}]", true),
+        ("rules: [{action: audit}]", true),
+        ("rules: [{from: [{namespaces: x}]}]", false),
+        ("rules: [{}]", true),
+        ("rules: [{action: deny}]", false),
+        (
+            "default: deny, rules: [{action: deny, from: [{namespaces: x}]}]",
+            false,
+        ),
+    ] {
+        assert_eq!(web.asks(&policy(rules), &GET, "/").0, allowed, "{rules}");
+    }
+}
+
+#[test]
+fn what_denies_is_asked_before_what_allows() {
+    let policy = policy(
+        "rules: [{from: [{namespaces: shop}]}, {action: deny, to: [{paths: /admin*}]}, {action: audit}]",
+    );
+    let web = Asker::member("web");
+    assert_eq!(web.asks(&policy, &GET, "/"), (true, Reason::Rule(0)));
+    assert_eq!(web.asks(&policy, &GET, "/admin"), (false, Reason::Rule(1)));
+    let audited: Vec<_> = policy.audited(&web.facts(None)).collect();
+    assert_eq!(audited, [2]);
+    let stranger = Asker::stranger();
+    assert_eq!(stranger.asks(&policy, &GET, "/"), (false, Reason::Default));
+}
+
+#[test]
+fn who_has_proved_nothing_matches_no_identity() {
+    let stranger = Asker::stranger();
+    for source in [
+        "identities: '*'",
+        "namespaces: '*'",
+        "trust_domains: '*'",
+        "identities: ['*'], networks: 10.0.0.0/8",
+    ] {
+        let allow = policy(&format!("rules: [{{from: [{{{source}}}]}}]"));
+        assert!(!stranger.asks(&allow, &GET, "/").0, "{source}");
+        assert!(!stranger.connects(&allow).0, "{source}");
+        assert!(Asker::member("web").asks(&allow, &GET, "/").0, "{source}");
+        // "From anybody but …" is from them, too.
+        let deny = policy(&format!(
+            "rules: [{{action: deny, not_from: [{{{source}}}]}}]"
+        ));
+        assert!(!stranger.asks(&deny, &GET, "/").0, "{source}");
+        assert!(Asker::member("web").asks(&deny, &GET, "/").0, "{source}");
+    }
+    let by_address = policy("rules: [{from: [{networks: 10.0.0.0/8}]}]");
+    assert!(stranger.asks(&by_address, &GET, "/").0);
+}
+
+#[test]
+fn sources_are_matched_by_all_that_is_given() {
+    let policy = policy(
+        "rules: [{from: [{identities: ['spiffe://mesh.test/ns/shop/sa/a', '*/sa/b']}, \
+         {namespaces: sh*, networks: 192.168.0.0/16}, {trust_domains: other.test}]}]",
+    );
+    let allowed = |asker: &Asker| asker.asks(&policy, &GET, "/").0;
+    assert!(allowed(&Asker::member("a")) && allowed(&Asker::member("b")));
+    let mut c = Asker::member("c");
+    assert!(!allowed(&c));
+    c.client = IpAddr::from([192, 168, 1, 1]);
+    assert!(allowed(&c));
+    c.peer = Some(id("spiffe://mesh.test/ns/other/sa/c"));
+    assert!(!allowed(&c));
+    // Without the mesh's form there is no namespace.
+    c.peer = Some(id("spiffe://mesh.test/shop"));
+    assert!(!allowed(&c));
+    c.peer = Some(id("spiffe://other.test/shop"));
+    assert!(allowed(&c));
+}
+
+#[test]
+fn operations_are_matched_by_all_that_is_given() {
+    let policy = policy(
+        "rules: [{to: [{methods: [GET, POST], paths: ['/a', '/b/*', '*.css']}, {hosts: '*.shop', ports: 8080}]}]",
+    );
+    let mut web = Asker::member("web");
+    for (method, path, allowed) in [
+        (Method::GET, "/a", true),
+        (Method::POST, "/b/c", true),
+        (Method::GET, "/x/y.css", true),
+        (Method::PUT, "/a", false),
+        (Method::GET, "/a/", false),
+        (Method::GET, "/b", false),
+        (Method::GET, "/A", false),
+    ] {
+        assert_eq!(
+            web.asks(&policy, &method, path).0,
+            allowed,
+            "{method} {path}"
+        );
+    }
+    web.port = 8080;
+    assert!(
+        web.asks(&policy, &Method::PUT, "/x").0,
+        "hosts have no case"
+    );
+}
+
+#[test]
+fn bytes_are_allowed_only_by_what_says_nothing_about_http() {
+    let web = Asker::member("web");
+    for (rules, allowed) in [
+        ("rules: [{from: [{namespaces: shop}]}]", true),
+        (
+            "rules: [{from: [{namespaces: shop}], to: [{ports: 4143}]}]",
+            true,
+        ),
+        (
+            "rules: [{from: [{namespaces: shop}], to: [{ports: 80}]}]",
+            false,
+        ),
+        (
+            "rules: [{from: [{namespaces: shop}], to: [{methods: GET}]}]",
+            false,
+        ),
+        ("rules: [{action: deny, to: [{paths: /admin}]}]", false),
+        (
+            "rules: [{action: deny, to: [{paths: /admin, ports: 80}]}]",
+            true,
+        ),
+        (
+            "rules: [{action: deny, to: [{paths: /admin}], from: [{namespaces: x}]}]",
+            true,
+        ),
+    ] {
+        assert_eq!(web.connects(&policy(rules)).0, allowed, "{rules}");
+    }
+}

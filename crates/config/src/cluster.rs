@@ -157,7 +157,7 @@ pub enum UpstreamProtocol {
     /// HTTP/1.1.
     #[default]
     Http1,
-    /// The version of the client's request; under TLS as `Auto`.
+    /// The version of the client's request.
     Downstream,
     /// HTTP/2, in plain text with prior knowledge.
     Http2,

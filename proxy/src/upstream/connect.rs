@@ -16,6 +16,42 @@ use crate::io::Io;
 use crate::proxy_protocol::{self, Addresses};
 use crate::tls;
 
+/// What is about to be spoken on a connection, and what ALPN may therefore promise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Speaks {
+    /// No HTTP: a peer that finds out for itself must not be misled.
+    Bytes,
+    Http1,
+    Http2,
+    /// What the endpoint chooses.
+    Negotiated,
+}
+
+impl Speaks {
+    fn alpn(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Bytes => &[],
+            Self::Http1 => &[b"http/1.1"],
+            Self::Http2 => &[b"h2"],
+            Self::Negotiated => &[b"h2", b"http/1.1"],
+        }
+    }
+
+    /// The cluster's TLS with this ALPN.
+    fn offered_by(self, tls: &ClientTls) -> ClientTls {
+        let offered = tls.config.alpn_protocols.iter().map(Vec::as_slice);
+        if offered.eq(self.alpn().iter().copied()) {
+            return tls.clone();
+        }
+        let mut config = rustls::ClientConfig::clone(&tls.config);
+        config.alpn_protocols = self.alpn().iter().map(|name| name.to_vec()).collect();
+        ClientTls {
+            config: Arc::new(config),
+            mesh: tls.mesh.clone(),
+        }
+    }
+}
+
 /// Connects to an endpoint; `ends` is the client's connection, for the PROXY header.
 ///
 /// # Errors
@@ -24,9 +60,10 @@ pub(crate) async fn connect(
     cluster: &Cluster,
     target: &Target,
     ends: Addresses,
+    speaks: Speaks,
 ) -> Result<Io, ProxyError> {
     let limit = cluster.config().connect_timeout;
-    let established = establish(cluster, target, Some(&ends), cluster.tls());
+    let established = establish(cluster, target, Some(&ends), speaks);
     match tokio::time::timeout(limit, established).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(error)) => Err(ProxyError::Connect(error)),
@@ -40,22 +77,14 @@ pub(crate) async fn connect(
 /// # Errors
 /// When there is no connection; the caller minds the time.
 pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> io::Result<Io> {
-    let http1 = cluster.tls().map(|tls| {
-        let mut config = rustls::ClientConfig::clone(&tls.config);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        ClientTls {
-            config: Arc::new(config),
-            mesh: tls.mesh.clone(),
-        }
-    });
-    establish(cluster, target, None, http1.as_ref()).await
+    establish(cluster, target, None, Speaks::Http1).await
 }
 
 async fn establish(
     cluster: &Cluster,
     target: &Target,
     ends: Option<&Addresses>,
-    tls: Option<&ClientTls>,
+    speaks: Speaks,
 ) -> io::Result<Io> {
     let mut tcp = TcpStream::connect(target.address).await?;
     prepare(&tcp)?;
@@ -64,12 +93,12 @@ async fn establish(
         proxy_protocol::encode(version, ends, &mut header);
         tcp.write_all(&header).await?;
     }
-    let Some(tls) = tls else {
+    let Some(tls) = cluster.tls() else {
         return Ok(Io::Tcp(tcp));
     };
     let name = server_name(cluster, target)?;
-    let config = Arc::clone(&tls.config);
-    match &tls.mesh {
+    let ClientTls { config, mesh } = speaks.offered_by(tls);
+    match &mesh {
         None => tls::connect(tcp, name, config).await,
         Some(refused) => tls::mesh::connect(tcp, name, config, refused).await,
     }

@@ -10,6 +10,7 @@ use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 use tokio::time::Instant;
 
+use super::connect::Speaks;
 use super::http1::{Connection, exchange};
 use super::http2::{Slot, Unanswered, http2_request};
 use super::room::{Found, Room, Turn};
@@ -51,7 +52,6 @@ impl Sender<'_> {
         }
         let upgrading = request.fields.contains(Known::Upgrade);
         let protocol = match self.cluster.config().protocol {
-            UpstreamProtocol::Downstream if self.cluster.tls().is_some() => UpstreamProtocol::Auto,
             UpstreamProtocol::Downstream if request.version == Version::HTTP_2 => {
                 UpstreamProtocol::Http2
             }
@@ -76,7 +76,7 @@ impl Sender<'_> {
         let connection = match Box::pin(self.room(Turn::Last, || pool.take())).await? {
             Found::Instead(connection) => connection,
             Found::Room(room) => {
-                let (io, open) = Box::pin(self.connect(room)).await?;
+                let (io, open) = Box::pin(self.connect(room, Speaks::Http1)).await?;
                 self.as_http1(io, open, &pool)
             }
         };
@@ -126,7 +126,10 @@ impl Sender<'_> {
         }
         let slot = match self.room(Turn::Any, || pool.http2.free_slot(now)).await? {
             Found::Instead(slot) => slot,
-            Found::Room(room) => pool.http2.slot(now, self.connect(room)).await?,
+            Found::Room(room) => {
+                let connecting = self.connect(room, Speaks::Http2);
+                pool.http2.slot(now, connecting).await?
+            }
         };
         Ok(slot.exchange(converted).await?)
     }
@@ -151,7 +154,7 @@ impl Sender<'_> {
         };
         let link = match self.room(Turn::Any, free).await? {
             Found::Instead(link) => link,
-            Found::Room(room) => match self.connect(room).await? {
+            Found::Room(room) => match self.connect(room, Speaks::Negotiated).await? {
                 (io, open) if io.alpn() == Some(b"h2") => {
                     Link::Http2(pool.http2.adopt(io, now, open).await?)
                 }
@@ -181,7 +184,7 @@ impl Sender<'_> {
             Found::Room(room) => room,
             Found::Instead(never) => match never {},
         };
-        let (io, open) = self.connect(room).await?;
+        let (io, open) = self.connect(room, Speaks::Bytes).await?;
         Ok(Stream {
             io,
             prefix: Bytes::new(),
@@ -189,8 +192,8 @@ impl Sender<'_> {
         })
     }
 
-    async fn connect(&self, room: Room) -> Result<(Io, Open), ProxyError> {
-        let connected = connect(self.cluster, self.target, self.ends).await;
+    async fn connect(&self, room: Room, speaks: Speaks) -> Result<(Io, Open), ProxyError> {
+        let connected = connect(self.cluster, self.target, self.ends, speaks).await;
         if connected.is_err() {
             self.cluster.metrics().connect_failures.inc(self.shard);
         }

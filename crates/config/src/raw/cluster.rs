@@ -163,7 +163,7 @@ pub enum UpstreamProtocol {
     Auto,
     /// HTTP/1.1.
     Http1,
-    /// The version of the client's request; with `tls` as `auto`.
+    /// The version of the client's request, in plain text as under TLS.
     Downstream,
     /// HTTP/2, in plain text with prior knowledge. Needed for gRPC.
     Http2,

@@ -1,0 +1,157 @@
+//! Two sidecars with mutual TLS between them: whatever the applications speak arrives as it was
+//! spoken. Without redirection, so the outbound one is told by the PROXY protocol where connections
+//! were going.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::Version;
+use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually, pattern};
+use support::mesh::Root;
+use support::start;
+
+/// A pair of sidecars.
+struct Pair {
+    inbound: Proxy,
+    outbound: Proxy,
+}
+
+impl Pair {
+    /// In front of this application, of which this protocol is declared.
+    fn start(application: SocketAddr, protocol: &str) -> Self {
+        let root = Root::new();
+        let inbound = start(&format!(
+            "admin: {{address: '127.0.0.1:0'}}
+{}
+listeners:
+- name: in
+  address: 127.0.0.1:0
+  detection_timeout: 200ms
+  tls: mesh
+  inbound: {{application: '{application}', protocol: {protocol}}}
+",
+            root.member("server").yaml()
+        ));
+        let outbound = start(&format!(
+            "admin: {{address: '127.0.0.1:0'}}
+outbound_grace: 0s
+{}
+listeners:
+- name: out
+  address: 127.0.0.1:0
+  proxy_protocol: require
+  detection_timeout: 200ms
+  outbound:
+    services: [{{name: server, addresses: ['10.0.0.5:80'], cluster: server}}]
+    unknown: refuse
+clusters:
+- {{name: server, protocol: downstream, tls: mesh, endpoints: ['{}']}}
+",
+            root.member("client").yaml(),
+            inbound.listener("in")
+        ));
+        Self { inbound, outbound }
+    }
+
+    fn connect(&self) -> RawHttp1 {
+        let mut client = RawHttp1::connect(self.outbound.listener("out"));
+        client.send("PROXY TCP4 192.0.2.1 10.0.0.5 1234 80\r\n");
+        client
+    }
+
+    fn detected(&self, protocol: &str) -> (f64, f64) {
+        let label = format!("protocol=\"{protocol}\"");
+        let name = "maglor_downstream_protocol_detected_total";
+        let of = |proxy: &Proxy| proxy.metric(name, &[&label]);
+        (of(&self.outbound), of(&self.inbound))
+    }
+}
+
+#[test]
+fn a_request_keeps_its_version() {
+    let application = Upstream::start("application");
+    let pair = Pair::start(application.address(), "auto");
+    let mut client = pair.connect();
+    for _ in 0..3 {
+        assert_eq!(client.get("/").text(), "application");
+    }
+    let mut client = pair.connect();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // SETTINGS, and HEADERS of `GET / HTTP/2` for `a`: indexed fields of RFC 7541, appendix A.
+    client.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    client.send([0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'a']);
+    eventually(TIMEOUT, "the application is asked", || {
+        application.requests() == 4
+    });
+    let versions: Vec<_> = application
+        .recorded()
+        .iter()
+        .map(|seen| seen.version)
+        .collect();
+    assert_eq!(versions[..3], [Version::HTTP_11; 3]);
+    assert_eq!(versions[3], Version::HTTP_2);
+    assert_eq!(pair.detected("http1"), (1.0, 1.0));
+    assert_eq!(pair.detected("http2"), (1.0, 1.0));
+    // Nobody but the client of the first three has a connection of that version.
+    assert_eq!(application.connections(), 2);
+}
+
+#[test]
+fn bytes_arrive_as_bytes() {
+    let echo = RawServer::start(|connection, _| {
+        let all = connection.read_to_end()?;
+        connection.send(all)?;
+        connection.finish_sending()
+    });
+    for protocol in ["auto", "tcp"] {
+        let pair = Pair::start(echo.address(), protocol);
+        for size in [5, 1_000_000] {
+            let mut bytes = b"\0\x01\x02".to_vec();
+            bytes.extend(pattern::bytes(size));
+            let mut client = pair.connect();
+            client.send(&bytes);
+            client.connection().finish_sending().unwrap();
+            assert!(
+                client.connection().read_to_end().unwrap() == bytes,
+                "{size}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_server_may_speak_first() {
+    let greeter = RawServer::start(|connection, _| {
+        connection.send("220 ready\r\n")?;
+        connection.expect("QUIT\r\n")
+    });
+    let pair = Pair::start(greeter.address(), "auto");
+    let mut client = pair.connect();
+    client.connection().expect("220 ready\r\n").unwrap();
+    client.send("QUIT\r\n");
+    client.assert_closed();
+    assert_eq!(pair.detected("silent"), (1.0, 1.0));
+}
+
+#[test]
+fn the_outbound_proxy_serves_its_application_to_the_end() {
+    let application = Upstream::start("application");
+    let mut pair = Pair::start(application.address(), "http");
+    let mut client = pair.connect();
+    assert_eq!(client.get("/").text(), "application");
+    pair.outbound
+        .signal(maglor_testkit::process::Signal::Terminate);
+    pair.outbound.wait_for_log("draining");
+    client.assert_silent(Duration::from_millis(300));
+    assert_eq!(client.get("/").text(), "application");
+    drop(client);
+    assert!(pair.outbound.wait_exit(TIMEOUT).success());
+    assert_eq!(pair.inbound.admin_get("/ready").status, 200);
+}

@@ -269,6 +269,41 @@ listeners:
 }
 
 #[test]
+fn tls_of_a_service_is_passed_on_by_its_name() {
+    let authority = Authority::new();
+    let certificate = authority.issue(&["vault.example.com", "other.example.com"]);
+    let server = |name: &str| {
+        let config = authority.server_config(&certificate, &["http/1.1"], false);
+        Upstream::builder(name).tls(config).start()
+    };
+    let (vault, other) = (server("vault"), server("other"));
+    let proxy = start(&format!(
+        "listeners:
+- name: out
+  address: 127.0.0.1:0
+  outbound: {{services: [
+    {{name: vault, hosts: [vault.example.com], cluster: vault, protocol: tls}},
+    {{name: other, hosts: ['*.example.com'], cluster: other, protocol: tls}}], unknown: refuse}}
+clusters:
+- {{name: vault, endpoints: ['{}']}}
+- {{name: other, endpoints: ['{}']}}
+",
+        vault.address(),
+        other.address()
+    ));
+    for name in ["vault", "other"] {
+        let config = authority.client_config(None, &["http/1.1"]);
+        let host = format!("{name}.example.com");
+        let mut client = RawHttp1::connect_tls(proxy.listener("out"), &host, config);
+        assert_eq!(client.get("/").text(), name);
+    }
+    // Nobody takes the rest.
+    let mut client = RawHttp1::connect(proxy.listener("out"));
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.assert_closed();
+}
+
+#[test]
 fn the_proxy_protocol_says_where_a_connection_was_going() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let known = Upstream::start("known");

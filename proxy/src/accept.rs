@@ -87,7 +87,7 @@ pub(crate) fn serve(
     listener: Arc<Listener>,
     local: Local,
 ) -> impl Future<Output = ()> {
-    let counted = Counted::new(Arc::clone(&listener.metrics), local.worker.shard());
+    let counted = Counted::new(Arc::clone(&listener.metrics), &local.worker);
     async move {
         let _registered = Connections::register(&local.worker).await;
         // Each step lives in a box of its own that ends with it, so that an idle connection holds
@@ -130,20 +130,23 @@ async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<
 /// Counts an open connection.
 struct Counted {
     metrics: Arc<ListenerMetrics>,
-    shard: usize,
+    worker: Rc<Worker>,
 }
 
 impl Counted {
-    fn new(metrics: Arc<ListenerMetrics>, shard: usize) -> Self {
-        metrics.connections.inc(shard);
-        metrics.connections_total.inc(shard);
-        Self { metrics, shard }
+    fn new(metrics: Arc<ListenerMetrics>, worker: &Rc<Worker>) -> Self {
+        metrics.connections.inc(worker.shard());
+        metrics.connections_total.inc(worker.shard());
+        worker.shared().memory.connected();
+        let worker = Rc::clone(worker);
+        Self { metrics, worker }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.metrics.connections.dec(self.shard);
+        self.metrics.connections.dec(self.worker.shard());
+        self.worker.shared().memory.disconnected();
     }
 }
 

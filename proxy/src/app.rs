@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built, Sources};
 use crate::identity::Own;
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::metrics::{EndpointMetrics, ListenerMetrics};
 use crate::shared::Shared;
 use crate::state::Listener;
@@ -44,6 +44,8 @@ pub(crate) struct App {
     resolver: Option<Resolver>,
     resolving: Vec<AbortHandle>,
     memory: Memory,
+    /// The one of the command line, which outweighs that of the configuration.
+    memory_budget: Option<u64>,
     draining: bool,
     /// Listeners that have gone, and when the connections that they left behind must go, too.
     leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
@@ -90,7 +92,10 @@ pub enum ApplyError {
 
 impl App {
     /// Starts the workers; they listen nowhere until a configuration is applied.
-    pub(crate) fn start(config: &config::Config) -> Result<Self, ApplyError> {
+    pub(crate) fn start(
+        config: &config::Config,
+        memory_budget: Option<u64>,
+    ) -> Result<Self, ApplyError> {
         let workers = config.workers;
         let (shared, reports) = Shared::new(workers);
         let shared = Arc::new(shared);
@@ -117,6 +122,7 @@ impl App {
             resolver: None,
             resolving: Vec::new(),
             memory: Memory::new(std::time::Instant::now()),
+            memory_budget,
             draining: false,
             leaving: Vec::new(),
             watched,
@@ -215,6 +221,8 @@ impl App {
         // Nothing can fail from here on.
         self.own.commit(own, &self.shared.metrics.identity);
         self.shared.set_access_log(access_log);
+        let budget = self.memory_budget.or(wanted.memory_budget);
+        self.shared.memory.set(budget);
         self.config = Arc::new(wanted);
         self.yaml = loaded.yaml;
         self.commit(built);
@@ -339,6 +347,15 @@ impl App {
         if !over.is_empty() {
             over.iter().for_each(|(_, listener)| listener.end());
             self.tell(|| Command::Wake);
+        }
+    }
+
+    /// Compares the memory in use with its budget.
+    pub(crate) fn watch_memory(&self) {
+        let memory = &self.shared.memory;
+        if memory.watch(memory::in_use) {
+            memory::purge();
+            memory.watch(memory::in_use);
         }
     }
 

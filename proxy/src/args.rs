@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use maglor_config::raw::{NotationError, Size};
 use maglor_config::{Config, Errors, Loaded};
 use maglor_proxy::Options;
 use maglor_telemetry::logs::{self, Format};
@@ -75,6 +76,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
 
+    /// Memory to stay within, as in 32MiB, over that of the configuration; above it requests are
+    /// answered with 503.
+    #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
+    memory_budget: Option<u64>,
+
     /// Check the configuration, print what is wrong with it, and end.
     #[arg(long)]
     check: bool,
@@ -95,6 +101,18 @@ pub(crate) struct Args {
     /// Write the bound addresses to this file (JSON) once requests are taken.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+}
+
+fn memory_budget(text: &str) -> Result<u64, String> {
+    let size: Size = text
+        .parse()
+        .map_err(|error: NotationError| error.to_string())?;
+    let range = Config::LEAST_MEMORY_BUDGET..=Config::MOST_MEMORY_BUDGET;
+    if range.contains(&size.0) {
+        return Ok(size.0);
+    }
+    let (least, most) = (Size(*range.start()), Size(*range.end()));
+    Err(format!("{size} is not in the range {least} to {most}"))
 }
 
 /// What else the binary does.
@@ -170,6 +188,7 @@ impl Args {
         let options = Options {
             file: self.config,
             ready_file: self.ready_file,
+            memory_budget: self.memory_budget,
             log: Some(log),
         };
         match maglor_proxy::run(loaded, options, std::future::pending()) {

@@ -57,6 +57,9 @@ pub enum ProxyError {
     /// The client took longer than `header_timeout` for a request's head.
     #[error("timeout while reading the request head")]
     HeaderTimeout,
+    /// The memory budget is used up for now.
+    #[error("out of memory budget")]
+    MemoryBudget,
     /// No endpoint can take the request.
     #[error("no healthy upstream")]
     NoHealthyUpstream,
@@ -141,6 +144,7 @@ impl ProxyError {
             ),
             Self::Busy(_) => (S::SERVICE_UNAVAILABLE, 14, "BN"),
             Self::Denied => (S::FORBIDDEN, 7, "RBAC"),
+            Self::MemoryBudget => (S::SERVICE_UNAVAILABLE, 8, "OM"),
             Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
             Self::Connect(_) | Self::ConnectTimeout => (S::SERVICE_UNAVAILABLE, 14, "UF"),
             Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),
@@ -182,7 +186,7 @@ impl ProxyError {
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::BreakerOpen(wait) | Self::RateLimited(wait) => Some(*wait),
-            Self::EndpointsFull | Self::Overflow | Self::QueueTimeout => {
+            Self::EndpointsFull | Self::MemoryBudget | Self::Overflow | Self::QueueTimeout => {
                 Some(Duration::from_secs(1))
             }
             _ => None,

@@ -6,9 +6,13 @@
 //! 1.9). Its free pages decay by themselves only while the program allocates, so after a burst they
 //! are purged from here.
 
+mod budget;
+
 use std::time::{Duration, Instant};
 
 use tikv_jemalloc_sys as jemalloc;
+
+pub(crate) use budget::{Budget, Metrics as BudgetMetrics, in_use};
 
 /// So many connections must have given up their buffers for a purge to be worth it.
 pub(crate) const WORTH: usize = 32;
@@ -18,8 +22,13 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 /// So many quiet ticks after a purge nothing of a burst is left.
 const SETTLED: u8 = 4;
 
-fn give_back() {
+/// Gives free memory back now.
+pub(crate) fn purge() {
     control(b"arena.4096.purge\0");
+}
+
+fn give_back() {
+    purge();
     forget(Forget::All);
 }
 

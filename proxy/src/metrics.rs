@@ -22,6 +22,8 @@ use crate::detect::Protocol;
 use guards::{Families, GuardMetrics};
 pub(crate) use mesh::{IdentityMetrics, MeshMetrics, Refusals};
 
+use crate::memory::BudgetMetrics;
+
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
 
 /// Classes of statuses, the label `status`.
@@ -279,6 +281,26 @@ impl Metrics {
             stale_retries: self.upstream.stale_retries.with(&[cluster]),
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
             guards: self.guards.cluster(cluster),
+        }
+    }
+
+    /// Of the memory budget.
+    pub(crate) fn memory(&self) -> BudgetMetrics {
+        let gauge = |name, help| self.registry.gauge(name, help, &[]).with(&[]);
+        let shed = self.registry.counter(
+            "memory_shed_total",
+            "What was not taken in because of the memory budget.",
+            &["what"],
+        );
+        BudgetMetrics {
+            limit: gauge("memory_budget_bytes", "The memory budget; 0 = none."),
+            used: gauge(
+                "memory_used_bytes",
+                "Memory in use, where there is a budget.",
+            ),
+            requests: shed.with(&["request"]),
+            connections: shed.with(&["connection"]),
+            bodies: shed.with(&["body"]),
         }
     }
 

@@ -36,7 +36,7 @@ const NEVER: Duration = Duration::from_secs(315_360_000);
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for outbound connections to end in order when the application has taken all there was.
 const LAST_CALL: Duration = Duration::from_secs(2);
-/// How long an access log line may wait.
+/// How long an access log line may wait, and how often memory is compared with its budget.
 const FLUSH: Duration = Duration::from_millis(200);
 
 /// What a proxy needs besides its configuration.
@@ -46,6 +46,8 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// Where to write the bound addresses once ready, as JSON.
     pub ready_file: Option<PathBuf>,
+    /// The memory budget in bytes, over that of the configuration.
+    pub memory_budget: Option<u64>,
     /// To change the log level at run time.
     pub log: Option<LogHandle>,
 }
@@ -105,7 +107,7 @@ async fn control(
     let watch = watch(options.file.as_deref());
     let files = Files::of(&loaded.config);
     let admin_address = loaded.config.admin;
-    let mut app = App::start(&loaded.config)?;
+    let mut app = App::start(&loaded.config, options.memory_budget)?;
     app.apply(loaded, false)?;
     count_reload(&app);
     let drain = Rc::new(Notify::new());
@@ -222,7 +224,10 @@ impl Life {
                     let next = settling.next().copied().unwrap_or(NEVER);
                     settle.as_mut().reset(Instant::now() + next);
                 }
-                _ = flush.tick() => self.app.borrow().flush_access_log(),
+                _ = flush.tick() => {
+                    self.app.borrow().flush_access_log();
+                    self.app.borrow().watch_memory();
+                }
                 _ = tick.tick() => {
                     self.app.borrow_mut().tick();
                     if self.files.changed() {

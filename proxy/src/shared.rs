@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
 use crate::calls::Calls;
+use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::own_connections::OwnConnections;
 
@@ -19,6 +20,8 @@ use crate::own_connections::OwnConnections;
 pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     base: Instant,
+    /// How much memory there is, and who may have more of it.
+    pub(crate) memory: Budget,
     access_log: ArcSwapOption<AccessLog>,
     /// Requests at servers behind this proxy, which may make calls through it.
     pub(crate) calls: Arc<Calls>,
@@ -42,8 +45,10 @@ impl Shared {
     /// State of so many workers, and what they report to the control thread.
     pub(crate) fn new(workers: usize) -> (Self, UnboundedReceiver<Report>) {
         let (reports, receiver) = mpsc::unbounded_channel();
+        let metrics = Metrics::new(workers);
         let shared = Self {
-            metrics: Metrics::new(workers),
+            memory: Budget::new(metrics.memory()),
+            metrics,
             base: Instant::now(),
             access_log: ArcSwapOption::empty(),
             calls: Arc::default(),

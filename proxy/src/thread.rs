@@ -160,7 +160,7 @@ async fn accept(
         tokio::select! {
             biased;
             _ = &mut stopped => break,
-            accepted = accept_one(&socket, &state) => match accepted {
+            accepted = accept_one(&socket, local.worker.shared(), &state) => match accepted {
                 Ok(tcp) => serve(tcp),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -188,9 +188,10 @@ async fn accept(
 /// The next connection, while the listener may have more.
 async fn accept_one(
     socket: &TcpListener,
+    shared: &Shared,
     state: &watch::Receiver<Arc<Listener>>,
 ) -> io::Result<TcpStream> {
-    while !state.borrow().has_room() {
+    while !state.borrow().has_room() || !shared.memory.has_room() {
         tokio::time::sleep(ACCEPT_BACK_OFF).await;
     }
     Ok(socket.accept().await?.0)

@@ -142,3 +142,46 @@ fn many_large_responses_at_once_are_bounded() {
     wait_quiet(&proxy);
     assert_eq!(get(&proxy, "/").status, 200);
 }
+
+#[test]
+fn a_budget_bounds_connections() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .top("memory_budget: 8MiB")
+        .start();
+    let open = || proxy.metric("maglor_downstream_connections", &[]);
+    // (8 − 6) MiB for 16 KiB each.
+    let mut clients: Vec<_> = (0..128).map(|_| connect(&proxy)).collect();
+    eventually(TIMEOUT, "all are accepted", || open() >= 128.0);
+    let mut late = connect(&proxy);
+    late.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    late.assert_silent(Duration::from_millis(300));
+    assert!(proxy.metric("maglor_memory_shed_total", &["what=\"connection\""]) > 0.0);
+    drop(clients.pop());
+    assert_eq!(late.response().text(), "a", "it has waited in the backlog");
+}
+
+#[test]
+fn a_budget_bounds_the_bodies_that_are_kept() {
+    let upstream = Upstream::start("a");
+    let proxy = support::builder()
+        .config(Web::to([upstream.address()]).yaml())
+        .args(["--memory-budget", "16MiB"])
+        .start();
+    let body = "x".repeat(60_000);
+    let request = format!(
+        "POST /delay/500ms HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut clients: Vec<_> = (0..150).map(|_| connect(&proxy)).collect();
+    for client in &mut clients {
+        client.send(&request);
+    }
+    for client in &mut clients {
+        assert_eq!(client.response_to("POST").status, 200);
+    }
+    // 150 of 60 kB are 9 MB; a fifth of the budget is 3.3 MB.
+    let bodies = proxy.metric("maglor_memory_shed_total", &["what=\"body\""]);
+    assert!(bodies >= 50.0, "{bodies}");
+    assert_eq!(get(&proxy, "/").status, 200);
+}

@@ -27,10 +27,19 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// How long outbound listeners go on after SIGTERM at least; at most `drain_timeout`.
     pub outbound_grace: Duration,
+    /// Memory that the proxy may use, in bytes; `None` = as much as it needs.
+    pub memory_budget: Option<u64>,
     /// In the order of the file.
     pub listeners: Vec<Arc<Listener>>,
     /// In the order of the file; routes and TCP filters refer to them by name.
     pub clusters: Vec<Arc<Cluster>>,
+}
+
+impl Config {
+    /// The smallest memory budget, in bytes.
+    pub const LEAST_MEMORY_BUDGET: u64 = 8 << 20;
+    /// The largest.
+    pub const MOST_MEMORY_BUDGET: u64 = 1 << 40;
 }
 
 /// The admin server: `/metrics /ready /live /config /clusters /drain /logging`.

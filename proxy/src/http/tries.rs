@@ -26,6 +26,7 @@ use crate::error::ProxyError;
 use crate::exchange::Said;
 use crate::fields::{Fields, Known};
 use crate::message::{Body, Request, Response};
+use crate::shared::Shared;
 use crate::upstream::{Cluster, Picked, Place, Target};
 
 /// Of a response that is not passed on, so much is read for its connection to be used again.
@@ -43,6 +44,8 @@ pub(super) struct Tries<'a> {
     facts: retry::Request,
     grpc: bool,
     body: Payload,
+    /// The body's part of the memory budget.
+    _reserved: Option<Reserved>,
     state: retry::Tries,
     /// Endpoints that have failed.
     tried: Vec<u64>,
@@ -54,6 +57,36 @@ pub(super) struct Progress {
     pub(super) place: Option<Place>,
     /// The last try.
     pub(super) tried: Option<Tried>,
+}
+
+/// Memory for a body that is kept, until it is dropped.
+struct Reserved {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Reserved {
+    /// Memory for what will be kept of a body; `None` where there is none, or none is left.
+    fn new(body: &Body, limit: usize, shared: &Arc<Shared>) -> Option<Self> {
+        if body.is_empty() {
+            return None;
+        }
+        let length = body
+            .size_hint()
+            .exact()
+            .and_then(|n| usize::try_from(n).ok());
+        let bytes = length.map_or(limit, |length| length.min(limit));
+        shared.memory.keep(bytes).then(|| Self {
+            shared: Arc::clone(shared),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.shared.memory.release(self.bytes);
+    }
 }
 
 /// The request's body, as far as it is there to be sent.
@@ -125,8 +158,18 @@ impl<'a> Tries<'a> {
         let copies = mirror::chosen(&hop, &request);
         let talks = cluster.exchange().is_some();
         let kept = policy.is_on() || hop.forward.hedge.is_some() || !copies.is_empty() || talks;
-        let body = Payload::new(body, kept, hop.forward.request_buffer_limit);
-        mirror::send(&hop, &copies, &request, body.replay(), deadline);
+        let limit = hop.forward.request_buffer_limit;
+        let reserved = kept
+            .then(|| Reserved::new(&body, limit, worker.shared()))
+            .flatten();
+        // A body that cannot be kept has no copies.
+        let copies = if reserved.is_some() || body.is_empty() {
+            &copies[..]
+        } else {
+            &[]
+        };
+        let body = Payload::new(body, reserved.is_some(), limit);
+        mirror::send(&hop, copies, &request, body.replay(), deadline);
         Self {
             hop,
             cluster,
@@ -137,6 +180,7 @@ impl<'a> Tries<'a> {
             grpc: request.is_grpc(),
             request,
             body,
+            _reserved: reserved,
             state: retry::Tries::new(),
             tried: Vec::new(),
         }

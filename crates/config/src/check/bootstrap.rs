@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rule;
 use crate::report::At;
-use crate::{AccessLog, AccessLogFormat, Admin, LogLevel, raw};
+use crate::{AccessLog, AccessLogFormat, Admin, Config, LogLevel, raw};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -43,6 +43,13 @@ pub(super) fn access_log(raw: &raw::Document, at: &At<'_>) -> Option<AccessLog> 
             Some(raw::AccessLogFormat::Text) => AccessLogFormat::Text,
         },
     })
+}
+
+pub(super) fn memory_budget(raw: &raw::Document, at: &At<'_>) -> Option<u64> {
+    let given = raw.memory_budget?;
+    let range = Config::LEAST_MEMORY_BUDGET..=Config::MOST_MEMORY_BUDGET;
+    let size = rule::size(Some(given), &at.field("memory_budget"), 32 << 20, range);
+    Some(size as u64)
 }
 
 pub(super) fn drain_timeout(raw: &raw::Document, at: &At<'_>) -> Duration {

@@ -63,6 +63,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         identity: tls::identity(raw, at),
         drain_timeout: bootstrap::drain_timeout(raw, at),
         outbound_grace: bootstrap::outbound_grace(raw, at),
+        memory_budget: bootstrap::memory_budget(raw, at),
         listeners: listeners.into_iter().map(|(_, l)| Arc::new(l)).collect(),
         clusters: clusters.into_iter().map(Arc::new).collect(),
     }

@@ -313,20 +313,26 @@ impl Build<'_> {
             .and_then(|before| before.chains.iter().find(|chain| chain.name == wanted.name));
         let http = old.and_then(|old| old.filter.http());
         let tcp = old.and_then(|old| old.filter.tcp());
+        let mesh = matches!(wanted.tls, Some(config::Termination::Mesh(_)));
         match &wanted.filter {
             config::Filter::Detect {
                 http: routed,
                 tcp: bytes,
             } => Filter::Detect {
-                http: self.http(routed, http),
+                http: self.http(routed, mesh, http),
                 tcp: self.tcp(bytes, tcp),
             },
-            config::Filter::Http(settings) => Filter::Http(self.http(settings, http)),
+            config::Filter::Http(settings) => Filter::Http(self.http(settings, mesh, http)),
             config::Filter::Tcp(settings) => Filter::Tcp(self.tcp(settings, tcp)),
         }
     }
 
-    fn http(&mut self, settings: &HttpFilter, old: Option<&Arc<HttpChain>>) -> Arc<HttpChain> {
+    fn http(
+        &mut self,
+        settings: &HttpFilter,
+        mesh: bool,
+        old: Option<&Arc<HttpChain>>,
+    ) -> Arc<HttpChain> {
         let before = old.map(|old| old.routes.load());
         let mut table = Table::compile(
             &settings.routes,
@@ -341,7 +347,7 @@ impl Build<'_> {
             routes: Arc::new(RouteTable::default()),
             ..settings.clone()
         };
-        if let Some(old) = old.filter(|old| same(&old.settings, &bare)) {
+        if let Some(old) = old.filter(|old| old.mesh == mesh && same(&old.settings, &bare)) {
             // The servers of the service may be others now.
             self.station(settings, Some(old));
             self.routes.push((Arc::clone(old), table));
@@ -349,6 +355,7 @@ impl Build<'_> {
         }
         Arc::new(HttpChain {
             settings: bare,
+            mesh,
             routes: ArcSwap::from_pointee(table),
             retired: AtomicBool::new(false),
             metrics: Arc::clone(self.own),

@@ -95,6 +95,8 @@ impl Filter {
 #[derive(Debug)]
 pub(crate) struct HttpChain {
     pub(crate) settings: HttpFilter,
+    /// Whether the chain is one of the mesh: what others say of queues is believed of its members only.
+    pub(crate) mesh: bool,
     pub(crate) routes: ArcSwap<Table>,
     /// The chain is gone or has other settings: its connections should end when they can.
     pub(crate) retired: AtomicBool,

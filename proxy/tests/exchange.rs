@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use support::load::Load;
+use support::mesh::Root;
 use support::{Web, get, reload};
 
 /// An application with its inbound proxy.
@@ -398,4 +399,49 @@ fn reports_in_the_orca_format_are_sent_and_understood() {
     let response = get(&inbound, "/");
     let report = response.header("endpoint-load-metrics");
     assert_eq!(report, Some("TEXT named_metrics.in_flight=1"));
+}
+
+#[test]
+fn inside_the_mesh_only_members_are_believed() {
+    let root = Root::new();
+    let member = root.member("reviews");
+    let web = root.member("web");
+    let applications = [Upstream::start("a"), Upstream::start("b")];
+    let inbound = applications.each_ref().map(|application| {
+        Web::to([application.address()])
+            .top(&member.yaml())
+            .listener("tls: {mesh: permissive}")
+            .http("load_reports: {}")
+            .start()
+    });
+    applications[0].set_answer(|_| Some(Answer::text("a").after(Duration::from_millis(400))));
+    let busy = Load::start(
+        inbound[0].listener("web"),
+        1,
+        "GET /foreign HTTP/1.1\r\nhost: a\r\n\r\n",
+    );
+    eventually(TIMEOUT, "the server is busy", || {
+        in_flight(&inbound[0]) > 0.5
+    });
+    for policy in ["bounce(tries=3)", "probe(choices=2)"] {
+        let outbound = Web::to(inbound.each_ref().map(|proxy| proxy.listener("web")))
+            .top(&web.yaml())
+            .cluster(&format!("policy: '{policy}', tls: mesh"))
+            .start();
+        eventually(TIMEOUT, policy, || {
+            (0..5).all(|_| get(&outbound, "/").text() == "b")
+        });
+        assert!(count(&outbound, "strangers").abs() < 0.5, "{policy}");
+    }
+    assert!(count(&inbound[0], "refused") > 0.5);
+    let before = count(&inbound[0], "refused");
+    let mut stranger = RawHttp1::connect(inbound[0].listener("web"));
+    let question = "GET / HTTP/1.1\r\nhost: a\r\nx-maglor-queue: limit=0\r\n\r\n";
+    let response = stranger.request(question);
+    assert_eq!(
+        (response.status, response.header("x-maglor-queue")),
+        (200, None)
+    );
+    assert!((count(&inbound[0], "refused") - before).abs() < 0.5);
+    busy.stop();
 }

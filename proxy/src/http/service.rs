@@ -198,10 +198,16 @@ impl Service {
     /// chain.
     fn exchange(&self, request: &Request) -> Option<Response> {
         let wanted = self.chain.station.is_some()
+            && self.believes()
             && request.version == Version::HTTP_11
             && request.fields.get(Known::Upgrade) == Some(PROTOCOL)
             && request.fields.has_token(Known::Connection, "upgrade");
         wanted.then(reply::exchange)
+    }
+
+    /// Whether what the client says of queues is to be believed.
+    fn believes(&self) -> bool {
+        !self.chain.mesh || self.client.peer().is_some()
     }
 
     /// Exchanges messages about the queue of the server behind this chain.
@@ -239,7 +245,7 @@ impl Service {
         let Some(station) = &self.chain.station else {
             return Ok(None);
         };
-        let asked = Asked::of(&request.fields);
+        let asked = Asked::of(&request.fields).filter(|_| self.believes());
         let here = (&self.worker, &self.pools);
         let visit = Visit::begin(station, here, asked, context.started);
         visit.map(Some).map_err(ProxyError::Busy)

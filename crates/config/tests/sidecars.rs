@@ -92,7 +92,11 @@ fn routes(http: &HttpFilter) -> Vec<String> {
         };
         let cluster = &forward.clusters[0].cluster;
         let seconds = forward.timeout.map_or(0, |timeout| timeout.as_secs());
-        format!("{} {:?} {cluster} {seconds}", route.name, host.domains)
+        let attempts = forward.retry.policy.attempts;
+        format!(
+            "{} {:?} {cluster} {seconds} s {attempts} retries",
+            route.name, host.domains
+        )
     };
     http.routes.virtual_hosts.iter().map(describe).collect()
 }
@@ -118,7 +122,10 @@ fn inbound_is_a_chain_a_port_to_one_application() {
     assert_eq!(inbound.detection_timeout, Duration::from_secs(1));
     assert_eq!(chains(fixed), ["others: [] [] [] Auto"]);
     let http = http(inbound, "others");
-    assert_eq!(routes(&http), ["application [Any] in/application 0"]);
+    assert_eq!(
+        routes(&http),
+        ["application [Any] in/application 0 s 2 retries"]
+    );
     assert_eq!(http.protocol, HttpProtocol::Auto);
     assert_eq!(http.path_normalization, PathNormalization::Base);
     let cluster = |name: &str| {
@@ -162,13 +169,13 @@ fn outbound_is_a_chain_an_address_and_one_for_the_rest() {
     );
     assert_eq!(outbound.direction, TrafficDirection::Outbound);
     let by_address = http(outbound, "reviews/10.0.0.5:80");
-    assert_eq!(routes(&by_address), ["reviews [Any] there 2"]);
+    assert_eq!(routes(&by_address), ["reviews [Any] there 2 s 2 retries"]);
     let rest = http(outbound, "unknown");
     assert_eq!(
         routes(&rest),
         [
-            "reviews [Exact(\"reviews\")] there 2",
-            "unknown [Any] out/unknown 0"
+            "reviews [Exact(\"reviews\")] there 2 s 2 retries",
+            "unknown [Any] out/unknown 0 s 2 retries"
         ]
     );
     assert_eq!(rest.path_normalization, PathNormalization::Off);
@@ -176,7 +183,7 @@ fn outbound_is_a_chain_an_address_and_one_for_the_rest() {
     let hosts = http(strict, "unknown");
     assert_eq!(
         routes(&hosts),
-        ["by-host [Exact(\"a\"), Suffix(\".a\")] there 0"]
+        ["by-host [Exact(\"a\"), Suffix(\".a\")] there 0 s 2 retries"]
     );
     assert!(nobody.filter_chains.is_empty());
 }

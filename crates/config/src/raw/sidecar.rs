@@ -112,8 +112,7 @@ pub struct Service {
     pub hosts: Vec<String>,
     /// Name of the cluster that serves it.
     pub cluster: Option<String>,
-    /// HTTP: how failed tries are repeated; a text is the conditions, `retry: gateway-error`. Absent:
-    /// not at all.
+    /// HTTP: when a failed try is repeated; a text is the conditions. Absent: with all of its defaults.
     pub retry: Option<Short<Retry>>,
     /// HTTP: time from the end of a request to the end of its response, 0s-30d. 0: no limit.
     #[schemars(extend("default" = "0s"))]

@@ -8,7 +8,8 @@ use rustls::crypto::aws_lc_rs::{self, kx_group};
 /// The provider, shared by all configurations.
 ///
 /// The first group is the hybrid of X25519 and ML-KEM-768: what is recorded today is not read by
-/// tomorrow's quantum computers. It costs a kilobyte each way and some 100 µs a full handshake.
+/// tomorrow's quantum computers. It costs a kilobyte each way and 0.13 ms of a full handshake's
+/// 0.4 ms, both sides together (`cargo bench -p maglor-identity`, fastest samples).
 pub(crate) fn provider() -> &'static Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         Arc::new(CryptoProvider {

@@ -88,10 +88,22 @@ impl Obedient {
 
 /// A client that shows whatever it is given and believes everybody.
 pub(crate) fn careless(certificate: Option<(String, String)>) -> ClientConfig {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    careless_by(certificate, provider.kx_groups)
+}
+
+/// The same, with these groups for the key exchange.
+pub(crate) fn careless_by(
+    certificate: Option<(String, String)>,
+    kx_groups: Vec<&'static dyn rustls::crypto::SupportedKxGroup>,
+) -> ClientConfig {
     use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let provider = rustls::crypto::CryptoProvider {
+        kx_groups,
+        ..rustls::crypto::aws_lc_rs::default_provider()
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()

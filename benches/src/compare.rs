@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Doing, Result};
 use crate::measure::{Bench, Cpus, Results};
 use crate::options::Options;
-use crate::peer::{self, Origin, Peer, Running, Subject};
+use crate::peer::{self, Credentials, Origin, Peer, Running, Subject};
 use crate::report::{self, Machine};
 use crate::sys;
 
@@ -49,10 +50,17 @@ pub fn run(options: Options) -> Result<bool> {
 }
 
 fn locate_all(options: &Options) -> Result<Vec<Peer>> {
+    let credentials = options.pair.then(Credentials::new).transpose()?;
+    let pair = credentials.map(Arc::new);
+    let located = |subject| {
+        let peer = peer::locate(subject, options.maglor.as_deref())?;
+        let pair = pair.clone();
+        Ok(Peer { pair, ..peer })
+    };
     Subject::PROXIES
         .into_iter()
         .filter(|subject| options.only.contains(subject))
-        .map(|subject| peer::locate(subject, options.maglor.as_deref()))
+        .map(located)
         .collect()
 }
 
@@ -62,7 +70,8 @@ fn directory(options: &Options, machine: &Machine) -> Result<PathBuf> {
     let label = options
         .label
         .clone()
-        .or_else(|| options.quick.then(|| "quick".into()));
+        .or_else(|| options.quick.then(|| "quick".into()))
+        .or_else(|| options.pair.then(|| "pair".into()));
     let name = match label {
         Some(label) => format!("{}-{label}", machine.date),
         None => machine.date.clone(),

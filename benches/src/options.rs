@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::load;
 use crate::origin;
 use crate::peer::Subject;
-use crate::scenario::{HEADLINE, Scenario};
+use crate::scenario::{HEADLINE, Protocol, Scenario};
 
 /// Compares whole proxies: the same work, one processor, in alternating rounds.
 #[derive(Debug, Parser)]
@@ -45,6 +45,10 @@ pub struct Options {
     /// A few cells and short windows: for development, not for publication.
     #[arg(long)]
     pub quick: bool,
+    /// Compare pairs: the proxy beside the client speaks mutual TLS 1.3 to the one beside the server.
+    /// Processor time and memory are those of both together.
+    #[arg(long)]
+    pub pair: bool,
     /// Proxies to compare.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Subject::PROXIES)]
     pub only: Vec<Subject>,
@@ -102,6 +106,8 @@ impl Options {
         cells
             .into_iter()
             .filter(|cell| cell.to_string().contains(&self.filter))
+            // Applications speak HTTP/1.1 to their sidecars.
+            .filter(|cell| !self.pair || cell.protocol == Protocol::H1)
             .collect()
     }
 

@@ -2,6 +2,7 @@
 //!
 //! The configurations are files in `peers/`; what makes the work equal is in `README.md`.
 
+mod credentials;
 mod locate;
 mod running;
 mod scratch;
@@ -9,9 +10,11 @@ mod verify;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 
+pub use credentials::Credentials;
 pub use locate::locate;
 pub use running::{Origin, Running};
 pub(crate) use scratch::Scratch;
@@ -74,4 +77,6 @@ pub struct Peer {
     pub binary: PathBuf,
     /// What it says about its version.
     pub version: String,
+    /// Where it runs as a pair, outbound and inbound: what the two show each other.
+    pub pair: Option<Arc<Credentials>>,
 }

@@ -31,6 +31,7 @@ pub fn locate(subject: Subject, maglor: Option<&Path>) -> Result<Peer> {
         subject,
         binary,
         version,
+        pair: None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,8 @@ pub struct Running {
     pub(super) admin: SocketAddr,
     h1: SocketAddr,
     h2: SocketAddr,
-    child: Guarded,
+    /// The one that clients talk to first.
+    children: Vec<Guarded>,
     scratch: Scratch,
 }
 
@@ -81,16 +82,27 @@ impl Running {
     pub fn start(peer: &Peer, origin: &Origin, cpu: usize) -> Result<Self> {
         let scratch = Scratch::new(peer.subject.key())?;
         let places = Places::choose(peer.subject, origin)?;
-        let mut command = command(peer, &places, &scratch)?;
+        let commands = match &peer.pair {
+            None => vec![command(peer, &places, &scratch)?],
+            Some(credentials) => {
+                credentials.write(scratch.path())?;
+                let sides = ["outbound", "inbound"];
+                let both = sides.map(|side| paired(peer, side, &places, &scratch));
+                both.into_iter().collect::<Result<_>>()?
+            }
+        };
         let log = scratch.log_file()?;
-        let errors = log.try_clone().doing("share a log file")?;
-        command
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .current_dir(scratch.path());
         let began = Instant::now();
-        let child = Guarded::start(peer.subject.key(), &mut command, cpu)?;
+        let mut children = Vec::new();
+        for mut command in commands {
+            let shared = || log.try_clone().doing("share a log file");
+            command
+                .stdin(Stdio::null())
+                .stdout(shared()?)
+                .stderr(shared()?)
+                .current_dir(scratch.path());
+            children.push(Guarded::start(peer.subject.key(), &mut command, cpu)?);
+        }
         let Places { h1, h2, admin, .. } = places;
         let ready_after = Duration::ZERO;
         let mut running = Self {
@@ -99,7 +111,7 @@ impl Running {
             admin,
             h1,
             h2,
-            child,
+            children,
             scratch,
         };
         running.wait_ready(began)?;
@@ -125,7 +137,8 @@ impl Running {
 
     /// Its processes, the first one started first.
     pub fn pids(&self) -> Vec<u32> {
-        procfs::tree(self.child.pid())
+        let roots = self.children.iter().map(Guarded::pid);
+        roots.flat_map(procfs::tree).collect()
     }
 
     fn wait_ready(&mut self, began: Instant) -> Result<()> {
@@ -133,7 +146,12 @@ impl Running {
             let Err(last) = get(self.h1, "/64") else {
                 return Ok(());
             };
-            let status = self.child.ended()?;
+            let ended = self.children.iter_mut().map(Guarded::ended);
+            let status = ended
+                .collect::<Result<Vec<_>>>()?
+                .into_iter()
+                .flatten()
+                .next();
             if status.is_some() || began.elapsed() > PATIENCE {
                 let seconds = began.elapsed().as_secs();
                 let detail = format!("{last}; ended: {status:?}\n{}", self.scratch.log_end());
@@ -187,6 +205,8 @@ struct Places {
     h1: SocketAddr,
     h2: SocketAddr,
     admin: SocketAddr,
+    /// Between the two of a pair.
+    inbound: SocketAddr,
     upstreams: [SocketAddr; 2],
 }
 
@@ -203,6 +223,7 @@ impl Places {
             h1,
             h2,
             admin: ports::free()?,
+            inbound: ports::free()?,
             upstreams: origin.upstreams,
         })
     }
@@ -214,6 +235,7 @@ impl Places {
             ("h1", self.h1),
             ("h2", self.h2),
             ("admin", self.admin),
+            ("inbound", self.inbound),
             ("upstream_1", first),
             ("upstream_2", second),
         ] {
@@ -227,6 +249,62 @@ const ENVOY: &str = include_str!("../../peers/envoy.yaml");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
 const NGINX: &str = include_str!("../../peers/nginx.conf");
 
+/// Templates of a pair: outbound, inbound.
+mod pair {
+    pub(super) const ENVOY: [&str; 2] = [
+        include_str!("../../peers/pair/envoy-outbound.yaml"),
+        include_str!("../../peers/pair/envoy-inbound.yaml"),
+    ];
+    pub(super) const HAPROXY: [&str; 2] = [
+        include_str!("../../peers/pair/haproxy-outbound.cfg"),
+        include_str!("../../peers/pair/haproxy-inbound.cfg"),
+    ];
+    pub(super) const MAGLOR: [&str; 2] = [
+        include_str!("../../peers/pair/maglor-outbound.yaml"),
+        include_str!("../../peers/pair/maglor-inbound.yaml"),
+    ];
+    pub(super) const NGINX: [&str; 2] = [
+        include_str!("../../peers/pair/nginx-outbound.conf"),
+        include_str!("../../peers/pair/nginx-inbound.conf"),
+    ];
+}
+
+/// The command of one side of a pair.
+fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result<Command> {
+    let templates = match peer.subject {
+        Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
+        Subject::Envoy => pair::ENVOY,
+        Subject::Haproxy => pair::HAPROXY,
+        Subject::Maglor => pair::MAGLOR,
+        Subject::Nginx => pair::NGINX,
+    };
+    let template = templates[usize::from(side == "inbound")];
+    let file = scratch.path().join(format!("{side}.yaml"));
+    fs::write(&file, places.fill(template, scratch)).doing("write a configuration")?;
+    let mut command = Command::new(&peer.binary);
+    with_file(&mut command, peer.subject, &file);
+    Ok(command)
+}
+
+/// Adds the arguments that start a proxy from a file.
+fn with_file(command: &mut Command, subject: Subject, file: &Path) {
+    let before: &[&str] = match subject {
+        Subject::Direct => &[],
+        Subject::Envoy => &[
+            "--concurrency",
+            "1",
+            "--disable-hot-restart",
+            "--log-level",
+            "error",
+            "-c",
+        ],
+        Subject::Haproxy => &["-W", "-db", "-f"],
+        Subject::Maglor => &["--config"],
+        Subject::Nginx => &["-e", "stderr", "-c"],
+    };
+    command.args(before).arg(file);
+}
+
 fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
     let write = |name: &str, template: &str| -> Result<PathBuf> {
         let file = scratch.path().join(name);
@@ -236,21 +314,8 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
     let mut command = Command::new(&peer.binary);
     match peer.subject {
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
-        Subject::Envoy => {
-            command.arg("-c").arg(write("envoy.yaml", ENVOY)?);
-            command.args([
-                "--concurrency",
-                "1",
-                "--disable-hot-restart",
-                "--log-level",
-                "error",
-            ]);
-        }
-        Subject::Haproxy => {
-            command
-                .args(["-W", "-db", "-f"])
-                .arg(write("haproxy.cfg", HAPROXY)?);
-        }
+        Subject::Envoy => with_file(&mut command, peer.subject, &write("envoy.yaml", ENVOY)?),
+        Subject::Haproxy => with_file(&mut command, peer.subject, &write("haproxy.cfg", HAPROXY)?),
         Subject::Maglor => {
             command.args(["--listen", &places.h1.to_string()]);
             command.args(["--admin", &places.admin.to_string()]);
@@ -258,11 +323,7 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
                 command.args(["--upstream", &upstream.to_string()]);
             }
         }
-        Subject::Nginx => {
-            command
-                .args(["-e", "stderr", "-c"])
-                .arg(write("nginx.conf", NGINX)?);
-        }
+        Subject::Nginx => with_file(&mut command, peer.subject, &write("nginx.conf", NGINX)?),
     }
     Ok(command)
 }
@@ -278,6 +339,7 @@ mod tests {
             h1: address(1001),
             h2: address(1002),
             admin: address(1003),
+            inbound: address(1006),
             upstreams: [address(1004), address(1005)],
         };
         let scratch = Scratch::new("test").unwrap();
@@ -286,6 +348,18 @@ mod tests {
             assert!(!text.contains("{{"), "{text}");
             for port in 1001..=1005 {
                 assert!(text.contains(&port.to_string()), "{port} in {text}");
+            }
+        }
+        for [outbound, inbound] in [pair::ENVOY, pair::HAPROXY, pair::MAGLOR, pair::NGINX] {
+            for (template, ports) in [
+                (outbound, [1001, 1003, 1006]),
+                (inbound, [1004, 1005, 1006]),
+            ] {
+                let text = places.fill(template, &scratch);
+                assert!(!text.contains("{{"), "{text}");
+                for port in ports {
+                    assert!(text.contains(&port.to_string()), "{port} in {text}");
+                }
             }
         }
     }

@@ -72,6 +72,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         &[
             "maglor-balance",
             "maglor-config",
+            "maglor-identity",
             "maglor-proxy",
             "maglor-sim",
             "maglor-telemetry",

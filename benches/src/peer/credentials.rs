@@ -1,0 +1,56 @@
+//! Certificates for pairs of proxies: one root, and one leaf that both of a pair show.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use maglor_identity::{Authority, LeafRequest};
+
+use crate::error::{Doing, Error, Result};
+
+const ID: &str = "spiffe://mesh.test/ns/bench/sa/pair";
+/// For those who verify names only.
+const DNS_NAME: &str = "inbound.mesh.test";
+
+/// PEM texts.
+#[derive(Debug)]
+pub struct Credentials {
+    root: String,
+    leaf: String,
+    key: String,
+}
+
+impl Credentials {
+    /// New ones, valid for a day.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    pub fn new() -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| Error::protocol(error.to_string());
+        let now = SystemTime::now();
+        let domain = "mesh.test".parse().map_err(|e| failed(&e))?;
+        let authority = Authority::create(&domain, now).map_err(|e| failed(&e))?;
+        let mut request = LeafRequest::new(ID.parse().map_err(|e| failed(&e))?);
+        request.dns_names.push(DNS_NAME.into());
+        let leaf = authority.issue(&request, now).map_err(|e| failed(&e))?;
+        Ok(Self {
+            root: authority.certificate_pem(),
+            leaf: leaf.certificate_pem,
+            key: leaf.private_key_pem.unwrap_or_default(),
+        })
+    }
+
+    /// Writes them where configurations look for them.
+    pub(super) fn write(&self, directory: &Path) -> Result<()> {
+        let pair = format!("{}{}", self.leaf, self.key);
+        for (name, text) in [
+            ("root.pem", &self.root),
+            ("leaf.pem", &self.leaf),
+            ("key.pem", &self.key),
+            ("pair.pem", &pair),
+        ] {
+            fs::write(directory.join(name), text).doing("write a certificate")?;
+        }
+        Ok(())
+    }
+}

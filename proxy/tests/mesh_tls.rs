@@ -8,11 +8,12 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use maglor_identity::{Authority, LeafRequest};
-use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
 use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
 use support::Web;
@@ -209,7 +210,7 @@ fn proxies_meet_and_know_each_other() {
 fn bytes_are_carried_between_members_as_well() {
     let root = Root::new();
     let upstream = Upstream::start("a");
-    let tcp = |member: &Member, listener: &str, cluster: &str, to: std::net::SocketAddr| {
+    let tcp = |member: &Member, listener: &str, cluster: &str, to: SocketAddr| {
         support::start(&format!(
             "admin: {{address: '127.0.0.1:0'}}\n{}\nlisteners:\n- {{name: web, address: '127.0.0.1:0'{listener}, \
              tcp: {{cluster: a}}}}\nclusters:\n- {{name: a, endpoints: ['{to}']{cluster}}}\n",
@@ -227,6 +228,67 @@ fn bytes_are_carried_between_members_as_well() {
     let plain = RawHttp1::connect(inbound.listener("web"));
     assert!(!is_answered(plain));
     assert_eq!(refused(&inbound, "plaintext"), 1.0);
+}
+
+#[test]
+fn a_sidecar_takes_members_plain_text_and_servers_that_speak_first() {
+    let root = Root::new();
+    let cart = root.member("cart");
+    let sidecar = |application: SocketAddr, mode: &str| {
+        support::start(&format!(
+            "admin: {{address: '127.0.0.1:0'}}\n{}\nlisteners:\n- name: web\n  address: 127.0.0.1:0\n  \
+             original_destination: false\n  detection_timeout: 200ms\n  tls: {{mesh: {mode}}}\n  \
+             inbound: {{application: '{application}'}}\n",
+            cart.yaml()
+        ))
+    };
+    let upstream = Upstream::start("a");
+    let proxy = sidecar(upstream.address(), "permissive");
+    let member = root.member("web").client("http/1.1");
+    assert_eq!(client(&proxy, &member).get("/").text(), "a");
+    let shown = format!("By={};URI={}", id("cart"), id("web"));
+    let heard = |upstream: &Upstream| {
+        let last = upstream.last();
+        last.header("x-forwarded-client-cert").map(str::to_owned)
+    };
+    assert_eq!(heard(&upstream), Some(shown));
+    assert_eq!(support::get(&proxy, "/").text(), "a");
+    assert_eq!(heard(&upstream), None);
+
+    let first = RawServer::start(|connection, _| {
+        connection.send("220 hello\r\n")?;
+        connection.read_to_end().map(drop)
+    });
+    let proxy = sidecar(first.address(), "permissive");
+    let mut silent = RawHttp1::connect(proxy.listener("web"));
+    let greeting = silent.connection().read_until(b"\n").unwrap();
+    assert_eq!(greeting, b"220 hello\r\n");
+    // With ALPN it would have promised HTTP.
+    let mut member = client(&proxy, &root.member("web").client(""));
+    member.connection().send([0, 1, 2, 3]).unwrap();
+    assert_eq!(member.connection().read_until(b"\n").unwrap(), greeting);
+
+    let outbound = support::start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}\n{}\nlisteners:\n- {{name: web, address: '127.0.0.1:0', tcp: {{cluster: a}}}}\n\
+         clusters:\n- {{name: a, tls: mesh, endpoints: ['{}']}}\n",
+        root.member("web").yaml(),
+        proxy.listener("web")
+    ));
+    let mut application = RawHttp1::connect(outbound.listener("web"));
+    assert_eq!(
+        application.connection().read_until(b"\n").unwrap(),
+        greeting
+    );
+
+    let proxy = sidecar(first.address(), "strict");
+    let mut plain = RawHttp1::connect(proxy.listener("web"));
+    plain.send("HELO a\r\n");
+    // An alert, and nothing of the application's.
+    let rest = plain.connection().read_to_end().unwrap_or_default();
+    assert!(!rest.starts_with(b"220"));
+    eventually(TIMEOUT, "plain text", || {
+        refused(&proxy, "plaintext") == 1.0
+    });
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Member {
         )
     }
 
-    /// A client of its own, as a proxy would be one.
+    /// A client of its own, as a proxy would be one; without ALPN where it is empty.
     pub(crate) fn client(&self, alpn: &str) -> Arc<ClientConfig> {
         let paths = Paths {
             certificate: self.0.join("certificate.pem"),
@@ -119,7 +119,11 @@ impl Member {
         };
         let (_, identity, bundle) = Files::open(paths).unwrap();
         let live = Live::new(identity, bundle).unwrap();
-        tls::client_config(&live, tls::Expected::Member, &[alpn.as_bytes()]).unwrap()
+        let alpn: Vec<_> = Some(alpn.as_bytes())
+            .filter(|a| !a.is_empty())
+            .into_iter()
+            .collect();
+        tls::client_config(&live, tls::Expected::Member, &alpn).unwrap()
     }
 }
 

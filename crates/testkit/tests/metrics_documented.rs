@@ -109,6 +109,8 @@ fn registered() -> BTreeMap<String, String> {
         let code: String = lines.map(|line| format!("{}\n", line.trim())).collect();
         for (call, kind) in [
             ("counter(", "counter"),
+            ("of_cluster(", "counter"),
+            ("of_listener(", "counter"),
             ("gauge(", "gauge"),
             ("histogram(", "histogram"),
             ("latency(", "histogram"),

@@ -11,6 +11,7 @@ mod figures;
 mod identity;
 mod model;
 mod output;
+mod partition;
 mod sim;
 
 const EXAMPLES: &str = "\
@@ -30,6 +31,8 @@ Examples:
   An authority for mutual TLS, and a certificate of it for a proxy:
     maglor identity ca --trust-domain mesh.example --out ca
     maglor identity issue --ca ca --namespace shop --service-account cart --out cart
+  Where to run 2 replicas of web and 3 of cart, so that their calls stay on a node:
+    maglor partition --graph graph.yaml --nodes nodes.yaml
   Completion and checking of configuration files in an editor:
     maglor schema > maglor.schema.json
   Completion of this command:
@@ -67,6 +70,8 @@ enum Command {
     Identity(identity::Options),
     /// Compute the mean latency of least outstanding requests, by the paper's model and by ours.
     Model(model::Options),
+    /// Place services on nodes so that little traffic leaves a node, and print JSON.
+    Partition(Box<partition::Options>),
     /// Print the JSON Schema of the proxy's configuration file.
     Schema,
     /// Simulate balancers and servers under a policy, with the proxy's own code, and print JSON.
@@ -81,6 +86,7 @@ fn main() -> ExitCode {
         Command::Figures(options) => figures::run(&options),
         Command::Identity(options) => identity::run(&options),
         Command::Model(options) => model::run(&options),
+        Command::Partition(options) => partition::run(&options),
         Command::Schema => {
             output::print(&format!("{:#}\n", maglor_config::schema()));
             ExitCode::SUCCESS

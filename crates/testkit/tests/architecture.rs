@@ -27,7 +27,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-balance", &[]),
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
     ("maglor-identity", &[]),
-    ("maglor-mcg", &[]),
+    ("maglor-mcg", &["maglor-balance"]),
     ("maglor-sim", &["maglor-balance"]),
     ("maglor-telemetry", &[]),
     ("maglor-xds", &["maglor-balance", "maglor-config"]),

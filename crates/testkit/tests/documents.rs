@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 12] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 11] = [
     "docs/identity.md",
     "docs/metrics.md",
     "docs/model.md",
+    "docs/placement.md",
     "docs/sidecar.md",
     "docs/simulation.md",
 ];

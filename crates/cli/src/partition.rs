@@ -1,0 +1,278 @@
+//! `maglor partition`: the placement of services on nodes, from files, as JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use maglor_mcg::file::{self, FileError};
+use maglor_mcg::{
+    Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Selection,
+    Use, partition,
+};
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use crate::output;
+
+const EXAMPLES: &str = "\
+The graph file says what runs and who calls whom; replicas of a service are alike:
+    services:
+    - {name: web,  replicas: 2, cpu_millis: 250, memory_mib: 128}   # per replica
+    - {name: cart, replicas: 3, cpu_millis: 100, memory_mib: 64, max_per_node: 2}
+    edges:                                       # repeated pairs add up
+    - {from: web, to: cart, rps: 120, latency_ms: 3.5}
+  also for an edge: bytes_per_second.
+The nodes file says what they have left for these services:
+    nodes:
+    - {name: edge-1, cpu_millis: 1000, memory_mib: 1024}
+    - {name: edge-2, cpu_millis: 500,  memory_mib: 512, pods: 20}
+    delays: [{from: edge-1, to: edge-2, ms: 5}]  # for --objective latency; may be left out
+
+Result, as JSON:
+  feasible   whether it fits; if not, reason says why and by how much, and the exit code is 1
+  cut        calls a second that leave their node, when each node's calls go to local replicas first
+             as far as an even share allows; total: all calls a second
+  placement  {service: {node: replicas}}
+  moves      replicas that have to be started elsewhere than --current says
+  bound      no placement costs less; optimal: it is proved that none does
+Files that cannot be used are named with the line; the exit code is 2.
+
+Examples:
+  Where to run what:
+    maglor partition --graph graph.yaml --nodes nodes.yaml > plan.json
+  The traffic has changed; what is worth moving?
+    maglor partition --graph today.yaml --nodes nodes.yaml --current plan.json
+  What if edge-2 fails? Take it out of the nodes file, and keep --current.
+  No node fuller than 10 % above its part, no more than half of a service on one node:
+    maglor partition --graph graph.yaml --nodes nodes.yaml --balance 0.1 --max-share 0.5
+  On as few nodes as possible, as the paper advises:
+    maglor partition --graph graph.yaml --nodes nodes.yaml --use fewest
+
+Equal inputs and seeds give equal placements. How it works: docs/placement.md.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Services and calls (YAML or JSON).
+    #[arg(long, value_name = "FILE")]
+    graph: PathBuf,
+
+    /// Nodes and what they have (YAML or JSON).
+    #[arg(long, value_name = "FILE")]
+    nodes: PathBuf,
+
+    /// What runs now, as this command prints it: only what pays is moved.
+    #[arg(long, value_name = "FILE")]
+    current: Option<PathBuf>,
+
+    /// The beginning of the random numbers of the search.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+
+    /// How long to search, relative to the default, which is about 1 ms a replica.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    effort: f64,
+
+    /// What is kept small: traffic (calls a second), bytes, latency (calls times the delay between
+    /// nodes), or mix:PART, PART of response time and the rest traffic.
+    #[arg(long, value_name = "WHAT", default_value = "traffic", value_parser = objective)]
+    objective: Objective,
+
+    /// The nodes to use: all, fewest, or so many; those with most room first.
+    #[arg(long = "use", value_name = "NODES", default_value = "all", value_parser = usage)]
+    usage: Use,
+
+    /// Fill no node more than by this above its part of each resource; parts are in the ratio of
+    /// what nodes have. 0.1, say.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    balance: Option<f64>,
+
+    /// At most this share of a service's replicas on one node, rounded up.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    max_share: f64,
+
+    /// What a move costs, relative to the mean traffic of a replica.
+    #[arg(long, value_name = "COST", default_value_t = 0.25)]
+    move_cost: f64,
+
+    /// Where calls that leave their node take longer than this, move the called service to its
+    /// callers if there is room, in milliseconds.
+    #[arg(long, value_name = "MS")]
+    tau: Option<f64>,
+}
+
+#[derive(Debug, Error)]
+enum Failure {
+    #[error("{file}: {error}")]
+    Read { file: String, error: std::io::Error },
+    #[error("{}: {error}", place(file, *line))]
+    File {
+        file: String,
+        line: Option<usize>,
+        error: FileError,
+    },
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+}
+
+fn place(file: &str, line: Option<usize>) -> String {
+    line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
+}
+
+/// Prints the placement; exit code 1 if there is none, 2 if the input is wrong.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match options.partition() {
+        Ok((result, None)) => {
+            output::print(&format!("{result:#}\n"));
+            ExitCode::SUCCESS
+        }
+        Ok((result, Some(infeasible))) => {
+            output::print(&format!("{result:#}\n"));
+            eprintln!("maglor partition: {infeasible}");
+            ExitCode::from(1)
+        }
+        Err(failure) => {
+            eprintln!("maglor partition: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+impl Options {
+    fn partition(&self) -> Result<(Value, Option<Infeasible>), Failure> {
+        let graph = read(&self.graph, file::graph)?;
+        let mut nodes = read(&self.nodes, file::nodes)?;
+        let known = nodes.all().len();
+        let current = match &self.current {
+            Some(path) => {
+                let current = read(path, file::placement)?;
+                let gone = current.gone(&nodes);
+                nodes.add_gone(&gone);
+                let placement = current.of(&graph, &nodes);
+                Some(placement.map_err(|error| failure(path, error))?)
+            }
+            None => None,
+        };
+        let options = maglor_mcg::Options {
+            seed: self.seed,
+            effort: self.effort,
+            objective: self.objective,
+            selection: Selection {
+                nodes: self.usage,
+                balance: self.balance,
+            },
+            max_share: self.max_share,
+            move_cost: self.move_cost,
+            tau_ms: self.tau,
+        };
+        Ok(
+            match partition(&graph, &nodes, current.as_ref(), &options)? {
+                Outcome::Infeasible(infeasible) => (refusal(&graph, &infeasible), Some(infeasible)),
+                Outcome::Placed(plan) => (result(&graph, &nodes, known, &plan), None),
+            },
+        )
+    }
+}
+
+fn read<T>(path: &Path, parse: fn(&str) -> Result<T, FileError>) -> Result<T, Failure> {
+    let file = || path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::Read {
+        file: file(),
+        error,
+    })?;
+    parse(&text).map_err(|error| failure(path, error))
+}
+
+fn failure(path: &Path, error: FileError) -> Failure {
+    Failure::File {
+        file: path.display().to_string(),
+        line: error.line(),
+        error,
+    }
+}
+
+fn result(graph: &Graph, nodes: &Nodes, known: usize, plan: &Plan) -> Value {
+    json!({
+        "feasible": true,
+        "cut": plan.cut,
+        "total": graph.rps(),
+        "cost": plan.cost,
+        "bound": plan.bound,
+        "optimal": plan.optimal,
+        "moves": plan.moves,
+        "placement": placement(graph, nodes, &plan.placement),
+        "nodes": loads(graph, nodes, known, &plan.placement),
+    })
+}
+
+fn placement(graph: &Graph, nodes: &Nodes, placement: &Placement) -> Map<String, Value> {
+    let services = graph.services().iter().enumerate();
+    let row = |(index, service): (usize, &maglor_mcg::Service)| {
+        let counts = placement.service(index).iter().zip(nodes.all());
+        let used = counts.filter(|(count, _)| **count > 0);
+        let row: Map<_, _> = used
+            .map(|(count, node)| (node.name.clone(), json!(count)))
+            .collect();
+        (service.name.clone(), Value::Object(row))
+    };
+    services.map(row).collect()
+}
+
+/// What each node is asked for.
+fn loads(graph: &Graph, nodes: &Nodes, known: usize, placement: &Placement) -> Map<String, Value> {
+    let loads = placement.loads(graph);
+    let loads = nodes.all().iter().zip(loads).take(known);
+    let load = |(node, [cpu, memory, pods]): (&Node, [u64; 3])| {
+        let load = json!({"cpu_millis": cpu, "memory_mib": memory, "pods": pods});
+        (node.name.clone(), load)
+    };
+    loads.map(load).collect()
+}
+
+fn refusal(graph: &Graph, infeasible: &Infeasible) -> Value {
+    json!({
+        "feasible": false,
+        "reason": infeasible.to_string(),
+        "cut": null,
+        "total": graph.rps(),
+        "placement": {},
+        "moves": 0,
+    })
+}
+
+fn objective(text: &str) -> Result<Objective, String> {
+    match text
+        .split_once(':')
+        .map_or((text, None), |(name, part)| (name, Some(part)))
+    {
+        ("bytes", None) => Ok(Objective::Bytes),
+        ("latency", None) => Ok(Objective::Latency),
+        ("traffic", None) => Ok(Objective::Traffic),
+        ("mix", Some(part)) => {
+            let response = part.parse().ok().filter(|part| (0.0..=1.0).contains(part));
+            let response = response.ok_or("mix:PART takes a number from 0 to 1")?;
+            Ok(Objective::Mix { response })
+        }
+        _ => Err("it is traffic, bytes, latency or mix:PART".to_owned()),
+    }
+}
+
+fn usage(text: &str) -> Result<Use, String> {
+    match text {
+        "all" => Ok(Use::All),
+        "fewest" => Ok(Use::Fewest),
+        count => {
+            let count = count.parse().ok().filter(|count| *count > 0);
+            count
+                .map(Use::Top)
+                .ok_or("it is all, fewest, or a number above 0".to_owned())
+        }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text
+        .parse()
+        .ok()
+        .filter(|share| (0.0..1000.0).contains(share));
+    share.ok_or_else(|| "it is a number from 0".to_owned())
+}

@@ -1,0 +1,211 @@
+//! `maglor partition` as somebody types it.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const GRAPH: &str = "\
+services:
+- {name: web, replicas: 2, cpu_millis: 200, memory_mib: 100}
+- {name: cart, replicas: 2, cpu_millis: 200, memory_mib: 100}
+- {name: db, replicas: 1, cpu_millis: 500, memory_mib: 400}
+edges:
+- {from: web, to: cart, rps: 30, latency_ms: 3}
+- {from: cart, to: db, rps: 20, latency_ms: 9}
+- {from: web, to: cart, rps: 10, latency_ms: 5}
+";
+
+const NODES: &str = "\
+nodes:
+- {name: a, cpu_millis: 600, memory_mib: 500}
+- {name: b, cpu_millis: 900, memory_mib: 800}
+";
+
+fn maglor(folder: &Path, graph: &str, nodes: &str, more: &[&str]) -> Output {
+    std::fs::write(folder.join("graph.yaml"), graph).unwrap();
+    std::fs::write(folder.join("nodes.yaml"), nodes).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args([
+            "partition",
+            "--graph",
+            "graph.yaml",
+            "--nodes",
+            "nodes.yaml",
+        ])
+        .args(more)
+        .current_dir(folder)
+        .output()
+        .expect("the binary can be started")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn a_placement_is_printed_and_can_be_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = maglor(folder.path(), GRAPH, NODES, &[]);
+    assert!(output.status.success(), "{output:?}");
+    let plan = json(&output);
+    assert_eq!(plan["feasible"], true);
+    assert_eq!((&plan["total"], &plan["moves"]), (&60.0.into(), &0.into()));
+    // Two replicas fit beside the database: half of either service, or both of one.
+    assert_eq!(
+        (&plan["cut"], &plan["optimal"]),
+        (&10.0.into(), &true.into())
+    );
+    assert_eq!(plan["placement"]["db"]["b"], 1);
+    assert_eq!(plan["nodes"]["b"]["cpu_millis"], 900);
+
+    std::fs::write(folder.path().join("plan.json"), &output.stdout).unwrap();
+    let again = maglor(folder.path(), GRAPH, NODES, &["--current", "plan.json"]);
+    assert_eq!(json(&again)["placement"], plan["placement"]);
+    let seed = maglor(folder.path(), GRAPH, NODES, &["--seed", "7"]);
+    assert_eq!(
+        seed.stdout,
+        maglor(folder.path(), GRAPH, NODES, &["--seed", "7"]).stdout
+    );
+}
+
+#[test]
+fn what_ran_on_a_node_that_has_gone_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = "placement: {web: {a: 2}, cart: {a: 1, c: 1}, db: {b: 1}}";
+    std::fs::write(folder.path().join("plan.yaml"), plan).unwrap();
+    let output = maglor(
+        folder.path(),
+        GRAPH,
+        NODES,
+        &["--current", "plan.yaml", "--move-cost", "9"],
+    );
+    let plan = json(&output);
+    assert_eq!(plan["moves"], 1, "{plan}");
+    assert_eq!(plan["nodes"].as_object().map(serde_json::Map::len), Some(2));
+}
+
+#[test]
+fn what_does_not_fit_says_why_and_by_how_much() {
+    let folder = tempfile::tempdir().unwrap();
+    for (graph, nodes, reason) in [
+        (
+            GRAPH.replace("cpu_millis: 500", "cpu_millis: 1000"),
+            NODES.to_owned(),
+            "no node can hold a replica of `db`: the nearest, `b`, lacks 100 cpu_millis",
+        ),
+        (
+            GRAPH.to_owned(),
+            NODES.replace("cpu_millis: 600", "cpu_millis: 300"),
+            "all replicas need 1300 cpu_millis, all nodes have 1200: 100 too little",
+        ),
+        (
+            GRAPH.replace(
+                "replicas: 2, cpu_millis: 200",
+                "replicas: 2, max_per_node: 1, cpu_millis: 300",
+            ),
+            NODES.replace("cpu_millis: 600", "cpu_millis: 800"),
+            "there is no placement of whole replicas; the best attempt lacks 200 cpu_millis on `b`",
+        ),
+    ] {
+        let output = maglor(folder.path(), &graph, &nodes, &[]);
+        let plan = json(&output);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(plan["feasible"], false);
+        let said = plan["reason"].as_str().unwrap_or_default();
+        assert!(said.starts_with(reason), "{said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(errors.trim_end(), format!("maglor partition: {said}"));
+    }
+}
+
+#[test]
+fn bad_input_is_one_line_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = |from: &str, to: &str| (GRAPH.replacen(from, to, 1), NODES.to_owned());
+    let nodes = |from: &str, to: &str| (GRAPH.to_owned(), NODES.replacen(from, to, 1));
+    for ((graph, nodes), message) in [
+        (
+            graph("to: db", "to: bd"),
+            "graph.yaml:7: edges[1] (`cart` to `bd`): `bd` is no service",
+        ),
+        (
+            graph("rps: 20", "rps: -20"),
+            "graph.yaml:7: edges[1] (`cart` to `db`): rps is -20",
+        ),
+        (
+            graph("rps: 20", "rps: .nan"),
+            "graph.yaml:7: edges[1] (`cart` to `db`): rps is NaN",
+        ),
+        (
+            graph("rps: 20", "rps: many"),
+            "graph.yaml:7: edges[1].rps: a number is expected, not `many`",
+        ),
+        (
+            graph("rps: 20", "rate: 20"),
+            "graph.yaml:7: edges[1].rps is missing",
+        ),
+        (
+            graph("rps: 20", "rps: 20, rate: 1"),
+            "graph.yaml:7: edges[1].rate is unknown",
+        ),
+        (
+            graph("name: cart", "name: web"),
+            "graph.yaml:3: services[1].name: the service `web` is there twice",
+        ),
+        (
+            graph("replicas: 1", "replicas: 0"),
+            "graph.yaml:4: services[2].replicas of `db` is 0",
+        ),
+        (
+            graph("replicas: 1", "replicas: 1.5"),
+            "graph.yaml:4: services[2].replicas: a whole number",
+        ),
+        (
+            graph("memory_mib: 400", "memory_mib: -4"),
+            "graph.yaml:4: services[2].memory_mib: a whole number",
+        ),
+        (graph("{name: web", "{name: [web"), "graph.yaml:"),
+        (
+            (String::new(), NODES.to_owned()),
+            "graph.yaml: the file is empty",
+        ),
+        (
+            ("services: []".to_owned(), NODES.to_owned()),
+            "the graph has no service",
+        ),
+        (
+            (GRAPH.to_owned(), "nodes: []".to_owned()),
+            "nodes.yaml:1: nodes: there is no node",
+        ),
+        (
+            nodes("name: b", "name: a"),
+            "nodes.yaml:3: nodes[1].name: the node `a` is there twice",
+        ),
+        (
+            nodes("cpu_millis: 600, ", ""),
+            "nodes.yaml:2: nodes[0].cpu_millis is missing",
+        ),
+    ] {
+        let output = maglor(folder.path(), &graph, &nodes, &[]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}: {output:?}");
+        assert!(
+            errors.starts_with(&format!("maglor partition: {message}")),
+            "{errors}"
+        );
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(output.stdout.is_empty());
+    }
+    let missing = maglor(folder.path(), GRAPH, NODES, &["--current", "no.yaml"]);
+    let errors = String::from_utf8_lossy(&missing.stderr);
+    assert!(
+        errors.starts_with("maglor partition: no.yaml: "),
+        "{errors}"
+    );
+}

@@ -1,0 +1,211 @@
+//! Why a graph does not fit on the nodes, and by how much.
+
+use std::fmt;
+
+use crate::graph::Graph;
+use crate::node::Nodes;
+use crate::solve::{Problem, State};
+
+/// What nodes run out of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Resource {
+    /// Thousandths of a core.
+    CpuMillis,
+    /// MiB.
+    MemoryMib,
+    /// Replicas on a node.
+    Pods,
+}
+
+impl Resource {
+    const ALL: [Self; 3] = [Self::CpuMillis, Self::MemoryMib, Self::Pods];
+
+    /// Its name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuMillis => "cpu_millis",
+            Self::MemoryMib => "memory_mib",
+            Self::Pods => "pods",
+        }
+    }
+}
+
+/// A node that would need more.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Shortage {
+    /// Its name.
+    pub node: String,
+    /// Of what.
+    pub resource: Resource,
+    /// How much is missing.
+    pub lacks: u64,
+}
+
+/// Why there is no placement.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Infeasible {
+    /// Nodes have room for some replicas of a service, but not for all.
+    Places {
+        /// The service.
+        service: String,
+        /// How many replicas it has.
+        replicas: u32,
+        /// How many would find a place if nothing else ran.
+        places: u64,
+    },
+    /// A replica is larger than every node.
+    Replica {
+        /// The service.
+        service: String,
+        /// What each node lacks, the node that comes nearest first.
+        nearest: Shortage,
+    },
+    /// All replicas together need more than all nodes have.
+    Total {
+        /// Of what.
+        resource: Resource,
+        /// What replicas need.
+        needs: u64,
+        /// What nodes have.
+        have: u64,
+    },
+    /// Everything would fit by sum, but not in whole replicas.
+    Whole {
+        /// What the best attempt lacks.
+        shortages: Vec<Shortage>,
+        /// Whether all ways were tried; else the search only found none.
+        proved: bool,
+    },
+}
+
+impl fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Places {
+                service,
+                replicas,
+                places,
+            } => write!(
+                f,
+                "`{service}` has {replicas} replicas, but nodes and limits leave places for \
+                 {places}: {} too few",
+                u64::from(*replicas).saturating_sub(*places)
+            ),
+            Self::Replica { service, nearest } => write!(
+                f,
+                "no node can hold a replica of `{service}`: the nearest, `{}`, lacks {} {}",
+                nearest.node,
+                nearest.lacks,
+                nearest.resource.name()
+            ),
+            Self::Total {
+                resource,
+                needs,
+                have,
+            } => write!(
+                f,
+                "all replicas need {needs} {}, all nodes have {have}: {} too little",
+                resource.name(),
+                needs.saturating_sub(*have)
+            ),
+            Self::Whole { shortages, proved } => {
+                let found = if *proved {
+                    "there is no placement"
+                } else {
+                    "no placement was found"
+                };
+                write!(f, "{found} of whole replicas; the best attempt lacks")?;
+                for (index, shortage) in shortages.iter().enumerate() {
+                    let before = if index == 0 { "" } else { "," };
+                    let Shortage {
+                        node,
+                        resource,
+                        lacks,
+                    } = shortage;
+                    write!(f, "{before} {lacks} {} on `{node}`", resource.name())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What can be said without a search.
+pub(crate) fn obvious(graph: &Graph, nodes: &Nodes, problem: &Problem) -> Option<Infeasible> {
+    for (index, service) in graph.services().iter().enumerate() {
+        let fits = |node: &usize| problem.room(index, &problem.capacity[*node]) > 0;
+        if !(0..problem.nodes).any(|node| fits(&node)) {
+            let service = service.name.clone();
+            let nearest = nearest(nodes, problem, index)?;
+            return Some(Infeasible::Replica { service, nearest });
+        }
+    }
+    let total = problem.total();
+    for (d, resource) in Resource::ALL.into_iter().enumerate() {
+        let have = problem.capacity.iter().map(|capacity| capacity[d]).sum();
+        if total[d] > have {
+            let needs = total[d];
+            return Some(Infeasible::Total {
+                resource,
+                needs,
+                have,
+            });
+        }
+    }
+    let places = |index: usize| -> u64 {
+        let rooms = problem.capacity.iter();
+        rooms.map(|c| u64::from(problem.room(index, c))).sum()
+    };
+    graph
+        .services()
+        .iter()
+        .enumerate()
+        .find_map(|(index, service)| {
+            let (replicas, places) = (service.replicas.get(), places(index));
+            (places < u64::from(replicas)).then(|| Infeasible::Places {
+                service: service.name.clone(),
+                replicas,
+                places,
+            })
+        })
+}
+
+/// The node that lacks least for one replica, and what it lacks most of.
+fn nearest(nodes: &Nodes, problem: &Problem, service: usize) -> Option<Shortage> {
+    let demand = &problem.demand[service];
+    let lacks = |node: usize, d: usize| demand[d].saturating_sub(problem.capacity[node][d]);
+    let relative = |node: usize, d: usize| lacks(node, d) as f64 * problem.scale[d];
+    let distance = |node: usize| (0..3).map(|d| relative(node, d)).sum::<f64>();
+    let node = (0..problem.nodes).min_by(|&a, &b| distance(a).total_cmp(&distance(b)))?;
+    let worst = (0..3).max_by(|&a, &b| relative(node, a).total_cmp(&relative(node, b)))?;
+    Some(Shortage {
+        node: nodes.all().get(node)?.name.clone(),
+        resource: *Resource::ALL.get(worst)?,
+        lacks: lacks(node, worst),
+    })
+}
+
+/// What the best attempt of a search lacks.
+pub(crate) fn searched(
+    nodes: &Nodes,
+    problem: &Problem,
+    state: &State,
+    proved: bool,
+) -> Infeasible {
+    let mut shortages = Vec::new();
+    for (index, node) in nodes.all().iter().enumerate() {
+        for (d, resource) in Resource::ALL.into_iter().enumerate() {
+            let lacks = state.load(index)[d].saturating_sub(problem.capacity[index][d]);
+            if lacks > 0 {
+                let node = node.name.clone();
+                shortages.push(Shortage {
+                    node,
+                    resource,
+                    lacks,
+                });
+            }
+        }
+    }
+    Infeasible::Whole { shortages, proved }
+}

@@ -1,0 +1,42 @@
+//! The microservice communication graph: which service calls which, and where their replicas should
+//! run. Pure: no I/O, no clock; time and chance are arguments.
+//!
+//! * A [`Graph`] of services and calls, and [`Nodes`] with what they hold.
+//! * [`partition`] places the one on the others (Algorithm 3 of the paper in docs/placement.md); a
+//!   [`Placement`] says what of the traffic leaves its node, its cut.
+//! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
+//!
+//! ```
+//! use maglor_mcg::{Options, Outcome, file, partition};
+//!
+//! let graph = file::graph(
+//!     "{services: [{name: web, replicas: 2, cpu_millis: 100, memory_mib: 64},
+//!                  {name: cart, replicas: 1, cpu_millis: 200, memory_mib: 64}],
+//!       edges: [{from: web, to: cart, rps: 50, latency_ms: 4}]}",
+//! )?;
+//! let nodes = file::nodes("nodes: [{name: a, cpu_millis: 1000, memory_mib: 512}]")?;
+//! let Outcome::Placed(plan) = partition(&graph, &nodes, None, &Options::default())? else {
+//!     return Err("it fits".into());
+//! };
+//! assert_eq!((plan.cut, plan.optimal), (0.0, true));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod file;
+mod graph;
+mod infeasible;
+mod node;
+mod objective;
+mod partition;
+mod placement;
+mod select;
+mod solve;
+mod tau;
+
+pub use graph::{Edge, Graph, GraphError, Service};
+pub use infeasible::{Infeasible, Resource, Shortage};
+pub use node::{Node, Nodes, NodesError};
+pub use objective::Objective;
+pub use partition::{Options, Outcome, PartitionError, Plan, partition};
+pub use placement::Placement;
+pub use select::{Selection, Use};

@@ -1,0 +1,243 @@
+//! Algorithm 3 of the paper: a placement of the services on the nodes that keeps within what the
+//! nodes hold and cuts as little traffic as possible.
+//!
+//! The paper's step 5, the τ rule, is in [`crate::tau`]; the search itself in `solve`.
+
+use thiserror::Error;
+
+use crate::graph::Graph;
+use crate::infeasible::{self, Infeasible};
+use crate::node::Nodes;
+use crate::objective::{self, Objective};
+use crate::placement::Placement;
+use crate::select::{self, Selection};
+use crate::solve::{Item, Problem, State, solve};
+use crate::tau;
+
+/// What a placement should be like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Equal seeds give equal placements. Default 1.
+    pub seed: u64,
+    /// How long to search, relative to the default: above 0, at most 1000. Default 1. It is counted,
+    /// not timed: the result does not depend on the machine.
+    pub effort: f64,
+    /// What is kept small. Default: traffic.
+    pub objective: Objective,
+    /// Which nodes to use, and how evenly. Default: all, as they come.
+    pub selection: Selection,
+    /// At most this share of a service's replicas on one node, rounded up; above 0, at most 1, which
+    /// is the default. A service's own limit holds besides.
+    pub max_share: f64,
+    /// What moving a replica costs, relative to the mean weight of a replica's traffic; 0 or more.
+    /// Counts only where there is a present placement. Default 0.25.
+    pub move_cost: f64,
+    /// τ in milliseconds: where calls that leave their node take longer, the called service moves to
+    /// its callers if there is room (Algorithm 3, step 5). Default: none.
+    pub tau_ms: Option<f64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            effort: 1.0,
+            objective: Objective::Traffic,
+            selection: Selection::default(),
+            max_share: 1.0,
+            move_cost: 0.25,
+            tau_ms: None,
+        }
+    }
+}
+
+/// Why a request is none.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum PartitionError {
+    /// An option out of its range.
+    #[error("{option} is {value}: it must be {valid}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        valid: &'static str,
+    },
+    /// The graph has no service.
+    #[error("the graph has no service: there is nothing to place")]
+    NoService,
+    /// More than fits into memory.
+    #[error("{services} services on {nodes} nodes are too many: their product may be 50 million")]
+    TooLarge {
+        /// How many services.
+        services: usize,
+        /// How many nodes.
+        nodes: usize,
+    },
+}
+
+/// Services times nodes at most: about 1 GB at the widest point of the search.
+const MOST_CELLS: usize = 50_000_000;
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Nothing fits, or nothing that fits was found.
+    Infeasible(Infeasible),
+    /// A placement that fits.
+    Placed(Plan),
+}
+
+/// A placement that fits, and how good it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Where replicas run.
+    pub placement: Placement,
+    /// Calls a second that leave their node.
+    pub cut: f64,
+    /// What was kept small: the cut by the objective's weights.
+    pub cost: f64,
+    /// No placement costs less than this.
+    pub bound: f64,
+    /// Whether it is proved that none costs less than `cost`, moves included.
+    pub optimal: bool,
+    /// Replicas that have to be started elsewhere than they run; 0 without a present placement.
+    pub moves: u64,
+}
+
+/// Places the services of a graph. With a present placement, only what pays moves.
+///
+/// # Errors
+/// The graph is empty, or an option out of range.
+pub fn partition(
+    graph: &Graph,
+    nodes: &Nodes,
+    present: Option<&Placement>,
+    options: &Options,
+) -> Result<Outcome, PartitionError> {
+    check(options)?;
+    if graph.services().is_empty() {
+        return Err(PartitionError::NoService);
+    }
+    let (services, count) = (graph.services().len(), nodes.all().len());
+    if services.saturating_mul(count) > MOST_CELLS {
+        return Err(PartitionError::TooLarge {
+            services,
+            nodes: count,
+        });
+    }
+    let problem = problem(graph, nodes, present, options);
+    if let Some(infeasible) = infeasible::obvious(graph, nodes, &problem) {
+        return Ok(Outcome::Infeasible(infeasible));
+    }
+    let start = present.map(|_| State::resume(&problem));
+    let narrowed = select::narrow(&problem, &options.selection, options.seed);
+    let mut solution = solve(&narrowed, start, options.seed, options.effort);
+    if !solution.state.is_feasible() {
+        let proved = solution.proved;
+        let infeasible = infeasible::searched(nodes, &narrowed, &solution.state, proved);
+        return Ok(Outcome::Infeasible(infeasible));
+    }
+    if let Some(tau_ms) = options.tau_ms {
+        let late = tau::LateEdges::new(graph, tau_ms);
+        solution.proved &= !late.pull(&narrowed, &mut solution.state);
+    }
+    let counts = solution.state.counts().to_vec();
+    let placement = Placement::from_counts(nodes.all().len(), counts);
+    let mut bare = narrowed;
+    bare.present = Vec::new();
+    let cost = State::from_counts(&bare, placement.counts()).cost();
+    Ok(Outcome::Placed(Plan {
+        cut: placement.cut(graph),
+        cost,
+        bound: solution.bound.min(cost),
+        optimal: solution.proved,
+        moves: present.map_or(0, |present| placement.moves_from(present)),
+        placement,
+    }))
+}
+
+fn check(options: &Options) -> Result<(), PartitionError> {
+    let ranges = [
+        (
+            "effort",
+            options.effort,
+            1e-6,
+            1000.0,
+            "above 0 and at most 1000",
+        ),
+        (
+            "max_share",
+            options.max_share,
+            1e-9,
+            1.0,
+            "above 0 and at most 1",
+        ),
+        ("move_cost", options.move_cost, 0.0, f64::MAX, "0 or more"),
+        (
+            "tau_ms",
+            options.tau_ms.unwrap_or(0.0),
+            0.0,
+            f64::MAX,
+            "0 or more",
+        ),
+    ];
+    for (option, value, least, most, valid) in ranges {
+        if !(least..=most).contains(&value) {
+            return Err(PartitionError::Option {
+                option,
+                value,
+                valid,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of graph and nodes.
+fn problem(
+    graph: &Graph,
+    nodes: &Nodes,
+    present: Option<&Placement>,
+    options: &Options,
+) -> Problem {
+    let weights = objective::weights(graph, &options.objective);
+    let total: f64 = weights.iter().sum();
+    let mean = 2.0 * total / graph.replicas().max(1) as f64;
+    let items: Vec<Item> = graph
+        .services()
+        .iter()
+        .map(|service| {
+            let replicas = service.replicas.get();
+            let share = (f64::from(replicas) * options.max_share).ceil().max(1.0);
+            let limit = service
+                .max_per_node
+                .map_or(u32::MAX, std::num::NonZero::get);
+            Item {
+                replicas,
+                demand: [service.cpu_millis, service.memory_mib, 1],
+                limit: limit.min(share as u32),
+                move_cost: options.move_cost * mean,
+            }
+        })
+        .collect();
+    let capacity = nodes.all().iter().map(|node| {
+        let pods = node.pods.unwrap_or_else(|| graph.replicas());
+        [node.cpu_millis, node.memory_mib, pods]
+    });
+    let edges: Vec<(u32, u32, f64)> = graph
+        .edges()
+        .iter()
+        .zip(weights)
+        .map(|(edge, weight)| (edge.from as u32, edge.to as u32, weight))
+        .collect();
+    let mut problem = Problem::new(capacity.collect(), &items, &edges);
+    if options.objective.is_by_distance() {
+        problem.distance = nodes.delays_ms().to_vec();
+    }
+    if let Some(present) = present {
+        problem.present = present.counts().to_vec();
+    }
+    problem
+}

@@ -1,0 +1,99 @@
+//! Which nodes are used and how full they may be: the top-N choice and the target ratios of the
+//! paper's §3.3.
+//!
+//! The paper ranks nodes by what they have available, takes the first N, because consolidating is
+//! to be preferred, and gives each a part in the ratio of what it has. Here both are choices, and
+//! both only narrow capacities: what the nodes hold stays the limit.
+
+use maglor_balance::Rng;
+
+use crate::solve::{Demand, Problem, fits};
+
+/// Which nodes may be used.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Use {
+    /// All.
+    #[default]
+    All,
+    /// As few as possible, those with most room first.
+    Fewest,
+    /// So many, those with most room first.
+    Top(usize),
+}
+
+/// Which nodes are used and how evenly.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// Which nodes.
+    pub nodes: Use,
+    /// Spread: no node gets more than 1 + this times its part of each resource, its part being in
+    /// the ratio of capacities. Widened where nothing would fit. Default: no such limit.
+    pub balance: Option<f64>,
+}
+
+/// The problem with the capacities that a selection leaves.
+pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Problem {
+    let mut rng = Rng::seed(seed);
+    let ranked = ranked(problem);
+    let count = match selection.nodes {
+        Use::All => problem.nodes,
+        Use::Top(count) => count.clamp(1, problem.nodes),
+        Use::Fewest => {
+            let enough = |&count: &usize| fits(&first(problem, &ranked, count), &mut rng);
+            (1..problem.nodes).find(enough).unwrap_or(problem.nodes)
+        }
+    };
+    let chosen = first(problem, &ranked, count);
+    let Some(mut balance) = selection.balance else {
+        return chosen;
+    };
+    // A few doublings reach the capacities themselves.
+    for _ in 0..24 {
+        let narrowed = spread(&chosen, balance);
+        if narrowed.capacity == chosen.capacity || fits(&narrowed, &mut rng) {
+            return narrowed;
+        }
+        balance = (balance * 2.0).max(0.01);
+    }
+    chosen
+}
+
+/// Nodes, those with most room first.
+fn ranked(problem: &Problem) -> Vec<usize> {
+    let room = |node: usize| {
+        let capacity = &problem.capacity[node];
+        capacity[0] as f64 * problem.scale[0] + capacity[1] as f64 * problem.scale[1]
+    };
+    let mut ranked = Vec::from_iter(0..problem.nodes);
+    ranked.sort_by(|&a, &b| room(b).total_cmp(&room(a)).then(a.cmp(&b)));
+    ranked
+}
+
+fn first(problem: &Problem, ranked: &[usize], count: usize) -> Problem {
+    let mut chosen = problem.clone();
+    for &node in ranked.iter().skip(count) {
+        chosen.capacity[node] = [0; 3];
+    }
+    chosen
+}
+
+fn spread(problem: &Problem, balance: f64) -> Problem {
+    let total = problem.total();
+    let sum = |d: usize| problem.capacity.iter().map(|c| c[d]).sum::<u64>() as f64;
+    let most: [f64; 3] = std::array::from_fn(|d| {
+        let all = sum(d);
+        if all > 0.0 {
+            (1.0 + balance) * total[d] as f64 / all
+        } else {
+            1.0
+        }
+    });
+    let mut spread = problem.clone();
+    for capacity in &mut spread.capacity {
+        // Pods are a limit, not something to be shared out.
+        let part = |d: usize| ((capacity[d] as f64 * most[d]).floor() as u64).min(capacity[d]);
+        let narrowed: Demand = [part(0), part(1), capacity[2]];
+        *capacity = narrowed;
+    }
+    spread
+}

@@ -1,0 +1,254 @@
+//! Simulated annealing with moves and swaps of units (Kirkpatrick et al., 1983). Nodes may be
+//! overloaded on the way, at a price that grows against the temperature: at 90 % utilisation most
+//! ways from one good placement to another lead through one that does not fit.
+
+use maglor_balance::Rng;
+
+use super::budget::Budget;
+use super::problem::Problem;
+use super::state::State;
+
+/// How hot an annealing begins, relative to the mean change of a move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heat(pub(crate) f64);
+
+impl Heat {
+    /// Forgets where it began.
+    pub(crate) const ANEW: Self = Self(1.0);
+    /// Leaves most of it as it was.
+    pub(crate) const WARM: Self = Self(0.15);
+}
+
+/// The last temperature relative to the mean change of a move.
+const COLD: f64 = 0.002;
+
+/// What an overload of the mean unit costs at the beginning, in temperatures.
+const PRICE: f64 = 3.0;
+
+/// The price grows so often over the whole annealing.
+const PRICE_RISE: f64 = 8.0;
+
+/// Improves a placement; returns the best one that was met, preferring those that fit.
+pub(crate) fn anneal(
+    problem: &Problem,
+    from: &State,
+    heat: Heat,
+    rng: &mut Rng,
+    budget: &mut Budget,
+) -> State {
+    if problem.nodes < 2 || problem.units() == 0 {
+        return from.clone();
+    }
+    let mut walk = Walk::new(problem, from, heat, rng);
+    let all = budget.left().max(1) as f64;
+    let mut round = 0_u32;
+    while !budget.is_spent() {
+        if round.is_multiple_of(64) {
+            walk.cool(1.0 - budget.left() as f64 / all);
+        }
+        round = round.wrapping_add(1);
+        let steps = walk.step(rng);
+        budget.spend(steps);
+    }
+    walk.finish()
+}
+
+/// A walk through placements at a falling temperature.
+struct Walk<'a> {
+    problem: &'a Problem,
+    state: State,
+    /// The units on each node, and where each unit is in its node's list.
+    on_node: Vec<Vec<u32>>,
+    place: Vec<u32>,
+    best: Vec<u32>,
+    best_key: (f64, f64),
+    /// The best so far is the present state, and not copied yet.
+    at_best: bool,
+    heat: f64,
+    scale: f64,
+    temperature: f64,
+    mean_need: f64,
+    price: f64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(problem: &'a Problem, from: &State, heat: Heat, rng: &mut Rng) -> Self {
+        let mut on_node = vec![Vec::new(); problem.nodes];
+        let mut place = vec![0; problem.units()];
+        for (unit, place) in place.iter_mut().enumerate() {
+            let list: &mut Vec<u32> = &mut on_node[from.node_of(unit)];
+            *place = list.len() as u32;
+            list.push(unit as u32);
+        }
+        let total = problem.total();
+        let need: f64 = (0..3).map(|d| total[d] as f64 * problem.scale[d]).sum();
+        let mut walk = Self {
+            problem,
+            state: from.clone(),
+            on_node,
+            place,
+            best: from.nodes().to_vec(),
+            best_key: (from.overload(), from.cost()),
+            at_best: false,
+            heat: heat.0,
+            scale: 0.0,
+            temperature: 0.0,
+            mean_need: (need / problem.units() as f64).max(1e-9),
+            price: 0.0,
+        };
+        walk.scale = walk.mean_change(rng);
+        walk
+    }
+
+    /// The mean size of what a random move changes.
+    fn mean_change(&self, rng: &mut Rng) -> f64 {
+        let (mut sum, mut count) = (0.0, 0.0);
+        for _ in 0..200 {
+            let unit = rng.below(self.problem.units() as u32) as usize;
+            let s = self.problem.unit_service[unit] as usize;
+            let (a, b) = (self.state.node_of(unit), self.random_node(rng));
+            let delta = if a == b {
+                0.0
+            } else {
+                self.state.delta(self.problem, s, a, b).abs()
+            };
+            if delta > 0.0 {
+                sum += delta;
+                count += 1.0;
+            }
+        }
+        if count > 0.0 { sum / count } else { 1.0 }
+    }
+
+    fn random_node(&self, rng: &mut Rng) -> usize {
+        rng.below(self.problem.nodes as u32) as usize
+    }
+
+    /// Sets temperature and price for this part of the way, 0 to 1.
+    fn cool(&mut self, part: f64) {
+        let falling = (COLD / self.heat).powf(part);
+        self.temperature = self.scale * self.heat * falling;
+        let rising = PRICE_RISE.powf(part);
+        self.price = PRICE * self.scale * self.heat.max(0.3) / self.mean_need * rising;
+    }
+
+    /// Proposes one change; returns what it cost to look at.
+    fn step(&mut self, rng: &mut Rng) -> usize {
+        let problem = self.problem;
+        let unit = rng.below(problem.units() as u32) as usize;
+        let s = problem.unit_service[unit] as usize;
+        let a = self.state.node_of(unit);
+        let b = self.target(s, rng);
+        let looked = problem.neighbours(s).len() + 4;
+        if a == b {
+            return 2;
+        }
+        let other = self.partner(b, rng);
+        if let Some(other) = other {
+            return looked + self.swap(unit, other, rng);
+        }
+        if !self.state.allows(problem, s, b) {
+            return 2;
+        }
+        let delta = self.state.delta(problem, s, a, b);
+        let burden = self.price * self.state.overload_delta(problem, s, a, b);
+        if self.accepts(delta + burden, rng) {
+            self.leave_best(delta, burden);
+            self.put(unit, b, delta);
+            self.note();
+        }
+        looked
+    }
+
+    /// Where to: to a neighbour as a rule, anywhere now and then.
+    fn target(&self, s: usize, rng: &mut Rng) -> usize {
+        let neighbours = self.problem.neighbours(s);
+        if neighbours.is_empty() || rng.below(8) < 3 {
+            return self.random_node(rng);
+        }
+        let (v, _) = neighbours[rng.below(neighbours.len() as u32) as usize];
+        let units = self.problem.units_of(v as usize);
+        let unit = units.start + rng.below(units.len() as u32) as usize;
+        self.state.node_of(unit)
+    }
+
+    /// Every second proposal is a swap with a unit of the other node.
+    fn partner(&self, b: usize, rng: &mut Rng) -> Option<usize> {
+        let there = &self.on_node[b];
+        if there.is_empty() || rng.below(2) == 0 {
+            return None;
+        }
+        Some(there[rng.below(there.len() as u32) as usize] as usize)
+    }
+
+    /// Tries to exchange two units; returns what it cost to look at.
+    fn swap(&mut self, unit: usize, other: usize, rng: &mut Rng) -> usize {
+        let problem = self.problem;
+        let (s, t) = (
+            problem.unit_service[unit] as usize,
+            problem.unit_service[other] as usize,
+        );
+        let (a, b) = (self.state.node_of(unit), self.state.node_of(other));
+        if s == t || !self.state.allows(problem, s, b) || !self.state.allows(problem, t, a) {
+            return 2;
+        }
+        let looked = problem.neighbours(t).len() + 8;
+        let before = self.state.overload();
+        let there = self.state.delta(problem, s, a, b);
+        // Carried out to see, because the two may be neighbours.
+        self.state.apply(problem, unit, b, there);
+        let back = self.state.delta(problem, t, b, a);
+        let burden = self.state.overload() + self.state.overload_delta(problem, t, b, a) - before;
+        self.state.apply(problem, unit, a, -there);
+        let burden = self.price * burden;
+        if self.accepts(there + back + burden, rng) {
+            self.leave_best(there + back, burden);
+            self.put(unit, b, there);
+            self.put(other, a, back);
+            self.note();
+        }
+        looked
+    }
+
+    /// Metropolis' rule.
+    fn accepts(&self, change: f64, rng: &mut Rng) -> bool {
+        change <= 0.0 || change < -self.temperature * (1.0 - rng.unit()).ln()
+    }
+
+    /// Copies the best state before it is left for a worse one.
+    fn leave_best(&mut self, delta: f64, burden: f64) {
+        if self.at_best && (delta > 0.0 || burden > 0.0) {
+            self.best.copy_from_slice(self.state.nodes());
+            self.at_best = false;
+        }
+    }
+
+    /// Whether where the walk arrived is the best so far.
+    fn note(&mut self) {
+        let key = (self.state.overload(), self.state.cost());
+        let slack = 1e-9 * self.scale;
+        if self.at_best || (key.0, key.1 + slack) < self.best_key {
+            self.at_best = true;
+            self.best_key = key;
+        }
+    }
+
+    fn put(&mut self, unit: usize, b: usize, delta: f64) {
+        let a = self.state.node_of(unit);
+        self.state.apply(self.problem, unit, b, delta);
+        let at = self.place[unit] as usize;
+        self.on_node[a].swap_remove(at);
+        if let Some(&moved) = self.on_node[a].get(at) {
+            self.place[moved as usize] = at as u32;
+        }
+        self.place[unit] = self.on_node[b].len() as u32;
+        self.on_node[b].push(unit as u32);
+    }
+
+    fn finish(self) -> State {
+        if self.at_best {
+            return State::new(self.problem, self.state.nodes().to_vec());
+        }
+        State::new(self.problem, self.best)
+    }
+}

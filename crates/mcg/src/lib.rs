@@ -4,6 +4,8 @@
 //! * A [`Graph`] of services and calls, and [`Nodes`] with what they hold.
 //! * [`partition`] places the one on the others (Algorithm 3 of the paper in docs/placement.md); a
 //!   [`Placement`] says what of the traffic leaves its node, its cut.
+//! * [`LiveEdges`] turns counters of proxies into edges (Algorithm 1); [`LocalShares`] says where a
+//!   node's calls should go.
 //! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
 //!
 //! ```
@@ -25,18 +27,24 @@
 pub mod file;
 mod graph;
 mod infeasible;
+mod live;
+mod local;
 mod node;
 mod objective;
 mod partition;
 mod placement;
+mod planner;
 mod select;
 mod solve;
 mod tau;
 
 pub use graph::{Edge, Graph, GraphError, Service};
 pub use infeasible::{Infeasible, Resource, Shortage};
+pub use live::{Averaging, Counters, LiveEdges, Traffic};
+pub use local::LocalShares;
 pub use node::{Node, Nodes, NodesError};
 pub use objective::Objective;
 pub use partition::{Options, Outcome, PartitionError, Plan, partition};
 pub use placement::Placement;
+pub use planner::{Planner, PlannerParams, Round};
 pub use select::{Selection, Use};

@@ -108,7 +108,7 @@ enum Failure {
     File {
         file: String,
         line: Option<usize>,
-        error: FileError,
+        error: Box<FileError>,
     },
     #[error(transparent)]
     Partition(#[from] PartitionError),
@@ -186,7 +186,7 @@ fn failure(path: &Path, error: FileError) -> Failure {
     Failure::File {
         file: path.display().to_string(),
         line: error.line(),
-        error,
+        error: Box::new(error),
     }
 }
 

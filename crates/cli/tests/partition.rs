@@ -202,6 +202,11 @@ fn bad_input_is_one_line_that_names_it() {
         assert_eq!(errors.lines().count(), 1, "{errors}");
         assert!(output.stdout.is_empty());
     }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
     let missing = maglor(folder.path(), GRAPH, NODES, &["--current", "no.yaml"]);
     let errors = String::from_utf8_lossy(&missing.stderr);
     assert!(

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -79,7 +80,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    match cli.command {
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::Demo(options) => demo::run(&options),
@@ -93,6 +98,16 @@ fn main() -> ExitCode {
         }
         Command::Sim(options) => sim::run(&options),
     }
+}
+
+/// A value that cannot be read is told in one line; help, and what else clap has to say, is its own.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.kind() != ErrorKind::ValueValidation {
+        error.exit();
+    }
+    let text = error.to_string();
+    eprintln!("{}", text.lines().next().unwrap_or_default());
+    ExitCode::from(2)
 }
 
 fn completions(shell: Shell) -> ExitCode {

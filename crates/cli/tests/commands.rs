@@ -306,3 +306,24 @@ fn the_examples_of_the_readme_are_valid() {
         assert_eq!(loaded.warnings, [], "{example}");
     }
 }
+
+#[test]
+fn impossible_input_is_refused_in_one_line() {
+    for (command, given) in [
+        ("model", "--choices=0.5"),
+        ("model", "--choices=0"),
+        ("model", "--balancers=0"),
+        ("model", "--rho=1"),
+        ("model", "--rho=x"),
+        ("sim", "--policy=foo"),
+        ("sim", "--policy=lor(choices=0)"),
+        ("sim", "--servers=0"),
+        ("sim", "--balancers=-1"),
+        ("sim", "--rho=1.5"),
+    ] {
+        let output = maglor(&[command, given]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{command} {given}");
+        assert_eq!(text.lines().count(), 1, "{command} {given}:\n{text}");
+    }
+}

@@ -14,6 +14,7 @@ mod http1;
 mod http2;
 mod mirror;
 mod path;
+mod payload;
 pub mod probe;
 mod record;
 mod replay;

@@ -19,14 +19,13 @@ use tokio::time::{Instant, timeout_at};
 use super::forward::Hop;
 use super::hedge::Racer;
 use super::mirror;
-use super::replay::Replay;
+use super::payload::{Payload, Reserved};
 use super::service::Service;
 use super::tried::Tried;
 use crate::error::ProxyError;
 use crate::exchange::Said;
 use crate::fields::{Fields, Known};
 use crate::message::{Body, Request, Response};
-use crate::shared::Shared;
 use crate::upstream::{Cluster, Picked, Place, Target};
 
 /// Of a response that is not passed on, so much is read for its connection to be used again.
@@ -57,84 +56,6 @@ pub(super) struct Progress {
     pub(super) place: Option<Place>,
     /// The last try.
     pub(super) tried: Option<Tried>,
-}
-
-/// Memory for a body that is kept, until it is dropped.
-struct Reserved {
-    shared: Arc<Shared>,
-    bytes: usize,
-}
-
-impl Reserved {
-    /// Memory for what will be kept of a body; `None` where there is none, or none is left.
-    fn new(body: &Body, limit: usize, shared: &Arc<Shared>) -> Option<Self> {
-        if body.is_empty() {
-            return None;
-        }
-        let length = body
-            .size_hint()
-            .exact()
-            .and_then(|n| usize::try_from(n).ok());
-        let bytes = length.map_or(limit, |length| length.min(limit));
-        shared.memory.keep(bytes).then(|| Self {
-            shared: Arc::clone(shared),
-            bytes,
-        })
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.shared.memory.release(self.bytes);
-    }
-}
-
-/// The request's body, as far as it is there to be sent.
-enum Payload {
-    Empty,
-    /// For one try.
-    Once(Body),
-    /// For any number of tries.
-    Replay(Replay),
-    Gone,
-}
-
-impl Payload {
-    fn new(body: Body, kept: bool, limit: usize) -> Self {
-        if body.is_empty() {
-            Self::Empty
-        } else if kept {
-            Self::Replay(Replay::new(body, limit))
-        } else {
-            Self::Once(body)
-        }
-    }
-
-    fn take(&mut self) -> Body {
-        match self {
-            Self::Empty | Self::Gone => Body::empty(),
-            Self::Replay(replay) => replay.body(),
-            Self::Once(_) => match std::mem::replace(self, Self::Gone) {
-                Self::Once(body) => body,
-                _ => Body::empty(),
-            },
-        }
-    }
-
-    fn replay(&self) -> Option<&Replay> {
-        match self {
-            Self::Replay(replay) => Some(replay),
-            Self::Empty | Self::Once(_) | Self::Gone => None,
-        }
-    }
-
-    fn is_whole(&self) -> bool {
-        match self {
-            Self::Empty | Self::Once(_) => true,
-            Self::Replay(replay) => replay.is_whole(),
-            Self::Gone => false,
-        }
-    }
 }
 
 impl<'a> Tries<'a> {
@@ -313,14 +234,8 @@ impl<'a> Tries<'a> {
 
     /// Whether the request could be sent again whatever becomes of this try.
     pub(super) fn is_resendable(&self) -> bool {
-        let limit = self.hop.forward.request_buffer_limit as u64;
-        match &self.body {
-            Payload::Empty => true,
-            Payload::Once(_) | Payload::Gone => false,
-            Payload::Replay(replay) => {
-                replay.is_whole() && replay.length().is_some_and(|length| length <= limit)
-            }
-        }
+        self.body
+            .is_resendable(self.hop.forward.request_buffer_limit as u64)
     }
 
     pub(super) fn per_try_timeout(&self) -> Option<Duration> {

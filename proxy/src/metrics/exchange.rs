@@ -21,29 +21,37 @@ pub(super) struct Families {
 
 impl Families {
     pub(super) fn new(registry: &Registry) -> Self {
-        let of_cluster = |name, help| registry.counter(name, help, &["cluster"]);
-        let of_listener = |name, help| registry.counter(name, help, &["listener"]);
+        let counter = |name, help, label| registry.counter(name, help, &[label]);
         Self {
-            questions: of_cluster(
+            questions: counter(
                 "exchange_questions_total",
                 "Questions put to servers' proxies and ledgers.",
+                "cluster",
             ),
-            answers: of_cluster("exchange_answers_total", "Answers that came in time."),
-            heard: of_cluster(
+            answers: counter(
+                "exchange_answers_total",
+                "Answers that came in time.",
+                "cluster",
+            ),
+            heard: counter(
                 "exchange_loads_heard_total",
                 "Loads that servers' proxies told of their own accord.",
+                "cluster",
             ),
-            bounces: of_cluster(
+            bounces: counter(
                 "exchange_bounces_total",
                 "Requests sent back by a server's proxy because it was too busy.",
+                "cluster",
             ),
-            fallbacks: of_cluster(
+            fallbacks: counter(
                 "exchange_fallbacks_total",
                 "Decisions made without the answer that the policy wanted.",
+                "cluster",
             ),
-            strangers: of_cluster(
+            strangers: counter(
                 "exchange_strangers_total",
                 "Requests sent by plain `lor` because the endpoint does not speak the protocol.",
+                "cluster",
             ),
             samples: registry.counter(
                 "exchange_arrivals_total",
@@ -55,21 +63,25 @@ impl Families {
                 "Requests in flight at the server behind a listener.",
                 &["listener"],
             ),
-            bounced: of_listener(
+            bounced: counter(
                 "exchange_refused_total",
                 "Requests sent back to their balancer because of its limit.",
+                "listener",
             ),
-            told: of_listener(
+            told: counter(
                 "exchange_loads_told_total",
                 "Loads told to balancers of the server's own accord.",
+                "listener",
             ),
-            reports: of_listener(
+            reports: counter(
                 "exchange_reports_total",
                 "Reports sent to the host of a ledger.",
+                "listener",
             ),
-            referrals: of_listener(
+            referrals: counter(
                 "exchange_referrals_total",
                 "Questions answered by the ledger that this proxy hosts.",
+                "listener",
             ),
         }
     }

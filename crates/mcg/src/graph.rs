@@ -60,8 +60,8 @@ pub enum GraphError {
     /// An edge's end is no service.
     #[error("`{0}` is no service of the graph")]
     Unknown(String),
-    /// A weight that is negative, infinite or not a number.
-    #[error("{field} is {value}: it must be a number, 0 or more")]
+    /// A weight that is negative, beyond all traffic, or not a number.
+    #[error("{field} is {value}: it must be a number from 0 to 10^15")]
     Weight {
         /// The weight's name in a graph file.
         field: &'static str,
@@ -162,7 +162,8 @@ impl Graph {
 }
 
 fn weight(field: &'static str, value: f64) -> Result<f64, GraphError> {
-    if value.is_finite() && value >= 0.0 {
+    // Far above any traffic, and sums of many stay finite.
+    if (0.0..=1e15).contains(&value) {
         Ok(value)
     } else {
         Err(GraphError::Weight { field, value })

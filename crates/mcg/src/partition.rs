@@ -68,8 +68,13 @@ pub enum PartitionError {
     #[error("the graph has no service: there is nothing to place")]
     NoService,
     /// More than fits into memory.
-    #[error("{services} services on {nodes} nodes are too many: their product may be 50 million")]
+    #[error(
+        "{services} services with {replicas} replicas on {nodes} nodes are too many: at most a \
+         million replicas, and 50 million services times nodes"
+    )]
     TooLarge {
+        /// How many replicas in all.
+        replicas: u64,
         /// How many services.
         services: usize,
         /// How many nodes.
@@ -79,6 +84,12 @@ pub enum PartitionError {
 
 /// Services times nodes at most: about 1 GB at the widest point of the search.
 const MOST_CELLS: usize = 50_000_000;
+
+/// Replicas at most; with [`MOST`] their sums stay within 64 bits.
+const MOST_REPLICAS: u64 = 1_000_000;
+
+/// What a replica needs and a node has, at most: a billion cores.
+const MOST: u64 = 1_000_000_000_000;
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,8 +132,10 @@ pub fn partition(
         return Err(PartitionError::NoService);
     }
     let (services, count) = (graph.services().len(), nodes.all().len());
-    if services.saturating_mul(count) > MOST_CELLS {
+    let replicas = graph.replicas();
+    if services.saturating_mul(count) > MOST_CELLS || replicas > MOST_REPLICAS {
         return Err(PartitionError::TooLarge {
+            replicas,
             services,
             nodes: count,
         });
@@ -216,7 +229,11 @@ fn problem(
                 .map_or(u32::MAX, std::num::NonZero::get);
             Item {
                 replicas,
-                demand: [service.cpu_millis, service.memory_mib, 1],
+                demand: [
+                    service.cpu_millis.min(MOST),
+                    service.memory_mib.min(MOST),
+                    1,
+                ],
                 limit: limit.min(share as u32),
                 move_cost: options.move_cost * mean,
             }
@@ -224,7 +241,11 @@ fn problem(
         .collect();
     let capacity = nodes.all().iter().map(|node| {
         let pods = node.pods.unwrap_or_else(|| graph.replicas());
-        [node.cpu_millis, node.memory_mib, pods]
+        [
+            node.cpu_millis.min(MOST),
+            node.memory_mib.min(MOST),
+            pods.min(MOST),
+        ]
     });
     let edges: Vec<(u32, u32, f64)> = graph
         .edges()

@@ -135,7 +135,9 @@ pub(super) fn entries(path: &str, node: Node) -> Result<Vec<(String, String, Nod
 
 /// A whole number, 0 or more, also if written with a fraction of 0.
 pub(super) fn whole(path: String, node: &Node) -> Result<u64, FileError> {
-    const EXPECTED: &str = "a whole number, 0 or more";
+    const EXPECTED: &str = "a whole number from 0 to 10^12";
+    // Sums over everything that a file can hold stay within 64 bits.
+    const MOST: u64 = 1_000_000_000_000;
     let Value::Scalar { text, plain: true } = &node.value else {
         return Err(wrong(path, node.line, EXPECTED, &node.value));
     };
@@ -144,6 +146,7 @@ pub(super) fn whole(path: String, node: &Node) -> Result<u64, FileError> {
         let fits = number.fract() == 0.0 && (0.0..9e15).contains(&number);
         fits.then_some(number as u64)
     });
+    let exact = exact.filter(|number| *number <= MOST);
     exact.ok_or_else(|| wrong(path, node.line, EXPECTED, &node.value))
 }
 

@@ -25,7 +25,13 @@ fn star(problem: &Problem, s: usize) -> f64 {
             kept = kept.max(stays / f64::from(units));
         }
     }
-    (problem.weight[s] - kept * f64::from(problem.replicas[s])).max(0.0)
+    let cut = problem.weight[s] - kept * f64::from(problem.replicas[s]);
+    // What rounding leaves is no bound.
+    if cut > 1e-9 * problem.weight[s] {
+        cut
+    } else {
+        0.0
+    }
 }
 
 /// The different capacities there are.

@@ -86,7 +86,7 @@ fn steps(problem: &Problem, effort: f64) -> u64 {
         // More nodes are more ways; three are the most that branch and bound finishes at once.
         60e3 * units.min(40.0) * (problem.nodes as f64 / 3.0).clamp(1.0, 4.0)
     } else {
-        (170e3 * units).clamp(30e6, 2.5e9)
+        (170e3 * units).clamp(30e6, 2e9)
     };
     (effort * steps).max(1_000.0) as u64
 }
@@ -193,7 +193,8 @@ impl Plan {
         let limits = Limits {
             share: 1.5 / self.target as f64,
         };
-        budget.spend(problem.adjacent.len() + problem.services() * (4 + problem.nodes / 4));
+        // Sorting edges and copying placements, in looks at a neighbour.
+        budget.spend(problem.adjacent.len() * 8 + problem.services() * (8 + 2 * problem.nodes));
         let level = (problem.services() > self.target)
             .then(|| Level::coarsen(problem, placed, limits, rng))
             .flatten();

@@ -1,0 +1,35 @@
+//! Any text is a graph, nodes or a placement, or is refused with a message that can be shown; what
+//! is read can be placed, and what is placed fits.
+//!
+//! From crates/mcg:
+//!
+//! ```text
+//! cargo +nightly fuzz run files -- -max_total_time=60
+//! ```
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use maglor_mcg::{Options, Outcome, file, partition};
+
+fuzz_target!(|text: &str| {
+    // Two files in one, so that both grow together.
+    let (first, second) = text.split_once("\n---\n").unwrap_or((text, text));
+    let (graph, nodes) = (file::graph(first), file::nodes(second));
+    let errors = [graph.as_ref().err(), nodes.as_ref().err()];
+    for error in errors.into_iter().flatten() {
+        assert!(!error.to_string().is_empty());
+        assert!(error.line() != Some(0));
+    }
+    if let Err(error) = file::placement(first) {
+        assert!(!error.to_string().is_empty());
+    }
+    let (Ok(graph), Ok(nodes)) = (graph, nodes) else { return };
+    if graph.replicas() > 20 || nodes.all().len() > 5 {
+        return;
+    }
+    let options = Options { effort: 0.001, ..Options::default() };
+    if let Ok(Outcome::Placed(plan)) = partition(&graph, &nodes, None, &options) {
+        assert!(plan.placement.is_feasible(&graph, &nodes));
+    }
+});

@@ -26,8 +26,20 @@ impl Guarded {
     /// # Errors
     /// The program cannot be started.
     pub fn start(name: impl Into<String>, command: &mut Command, cpu: usize) -> Result<Self> {
+        Self::start_on(name, command, &[cpu])
+    }
+
+    /// Starts `command` on some processors.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start_on(
+        name: impl Into<String>,
+        command: &mut Command,
+        cpus: &[usize],
+    ) -> Result<Self> {
         let name = name.into();
-        let child = sys::spawn(command, cpu).doing(format!("start {name}"))?;
+        let child = sys::spawn(command, cpus).doing(format!("start {name}"))?;
         Ok(Self { child, name })
     }
 
@@ -36,6 +48,14 @@ impl Guarded {
     /// # Errors
     /// The program cannot be started.
     pub fn role(role: &str, arguments: &[String], cpu: usize) -> Result<Self> {
+        Self::role_on(role, arguments, &[cpu])
+    }
+
+    /// The same on some processors.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn role_on(role: &str, arguments: &[String], cpus: &[usize]) -> Result<Self> {
         let own = std::env::current_exe().doing("find this binary")?;
         let mut command = Command::new(own);
         command
@@ -43,12 +63,17 @@ impl Guarded {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        Self::start(role, &mut command, cpu)
+        Self::start_on(role, &mut command, cpus)
     }
 
     /// The leader's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Asks it to end, without waiting: many end sooner together than one after the other.
+    pub fn ask_to_end(&self) {
+        sys::signal_group(self.child.id(), Signal::Terminate);
     }
 
     /// The exit status, if it has ended.

@@ -6,14 +6,18 @@
 //! The same binary re-executes itself as [`load`] generator and as [`origin`] server, which
 //! share the codecs in [`wire`]. [`sys`] is the only file with unsafe code.
 //!
-//! Another command, [`resilience`], asks what failures, overload and restarts do.
+//! Another command, [`resilience`], asks what failures, overload and restarts do, and a third one,
+//! [`mesh`], repeats the experiments on whole applications behind many proxies.
 
+mod bar;
+mod chart;
 pub mod child;
 pub mod compare;
 pub mod error;
 pub mod histogram;
 pub mod load;
 pub mod measure;
+pub mod mesh;
 pub mod options;
 pub mod origin;
 pub mod peer;

@@ -1,11 +1,13 @@
 //! What is written down: `raw.csv` as it comes, `README.md`, `summary.md`, a printed table.
 
 mod bars;
+mod findings;
 mod headline;
 mod machine;
 mod summary;
 mod table;
 
+pub(crate) use findings::Findings;
 pub use machine::Machine;
 pub(crate) use summary::command_line;
 pub use summary::{Summary, print, readme, summary};

@@ -8,8 +8,6 @@
 //! The experiments are those of the paper on traffic management by communication graphs, §4.2.
 
 mod arrivals;
-mod bar;
-mod chart;
 mod client;
 mod faults;
 mod model;

@@ -33,27 +33,38 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// # Errors
 /// The system refused.
 pub fn pin(cpu: usize) -> io::Result<()> {
-    // SAFETY: as above; `cpu` comes from `allowed_cpus`.
+    pin_to(&[cpu])
+}
+
+/// Binds the calling thread, and what it starts, to some processors.
+///
+/// # Errors
+/// The system refused.
+pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: as above; `cpus` come from `allowed_cpus`.
     let code = unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
+        for &cpu in cpus {
+            libc::CPU_SET(cpu, &mut set);
+        }
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
     };
     check(code)
 }
 
-/// Starts `command` in a process group of its own, bound to `cpu`, with `SIGTERM` to follow the
+/// Starts `command` in a process group of its own, bound to `cpus`, with `SIGTERM` to follow the
 /// death of the caller, however that comes.
 ///
 /// # Errors
 /// The program cannot be started.
-pub fn spawn(command: &mut Command, cpu: usize) -> io::Result<Child> {
+pub fn spawn(command: &mut Command, cpus: &[usize]) -> io::Result<Child> {
     let parent = std::process::id();
+    let cpus = cpus.to_vec();
     command.process_group(0);
     // SAFETY: between fork and exec only async-signal-safe calls are made, and no allocation.
     unsafe {
         command.pre_exec(move || {
-            pin(cpu)?;
+            pin_to(&cpus)?;
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM))?;
             if libc::getppid().cast_unsigned() != parent {
                 return Err(io::ErrorKind::BrokenPipe.into());

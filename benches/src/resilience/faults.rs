@@ -10,17 +10,17 @@ use std::time::Duration;
 use maglor_balance::Rng;
 
 use super::arrivals::{Gaps, Phase, arrivals};
-use super::bar::Bar;
-use super::chart::{Chart, Line};
 use super::options::Experiment;
 use super::replica::Behaviour;
-use super::report::{Findings, Report, line_name};
+use super::report::{Report, line_name};
 use super::stage::{Case, Run, Stage};
 use super::subject::Fragment;
 use super::window::{Window, due_in, second};
+use crate::bar::Bar;
+use crate::chart::{Chart, Line};
 use crate::error::Result;
 use crate::peer::Subject;
-use crate::report::{Table, number};
+use crate::report::{Findings, Table, number};
 use crate::scenario::Protocol;
 
 const RATE: f64 = 1200.0;

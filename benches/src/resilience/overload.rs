@@ -9,19 +9,19 @@ use std::time::Duration;
 use maglor_balance::Rng;
 
 use super::arrivals::{Gaps, Phase, arrivals};
-use super::bar::Bar;
-use super::chart::{Chart, Line};
 use super::client::Sample;
 use super::model;
 use super::options::Experiment;
 use super::replica::Behaviour;
-use super::report::{Findings, Report};
+use super::report::Report;
 use super::stage::{Case, Stage};
 use super::subject::Fragment;
 use super::window::{Window, quantile};
+use crate::bar::Bar;
+use crate::chart::{Chart, Line};
 use crate::error::Result;
 use crate::peer::Subject;
-use crate::report::{Table, number};
+use crate::report::{Findings, Table, number};
 use crate::scenario::Protocol;
 use crate::stats;
 

@@ -5,26 +5,15 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::bar::{self, Bar};
-use super::chart::Chart;
 use super::options::Options;
 use super::stage::Run;
 use super::window::{Window, count_in, due_in, second};
+use crate::bar::{self, Bar};
 use crate::error::{Doing, Result};
-use crate::report::{Machine, Table, command_line};
+use crate::report::{Findings, Machine, Table, command_line};
 
 /// Waiting longer than this for a processor makes latencies doubtful.
 const NOISY_PCT: f64 = 5.0;
-
-/// What an experiment has shown.
-#[derive(Debug)]
-pub(super) struct Findings {
-    pub(super) title: String,
-    /// In Markdown.
-    pub(super) text: String,
-    pub(super) bars: Vec<Bar>,
-    pub(super) charts: Vec<Chart>,
-}
 
 /// The directory of results, while it is filled.
 #[derive(Debug)]

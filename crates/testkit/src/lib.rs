@@ -2,10 +2,12 @@
 //!
 //! # Layout
 //!
+//! - [`app`]: emulated applications of many services, after µBench.
 //! - [`upstream`]: an HTTP server that does what the path of a request says, and remembers.
 //! - [`raw`]: HTTP/1.1 by hand: a strict client and a server that may break any rule.
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
 //! - [`process`]: the real `maglor-proxy` as a child process.
+//! - [`netns`]: network namespaces as hosts, with delays between them.
 //! - [`pattern`]: long bodies that need no memory and can be checked.
 //! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated.
 //!
@@ -20,7 +22,9 @@
 
 use std::time::Duration;
 
+pub mod app;
 pub mod certs;
+pub mod netns;
 pub mod pattern;
 pub mod process;
 pub mod raw;

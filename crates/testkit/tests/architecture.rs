@@ -66,7 +66,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-telemetry",
         ],
     ),
-    // Tools. Nothing depends on them.
+    // Tools. Only tools depend on them.
     (
         "maglor-benches",
         &[
@@ -76,9 +76,12 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-proxy",
             "maglor-sim",
             "maglor-telemetry",
+            // For its emulated applications.
+            "maglor-testkit",
         ],
     ),
-    ("maglor-testkit", &[]),
+    // For its generator of random numbers.
+    ("maglor-testkit", &["maglor-balance"]),
     (
         "maglor-xtask",
         &["maglor-config", "maglor-controller", "maglor-testkit"],

@@ -43,6 +43,12 @@ enum Task {
     /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
     Fuzz(fuzz::Options),
 
+    /// Run emulated applications behind many proxies, beside the simulator and Envoy; see benches/README.md.
+    ///
+    /// What follows goes to the experiments: `cargo xtask mesh --quick`.
+    #[command(disable_help_flag = true)]
+    Mesh(PassedOn),
+
     /// Write the newest results of the comparison into README.md.
     ReadmeTable(readme::Options),
 
@@ -98,6 +104,9 @@ fn main() -> ExitCode {
                 .become_it()
         }
         Task::Fuzz(options) => fuzz::run(&options),
+        Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])
+            .args(passed.arguments)
+            .become_it(),
         Task::ReadmeTable(options) => readme::run(&options),
         Task::Resilience(passed) => {
             run(&["--release", "-p", "maglor-benches", "--bin", "resilience"])

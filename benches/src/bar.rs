@@ -4,7 +4,7 @@ use crate::report::{Table, number};
 
 /// One condition on what was measured.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Bar {
+pub(crate) struct Bar {
     what: String,
     limit: Limit,
     measured: Option<f64>,
@@ -17,7 +17,7 @@ enum Limit {
 }
 
 impl Bar {
-    pub(super) fn at_least(what: impl Into<String>, least: f64, measured: Option<f64>) -> Self {
+    pub(crate) fn at_least(what: impl Into<String>, least: f64, measured: Option<f64>) -> Self {
         Self {
             what: what.into(),
             limit: Limit::AtLeast(least),
@@ -25,7 +25,7 @@ impl Bar {
         }
     }
 
-    pub(super) fn at_most(what: impl Into<String>, most: f64, measured: Option<f64>) -> Self {
+    pub(crate) fn at_most(what: impl Into<String>, most: f64, measured: Option<f64>) -> Self {
         Self {
             what: what.into(),
             limit: Limit::AtMost(most),
@@ -34,7 +34,7 @@ impl Bar {
     }
 
     /// Whether it was reached; nothing measured, nothing reached.
-    pub(super) fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         self.measured.is_some_and(|measured| match self.limit {
             Limit::AtLeast(least) => measured >= least,
             Limit::AtMost(most) => measured <= most,
@@ -43,7 +43,7 @@ impl Bar {
 }
 
 /// The bars as a table.
-pub(super) fn table(bars: &[Bar]) -> String {
+pub(crate) fn table(bars: &[Bar]) -> String {
     let mut table = Table::new(["bar", "wanted", "measured", "verdict"]);
     for bar in bars {
         let wanted = match bar.limit {

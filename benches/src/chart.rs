@@ -15,9 +15,9 @@ const COLOURS: [&str; 6] = [
 
 /// One chart.
 #[derive(Debug, Clone)]
-pub(super) struct Chart {
+pub(crate) struct Chart {
     /// The file's name, without its end.
-    pub(super) file: String,
+    pub(crate) file: String,
     title: String,
     x: String,
     y: String,
@@ -27,7 +27,7 @@ pub(super) struct Chart {
 
 /// One line of a chart.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(crate) struct Line {
     name: String,
     subject: Subject,
     points: Vec<(f64, f64)>,
@@ -35,7 +35,7 @@ pub(super) struct Line {
 
 impl Line {
     /// Points that are no number are left out.
-    pub(super) fn new(
+    pub(crate) fn new(
         name: impl Into<String>,
         subject: Subject,
         points: impl IntoIterator<Item = (f64, f64)>,
@@ -59,7 +59,7 @@ impl Line {
 }
 
 impl Chart {
-    pub(super) fn new(file: &str, title: &str, x: &str, y: &str, lines: Vec<Line>) -> Self {
+    pub(crate) fn new(file: &str, title: &str, x: &str, y: &str, lines: Vec<Line>) -> Self {
         Self {
             file: file.into(),
             title: title.into(),
@@ -71,13 +71,13 @@ impl Chart {
     }
 
     /// With a logarithmic vertical axis.
-    pub(super) fn logarithmic(mut self) -> Self {
+    pub(crate) fn logarithmic(mut self) -> Self {
         self.logarithmic = true;
         self
     }
 
     /// The whole file.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let scale = Scale::of(self);
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \

@@ -1,0 +1,295 @@
+//! Fig. 5 of the paper on LOR, on real proxies: 40 FIFO servers behind M outbound proxies, each with
+//! its share of a Poisson stream, beside the simulator with the same parameters.
+//!
+//! The paper's own Fig. 5 has 20 servers and one policy; its Figs. 3 and 9 have the parameters that are
+//! used here: N = 40, exponential service of 20 ms, ρ = 0.75.
+
+use std::time::Duration;
+
+use maglor_balance::Spec;
+use maglor_sim::des::{Estimate, Network, Outcome, Proxies, Scenario};
+use maglor_testkit::app::{Service, WorkModel};
+
+use super::fleet;
+use super::plan::Shape;
+use super::report::Report;
+use super::stage::{Case, Measured, Stage};
+use crate::bar::Bar;
+use crate::chart::{Chart, Line};
+use crate::error::{Error, Result};
+use crate::peer::Subject;
+use crate::report::{Findings, Table, number};
+
+const SERVERS: u32 = 40;
+const RHO: f64 = 0.75;
+const BALANCERS: [u32; 6] = [1, 2, 5, 10, 20, 40];
+const BALANCERS_QUICK: [u32; 3] = [1, 10, 40];
+const POLICIES: [&str; 6] = [
+    "random",
+    "lor(choices=2)",
+    "lor(choices=all)",
+    "a-lsq(choices=2,overhead=10)",
+    "bounce(tries=3)",
+    "ledger(group=40)",
+];
+/// What a Proxy-Service balances by, in the paper.
+const CENTRAL: &str = "lor(choices=2)";
+/// As many services as a queue needs to forget its beginning.
+const SETTLING: u32 = 250;
+/// A measured point may be that far from the simulator's.
+const TOLERANCE_PCT: f64 = 5.0;
+/// Simulated requests of each point: ten runs of as many.
+const SIMULATED: u64 = 300_000;
+
+/// A line of the figure.
+#[derive(Debug, Clone, PartialEq)]
+struct Way {
+    /// In tables and legends.
+    name: String,
+    policy: String,
+    inbound: bool,
+    central: bool,
+}
+
+/// A point of the figure.
+#[derive(Debug, Clone)]
+struct Cell {
+    way: Way,
+    balancers: u32,
+    measured: Measured,
+    simulated: Outcome,
+}
+
+impl Cell {
+    fn ratio(&self) -> f64 {
+        self.measured.mean.value / self.simulated.mean_ms.value
+    }
+
+    /// How far the two are apart beyond their intervals, in percent.
+    fn beyond(&self) -> f64 {
+        let Estimate { value, half_width } = self.simulated.mean_ms;
+        let interval = half_width.hypot(self.measured.mean.half_width);
+        let off = (self.measured.mean.value - value).abs();
+        100.0 * (off - interval).max(0.0) / value
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A case cannot be run, or a policy makes no sense.
+pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
+    let (ways, skipped) = ways(stage)?;
+    let balancers: Vec<u32> = match (&*stage.options.balancers, stage.options.quick) {
+        ([], true) => BALANCERS_QUICK.into(),
+        ([], false) => BALANCERS.into(),
+        (given, _) => given.into(),
+    };
+    let mut points = Vec::new();
+    for way in &ways {
+        points.extend(balancers.iter().map(|&balancers| (way, balancers)));
+    }
+    let scenarios = points
+        .iter()
+        .map(|(way, balancers)| scenario(stage, way, *balancers))
+        .collect::<Result<Vec<_>>>()?;
+    let outcomes = stage.simulate(&scenarios)?;
+    let mut cells = Vec::new();
+    for ((way, balancers), simulated) in points.into_iter().zip(outcomes) {
+        let case = case(stage, way, balancers);
+        let measured = stage.run(&case).await?;
+        report.keep("balance", &format!("{} M={balancers}", way.name), &measured)?;
+        cells.push(Cell {
+            way: way.clone(),
+            balancers,
+            measured,
+            simulated,
+        });
+    }
+    Ok(Findings {
+        title: "Fig. 5 on real proxies".into(),
+        text: text(stage, &cells, &skipped),
+        bars: bars(&cells),
+        charts: vec![chart(&ways, &cells)],
+    })
+}
+
+/// The lines to be measured, and those that the proxy refuses, with its reason.
+fn ways(stage: &Stage) -> Result<(Vec<Way>, Vec<String>)> {
+    let asked = &stage.options.policies;
+    let policies: Vec<&str> = if asked.is_empty() {
+        POLICIES.into()
+    } else {
+        asked.iter().map(String::as_str).collect()
+    };
+    let (mut ways, mut skipped) = (Vec::new(), Vec::new());
+    let way = |policy: &str, inbound: bool, central: bool| Way {
+        name: match (central, inbound) {
+            (true, _) => "Proxy-Service".into(),
+            (false, true) => format!("{policy} + inbound"),
+            (false, false) => policy.into(),
+        },
+        policy: policy.into(),
+        inbound,
+        central,
+    };
+    for policy in policies {
+        if let Some(reason) = fleet::refusal(&stage.maglor, policy)? {
+            skipped.push(format!("`{policy}`: {reason}"));
+            continue;
+        }
+        // Who collaborates does so with the inbound proxies.
+        ways.push(way(policy, spec(policy)?.is_collaborative(), false));
+        if policy == CENTRAL {
+            ways.push(way(policy, true, false));
+            ways.push(way(policy, false, true));
+        }
+    }
+    Ok((ways, skipped))
+}
+
+fn spec(policy: &str) -> Result<Spec> {
+    let parsed: std::result::Result<Spec, _> = policy.parse();
+    parsed.map_err(|error| Error::parse(format!("the policy {policy}"), error.to_string()))
+}
+
+fn scenario(stage: &Stage, way: &Way, balancers: u32) -> Result<Scenario> {
+    let base = Scenario::of(spec(&way.policy)?);
+    Ok(Scenario {
+        balancers,
+        servers: SERVERS,
+        rho: RHO,
+        service_time: stage.options.service(),
+        network: Network {
+            // A loopback's; the calibration says what a hop through a proxy takes.
+            delay: Duration::from_micros(250),
+            loss: 0.0,
+        },
+        proxies: way.central.then_some(Proxies {
+            instances: 1,
+            penalty: Duration::ZERO,
+        }),
+        requests: SIMULATED,
+        seed: stage.options.seed,
+        ..base
+    })
+}
+
+fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
+    let service = stage.options.service();
+    let server = Service::exponential(SERVERS, service.as_secs_f64());
+    Case {
+        name: format!("balance: {}, M = {balancers}", way.name),
+        model: WorkModel::new([("s1".to_owned(), server)]),
+        shape: Shape {
+            entry: "s1".into(),
+            entrances: balancers,
+            policy: way.policy.clone(),
+            outbound: false,
+            inbound: way.inbound,
+            proxy_service: way.central.then(|| CENTRAL.into()),
+        },
+        rate: f64::from(SERVERS) * RHO / service.as_secs_f64(),
+        paths: vec!["/api/v1".into()],
+        warm_up: service * SETTLING,
+        measured: stage.options.measured(8, 40),
+    }
+}
+
+fn text(stage: &Stage, cells: &[Cell], skipped: &[String]) -> String {
+    let mut table = Table::new([
+        "policy",
+        "inbound",
+        "M",
+        "measured ms",
+        "simulated ms",
+        "ratio",
+        "beyond both intervals %",
+        "p99 ms",
+        "simulated",
+        "added µs",
+        "ρ",
+        "proxies, µs a request",
+        "proxies busy %",
+        "failed",
+    ]);
+    for cell in cells {
+        let (run, simulated) = (&cell.measured, &cell.simulated);
+        let interval = |one: Estimate| format!("{:.2} ± {:.2}", one.value, one.half_width);
+        table.row(vec![
+            cell.way.name.clone(),
+            if cell.way.inbound { "yes" } else { "no" }.into(),
+            cell.balancers.to_string(),
+            interval(run.mean),
+            interval(simulated.mean_ms),
+            format!("{:.3}", cell.ratio()),
+            format!("{:.1}", cell.beyond()),
+            number(Some(run.p99)),
+            number(Some(simulated.p99_ms.value)),
+            number(Some(1000.0 * run.added.0)),
+            format!("{:.3}", run.rho),
+            number(Some(run.cpu[0])),
+            number(Some(run.proxies_busy)),
+            run.failed.to_string(),
+        ]);
+    }
+    let mut text = format!(
+        "{SERVERS} FIFO servers, exponential service of {} ms, ρ = {RHO}; M outbound proxies, each with its share of \
+         Poisson arrivals. Intervals are 95 %, by ten batch means, of the simulator by ten runs. *Added* is what is not in \
+         the servers' exact queues.\n\n{}",
+        stage.options.service_ms,
+        table.markdown()
+    );
+    if !skipped.is_empty() {
+        text.push_str("\nNot measured:\n\n");
+        for line in skipped {
+            text.push_str(&format!("- {line}\n"));
+        }
+    }
+    text
+}
+
+fn bars(cells: &[Cell]) -> Vec<Bar> {
+    let worst = cells.iter().map(Cell::beyond).reduce(f64::max);
+    let failed: usize = cells.iter().map(|cell| cell.measured.failed).sum();
+    let at_40 = |policy: &str| {
+        let mut own = cells.iter().filter(|cell| cell.balancers == 40);
+        own.find(|cell| cell.way.policy == policy && !cell.way.central)
+            .map(|cell| cell.measured.mean.value)
+    };
+    let mut bars = vec![
+        Bar::at_most(
+            "balance: measured off simulated beyond both intervals, %, worst point",
+            TOLERANCE_PCT,
+            worst,
+        ),
+        Bar::at_most("balance: failed requests", 0.0, Some(failed as f64)),
+    ];
+    if let Some((ledger, lor)) = at_40("ledger(group=40)").zip(at_40("lor(choices=2)")) {
+        bars.push(Bar::at_most(
+            "balance: ledger / lor(2) at M = 40",
+            0.4,
+            Some(ledger / lor),
+        ));
+    }
+    bars
+}
+
+fn chart(ways: &[Way], cells: &[Cell]) -> Chart {
+    let mut lines = Vec::new();
+    for way in ways {
+        let own = || cells.iter().filter(|cell| cell.way == *way);
+        let measured = own().map(|cell| (f64::from(cell.balancers), cell.measured.mean.value));
+        let simulated = own().map(|cell| (f64::from(cell.balancers), cell.simulated.mean_ms.value));
+        let name = |what: &str| format!("{}, {what}", way.name);
+        lines.push(Line::new(name("measured"), Subject::Maglor, measured));
+        lines.push(Line::new(name("simulated"), Subject::Direct, simulated));
+    }
+    Chart::new(
+        "balance",
+        "Mean latency behind M outbound proxies",
+        "outbound proxies M",
+        "ms",
+        lines,
+    )
+}

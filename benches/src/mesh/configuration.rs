@@ -1,0 +1,181 @@
+//! Configurations of proxies, as text.
+
+use std::fmt::Write as _;
+
+use super::plan::{Listener, Process, Route};
+use crate::peer::Subject;
+
+/// What a proxy is given.
+pub(super) fn text(subject: Subject, process: &Process) -> String {
+    match subject {
+        Subject::Envoy => envoy(process),
+        _ => maglor(process),
+    }
+}
+
+/// Routes that differ in where they lead, with a name for each.
+fn clusters(process: &Process) -> Vec<(String, &Route)> {
+    let routes = |listener: &Listener| listener.routes.len();
+    let mut clusters = Vec::with_capacity(process.listeners.iter().map(routes).sum());
+    for listener in &process.listeners {
+        for (index, route) in listener.routes.iter().enumerate() {
+            clusters.push((format!("{}-{index}", listener.name), route));
+        }
+    }
+    clusters
+}
+
+fn list(route: &Route) -> String {
+    let endpoints: Vec<_> = route.endpoints.iter().map(ToString::to_string).collect();
+    endpoints.join(", ")
+}
+
+/// No retries, so that a failure is seen; no limit in time, because queues are what is measured.
+fn maglor(process: &Process) -> String {
+    let mut text = format!(
+        "admin: {{address: {}}}\nlog_level: warn\ndrain_timeout: 0s\nlisteners:\n",
+        process.admin
+    );
+    for listener in &process.listeners {
+        let Listener {
+            name,
+            address,
+            routes,
+        } = listener;
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "- name: {name}\n  address: {address}\n  http:\n    virtual_hosts:\n"
+        );
+        for (index, route) in routes.iter().enumerate() {
+            let host = &route.host;
+            let _ = write!(
+                text,
+                "    - domains: [\"{host}\"]\n      routes:\n      - cluster: {name}-{index}\n        \
+                 timeout: 0s\n        retry: {{attempts: 0}}\n"
+            );
+            if route.policy.starts_with("ring-hash") {
+                // As sidecars do that hash the address of the application beside them.
+                text.push_str("        hash_policy: [{source_address: true}]\n");
+            }
+        }
+    }
+    text.push_str("clusters:\n");
+    for (name, route) in clusters(process) {
+        let _ = write!(
+            text,
+            "- name: {name}\n  policy: {}\n  outlier_ejection: {{max_ejection_percent: 0}}\n  \
+             endpoints: [{}]\n",
+            route.policy,
+            list(route)
+        );
+    }
+    text
+}
+
+/// The same for Envoy; policies by its names.
+fn envoy(process: &Process) -> String {
+    let port = process.admin.port();
+    let mut text = format!(
+        "admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }}\n\
+         static_resources:\n  listeners:\n"
+    );
+    for listener in &process.listeners {
+        text.push_str(&envoy_listener(listener));
+    }
+    text.push_str("  clusters:\n");
+    for (name, route) in clusters(process) {
+        let policy = match route.policy.as_str() {
+            "random" => "RANDOM",
+            "round-robin" => "ROUND_ROBIN",
+            _ => "LEAST_REQUEST",
+        };
+        let endpoint = |address: &std::net::SocketAddr| {
+            let port = address.port();
+            format!(
+                "{{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }} }}"
+            )
+        };
+        let endpoints: Vec<_> = route.endpoints.iter().map(endpoint).collect();
+        let _ = write!(
+            text,
+            "  - name: {name}\n    type: STATIC\n    connect_timeout: 5s\n    lb_policy: {policy}\n    \
+             circuit_breakers: {{ thresholds: [{{ max_connections: 1000000, max_pending_requests: \
+             1000000, max_requests: 1000000 }}] }}\n    load_assignment:\n      cluster_name: {name}\n      \
+             endpoints: [{{ lb_endpoints: [{}] }}]\n",
+            endpoints.join(", ")
+        );
+    }
+    text
+}
+
+fn envoy_listener(listener: &Listener) -> String {
+    let Listener {
+        name,
+        address,
+        routes,
+    } = listener;
+    let port = address.port();
+    let mut hosts = String::new();
+    for (index, route) in routes.iter().enumerate() {
+        let host = &route.host;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            hosts,
+            "          - {{ name: {name}-{index}, domains: [\"{host}\"], routes: [{{ match: {{ prefix: / }}, \
+             route: {{ cluster: {name}-{index}, timeout: 0s }} }}] }}"
+        );
+    }
+    format!(
+        "  - name: {name}\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }}\n    \
+         filter_chains:\n    - filters:\n      - name: envoy.filters.network.http_connection_manager\n        \
+         typed_config:\n          \"@type\": type.googleapis.com/envoy.extensions.filters.network.\
+         http_connection_manager.v3.HttpConnectionManager\n          stat_prefix: {name}\n          \
+         codec_type: AUTO\n          use_remote_address: true\n          generate_request_id: false\n          \
+         http_filters:\n          - name: envoy.filters.http.router\n            typed_config:\n              \
+         \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router\n          \
+         route_config:\n            virtual_hosts:\n  {}",
+        hosts.replace('\n', "\n  ").trim_end_matches(' ')
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::plan::Duty;
+
+    #[test]
+    fn every_address_is_in_the_text() {
+        let address = |port: u16| ([127, 0, 0, 1], port).into();
+        let route = |host: &str, port| Route {
+            host: host.into(),
+            policy: "lor(choices=2)".into(),
+            endpoints: vec![address(port), address(port + 1)],
+        };
+        let process = Process {
+            duty: Duty::Sidecar,
+            admin: address(1000),
+            listeners: vec![
+                Listener {
+                    name: "inbound",
+                    address: address(1001),
+                    routes: vec![route("*", 1010)],
+                },
+                Listener {
+                    name: "outbound",
+                    address: address(1002),
+                    routes: vec![route("a", 1020), route("b", 1030)],
+                },
+            ],
+        };
+        for subject in [Subject::Envoy, Subject::Maglor] {
+            let text = text(subject, &process);
+            for port in [1000, 1001, 1002, 1010, 1011, 1020, 1021, 1030, 1031] {
+                assert!(text.contains(&port.to_string()), "{port} in {text}");
+            }
+            for cluster in ["inbound-0", "outbound-0", "outbound-1"] {
+                assert!(text.matches(cluster).count() >= 2, "{cluster} in {text}");
+            }
+        }
+    }
+}

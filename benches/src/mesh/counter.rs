@@ -1,0 +1,324 @@
+//! The chain of counters of the paper on service meshes at the edge: without sidecars, with Maglor's and
+//! with Envoy's, in one run.
+//!
+//! Two deployments of 12 instances call each other in turn until the counter has reached its objective;
+//! users send ten requests each, one after the other, all users at the same time (§5.3–5.5). The paper's
+//! instances are Flask applications; these compute nothing, so that what is measured is what the mesh
+//! costs. A sidecar has an inbound and an outbound side in one process, as the paper's have.
+
+use std::time::Duration;
+
+use maglor_testkit::app::{Service, WorkModel};
+use tokio::time::sleep;
+
+use super::fleet::{Fleet, Places};
+use super::load::{self, Target};
+use super::plan::{Plan, Shape};
+use super::report::Report;
+use super::stage::{Stage, quantile};
+use crate::bar::Bar;
+use crate::chart::{Chart, Line};
+use crate::error::{Doing, Result};
+use crate::peer::{Peer, Subject};
+use crate::report::{Findings, Table, number};
+use crate::sys;
+
+const INSTANCES: u32 = 12;
+const EACH: u32 = 10;
+const EACH_QUICK: u32 = 2;
+const SERVICES: [u32; 4] = [10, 20, 40, 80];
+const SERVICES_QUICK: [u32; 2] = [10, 40];
+const USERS: [u32; 4] = [100, 200, 400, 800];
+const USERS_QUICK: [u32; 1] = [100];
+const CLOSING: Duration = Duration::from_millis(100);
+const HEAD: &str = "mesh,services,users,requests,failed,mean_ms,p50_ms,p95_ms,p99_ms,requests_a_second,\
+                    proxies_us_a_hop,application_us_a_hop,proxies_rss_mb,proxies_peak_mb\n";
+
+/// One point.
+#[derive(Debug, Clone)]
+struct Cell {
+    mesh: Subject,
+    services: u32,
+    users: u32,
+    failed: usize,
+    requests: usize,
+    /// Milliseconds: mean, median, 95th and 99th percentile.
+    latency: [f64; 4],
+    /// Users' requests a second.
+    throughput: f64,
+    /// Processor time a hop from service to service: proxies, application; µs.
+    cpu: [f64; 2],
+    /// Memory of all proxies at the end, and the most; MB.
+    memory: [f64; 2],
+}
+
+/// A chain of `services` steps over two deployments.
+fn model(services: u32) -> WorkModel {
+    let name = |step: u32| format!("step-{step:03}");
+    let one = |step: u32| {
+        let host = if step.is_multiple_of(2) {
+            "counter-a"
+        } else {
+            "counter-b"
+        };
+        let mut service = Service::exponential(INSTANCES, 0.0);
+        // No work, and so no queue.
+        service.internal_service.queue = None;
+        let service = service.at(host, &format!("/{step}"));
+        let next = name(step + 1);
+        let service = if step + 1 < services {
+            service.calling([next.as_str()])
+        } else {
+            service
+        };
+        (name(step), service)
+    };
+    WorkModel::new((0..services).map(one))
+}
+
+/// Runs it; `envoy` takes part if it is given.
+///
+/// # Errors
+/// A case cannot be run.
+pub(super) async fn run(stage: &Stage, report: &mut Report, envoy: &Peer) -> Result<Findings> {
+    let quick = stage.options.quick;
+    let services: &[u32] = if quick { &SERVICES_QUICK } else { &SERVICES };
+    let users: &[u32] = if quick { &USERS_QUICK } else { &USERS };
+    let each = if quick { EACH_QUICK } else { EACH };
+    // The load is as high as the machine can bear: everybody has all processors.
+    let all = [&*stage.places.app, &*stage.places.proxies].concat();
+    sys::pin_to(&all).doing("free the harness")?;
+    let places = Places {
+        app: all.clone(),
+        proxies: all,
+    };
+    let mut cells = Vec::new();
+    let mut raw = HEAD.to_owned();
+    for &services in services {
+        for &users in users {
+            for mesh in [Subject::Direct, Subject::Maglor, Subject::Envoy] {
+                let peer = match mesh {
+                    Subject::Envoy => envoy,
+                    _ => &stage.maglor,
+                };
+                eprintln!("counter: {services} services, {users} users, {mesh}");
+                let cell = one(stage, &places, peer, mesh, services, users, each).await?;
+                raw.push_str(&cell.csv());
+                cells.push(cell);
+            }
+        }
+    }
+    report.file("counter.csv", &raw)?;
+    sys::pin_to(&stage.places.app).doing("pin the harness")?;
+    Ok(Findings {
+        title: "The chain of counters".into(),
+        text: table(&cells, each),
+        bars: bars(&cells),
+        charts: charts(&cells),
+    })
+}
+
+async fn one(
+    stage: &Stage,
+    places: &Places,
+    peer: &Peer,
+    mesh: Subject,
+    services: u32,
+    users: u32,
+    each: u32,
+) -> Result<Cell> {
+    let meshed = mesh != Subject::Direct;
+    let model = model(services);
+    let shape = Shape {
+        entry: "step-000".into(),
+        // The generator of the paper is meshed, too.
+        entrances: u32::from(meshed),
+        policy: "lor(choices=2)".into(),
+        outbound: meshed,
+        inbound: meshed,
+        proxy_service: None,
+    };
+    let plan = Plan::new(&model, &shape)?;
+    let target = Target {
+        addresses: plan.targets.clone(),
+        host: plan.host.clone(),
+        paths: vec!["/0".into()],
+    };
+    let fleet = Fleet::start(plan, &model, peer, places, stage.options.seed).await?;
+    // Connections, and what starts at first use, are not what is measured.
+    load::users(&target, users, 1).await?;
+    let before = fleet.used()?;
+    let (samples, took) = load::users(&target, users, each).await?;
+    let used = fleet.used()?.since(before);
+    let memory = fleet.memory()?;
+    drop(fleet);
+    sleep(CLOSING).await;
+    let mut good: Vec<_> = samples.iter().filter(|one| one.status == 200).collect();
+    good.sort_by_key(|one| one.latency);
+    let sorted: Vec<_> = good.iter().map(|one| one.latency).collect();
+    let sum: Duration = sorted.iter().sum();
+    let hops = (samples.len() * services as usize).max(1) as f64;
+    let per_hop = |time: Duration| time.as_nanos() as f64 / 1000.0 / hops;
+    let cell = Cell {
+        mesh,
+        services,
+        users,
+        failed: samples.len() - sorted.len(),
+        requests: samples.len(),
+        latency: [
+            sum.as_secs_f64() * 1000.0 / sorted.len().max(1) as f64,
+            quantile(&sorted, 0.5),
+            quantile(&sorted, 0.95),
+            quantile(&sorted, 0.99),
+        ],
+        throughput: samples.len() as f64 / took.as_secs_f64(),
+        cpu: [used.proxies.run, used.app.run].map(per_hop),
+        memory: [memory.rss_kb, memory.peak_kb].map(|kb| kb as f64 / 1000.0),
+    };
+    let [mean, ..] = cell.latency;
+    eprintln!(
+        "  {mean:.1} ms, {:.0} requests a second, proxies {:.0} us a hop, {:.0} MB; {} failed",
+        cell.throughput, cell.cpu[0], cell.memory[1], cell.failed
+    );
+    Ok(cell)
+}
+
+impl Cell {
+    fn csv(&self) -> String {
+        let [mean, p50, p95, p99] = self.latency;
+        let [proxies, app] = self.cpu;
+        let [memory, peak] = self.memory;
+        format!(
+            "{},{},{},{},{},{mean:.3},{p50:.3},{p95:.3},{p99:.3},{:.2},{proxies:.2},{app:.2},{memory:.1},{peak:.1}\n",
+            self.mesh.key(),
+            self.services,
+            self.users,
+            self.requests,
+            self.failed,
+            self.throughput,
+        )
+    }
+}
+
+/// The median of Maglor's values over Envoy's, point by point.
+fn beside_envoy(cells: &[Cell], value: fn(&Cell) -> f64) -> Option<f64> {
+    let own = cells.iter().filter(|cell| cell.mesh == Subject::Maglor);
+    let ratios = own.filter_map(|cell| {
+        let same = |other: &&Cell| {
+            let place = |cell: &Cell| (cell.services, cell.users);
+            other.mesh == Subject::Envoy && place(other) == place(cell)
+        };
+        let envoy = cells.iter().find(same)?;
+        Some(value(cell) / value(envoy))
+    });
+    crate::stats::median(ratios)
+}
+
+fn bars(cells: &[Cell]) -> Vec<Bar> {
+    let failed: usize = cells.iter().map(|cell| cell.failed).sum();
+    vec![
+        Bar::at_most("counter: failed requests", 0.0, Some(failed as f64)),
+        Bar::at_most(
+            "counter: mean latency, Maglor / Envoy, median",
+            0.8,
+            beside_envoy(cells, |cell| cell.latency[0]),
+        ),
+        Bar::at_most(
+            "counter: CPU of sidecars a hop, Maglor / Envoy, median",
+            0.5,
+            beside_envoy(cells, |cell| cell.cpu[0]),
+        ),
+        Bar::at_most(
+            "counter: memory of sidecars, Maglor / Envoy, median",
+            0.33,
+            beside_envoy(cells, |cell| cell.memory[1]),
+        ),
+    ]
+}
+
+fn mesh_name(mesh: Subject) -> String {
+    match mesh {
+        Subject::Direct => "none".into(),
+        other => other.to_string(),
+    }
+}
+
+fn table(cells: &[Cell], each: u32) -> String {
+    let mut table = Table::new([
+        "services",
+        "users",
+        "sidecars",
+        "mean ms",
+        "p50",
+        "p95",
+        "p99",
+        "requests a second",
+        "sidecars, µs a hop",
+        "application, µs a hop",
+        "sidecars' memory, MB",
+        "failed",
+    ]);
+    for cell in cells {
+        let meshed = cell.mesh != Subject::Direct;
+        let mut row = vec![
+            cell.services.to_string(),
+            cell.users.to_string(),
+            mesh_name(cell.mesh),
+        ];
+        row.extend(cell.latency.map(|value| number(Some(value))));
+        row.extend([
+            number(Some(cell.throughput)),
+            number(meshed.then_some(cell.cpu[0])),
+            number(Some(cell.cpu[1])),
+            number(meshed.then_some(cell.memory[1])),
+            cell.failed.to_string(),
+        ]);
+        table.row(row);
+    }
+    format!(
+        "Two deployments of {INSTANCES} instances, {each} requests a user, all users at once; plain text. A hop is a \
+         call from service to service, with an outbound and an inbound pass of a sidecar; the client's is one. Memory is \
+         the peak of all {} sidecars together (pages of the executable count in each).\n\n{}",
+        2 * INSTANCES + 1,
+        table.markdown()
+    )
+}
+
+fn charts(cells: &[Cell]) -> Vec<Chart> {
+    let most = cells
+        .iter()
+        .map(|cell| cell.services)
+        .max()
+        .unwrap_or_default();
+    let chart = |file: &str, title: &str, y: &str, value: fn(&Cell) -> f64, meshes: &[Subject]| {
+        let line = |&mesh: &Subject| {
+            let own = cells
+                .iter()
+                .filter(|one| one.mesh == mesh && one.services == most);
+            let points = own.map(|cell| (f64::from(cell.users), value(cell)));
+            Line::new(
+                format!("{most} services, {}", mesh_name(mesh)),
+                mesh,
+                points,
+            )
+        };
+        Chart::new(file, title, "users", y, meshes.iter().map(line).collect())
+    };
+    let meshes = [Subject::Direct, Subject::Maglor, Subject::Envoy];
+    vec![
+        chart(
+            "counter-latency",
+            "Chain of counters: latency",
+            "mean, ms",
+            |cell| cell.latency[0],
+            &meshes,
+        ),
+        chart(
+            "counter-memory",
+            "Chain of counters: memory of the sidecars",
+            "MB",
+            |cell| cell.memory[1],
+            &meshes[1..],
+        ),
+    ]
+}

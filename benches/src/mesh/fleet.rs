@@ -1,0 +1,279 @@
+//! The processes of a case: proxies and the application. They end with their guard.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use maglor_testkit::app::{Counts, WorkModel};
+use tokio::time::sleep;
+
+use super::configuration;
+use super::control;
+use super::plan::{Duty, Plan, Process};
+use crate::child::Guarded;
+use crate::error::{Doing, Error, Result};
+use crate::peer::{Peer, Scratch, Subject};
+use crate::procfs::{self, CpuTime, Memory};
+
+/// For all proxies of a case together: 80 of them start on one processor.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
+/// On which processors things run.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) app: Vec<usize>,
+    pub(super) proxies: Vec<usize>,
+}
+
+/// A started case.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    pub(super) plan: Plan,
+    proxies: Vec<(Duty, Guarded)>,
+    app: Guarded,
+    /// Dropped last: processes work in it.
+    scratch: Scratch,
+}
+
+/// Processor time of the parts of a case.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Used {
+    pub(super) app: CpuTime,
+    pub(super) proxies: CpuTime,
+    pub(super) harness: CpuTime,
+}
+
+impl Used {
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            app: self.app.since(earlier.app),
+            proxies: self.proxies.since(earlier.proxies),
+            harness: self.harness.since(earlier.harness),
+        }
+    }
+}
+
+impl Fleet {
+    /// Starts everything and waits until all listen.
+    ///
+    /// # Errors
+    /// Something does not come up; what it said is in the error.
+    pub(super) async fn start(
+        plan: Plan,
+        model: &WorkModel,
+        peer: &Peer,
+        places: &Places,
+        seed: u64,
+    ) -> Result<Self> {
+        let scratch = Scratch::new("mesh")?;
+        let mut app = start_app(&plan, model, &scratch, places, seed)?;
+        let mut proxies = Vec::with_capacity(plan.processes.len());
+        for (index, process) in plan.processes.iter().enumerate() {
+            let started = start_proxy(peer, process, index, &scratch, places)?;
+            proxies.push((process.duty, started));
+        }
+        app.wait_ready()?;
+        let mut fleet = Self {
+            plan,
+            proxies,
+            app,
+            scratch,
+        };
+        fleet.wait_listening().await?;
+        Ok(fleet)
+    }
+
+    async fn wait_listening(&mut self) -> Result<()> {
+        let began = Instant::now();
+        for (index, process) in self.plan.processes.iter().enumerate() {
+            for listener in &process.listeners {
+                while tokio::net::TcpStream::connect(listener.address)
+                    .await
+                    .is_err()
+                {
+                    let (_, guarded) = &mut self.proxies[index];
+                    let status = guarded.ended()?;
+                    if status.is_some() || began.elapsed() > PATIENCE {
+                        let log = fs::read_to_string(file(&self.scratch, index, "log"));
+                        let log = log.unwrap_or_default();
+                        let last: Vec<_> = log.lines().rev().take(5).collect();
+                        let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+                        return Err(Error::NotReady {
+                            name: format!("proxy {index}"),
+                            seconds: began.elapsed().as_secs(),
+                            detail: format!("ended: {status:?}\n{last}"),
+                        });
+                    }
+                    sleep(POLL).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the application counted.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn counts(&self) -> Result<Vec<Counts>> {
+        let text = control::text(self.plan.control, "GET", "/counts").await?;
+        serde_json::from_str(&text)
+            .map_err(|error| Error::parse("counts of the application", error.to_string()))
+    }
+
+    /// Lets the application count anew.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn reset_counts(&self) -> Result<()> {
+        control::text(self.plan.control, "DELETE", "/counts")
+            .await
+            .map(|_| ())
+    }
+
+    /// Processor time since the start.
+    ///
+    /// # Errors
+    /// A process is gone.
+    pub(super) fn used(&self) -> Result<Used> {
+        Ok(Used {
+            app: procfs::cpu(&[self.app.pid()])?,
+            proxies: procfs::cpu(&self.pids())?,
+            harness: procfs::cpu(&[std::process::id()])?,
+        })
+    }
+
+    /// Memory of the proxies now, of all together.
+    ///
+    /// # Errors
+    /// A process is gone.
+    pub(super) fn memory(&self) -> Result<Memory> {
+        procfs::memory_sum(&self.pids())
+    }
+
+    /// How many proxies there are.
+    pub(super) fn proxies(&self) -> usize {
+        self.proxies.len()
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.proxies
+            .iter()
+            .map(|(_, guarded)| guarded.pid())
+            .collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for (_, guarded) in &self.proxies {
+            guarded.ask_to_end();
+        }
+    }
+}
+
+fn file(scratch: &Scratch, index: usize, end: &str) -> PathBuf {
+    scratch.path().join(format!("proxy-{index}.{end}"))
+}
+
+fn start_app(
+    plan: &Plan,
+    model: &WorkModel,
+    scratch: &Scratch,
+    places: &Places,
+    seed: u64,
+) -> Result<Guarded> {
+    let json = |what: &str, value: serde_json::Result<String>| -> Result<String> {
+        let value = value.map_err(|error| Error::parse(what, error.to_string()))?;
+        let file = scratch.path().join(format!("{what}.json"));
+        fs::write(&file, value).doing(format!("write {what}.json"))?;
+        Ok(file.display().to_string())
+    };
+    let arguments = [
+        (
+            "--workmodel",
+            json("workmodel", serde_json::to_string(model))?,
+        ),
+        (
+            "--deployment",
+            json("deployment", serde_json::to_string(&plan.deployment))?,
+        ),
+        ("--control", plan.control.to_string()),
+        ("--seed", seed.to_string()),
+    ];
+    let arguments = arguments
+        .map(|(flag, value)| [flag.to_owned(), value])
+        .concat();
+    Guarded::role_on("app", &arguments, &places.app)
+}
+
+fn start_proxy(
+    peer: &Peer,
+    process: &Process,
+    index: usize,
+    scratch: &Scratch,
+    places: &Places,
+) -> Result<Guarded> {
+    let yaml = file(scratch, index, "yaml");
+    let text = configuration::text(peer.subject, process);
+    fs::write(&yaml, text).doing("write a configuration")?;
+    let log = fs::File::create(file(scratch, index, "log")).doing("make a log file")?;
+    let mut command = Command::new(&peer.binary);
+    if peer.subject == Subject::Envoy {
+        command.arg("-c").arg(&yaml);
+        command.args(["--concurrency", "1", "--disable-hot-restart"]);
+        command.args(["--log-level", "error"]);
+    } else {
+        command.arg("--config").arg(&yaml);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().doing("share a log file")?)
+        .stderr(log)
+        .current_dir(scratch.path());
+    Guarded::start_on(format!("proxy {index}"), &mut command, &places.proxies)
+}
+
+/// Why `peer` refuses a policy, in one line; `None` if it takes it.
+///
+/// # Errors
+/// It cannot be asked.
+pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
+    let scratch = Scratch::new("policy")?;
+    let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let process = Process {
+        duty: Duty::Entrance,
+        admin: address(1),
+        listeners: vec![super::plan::Listener {
+            name: "outbound",
+            address: address(2),
+            routes: vec![super::plan::Route {
+                host: "*".into(),
+                policy: policy.into(),
+                endpoints: vec![address(3)],
+            }],
+        }],
+    };
+    let yaml = scratch.path().join("policy.yaml");
+    fs::write(&yaml, configuration::text(Subject::Maglor, &process)).doing("write a policy")?;
+    check(&peer.binary, &yaml)
+}
+
+fn check(binary: &Path, yaml: &Path) -> Result<Option<String>> {
+    let output = Command::new(binary)
+        .arg("--check")
+        .arg("--config")
+        .arg(yaml)
+        .output();
+    let output = output.doing("ask the proxy about a policy")?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find(|line| line.contains("error"));
+    let reason = line.and_then(|line| line.split("error: ").nth(1));
+    Ok(Some(reason.unwrap_or("it does not say why").to_owned()))
+}

@@ -1,0 +1,292 @@
+//! Fig. 7 of the paper on LOR: applications of four services, hub-and-spoke and chain, with R replicas of
+//! each, beside the simulator.
+//!
+//! The paper chose the throughput so that random balancing needs about 240 ms whatever R is; queues at a
+//! fixed load do that by themselves: with four services of 20 ms in a row ρ = 2/3 gives
+//! 4 · 20 / (1 − ρ) = 240 ms. Clients come through one proxy, as through the paper's ingress gateway; each
+//! instance that calls has an outbound sidecar, and so R balancers stand before each further service.
+
+use std::time::Duration;
+
+use maglor_balance::Spec;
+use maglor_sim::des::{Estimate, Graph, Outcome, Proxies, Scenario};
+use maglor_testkit::app::{Service, WorkModel};
+
+use super::plan::Shape;
+use super::report::Report;
+use super::stage::{Case, Measured, Stage};
+use crate::bar::Bar;
+use crate::chart::{Chart, Line};
+use crate::error::{Error, Result};
+use crate::peer::Subject;
+use crate::report::{Findings, Table, number};
+
+const SERVICES: u16 = 4;
+const RHO: f64 = 2.0 / 3.0;
+const REPLICAS: [u32; 5] = [1, 2, 5, 10, 20];
+const REPLICAS_QUICK: [u32; 2] = [2, 10];
+/// As many services as queues in a row need to forget their beginning.
+const SETTLING: u32 = 200;
+const SIMULATED: u64 = 100_000;
+const TOLERANCE_PCT: f64 = 5.0;
+
+/// Who calls whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Chain,
+    Hub,
+}
+
+/// How calls are balanced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Lor,
+    ProxyService,
+    Random,
+}
+
+#[derive(Debug, Clone)]
+struct Cell {
+    form: Form,
+    way: Way,
+    replicas: u32,
+    measured: Measured,
+    simulated: Outcome,
+}
+
+impl Form {
+    const ALL: [Self; 2] = [Self::Hub, Self::Chain];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Chain => "chain",
+            Self::Hub => "hub-and-spoke",
+        }
+    }
+
+    fn simulated(self) -> Graph {
+        let services = SERVICES;
+        match self {
+            Self::Chain => Graph::Chain { services },
+            Self::Hub => Graph::Hub { services },
+        }
+    }
+
+    fn model(self, replicas: u32, service: Duration) -> WorkModel {
+        let name = |index: u16| format!("s{index}");
+        let one = |index: u16| {
+            let callees: Vec<_> = match self {
+                Self::Chain => (index + 1..SERVICES).take(1).map(name).collect(),
+                Self::Hub if index == 0 => (1..SERVICES).map(name).collect(),
+                Self::Hub => Vec::new(),
+            };
+            let service = Service::exponential(replicas, service.as_secs_f64());
+            let service = if callees.is_empty() {
+                service
+            } else {
+                service.calling(callees.iter().map(String::as_str))
+            };
+            (name(index), service)
+        };
+        WorkModel::new((0..SERVICES).map(one))
+    }
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Random, Self::Lor, Self::ProxyService];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lor => "lor(choices=2)",
+            Self::ProxyService => "Proxy-Service",
+            Self::Random => "random",
+        }
+    }
+
+    fn policy(self) -> &'static str {
+        match self {
+            Self::Lor | Self::ProxyService => "lor(choices=2)",
+            Self::Random => "random",
+        }
+    }
+}
+
+impl Cell {
+    fn ratio(&self) -> f64 {
+        self.measured.mean.value / self.simulated.mean_ms.value
+    }
+
+    /// How far the two are apart beyond their intervals, in percent.
+    fn beyond(&self) -> f64 {
+        let Estimate { value, half_width } = self.simulated.mean_ms;
+        let interval = half_width.hypot(self.measured.mean.half_width);
+        100.0 * ((self.measured.mean.value - value).abs() - interval).max(0.0) / value
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A case cannot be run.
+pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
+    let replicas: &[u32] = if stage.options.quick {
+        &REPLICAS_QUICK
+    } else {
+        &REPLICAS
+    };
+    let mut points = Vec::new();
+    for form in Form::ALL {
+        for way in Way::ALL {
+            points.extend(replicas.iter().map(|&replicas| (form, way, replicas)));
+        }
+    }
+    let scenarios = points
+        .iter()
+        .map(|&(form, way, replicas)| scenario(stage, form, way, replicas))
+        .collect::<Result<Vec<_>>>()?;
+    let outcomes = stage.simulate(&scenarios)?;
+    let mut cells = Vec::new();
+    for ((form, way, replicas), simulated) in points.into_iter().zip(outcomes) {
+        let case = case(stage, form, way, replicas);
+        let measured = stage.run(&case).await?;
+        report.keep("graphs", &case.name, &measured)?;
+        cells.push(Cell {
+            form,
+            way,
+            replicas,
+            measured,
+            simulated,
+        });
+    }
+    let failed: usize = cells.iter().map(|cell| cell.measured.failed).sum();
+    Ok(Findings {
+        title: "Fig. 7 on real proxies: hub-and-spoke and chain".into(),
+        text: text(stage, &cells),
+        bars: vec![
+            Bar::at_most(
+                "graphs: measured off simulated beyond both intervals, %, worst point",
+                TOLERANCE_PCT,
+                cells.iter().map(Cell::beyond).reduce(f64::max),
+            ),
+            Bar::at_most("graphs: failed requests", 0.0, Some(failed as f64)),
+        ],
+        charts: Form::ALL.map(|form| chart(form, &cells)).into(),
+    })
+}
+
+fn scenario(stage: &Stage, form: Form, way: Way, replicas: u32) -> Result<Scenario> {
+    let spec: std::result::Result<Spec, _> = way.policy().parse();
+    let spec = spec.map_err(|error| Error::parse("a policy", error.to_string()))?;
+    Ok(Scenario {
+        balancers: 1,
+        servers: replicas,
+        rho: RHO,
+        service_time: stage.options.service(),
+        graph: form.simulated(),
+        proxies: (way == Way::ProxyService).then_some(Proxies {
+            instances: 1,
+            penalty: Duration::ZERO,
+        }),
+        requests: SIMULATED,
+        seed: stage.options.seed,
+        ..Scenario::of(spec)
+    })
+}
+
+fn case(stage: &Stage, form: Form, way: Way, replicas: u32) -> Case {
+    let service = stage.options.service();
+    Case {
+        name: format!("graphs: {}, {}, R = {replicas}", form.name(), way.name()),
+        model: form.model(replicas, service),
+        shape: Shape {
+            entry: "s0".into(),
+            entrances: 1,
+            policy: way.policy().into(),
+            outbound: true,
+            inbound: false,
+            proxy_service: (way == Way::ProxyService).then(|| way.policy().into()),
+        },
+        rate: f64::from(replicas) * RHO / service.as_secs_f64(),
+        paths: vec!["/api/v1".into()],
+        warm_up: service * SETTLING,
+        // The fewer requests a second, the longer it takes to know their mean.
+        measured: if replicas < 5 {
+            stage.options.measured(8, 40)
+        } else {
+            stage.options.measured(6, 20)
+        },
+    }
+}
+
+fn text(stage: &Stage, cells: &[Cell]) -> String {
+    let mut table = Table::new([
+        "graph",
+        "policy",
+        "R",
+        "measured ms",
+        "simulated ms",
+        "ratio",
+        "beyond both intervals %",
+        "p99 ms",
+        "simulated",
+        "added µs",
+        "ρ",
+        "proxies",
+        "their CPU, µs a request",
+        "failed",
+    ]);
+    for cell in cells {
+        let (run, simulated) = (&cell.measured, &cell.simulated);
+        let interval = |one: Estimate| format!("{:.1} ± {:.1}", one.value, one.half_width);
+        table.row(vec![
+            cell.form.name().into(),
+            cell.way.name().into(),
+            cell.replicas.to_string(),
+            interval(run.mean),
+            interval(simulated.mean_ms),
+            format!("{:.3}", cell.ratio()),
+            format!("{:.1}", cell.beyond()),
+            number(Some(run.p99)),
+            number(Some(simulated.p99_ms.value)),
+            number(Some(1000.0 * run.added.0)),
+            format!("{:.3}", run.rho),
+            run.proxies.to_string(),
+            number(Some(run.cpu[0])),
+            run.failed.to_string(),
+        ]);
+    }
+    format!(
+        "{SERVICES} services of {} ms (exponential), ρ = {RHO:.2}, R replicas of each; one ingress proxy, an outbound \
+         sidecar beside each instance that calls, and with a Proxy-Service one more proxy before each service.\n\n{}",
+        stage.options.service_ms,
+        table.markdown()
+    )
+}
+
+fn chart(form: Form, cells: &[Cell]) -> Chart {
+    let mut lines = Vec::new();
+    for way in Way::ALL {
+        let own = || {
+            cells
+                .iter()
+                .filter(|cell| cell.form == form && cell.way == way)
+        };
+        let x = |cell: &Cell| f64::from(cell.replicas);
+        let measured = own().map(|cell| (x(cell), cell.measured.mean.value));
+        let simulated = own().map(|cell| (x(cell), cell.simulated.mean_ms.value));
+        let name = |what: &str| format!("{}, {what}", way.name());
+        lines.push(Line::new(name("measured"), Subject::Maglor, measured));
+        lines.push(Line::new(name("simulated"), Subject::Direct, simulated));
+    }
+    let (file, title) = match form {
+        Form::Chain => ("graphs-chain", "Chain of four services"),
+        Form::Hub => ("graphs-hub", "Hub-and-spoke of four services"),
+    };
+    Chart::new(
+        file,
+        title,
+        "replicas R of each service",
+        "mean latency, ms",
+        lines,
+    )
+}

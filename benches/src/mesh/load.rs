@@ -1,0 +1,179 @@
+//! The load generator: an open loop with Poisson arrivals, or users who wait for their answers.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use maglor_balance::Rng;
+use maglor_testkit::app::{Caller, Clock};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::error::{Doing, Result};
+
+/// How long after the last request answers may come; what has none then has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What became of one request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Sample {
+    /// When it was due, from the start of the run; of users, when it was sent.
+    pub(super) due: Duration,
+    /// By how much it was sent late.
+    pub(super) lag: Duration,
+    /// From when it was due to the last byte of the answer.
+    pub(super) latency: Duration,
+    /// What the queues of instances alone took.
+    pub(super) exact: Duration,
+    /// The status; 0 without an answer.
+    pub(super) status: u16,
+}
+
+/// Who is asked for what.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// Each request takes a random one, so that each has a Poisson stream of its own.
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) host: String,
+    /// One after the other.
+    pub(super) paths: Vec<String>,
+}
+
+struct Generator {
+    clock: Clock,
+    caller: Caller,
+    target: Target,
+    began: Instant,
+    samples: RefCell<Vec<Sample>>,
+}
+
+impl Generator {
+    fn new(target: &Target) -> Result<Rc<Self>> {
+        Ok(Rc::new(Self {
+            clock: Clock::new().doing("start the pacing timer")?,
+            caller: Caller::default(),
+            target: target.clone(),
+            began: Instant::now(),
+            samples: RefCell::default(),
+        }))
+    }
+
+    async fn ask(&self, due: Duration, address: SocketAddr, turn: usize) {
+        let sent = self.began.elapsed();
+        let paths = &self.target.paths;
+        let path = paths
+            .get(turn % paths.len().max(1))
+            .map_or("/", String::as_str);
+        let result = self.caller.get(address, &self.target.host, path).await;
+        self.samples.borrow_mut().push(Sample {
+            due,
+            lag: sent.saturating_sub(due),
+            latency: self.began.elapsed().saturating_sub(due),
+            exact: result
+                .as_ref()
+                .map_or(Duration::ZERO, |answer| answer.exact),
+            status: result.map_or(0, |answer| answer.status),
+        });
+    }
+}
+
+/// Sends `rate` requests a second for `length`, and calls `at` when the moment has come. Samples are
+/// in the order of their due times.
+///
+/// # Errors
+/// There is no timer, or what is done at the moment fails.
+pub(super) async fn open(
+    target: &Target,
+    rate: f64,
+    length: Duration,
+    seed: u64,
+    (moment, at): (Duration, impl AsyncFnOnce() -> Result<()>),
+) -> Result<Vec<Sample>> {
+    let generator = Generator::new(target)?;
+    let mut rng = Rng::seed(seed);
+    let mut under_way = JoinSet::new();
+    let own = Rc::clone(&generator);
+    let watch = async move {
+        let due = own.began + moment;
+        own.clock
+            .sleep_until(due)
+            .await
+            .doing("wait for the warm-up")?;
+        at().await
+    };
+    let pace = async {
+        let (mut due, mut turn) = (Duration::ZERO, 0);
+        loop {
+            // 1 − u is above 0, so its logarithm is finite.
+            due += Duration::from_secs_f64(-(1.0 - rng.unit()).ln() / rate);
+            if due >= length {
+                break;
+            }
+            let choice = u32::try_from(target.addresses.len()).unwrap_or(u32::MAX);
+            let Some(&address) = target.addresses.get(rng.below(choice) as usize) else {
+                break;
+            };
+            let until = generator.began + due;
+            generator
+                .clock
+                .sleep_until(until)
+                .await
+                .doing("wait for a request's time")?;
+            let own = Rc::clone(&generator);
+            under_way.spawn_local(async move { own.ask(due, address, turn).await });
+            turn += 1;
+            // Those that have ended are not kept.
+            while under_way.try_join_next().is_some() {}
+        }
+        Ok(turn)
+    };
+    let (sent, watched) = tokio::join!(pace, watch);
+    watched?;
+    let sent: usize = sent?;
+    let ended = async { while under_way.join_next().await.is_some() {} };
+    let _ = timeout(PATIENCE, ended).await;
+    under_way.shutdown().await;
+    generator.caller.close();
+    let mut samples = generator.samples.take();
+    // Requests that never came back are failures at the end of the run.
+    samples.resize_with(sent.max(samples.len()), || Sample {
+        due: length,
+        lag: Duration::ZERO,
+        latency: PATIENCE,
+        exact: Duration::ZERO,
+        status: 0,
+    });
+    samples.sort_by_key(|sample| sample.due);
+    Ok(samples)
+}
+
+/// `users` send `each` requests, one after the other, all users at the same time; each user keeps to
+/// one of the addresses. Returns the samples and how long it took.
+///
+/// # Errors
+/// There is no timer.
+pub(super) async fn users(
+    target: &Target,
+    users: u32,
+    each: u32,
+) -> Result<(Vec<Sample>, Duration)> {
+    let generator = Generator::new(target)?;
+    let mut at_work = JoinSet::new();
+    for user in 0..users {
+        let own = Rc::clone(&generator);
+        let addresses = &target.addresses;
+        let Some(&address) = addresses.get(user as usize % addresses.len().max(1)) else {
+            break;
+        };
+        at_work.spawn_local(async move {
+            for _ in 0..each {
+                own.ask(own.began.elapsed(), address, 0).await;
+            }
+        });
+    }
+    while at_work.join_next().await.is_some() {}
+    let took = generator.began.elapsed();
+    generator.caller.close();
+    Ok((generator.samples.take(), took))
+}

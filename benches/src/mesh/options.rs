@@ -1,0 +1,113 @@
+//! The command line of `mesh`, and how long things take.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use maglor_testkit::app;
+
+const TIMES: &str = "\
+Times: everything about 50 minutes, of which `balance` takes half; with --quick about 6.
+What the machine cannot bear in time is not stretched: a case whose processors were too busy is marked.";
+
+/// Repeats the papers' experiments on whole applications: emulated services behind real proxies.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "mesh", after_help = TIMES, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// Not for people: what the harness starts itself as.
+    #[command(subcommand)]
+    pub role: Option<Role>,
+    /// What is asked.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// What the same binary also is.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Role {
+    /// The emulated application.
+    #[command(hide = true)]
+    App(app::Options),
+}
+
+/// What is asked of `mesh`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Fewer cases and shorter runs: for development, not for publication.
+    #[arg(long)]
+    pub quick: bool,
+    /// Experiments to run.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Experiment::ALL)]
+    pub experiments: Vec<Experiment>,
+    /// A maglor-proxy binary to run, instead of building one.
+    #[arg(long, value_name = "PATH")]
+    pub maglor: Option<PathBuf>,
+    /// Directory for the results [default: results/DATE-mesh beside this crate].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Of arrivals, service times and calls.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Mean service time in `balance` and `graphs`, ms. The figures depend on the load of servers only,
+    /// so a slow machine may take a longer one: the rate falls as it rises.
+    #[arg(long, value_name = "MS", default_value_t = 20)]
+    pub service_ms: u32,
+    /// Measured seconds of each run, instead of those that fit the experiment.
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+    /// Policies of `balance`, separated by `;`, instead of all: random; lor(choices=2).
+    #[arg(long, value_name = "POLICIES", value_delimiter = ';')]
+    pub policies: Vec<String>,
+    /// Outbound proxies of `balance`, instead of all: 1,2,5,10,20,40.
+    #[arg(long, value_name = "M", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub balancers: Vec<u32>,
+}
+
+/// What can be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Experiment {
+    /// 40 FIFO servers behind 1–40 proxies (Fig. 5 of the paper on LOR), beside the simulator.
+    Balance,
+    /// The chain of counters, without sidecars, with Maglor's and with Envoy's (the paper on edge meshes).
+    Counter,
+    /// Hub-and-spoke and chain with 1–20 replicas (Fig. 7 of the paper on LOR), beside the simulator.
+    Graphs,
+    /// The call graph of Sock Shop (Fig. 8 of the paper on LOR).
+    Shop,
+}
+
+impl Experiment {
+    /// In the order in which they are run.
+    pub const ALL: [Self; 4] = [Self::Balance, Self::Graphs, Self::Shop, Self::Counter];
+}
+
+impl Options {
+    /// What is measured of a run.
+    pub(super) fn measured(&self, quick: u64, whole: u64) -> Duration {
+        let usual = if self.quick { quick } else { whole };
+        Duration::from_secs(self.seconds.unwrap_or(usual).max(1))
+    }
+
+    /// Mean service time.
+    pub(super) fn service(&self) -> Duration {
+        Duration::from_millis(self.service_ms.max(1).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn defaults() {
+        Cli::command().debug_assert();
+        let cli = Cli::try_parse_from(["mesh", "--quick"]).unwrap();
+        assert_eq!(cli.options.experiments, Experiment::ALL);
+        assert_eq!(cli.options.measured(5, 60), Duration::from_secs(5));
+        let cli = Cli::try_parse_from(["mesh", "--policies", "random;lor(choices=2)"]).unwrap();
+        assert_eq!(cli.options.policies, ["random", "lor(choices=2)"]);
+        assert!(Cli::try_parse_from(["mesh", "--balancers", "0"]).is_err());
+    }
+}

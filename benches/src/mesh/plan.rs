@@ -1,0 +1,336 @@
+//! Who is where: instances of an application, sidecars beside them, proxies before them.
+//!
+//! ```text
+//! client ─► entrance ─► [Proxy-Service] ─► [inbound sidecar] ─► instance ─► outbound sidecar ─► …
+//! ```
+//!
+//! The sidecar of an instance is one process with up to two listeners; an entrance is an outbound
+//! sidecar whose application is the load generator.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use maglor_testkit::app::{Deployment, Placed, WorkModel};
+
+use crate::error::Result;
+use crate::ports;
+
+/// What a mesh is like.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    /// The service that clients call.
+    pub(super) entry: String,
+    /// Proxies that clients go through; 0: clients call instances themselves.
+    pub(super) entrances: u32,
+    /// How sidecars and entrances balance.
+    pub(super) policy: String,
+    /// Whether calls go through the sidecar of the one who calls.
+    pub(super) outbound: bool,
+    /// Whether calls go through the sidecar of the one who is called.
+    pub(super) inbound: bool,
+    /// One more proxy before the instances of each host, and how it balances.
+    pub(super) proxy_service: Option<String>,
+}
+
+/// What a process is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Before the first service.
+    Entrance,
+    /// Before the instances of a host.
+    ProxyService,
+    /// Beside an instance.
+    Sidecar,
+}
+
+/// One proxy process.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    pub(super) duty: Duty,
+    pub(super) admin: SocketAddr,
+    pub(super) listeners: Vec<Listener>,
+}
+
+/// A socket and what is behind it.
+#[derive(Debug, Clone)]
+pub(super) struct Listener {
+    /// `inbound` or `outbound`.
+    pub(super) name: &'static str,
+    pub(super) address: SocketAddr,
+    /// By the `Host` of a request; `*` stands for any.
+    pub(super) routes: Vec<Route>,
+}
+
+/// Where requests for a host go.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) host: String,
+    pub(super) policy: String,
+    pub(super) endpoints: Vec<SocketAddr>,
+}
+
+/// Who listens where.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) deployment: Deployment,
+    pub(super) processes: Vec<Process>,
+    /// Where clients connect, each with an equal share of the load.
+    pub(super) targets: Vec<SocketAddr>,
+    /// The `Host` of clients' requests.
+    pub(super) host: String,
+    /// Where the application is asked.
+    pub(super) control: SocketAddr,
+}
+
+/// What has one destination needs no choice.
+const NO_CHOICE: &str = "round-robin";
+
+impl Plan {
+    /// Gives everything an address.
+    ///
+    /// # Errors
+    /// Ports have run out.
+    pub(super) fn new(model: &WorkModel, shape: &Shape) -> Result<Self> {
+        let mut plan = Self {
+            deployment: Deployment::default(),
+            processes: Vec::new(),
+            targets: Vec::new(),
+            host: String::new(),
+            control: ports::free()?,
+        };
+        // Where a host's instances are called: their sidecars, or they themselves.
+        let mut doors = BTreeMap::<String, Vec<SocketAddr>>::new();
+        for (host, replicas) in model.hosts() {
+            for _ in 0..replicas {
+                let door = plan.place(host, shape.inbound, shape.outbound && calls(model, host))?;
+                doors.entry(host.to_owned()).or_default().push(door);
+            }
+        }
+        plan.finish(model, shape, doors)
+    }
+
+    /// Places an instance and its sidecar; returns where it is called.
+    fn place(&mut self, host: &str, inbound: bool, outbound: bool) -> Result<SocketAddr> {
+        let listen = ports::free()?;
+        let mut door = listen;
+        let mut listeners = Vec::new();
+        if inbound {
+            door = ports::free()?;
+            listeners.push(Listener::inbound(door, vec![listen], NO_CHOICE));
+        }
+        let outbound = if outbound { Some(ports::free()?) } else { None };
+        if let Some(address) = outbound {
+            listeners.push(Listener {
+                name: "outbound",
+                address,
+                routes: Vec::new(),
+            });
+        }
+        if !listeners.is_empty() {
+            self.add(Duty::Sidecar, listeners)?;
+        }
+        self.deployment.instances.push(Placed {
+            host: host.to_owned(),
+            listen,
+            outbound,
+        });
+        Ok(door)
+    }
+
+    fn add(&mut self, duty: Duty, listeners: Vec<Listener>) -> Result<()> {
+        self.processes.push(Process {
+            duty,
+            admin: ports::free()?,
+            listeners,
+        });
+        Ok(())
+    }
+
+    /// With all instances placed: Proxy-Services, entrances, and who is behind outbound listeners.
+    fn finish(
+        mut self,
+        model: &WorkModel,
+        shape: &Shape,
+        mut doors: BTreeMap<String, Vec<SocketAddr>>,
+    ) -> Result<Self> {
+        let mut policy = shape.policy.as_str();
+        if let Some(central) = &shape.proxy_service {
+            for endpoints in doors.values_mut() {
+                let address = ports::free()?;
+                let behind = std::mem::replace(endpoints, vec![address]);
+                let listener = Listener::inbound(address, behind, central);
+                self.add(Duty::ProxyService, vec![listener])?;
+            }
+            policy = NO_CHOICE;
+        }
+        let routes = |hosts: &dyn Fn(&str) -> bool| -> Vec<Route> {
+            let wanted = doors.iter().filter(|(host, _)| hosts(host));
+            let route = |(host, endpoints): (&String, &Vec<SocketAddr>)| Route {
+                host: host.clone(),
+                policy: policy.into(),
+                endpoints: endpoints.clone(),
+            };
+            wanted.map(route).collect()
+        };
+        let placed = self.deployment.instances.iter();
+        let callers: BTreeMap<_, _> = placed
+            .filter_map(|placed| Some((placed.outbound?, placed.host.as_str())))
+            .collect();
+        for listener in self.processes.iter_mut().flat_map(|one| &mut one.listeners) {
+            if let Some(caller) = callers.get(&listener.address) {
+                listener.routes = routes(&|host| calls_host(model, caller, host));
+            }
+        }
+        let entry = model.called(&shape.entry);
+        let entry = entry.map_or_else(String::new, |(name, service)| service.host(name).into());
+        self.targets = doors.get(&entry).cloned().unwrap_or_default();
+        if shape.entrances > 0 {
+            self.targets.clear();
+            let routes = routes(&|host| host == entry);
+            for _ in 0..shape.entrances {
+                let address = ports::free()?;
+                self.targets.push(address);
+                let routes = routes.clone();
+                let name = "outbound";
+                self.add(
+                    Duty::Entrance,
+                    vec![Listener {
+                        name,
+                        address,
+                        routes,
+                    }],
+                )?;
+            }
+        }
+        self.host = entry;
+        Ok(self)
+    }
+}
+
+impl Listener {
+    fn inbound(address: SocketAddr, endpoints: Vec<SocketAddr>, policy: &str) -> Self {
+        Self {
+            name: "inbound",
+            address,
+            routes: vec![Route {
+                host: "*".into(),
+                policy: policy.into(),
+                endpoints,
+            }],
+        }
+    }
+}
+
+/// Whether any service of `host` calls anybody.
+fn calls(model: &WorkModel, host: &str) -> bool {
+    let mut own = model
+        .services()
+        .filter(|(name, service)| service.host(name) == host);
+    own.any(|(_, service)| {
+        service
+            .external_services
+            .iter()
+            .any(|group| !group.services.is_empty())
+    })
+}
+
+/// Whether any service of `caller` calls one of `callee`.
+fn calls_host(model: &WorkModel, caller: &str, callee: &str) -> bool {
+    let own = model
+        .services()
+        .filter(|(name, service)| service.host(name) == caller);
+    let groups = own.flat_map(|(_, service)| &service.external_services);
+    let mut called = groups.flat_map(|group| &group.services);
+    called.any(|name| {
+        let found = model.called(name);
+        found.is_some_and(|(name, service)| service.host(name) == callee)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use maglor_testkit::app::Service;
+
+    use super::*;
+
+    fn model() -> WorkModel {
+        let service = || Service::exponential(2, 0.01);
+        WorkModel::new([
+            ("front".to_owned(), service().calling(["back"])),
+            ("back".to_owned(), service()),
+            ("other".to_owned(), service()),
+        ])
+    }
+
+    fn shape() -> Shape {
+        Shape {
+            entry: "front".into(),
+            entrances: 3,
+            policy: "random".into(),
+            outbound: true,
+            inbound: true,
+            proxy_service: None,
+        }
+    }
+
+    #[test]
+    fn sidecars_know_whom_their_instances_call() {
+        let plan = Plan::new(&model(), &shape()).unwrap();
+        let count = |duty| plan.processes.iter().filter(|one| one.duty == duty).count();
+        assert_eq!((count(Duty::Sidecar), count(Duty::Entrance)), (6, 3));
+        assert_eq!(plan.targets.len(), 3);
+        let fronts = plan
+            .deployment
+            .instances
+            .iter()
+            .filter(|one| one.host == "front");
+        for front in fronts {
+            let listeners = plan.processes.iter().flat_map(|one| &one.listeners);
+            let own = listeners.filter(|one| Some(one.address) == front.outbound);
+            let routes: Vec<_> = own.flat_map(|one| &one.routes).collect();
+            assert_eq!(routes.len(), 1);
+            assert_eq!(routes[0].host, "back");
+            // Their sidecars, not they themselves.
+            let listen: BTreeSet<_> = plan.deployment.addresses()["back"]
+                .iter()
+                .copied()
+                .collect();
+            assert_eq!(routes[0].endpoints.len(), 2);
+            assert!(routes[0].endpoints.iter().all(|one| !listen.contains(one)));
+        }
+    }
+
+    #[test]
+    fn a_proxy_service_is_the_only_one_who_chooses() {
+        let shape = Shape {
+            inbound: false,
+            proxy_service: Some("lor(choices=2)".into()),
+            ..shape()
+        };
+        let plan = Plan::new(&model(), &shape).unwrap();
+        for process in &plan.processes {
+            for route in process.listeners.iter().flat_map(|one| &one.routes) {
+                let expected = match process.duty {
+                    Duty::ProxyService => ("lor(choices=2)", 2),
+                    Duty::Entrance | Duty::Sidecar => (NO_CHOICE, 1),
+                };
+                assert_eq!((route.policy.as_str(), route.endpoints.len()), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn without_proxies_clients_call_instances() {
+        let shape = Shape {
+            entrances: 0,
+            outbound: false,
+            inbound: false,
+            ..shape()
+        };
+        let plan = Plan::new(&model(), &shape).unwrap();
+        assert!(plan.processes.is_empty());
+        assert_eq!(plan.targets, plan.deployment.addresses()["front"]);
+    }
+}

@@ -1,0 +1,276 @@
+//! One case: everything is started, loaded, measured and ended.
+
+use std::time::{Duration, Instant};
+
+use maglor_sim::des::{Estimate, Outcome, Scenario, simulate_all, threads};
+use maglor_testkit::app::{Counts, WorkModel};
+use tokio::time::sleep;
+
+use super::fleet::{Fleet, Places, Used};
+use super::load::{self, Sample, Target};
+use super::options::Options;
+use super::plan::{Plan, Shape};
+use crate::error::{Doing, Error, Result};
+use crate::peer::Peer;
+use crate::sys;
+
+/// Equal parts of a run whose means give the confidence interval.
+const BATCHES: u32 = 10;
+/// A generator that is later than this at one request in a hundred was kept from its processor by
+/// another program.
+const DISTURBED_MS: f64 = 2.0;
+/// How often a case is run at most until one is not disturbed.
+const TRIES: u32 = 3;
+/// For connections to close before the proxies are asked to end.
+const CLOSING: Duration = Duration::from_millis(50);
+
+/// Everything that cases share.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) options: Options,
+    pub(super) maglor: Peer,
+    /// Load generator and application on one processor, proxies on the other.
+    pub(super) places: Places,
+}
+
+/// An application, its mesh, and an open loop of load.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    /// In messages and raw data.
+    pub(super) name: String,
+    pub(super) model: WorkModel,
+    pub(super) shape: Shape,
+    /// Requests of clients a second.
+    pub(super) rate: f64,
+    /// The paths of clients' requests, in turn.
+    pub(super) paths: Vec<String>,
+    /// Load that is not measured.
+    pub(super) warm_up: Duration,
+    pub(super) measured: Duration,
+}
+
+/// What came of a case. Times are in milliseconds, those of processors in µs.
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    /// Mean latency, and half its 95 % confidence interval, by batch means.
+    pub(super) mean: Estimate,
+    /// The means of the batches.
+    pub(super) batches: Vec<f64>,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    /// Requests measured, and those without a 200.
+    pub(super) requests: usize,
+    pub(super) failed: usize,
+    /// By how much the generator was late: mean and 99th percentile.
+    pub(super) lag: (f64, f64),
+    /// What the exact queues of instances took of the mean.
+    pub(super) exact: f64,
+    /// What proxies, sockets, timers and generator added: all but the exact queues; mean, 99th
+    /// percentile.
+    pub(super) added: (f64, f64),
+    /// By how much the instances' timers were late, mean of a visit.
+    pub(super) late: f64,
+    /// Work of a visit.
+    pub(super) work: f64,
+    /// Visits a request.
+    pub(super) visits: f64,
+    /// The load of the instances.
+    pub(super) rho: f64,
+    /// Processor time a request: proxies, application, generator.
+    pub(super) cpu: [f64; 3],
+    /// How busy the processor of the proxies was, percent, and how long they waited for it.
+    pub(super) proxies_busy: f64,
+    pub(super) proxies_wait: f64,
+    /// The same of application and generator.
+    pub(super) harness_busy: f64,
+    /// How many proxies there were, and the memory of one, MB.
+    pub(super) proxies: usize,
+    pub(super) memory: f64,
+}
+
+impl Stage {
+    /// Simulates, on all processors, while nothing is measured.
+    ///
+    /// # Errors
+    /// A scenario makes no sense.
+    pub(super) fn simulate(&self, scenarios: &[Scenario]) -> Result<Vec<Outcome>> {
+        eprintln!("{} points are simulated", scenarios.len());
+        let all = [&*self.places.app, &*self.places.proxies].concat();
+        sys::pin_to(&all).doing("free the harness")?;
+        let outcomes = simulate_all(scenarios, threads(), &|_, _| {});
+        sys::pin_to(&self.places.app).doing("pin the harness")?;
+        outcomes.map_err(|error| Error::protocol(error.to_string()))
+    }
+
+    /// Runs a case; one that another program has disturbed is run again, and the one that was disturbed
+    /// least counts.
+    ///
+    /// # Errors
+    /// Something does not come up, or ends before its time.
+    pub(super) async fn run(&self, case: &Case) -> Result<Measured> {
+        eprintln!("{}", case.name);
+        let mut best = self.once(case).await?;
+        for _ in 1..TRIES {
+            if !best.is_disturbed() {
+                break;
+            }
+            eprintln!("  the machine was not quiet: once more");
+            let next = self.once(case).await?;
+            if next.lag.1 < best.lag.1 {
+                best = next;
+            }
+        }
+        Ok(best)
+    }
+
+    async fn once(&self, case: &Case) -> Result<Measured> {
+        let seed = self.options.seed;
+        let plan = Plan::new(&case.model, &case.shape)?;
+        let target = Target {
+            addresses: plan.targets.clone(),
+            host: plan.host.clone(),
+            paths: case.paths.clone(),
+        };
+        let fleet = Fleet::start(plan, &case.model, &self.maglor, &self.places, seed).await?;
+        let length = case.warm_up + case.measured;
+        let mut begin = None;
+        let samples = {
+            let begin = &mut begin;
+            let warm = async || {
+                fleet.reset_counts().await?;
+                *begin = Some((fleet.used()?, Instant::now()));
+                Ok(())
+            };
+            // Far from the application's seed.
+            let seed = seed.rotate_left(17);
+            load::open(&target, case.rate, length, seed, (case.warm_up, warm)).await?
+        };
+        let counts = fleet.counts().await?;
+        let Some((before, began)) = begin else {
+            return Err(Error::protocol("the load ended before the warm-up"));
+        };
+        let used = fleet.used()?.since(before);
+        let memory = fleet.memory()?;
+        let proxies = fleet.proxies();
+        let measured = samples.into_iter().filter(|one| one.due >= case.warm_up);
+        let samples: Vec<_> = measured.collect();
+        let mut result = Measured::of(&samples, case, &counts);
+        result.account(&used, began.elapsed());
+        result.proxies = proxies;
+        result.memory = memory.rss_kb as f64 / 1000.0 / proxies.max(1) as f64;
+        drop(fleet);
+        sleep(CLOSING).await;
+        result.say();
+        Ok(result)
+    }
+}
+
+const fn ms(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+impl Measured {
+    fn of(samples: &[Sample], case: &Case, counts: &[Counts]) -> Self {
+        let good: Vec<_> = samples.iter().filter(|one| one.status == 200).collect();
+        let batches = batch_means(&good, case);
+        let mut latencies: Vec<_> = good.iter().map(|one| one.latency).collect();
+        latencies.sort_unstable();
+        let mut lags: Vec<_> = samples.iter().map(|one| one.lag).collect();
+        lags.sort_unstable();
+        let requests = samples.len();
+        let per = |value: f64| value / requests.max(1) as f64;
+        let sum = |value: fn(&Counts) -> u64| counts.iter().map(value).sum::<u64>() as f64;
+        let visits = sum(|one| one.arrived);
+        let per_visit = |value: f64| value / visits.max(1.0) / 1000.0;
+        let work = sum(|one| one.work_us);
+        let capacity = case.measured.as_micros() as f64 * counts.len().max(1) as f64;
+        let mut added: Vec<_> = good
+            .iter()
+            .map(|one| one.latency.saturating_sub(one.exact))
+            .collect();
+        added.sort_unstable();
+        let mean = |times: &[Duration]| {
+            times.iter().copied().map(ms).sum::<f64>() / times.len().max(1) as f64
+        };
+        let exact: Vec<_> = good.iter().map(|one| one.exact).collect();
+        let mean_lag = per(lags.iter().copied().map(ms).sum());
+        Self {
+            mean: Estimate::of(batches.iter().copied()),
+            batches,
+            p50: quantile(&latencies, 0.5),
+            p99: quantile(&latencies, 0.99),
+            requests,
+            failed: requests - good.len(),
+            lag: (mean_lag, quantile(&lags, 0.99)),
+            exact: mean(&exact),
+            added: (mean(&added), quantile(&added, 0.99)),
+            late: per_visit(sum(|one| one.late_us)),
+            work: per_visit(work),
+            visits: per(visits),
+            rho: work / capacity,
+            cpu: [0.0; 3],
+            proxies_busy: 0.0,
+            proxies_wait: 0.0,
+            harness_busy: 0.0,
+            proxies: 0,
+            memory: 0.0,
+        }
+    }
+
+    fn account(&mut self, used: &Used, elapsed: Duration) {
+        let requests = self.requests.max(1) as f64;
+        let per_request = |time: Duration| time.as_nanos() as f64 / 1000.0 / requests;
+        let percent = |time: Duration| 100.0 * time.as_secs_f64() / elapsed.as_secs_f64();
+        self.cpu = [used.proxies.run, used.app.run, used.harness.run].map(per_request);
+        self.proxies_busy = percent(used.proxies.run);
+        self.proxies_wait = percent(used.proxies.wait);
+        self.harness_busy = percent(used.app.run + used.harness.run);
+    }
+
+    /// Whether another program kept the generator from its processor.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.lag.1 > DISTURBED_MS
+    }
+
+    fn say(&self) {
+        let Estimate { value, half_width } = self.mean;
+        eprintln!(
+            "  {value:.2} ± {half_width:.2} ms, p99 {:.1}; {} requests, {} failed; rho {:.3}; proxies {:.0} us a \
+             request, {:.0} % of a processor",
+            self.p99, self.requests, self.failed, self.rho, self.cpu[0], self.proxies_busy
+        );
+    }
+}
+
+/// The mean of each tenth of the run.
+fn batch_means(good: &[&Sample], case: &Case) -> Vec<f64> {
+    let part = case.measured / BATCHES;
+    let mean = |batch: u32| {
+        let begin = case.warm_up + part * batch;
+        let first = good.partition_point(|one| one.due < begin);
+        let end = good.partition_point(|one| one.due < begin + part);
+        let own = good.get(first..end).unwrap_or_default();
+        let sum: f64 = own.iter().map(|one| ms(one.latency)).sum();
+        (!own.is_empty()).then(|| sum / own.len() as f64)
+    };
+    (0..BATCHES).filter_map(mean).collect()
+}
+
+/// Of sorted times, in milliseconds; not a number where there is none.
+pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied().map_or(f64::NAN, ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles() {
+        let times: Vec<_> = (1..=100).map(Duration::from_millis).collect();
+        assert!((quantile(&times, 0.99) - 99.0).abs() < 1e-9);
+        assert!((quantile(&times, 0.5) - 50.0).abs() < 1e-9);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+}

@@ -1,0 +1,47 @@
+//! An emulated application: many servers in one process that need time but no processor.
+//!
+//! What services there are, what they cost and whom they call is a file of µBench (Detti, Funari and
+//! Petrucci, "µBench: An Open-Source Factory of Benchmark Microservice Applications", 2023):
+//! [`WorkModel`]. Where their instances listen, and through which proxy they call, is a second file:
+//! [`Deployment`].
+//!
+//! An instance is a FIFO queue with c workers whose clock is virtual ([`Queue`]): the end of a
+//! request's work is known when it arrives, so a late timer makes one answer late and no queue longer.
+//! When its work has ended, a request calls what the model says, groups at the same time and the
+//! services of a group one after the other, holding no worker; then it is answered.
+//!
+//! ```text
+//! server ──► instance ──► queue, fault ──► clock ──► caller ──► the next service, by its proxy
+//!            control: counts of every instance, faults on demand
+//! ```
+//!
+//! An answer says in `x-exact-us` what queues alone took, so that what proxies and sockets added is known
+//! for each request.
+//!
+//! HTTP/1.1 and HTTP/2 with prior knowledge are served on the same port. Unlike the rest of this
+//! crate, nothing here panics on what it is given.
+
+mod caller;
+mod clock;
+mod control;
+mod deployment;
+mod distribution;
+mod error;
+mod fault;
+mod instance;
+mod queue;
+mod run;
+mod server;
+mod sys;
+mod workmodel;
+
+pub use caller::{Answered, CallError, Caller};
+pub use clock::Clock;
+pub use deployment::{Deployment, Placed};
+pub use distribution::{Shape, Work};
+pub use error::AppError;
+pub use fault::Fault;
+pub use instance::Counts;
+pub use queue::Queue;
+pub use run::{Options, run};
+pub use workmodel::{Group, Service, WorkModel, WorkModelError};

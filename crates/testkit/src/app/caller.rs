@@ -1,0 +1,137 @@
+//! A client of one thread: `GET` over HTTP/1.1 with connections that are kept.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::Request;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::HeaderMap;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// Connections of one thread, by address. The one used last is used first.
+#[derive(Debug, Default)]
+pub struct Caller {
+    idle: RefCell<HashMap<SocketAddr, Vec<SendRequest<Empty<Bytes>>>>>,
+}
+
+/// A field of answers: how many µs the request would have taken if nothing but the queues of
+/// instances took time. What it really took beyond that is the way's: proxies, sockets, timers.
+pub(super) const EXACT: &str = "x-exact-us";
+
+/// A complete answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Answered {
+    /// Its status.
+    pub status: u16,
+    /// How long the request would have taken if nothing but the queues of instances took time; zero
+    /// where the answer does not say.
+    pub exact: Duration,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No connection.
+    #[error("connect to {target}: {source}")]
+    Connect {
+        /// To whom.
+        target: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A broken connection, or no HTTP.
+    #[error("call of {target}: {source}")]
+    Exchange {
+        /// Whom.
+        target: SocketAddr,
+        /// hyper's answer.
+        source: hyper::Error,
+    },
+    /// A host or path that no request can have.
+    #[error("no request: {0}")]
+    Request(#[from] http::Error),
+}
+
+impl Caller {
+    /// Asks `target` for `path` of `host`, and reads the answer to its end. Waits as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// There is no complete answer.
+    pub async fn get(
+        &self,
+        target: SocketAddr,
+        host: &str,
+        path: &str,
+    ) -> Result<Answered, CallError> {
+        let exchange = |source| CallError::Exchange { target, source };
+        loop {
+            let (mut sender, kept) = match self.take(target) {
+                Some(sender) => (sender, true),
+                None => (connect(target).await?, false),
+            };
+            let request = Request::get(path).header("host", host).body(Empty::new())?;
+            let answer = match sender.send_request(request).await {
+                // The other side closed it while it was idle; nothing was sent.
+                Err(error) if kept && error.is_canceled() => continue,
+                answer => answer.map_err(exchange)?,
+            };
+            let answered = Answered {
+                status: answer.status().as_u16(),
+                exact: exact(answer.headers()),
+            };
+            let mut body = answer.into_body();
+            while let Some(frame) = body.frame().await {
+                frame.map_err(exchange)?;
+            }
+            if sender.ready().await.is_ok() {
+                self.idle
+                    .borrow_mut()
+                    .entry(target)
+                    .or_default()
+                    .push(sender);
+            }
+            return Ok(answered);
+        }
+    }
+
+    /// Closes what is idle.
+    pub fn close(&self) {
+        self.idle.borrow_mut().clear();
+    }
+
+    fn take(&self, target: SocketAddr) -> Option<SendRequest<Empty<Bytes>>> {
+        let mut idle = self.idle.borrow_mut();
+        let idle = idle.get_mut(&target)?;
+        while let Some(sender) = idle.pop() {
+            if sender.is_ready() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+}
+
+fn exact(headers: &HeaderMap) -> Duration {
+    let value = headers.get(EXACT).and_then(|value| value.to_str().ok());
+    let micros = value.and_then(|value| value.parse().ok());
+    Duration::from_micros(micros.unwrap_or_default())
+}
+
+async fn connect(target: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, CallError> {
+    let failed = |source| CallError::Connect { target, source };
+    let stream = TcpStream::connect(target).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) =
+        handshake.map_err(|source| CallError::Exchange { target, source })?;
+    // It ends with its sender.
+    tokio::task::spawn_local(connection);
+    Ok(sender)
+}

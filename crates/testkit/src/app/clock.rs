@@ -1,0 +1,169 @@
+//! Waiting to the microsecond, for thousands of tasks of one thread, with one timer.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::sys::Alarm;
+
+/// See the module's documentation. It serves the tasks of the thread that made it.
+#[derive(Debug)]
+pub struct Clock {
+    shared: Rc<Shared>,
+    ringer: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    alarm: Alarm,
+    sleepers: RefCell<BinaryHeap<Reverse<Sleeper>>>,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    until: Instant,
+    wake: oneshot::Sender<()>,
+}
+
+impl Clock {
+    /// A clock for the current `LocalSet`.
+    ///
+    /// # Errors
+    ///
+    /// The system has no timer to give, or there is no runtime.
+    pub fn new() -> io::Result<Self> {
+        let shared = Rc::new(Shared {
+            alarm: Alarm::new()?,
+            sleepers: RefCell::default(),
+        });
+        let ringer = tokio::task::spawn_local(ring(Rc::clone(&shared)));
+        Ok(Self { shared, ringer })
+    }
+
+    /// Waits until `until`, which may be past.
+    ///
+    /// # Errors
+    ///
+    /// The system's timer fails.
+    pub async fn sleep_until(&self, until: Instant) -> io::Result<()> {
+        let now = Instant::now();
+        if until <= now {
+            return Ok(());
+        }
+        let (wake, woken) = oneshot::channel();
+        let first = {
+            let mut sleepers = self.shared.sleepers.borrow_mut();
+            let first = sleepers.peek().is_none_or(|Reverse(one)| until < one.until);
+            sleepers.push(Reverse(Sleeper { until, wake }));
+            first
+        };
+        if first {
+            self.shared.alarm.set(until - now)?;
+        }
+        let failed = |_| io::Error::other("the clock has stopped");
+        woken.await.map_err(failed)
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        self.ringer.abort();
+    }
+}
+
+/// Wakes those whose time has come, until the timer fails; who waits then is told by the channel.
+async fn ring(shared: Rc<Shared>) {
+    while shared.alarm.rings().await.is_ok() {
+        let now = Instant::now();
+        let mut sleepers = shared.sleepers.borrow_mut();
+        while let Some(Reverse(first)) = sleepers.peek() {
+            if first.until > now {
+                if shared.alarm.set(first.until - now).is_err() {
+                    sleepers.clear();
+                }
+                break;
+            }
+            if let Some(Reverse(first)) = sleepers.pop() {
+                // Whoever has stopped waiting needs no waking.
+                let _ = first.wake.send(());
+            }
+        }
+    }
+    shared.sleepers.borrow_mut().clear();
+}
+
+impl Ord for Sleeper {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.until.cmp(&other.until)
+    }
+}
+
+impl PartialOrd for Sleeper {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Sleeper {}
+
+impl PartialEq for Sleeper {
+    fn eq(&self, other: &Self) -> bool {
+        self.until == other.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use maglor_balance::Rng;
+    use tokio::task::{JoinSet, LocalSet};
+
+    use super::*;
+    use crate::seed;
+
+    #[test]
+    fn nobody_is_woken_early_and_all_are_woken() {
+        let mut rng = Rng::seed(seed());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
+        LocalSet::new().block_on(&runtime, async move {
+            let clock = Rc::new(Clock::new().unwrap());
+            let began = Instant::now();
+            let mut sleepers = JoinSet::new();
+            for index in 0..500 {
+                let until = began + Duration::from_micros(u64::from(rng.below(50_000)));
+                let clock = Rc::clone(&clock);
+                sleepers.spawn_local(async move {
+                    // Every third gives up and must not hold up the others.
+                    if index % 3 == 0 {
+                        tokio::select! {
+                            biased;
+                            () = tokio::task::yield_now() => return None,
+                            result = clock.sleep_until(until) => result.unwrap(),
+                        }
+                    } else {
+                        clock.sleep_until(until).await.unwrap();
+                    }
+                    Some(Instant::now().checked_duration_since(until))
+                });
+            }
+            let mut woken = 0;
+            while let Some(lateness) = sleepers.join_next().await {
+                if let Some(lateness) = lateness.unwrap() {
+                    assert!(lateness.is_some(), "woken before its time");
+                    woken += 1;
+                }
+            }
+            assert!(woken >= 333, "{woken}");
+        });
+    }
+}

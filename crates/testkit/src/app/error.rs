@@ -1,0 +1,42 @@
+//! Why an application cannot run.
+
+use std::io;
+
+use super::workmodel::WorkModelError;
+
+/// Why an application could not be started or has ended. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The deployment makes no sense beside the work model.
+    #[error("{file}: {detail}")]
+    Deployment {
+        /// The file's name.
+        file: String,
+        /// Which field, and what is wrong with it.
+        detail: String,
+    },
+    /// An operating system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The work model makes no sense.
+    #[error("{file}: {source}")]
+    WorkModel {
+        /// The file's name.
+        file: String,
+        /// What is wrong, with its line.
+        source: WorkModelError,
+    },
+}
+
+impl AppError {
+    /// Attaches what was being done.
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        |source| Self::Io { what, source }
+    }
+}

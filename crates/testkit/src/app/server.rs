@@ -1,0 +1,73 @@
+//! HTTP/1.1 and HTTP/2 with prior knowledge, on one port of one thread.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto;
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpListener;
+
+use super::error::AppError;
+
+/// Runs a connection's streams on this thread.
+#[derive(Clone, Copy, Debug)]
+struct LocalExecutor;
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}
+
+/// Connections that wait to be accepted; the kernel takes less if it allows less.
+const BACKLOG: i32 = 4096;
+
+/// A socket that listens already, so that nobody is refused once the application says that it is
+/// ready.
+///
+/// # Errors
+///
+/// The address is taken, or not ours.
+pub(super) fn listen(address: SocketAddr) -> Result<StdListener, AppError> {
+    let bound = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    bound().map_err(AppError::io(format!("listen on {address}")))
+}
+
+/// Serves connections until the task is dropped.
+pub(super) async fn serve<S, F>(listener: TcpListener, service: Rc<S>)
+where
+    S: Fn(Request<hyper::body::Incoming>) -> F + 'static,
+    F: Future<Output = Response<Full<Bytes>>> + 'static,
+{
+    loop {
+        // A connection that failed before it was accepted is its client's to notice.
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
+        // Without it answers are only slower.
+        let _ = stream.set_nodelay(true);
+        let service = Rc::clone(&service);
+        tokio::task::spawn_local(async move {
+            let answer = service_fn(move |request| {
+                let answer = service(request);
+                async move { Ok::<_, Infallible>(answer.await) }
+            });
+            let builder = auto::Builder::new(LocalExecutor);
+            // As above.
+            let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+        });
+    }
+}

@@ -48,6 +48,7 @@ struct Way {
     name: String,
     policy: String,
     inbound: bool,
+    collaborates: bool,
     central: bool,
 }
 
@@ -123,15 +124,12 @@ fn ways(stage: &Stage) -> Result<(Vec<Way>, Vec<String>)> {
         asked.iter().map(String::as_str).collect()
     };
     let (mut ways, mut skipped) = (Vec::new(), Vec::new());
-    let way = |policy: &str, inbound: bool, central: bool| Way {
-        name: match (central, inbound) {
-            (true, _) => "Proxy-Service".into(),
-            (false, true) => format!("{policy} + inbound"),
-            (false, false) => policy.into(),
-        },
+    let way = |name: &str, policy: &str| Way {
+        name: name.into(),
         policy: policy.into(),
-        inbound,
-        central,
+        inbound: false,
+        collaborates: false,
+        central: false,
     };
     for policy in policies {
         if let Some(reason) = fleet::refusal(&stage.maglor, policy)? {
@@ -139,10 +137,21 @@ fn ways(stage: &Stage) -> Result<(Vec<Way>, Vec<String>)> {
             continue;
         }
         // Who collaborates does so with the inbound proxies.
-        ways.push(way(policy, spec(policy)?.is_collaborative(), false));
+        let collaborates = spec(policy)?.is_collaborative();
+        ways.push(Way {
+            inbound: collaborates,
+            collaborates,
+            ..way(policy, policy)
+        });
         if policy == CENTRAL {
-            ways.push(way(policy, true, false));
-            ways.push(way(policy, false, true));
+            ways.push(Way {
+                inbound: true,
+                ..way(&format!("{policy} + inbound"), policy)
+            });
+            ways.push(Way {
+                central: true,
+                ..way("Proxy-Service", policy)
+            });
         }
     }
     Ok((ways, skipped))
@@ -187,6 +196,7 @@ fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
             policy: way.policy.clone(),
             outbound: false,
             inbound: way.inbound,
+            collaborates: way.collaborates,
             proxy_service: way.central.then(|| CENTRAL.into()),
         },
         rate: f64::from(SERVERS) * RHO / service.as_secs_f64(),

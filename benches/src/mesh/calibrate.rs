@@ -25,6 +25,7 @@ fn shape(entrances: u32, inbound: bool) -> Shape {
         policy: "round-robin".into(),
         outbound: false,
         inbound,
+        collaborates: false,
         proxy_service: None,
     }
 }

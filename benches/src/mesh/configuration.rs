@@ -21,6 +21,8 @@ fn clusters(process: &Process) -> Vec<(String, &Route)> {
         for (index, route) in listener.routes.iter().enumerate() {
             clusters.push((format!("{}-{index}", listener.name), route));
         }
+        let peers = listener.peers.as_ref();
+        clusters.extend(peers.map(|peers| (format!("{}-peers", listener.name), peers)));
     }
     clusters
 }
@@ -41,11 +43,17 @@ fn maglor(process: &Process) -> String {
             name,
             address,
             routes,
+            peers,
         } = listener;
         // Writing to a string does not fail.
-        let _ = write!(
-            text,
-            "- name: {name}\n  address: {address}\n  http:\n    virtual_hosts:\n"
+        let _ = writeln!(text, "- name: {name}\n  address: {address}\n  http:");
+        if peers.is_some() {
+            let reports = format!("{{cluster: {name}-peers, endpoint: \"{address}\"}}");
+            let _ = writeln!(text, "    load_reports: {reports}");
+        }
+        text.push_str(
+            "    virtual_hosts:
+",
         );
         for (index, route) in routes.iter().enumerate() {
             let host = &route.host;
@@ -114,6 +122,7 @@ fn envoy_listener(listener: &Listener) -> String {
         name,
         address,
         routes,
+        ..
     } = listener;
     let port = address.port();
     let mut hosts = String::new();
@@ -160,11 +169,13 @@ mod tests {
                     name: "inbound",
                     address: address(1001),
                     routes: vec![route("*", 1010)],
+                    peers: Some(route("s", 1040)),
                 },
                 Listener {
                     name: "outbound",
                     address: address(1002),
                     routes: vec![route("a", 1020), route("b", 1030)],
+                    peers: None,
                 },
             ],
         };

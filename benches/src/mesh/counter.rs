@@ -136,6 +136,7 @@ async fn one(
         policy: "lor(choices=2)".into(),
         outbound: meshed,
         inbound: meshed,
+        collaborates: false,
         proxy_service: None,
     };
     let plan = Plan::new(&model, &shape)?;

@@ -255,6 +255,7 @@ pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
                 policy: policy.into(),
                 endpoints: vec![address(3)],
             }],
+            peers: None,
         }],
     };
     let yaml = scratch.path().join("policy.yaml");

@@ -40,6 +40,8 @@ enum Form {
 /// How calls are balanced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
+    Bounce,
+    Ledger,
     Lor,
     ProxyService,
     Random,
@@ -93,18 +95,31 @@ impl Form {
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Random, Self::Lor, Self::ProxyService];
+    const ALL: [Self; 5] = [
+        Self::Random,
+        Self::Lor,
+        Self::ProxyService,
+        Self::Bounce,
+        Self::Ledger,
+    ];
+    const QUICK: [Self; 3] = [Self::Random, Self::Lor, Self::ProxyService];
 
     fn name(self) -> &'static str {
         match self {
             Self::Lor => "lor(choices=2)",
             Self::ProxyService => "Proxy-Service",
-            Self::Random => "random",
+            Self::Bounce | Self::Ledger | Self::Random => self.policy(),
         }
+    }
+
+    fn collaborates(self) -> bool {
+        matches!(self, Self::Bounce | Self::Ledger)
     }
 
     fn policy(self) -> &'static str {
         match self {
+            Self::Bounce => "bounce(tries=3)",
+            Self::Ledger => "ledger(group=40)",
             Self::Lor | Self::ProxyService => "lor(choices=2)",
             Self::Random => "random",
         }
@@ -135,8 +150,13 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
         &REPLICAS
     };
     let mut points = Vec::new();
+    let ways: &[Way] = if stage.options.quick {
+        &Way::QUICK
+    } else {
+        &Way::ALL
+    };
     for form in Form::ALL {
-        for way in Way::ALL {
+        for &way in ways {
             points.extend(replicas.iter().map(|&replicas| (form, way, replicas)));
         }
     }
@@ -203,7 +223,8 @@ fn case(stage: &Stage, form: Form, way: Way, replicas: u32) -> Case {
             entrances: 1,
             policy: way.policy().into(),
             outbound: true,
-            inbound: false,
+            inbound: way.collaborates(),
+            collaborates: way.collaborates(),
             proxy_service: (way == Way::ProxyService).then(|| way.policy().into()),
         },
         rate: f64::from(replicas) * RHO / service.as_secs_f64(),

@@ -65,7 +65,10 @@ impl Generator {
         let path = paths
             .get(turn % paths.len().max(1))
             .map_or("/", String::as_str);
-        let result = self.caller.get(address, &self.target.host, path).await;
+        let result = self
+            .caller
+            .get(address, &self.target.host, path, None)
+            .await;
         self.samples.borrow_mut().push(Sample {
             due,
             lag: sent.saturating_sub(due),

@@ -28,6 +28,8 @@ pub(super) struct Shape {
     pub(super) outbound: bool,
     /// Whether calls go through the sidecar of the one who is called.
     pub(super) inbound: bool,
+    /// Whether inbound sidecars tell balancers the true queues; a policy may need it.
+    pub(super) collaborates: bool,
     /// One more proxy before the instances of each host, and how it balances.
     pub(super) proxy_service: Option<String>,
 }
@@ -59,6 +61,8 @@ pub(super) struct Listener {
     pub(super) address: SocketAddr,
     /// By the `Host` of a request; `*` stands for any.
     pub(super) routes: Vec<Route>,
+    /// Before a server whose balancers go by its true queue: all servers of its host, and the policy.
+    pub(super) peers: Option<Route>,
 }
 
 /// Where requests for a host go.
@@ -124,6 +128,7 @@ impl Plan {
                 name: "outbound",
                 address,
                 routes: Vec::new(),
+                peers: None,
             });
         }
         if !listeners.is_empty() {
@@ -146,6 +151,20 @@ impl Plan {
         Ok(())
     }
 
+    /// Tells inbound sidecars who else serves their host.
+    fn introduce(&mut self, shape: &Shape, doors: &BTreeMap<String, Vec<SocketAddr>>) {
+        for listener in self.processes.iter_mut().flat_map(|one| &mut one.listeners) {
+            let own = doors
+                .iter()
+                .find(|(_, all)| all.contains(&listener.address));
+            listener.peers = own.map(|(host, all)| Route {
+                host: host.clone(),
+                policy: shape.policy.clone(),
+                endpoints: all.clone(),
+            });
+        }
+    }
+
     /// With all instances placed: Proxy-Services, entrances, and who is behind outbound listeners.
     fn finish(
         mut self,
@@ -153,6 +172,9 @@ impl Plan {
         shape: &Shape,
         mut doors: BTreeMap<String, Vec<SocketAddr>>,
     ) -> Result<Self> {
+        if shape.collaborates {
+            self.introduce(shape, &doors);
+        }
         let mut policy = shape.policy.as_str();
         if let Some(central) = &shape.proxy_service {
             for endpoints in doors.values_mut() {
@@ -190,16 +212,13 @@ impl Plan {
             for _ in 0..shape.entrances {
                 let address = ports::free()?;
                 self.targets.push(address);
-                let routes = routes.clone();
-                let name = "outbound";
-                self.add(
-                    Duty::Entrance,
-                    vec![Listener {
-                        name,
-                        address,
-                        routes,
-                    }],
-                )?;
+                let listener = Listener {
+                    name: "outbound",
+                    address,
+                    routes: routes.clone(),
+                    peers: None,
+                };
+                self.add(Duty::Entrance, vec![listener])?;
             }
         }
         self.host = entry;
@@ -217,6 +236,7 @@ impl Listener {
                 policy: policy.into(),
                 endpoints,
             }],
+            peers: None,
         }
     }
 }
@@ -271,6 +291,7 @@ mod tests {
             policy: "random".into(),
             outbound: true,
             inbound: true,
+            collaborates: false,
             proxy_service: None,
         }
     }
@@ -318,6 +339,27 @@ mod tests {
                 };
                 assert_eq!((route.policy.as_str(), route.endpoints.len()), expected);
             }
+        }
+    }
+
+    #[test]
+    fn who_collaborates_knows_all_servers_of_its_host() {
+        let shape = Shape {
+            policy: "ledger(group=40)".into(),
+            collaborates: true,
+            ..shape()
+        };
+        let plan = Plan::new(&model(), &shape).unwrap();
+        let listeners: Vec<_> = plan
+            .processes
+            .iter()
+            .flat_map(|one| &one.listeners)
+            .collect();
+        for listener in listeners {
+            let peers = listener.peers.as_ref();
+            assert_eq!(peers.is_some(), listener.name == "inbound");
+            assert!(peers.is_none_or(|all| all.endpoints.contains(&listener.address)));
+            assert!(peers.is_none_or(|all| all.endpoints.len() == 2));
         }
     }
 

@@ -143,6 +143,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
                     policy: policy.into(),
                     outbound: true,
                     inbound: false,
+                    collaborates: false,
                     proxy_service: central.then(|| policy.into()),
                 },
                 rate: f64::from(rate),

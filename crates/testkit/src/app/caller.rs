@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::Request;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
@@ -23,6 +23,9 @@ pub struct Caller {
 /// A field of answers: how many µs the request would have taken if nothing but the queues of
 /// instances took time. What it really took beyond that is the way's: proxies, sockets, timers.
 pub(super) const EXACT: &str = "x-exact-us";
+
+/// A field of requests that is passed on to those who are called.
+pub(super) const REQUEST_ID: &str = "x-request-id";
 
 /// A complete answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -60,6 +63,8 @@ pub enum CallError {
 
 impl Caller {
     /// Asks `target` for `path` of `host`, and reads the answer to its end. Waits as long as it takes.
+    /// A call on behalf of a request carries its `x-request-id`, by which proxies know that they belong
+    /// together.
     ///
     /// # Errors
     ///
@@ -69,6 +74,7 @@ impl Caller {
         target: SocketAddr,
         host: &str,
         path: &str,
+        request_id: Option<&HeaderValue>,
     ) -> Result<Answered, CallError> {
         let exchange = |source| CallError::Exchange { target, source };
         loop {
@@ -76,7 +82,11 @@ impl Caller {
                 Some(sender) => (sender, true),
                 None => (connect(target).await?, false),
             };
-            let request = Request::get(path).header("host", host).body(Empty::new())?;
+            let mut request = Request::get(path).header("host", host);
+            if let Some(id) = request_id {
+                request = request.header(REQUEST_ID, id);
+            }
+            let request = request.body(Empty::new())?;
             let answer = match sender.send_request(request).await {
                 // The other side closed it while it was idle; nothing was sent.
                 Err(error) if kept && error.is_canceled() => continue,

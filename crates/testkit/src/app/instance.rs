@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use hyper::header::HeaderValue;
 use maglor_balance::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -213,7 +214,7 @@ impl Instance {
     }
 
     /// Does what a request for `path` asks. Where there is one service, it has all paths.
-    pub(super) async fn serve(&self, path: &str) -> Answer {
+    pub(super) async fn serve(&self, path: &str, request_id: Option<&HeaderValue>) -> Answer {
         let single = || {
             self.services
                 .values()
@@ -235,7 +236,7 @@ impl Instance {
         let mut exact = self.work(behaviour).await + delay;
         let status = match failure {
             Some(status) => status,
-            None => match self.call(&behaviour.groups).await {
+            None => match self.call(&behaviour.groups, request_id).await {
                 Some(called) => {
                     exact += called;
                     200
@@ -285,22 +286,29 @@ impl Instance {
     }
 
     /// Calls all groups; what queues alone took, if every answer was 200.
-    async fn call(&self, groups: &[Calls]) -> Option<Duration> {
+    async fn call(&self, groups: &[Calls], request_id: Option<&HeaderValue>) -> Option<Duration> {
         match groups {
             [] => Some(Duration::ZERO),
-            [only] => self.call_group(only).await,
+            [only] => self.call_group(only, request_id).await,
             several => {
-                let calls = several.iter().map(|group| self.call_group(group));
+                let calls = several
+                    .iter()
+                    .map(|group| self.call_group(group, request_id));
                 let took: Option<Vec<_>> = join_all(calls).await.into_iter().collect();
                 took?.into_iter().max()
             }
         }
     }
 
-    async fn call_group(&self, group: &Calls) -> Option<Duration> {
+    async fn call_group(
+        &self,
+        group: &Calls,
+        request_id: Option<&HeaderValue>,
+    ) -> Option<Duration> {
         let mut took = Some(Duration::ZERO);
         for (call, target) in self.drawn(group) {
-            let answer = self.caller.get(target, &call.host, &call.path).await;
+            let answer = self.caller.get(target, &call.host, &call.path, request_id);
+            let answer = answer.await;
             // The others are called all the same, as µBench does.
             took = match (took, answer) {
                 (Some(took), Ok(answer)) if answer.status == 200 => Some(took + answer.exact),

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::task::LocalSet;
 
-use super::caller::EXACT;
+use super::caller::{EXACT, REQUEST_ID};
 use super::clock::Clock;
 use super::control::Control;
 use super::deployment::Deployment;
@@ -147,7 +147,10 @@ fn serve(plan: &Plan, share: Share, control: Option<StdListener>) -> Result<(), 
             let instance = Rc::new(instance);
             let service = Rc::new(move |request: Request<Incoming>| {
                 let instance = Rc::clone(&instance);
-                async move { response(instance.serve(request.uri().path()).await) }
+                async move {
+                    let id = request.headers().get(REQUEST_ID);
+                    response(instance.serve(request.uri().path(), id).await)
+                }
             });
             tokio::task::spawn_local(server::serve(listener, service));
         }

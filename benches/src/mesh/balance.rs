@@ -202,7 +202,7 @@ fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
         rate: f64::from(SERVERS) * RHO / service.as_secs_f64(),
         paths: vec!["/api/v1".into()],
         warm_up: service * SETTLING,
-        measured: stage.options.measured(8, 40),
+        measured: stage.options.measured(8, 30),
     }
 }
 

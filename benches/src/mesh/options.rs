@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use maglor_testkit::app;
 
 const TIMES: &str = "\
-Times: everything about 50 minutes, of which `balance` takes half; with --quick about 6.
-What the machine cannot bear in time is not stretched: a case whose processors were too busy is marked.";
+Times: everything about 90 minutes, of which `balance` takes half; with --quick about 8.
+A case whose processors were too busy, or that another program disturbed, is named in the summary.";
 
 /// Repeats the papers' experiments on whole applications: emulated services behind real proxies.
 #[derive(Debug, Clone, Parser)]

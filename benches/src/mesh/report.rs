@@ -157,7 +157,7 @@ impl Report {
         let disturbed = "The machine was not quiet, latencies are too high";
         let notes = named(&busy, &self.busy) + &named(disturbed, &self.disturbed);
         let summary = format!(
-            "# Experiments on whole applications, {}\n\n`{}`\n\n{notes}{}## Bars\n\n{bars}\n## Machine\n\n{}",
+            "# Experiments on whole applications, {}\n\n`cargo xtask mesh{}`\n\n{notes}{}## Bars\n\n{bars}\n## Machine\n\n{}",
             machine.date,
             command_line(std::env::args().skip(1)),
             self.sections,

@@ -150,3 +150,33 @@ fn only_certain_cycles_are_refused() {
     let error = chain(1.0).unwrap_err().to_string();
     assert!(error.contains("b -> c -> b"), "{error}");
 }
+
+/// Damaged files are accepted or refused in one line, and what is accepted is accepted again.
+#[test]
+fn damage_is_survived() {
+    let mut rng = maglor_balance::Rng::seed(crate::seed());
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        let mut bytes = MUBENCH.as_bytes().to_vec();
+        for _ in 0..=rng.below(3) {
+            let length = bytes.len() as u32;
+            let (from, to) = (rng.below(length) as usize, rng.below(length) as usize);
+            match rng.below(4) {
+                0 => bytes[from] = b"\"{}[]:,-0e9."[rng.below(12) as usize],
+                1 => drop(bytes.drain(from.min(to)..(from.min(to) + 5).min(length as usize))),
+                2 => bytes.swap(from, to),
+                _ => bytes.truncate(from.max(1)),
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        match WorkModel::parse(&text) {
+            Ok(model) => {
+                let printed = serde_json::to_string(&model).unwrap();
+                assert!(WorkModel::parse(&printed).is_ok(), "{printed} of {text}");
+                accepted += 1;
+            }
+            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+        }
+    }
+    assert!(accepted > 100, "{accepted}");
+}

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Nothing is made outside the namespaces, so nothing of the machine's own network changes, and all of
-//! it goes with the value. It takes root, `ip` and `tc`; where these are missing, a test skips itself
-//! with what [`Network::new`] says:
+//! it goes with the value. It takes root and `ip`, a delay also `tc` and the kernel's `sch_netem`; where these
+//! are missing, a test skips itself with what [`Network::new`] says:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -50,7 +50,9 @@ pub struct Host {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NetworkError {
     /// A command failed.
-    #[error("network namespaces need root, ip and tc: `{command}`: {detail}")]
+    #[error(
+        "network namespaces need root and ip, delays also tc and sch_netem: `{command}`: {detail}"
+    )]
     Command {
         /// As a person would type it.
         command: String,

@@ -59,11 +59,11 @@ const FRONT: [(&str, &[&str]); 9] = [
 ];
 /// Name, replicas, milliseconds, callees.
 const BEHIND: [(&str, u32, f64, &[&str]); 11] = [
-    ("catalogue", 10, 16.5, &["catalogue-db"]),
+    ("catalogue", 10, 21.5, &["catalogue-db"]),
     ("catalogue-db", 8, 5.0, &[]),
-    ("user", 5, 15.0, &["user-db"]),
+    ("user", 5, 18.0, &["user-db"]),
     ("user-db", 4, 5.0, &[]),
-    ("carts", 10, 15.0, &["carts-db"]),
+    ("carts", 10, 19.0, &["carts-db"]),
     ("carts-db", 8, 5.0, &[]),
     (
         "orders",
@@ -77,7 +77,7 @@ const BEHIND: [(&str, u32, f64, &[&str]); 11] = [
             "orders-db",
         ],
     ),
-    ("orders-db", 4, 5.0, &[]),
+    ("orders-db", 2, 5.0, &[]),
     ("payment", 2, 16.0, &[]),
     ("shipping", 2, 16.0, &["queue"]),
     ("queue", 2, 5.0, &[]),

@@ -314,7 +314,8 @@ fn the_access_log_may_be_text_and_change_with_the_configuration() {
     let expected = "\"GET /x HTTP/1.1\" 200 - 1 ";
     assert!(line.contains(expected), "{line}");
     assert!(
-        line.ends_with(&format!("{} \"a\" \"\\\"r\\\\\\\"\"", upstream.address())),
+        // The last field is the client's identity inside the mesh.
+        line.ends_with(&format!("{} \"a\" \"\\\"r\\\\\\\"\" -", upstream.address())),
         "{line}"
     );
     support::reload(&proxy, &with(&second, "json"));

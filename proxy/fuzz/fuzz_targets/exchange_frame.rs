@@ -10,6 +10,9 @@ fuzz_target!(|bytes: [u8; FRAME_LENGTH]| {
     if let Some(frame) = Frame::decode(&bytes) {
         let again = frame.encode();
         assert_eq!(Frame::decode(&again), Some(frame));
-        assert_eq!(Frame::decode(&again).map(|frame| frame.encode()), Some(again));
+        assert_eq!(
+            Frame::decode(&again).map(|frame| frame.encode()),
+            Some(again)
+        );
     }
 });

@@ -24,11 +24,16 @@ fuzz_target!(|text: &str| {
     if let Err(error) = file::placement(first) {
         assert!(!error.to_string().is_empty());
     }
-    let (Ok(graph), Ok(nodes)) = (graph, nodes) else { return };
+    let (Ok(graph), Ok(nodes)) = (graph, nodes) else {
+        return;
+    };
     if graph.replicas() > 20 || nodes.all().len() > 5 {
         return;
     }
-    let options = Options { effort: 0.001, ..Options::default() };
+    let options = Options {
+        effort: 0.001,
+        ..Options::default()
+    };
     if let Ok(Outcome::Placed(plan)) = partition(&graph, &nodes, None, &options) {
         assert!(plan.placement.is_feasible(&graph, &nodes));
     }

@@ -160,6 +160,9 @@ fn damage_is_survived() {
         let mut bytes = MUBENCH.as_bytes().to_vec();
         for _ in 0..=rng.below(3) {
             let length = bytes.len() as u32;
+            if length == 0 {
+                break;
+            }
             let (from, to) = (rng.below(length) as usize, rng.below(length) as usize);
             match rng.below(4) {
                 0 => bytes[from] = b"\"{}[]:,-0e9."[rng.below(12) as usize],

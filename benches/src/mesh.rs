@@ -16,6 +16,7 @@ mod graphs;
 mod load;
 mod options;
 mod plan;
+mod point;
 mod report;
 mod shop;
 mod stage;

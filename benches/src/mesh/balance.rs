@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use maglor_balance::Spec;
-use maglor_sim::des::{Estimate, Network, Outcome, Proxies, Scenario};
+use maglor_sim::des::{Estimate, Network, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::fleet;
 use super::plan::Shape;
+use super::point::Point;
 use super::report::Report;
-use super::stage::{Case, Measured, Stage};
+use super::stage::{Case, Stage};
 use crate::bar::Bar;
 use crate::chart::{Chart, Line};
 use crate::error::{Error, Result};
@@ -57,22 +58,7 @@ struct Way {
 struct Cell {
     way: Way,
     balancers: u32,
-    measured: Measured,
-    simulated: Outcome,
-}
-
-impl Cell {
-    fn ratio(&self) -> f64 {
-        self.measured.mean.value / self.simulated.mean_ms.value
-    }
-
-    /// How far the two are apart beyond their intervals, in percent.
-    fn beyond(&self) -> f64 {
-        let Estimate { value, half_width } = self.simulated.mean_ms;
-        let interval = half_width.hypot(self.measured.mean.half_width);
-        let off = (self.measured.mean.value - value).abs();
-        100.0 * (off - interval).max(0.0) / value
-    }
+    point: Point,
 }
 
 /// Runs it.
@@ -103,8 +89,10 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
         cells.push(Cell {
             way: way.clone(),
             balancers,
-            measured,
-            simulated,
+            point: Point {
+                measured,
+                simulated,
+            },
         });
     }
     Ok(Findings {
@@ -224,7 +212,7 @@ fn text(stage: &Stage, cells: &[Cell], skipped: &[String]) -> String {
         "failed",
     ]);
     for cell in cells {
-        let (run, simulated) = (&cell.measured, &cell.simulated);
+        let (run, simulated) = (&cell.point.measured, &cell.point.simulated);
         let interval = |one: Estimate| format!("{:.2} ± {:.2}", one.value, one.half_width);
         table.row(vec![
             cell.way.name.clone(),
@@ -232,8 +220,8 @@ fn text(stage: &Stage, cells: &[Cell], skipped: &[String]) -> String {
             cell.balancers.to_string(),
             interval(run.mean),
             interval(simulated.mean_ms),
-            format!("{:.3}", cell.ratio()),
-            format!("{:.1}", cell.beyond()),
+            format!("{:.3}", cell.point.ratio()),
+            format!("{:.1}", cell.point.beyond()),
             number(Some(run.p99)),
             number(Some(simulated.p99_ms.value)),
             number(Some(1000.0 * run.added.0)),
@@ -260,12 +248,15 @@ fn text(stage: &Stage, cells: &[Cell], skipped: &[String]) -> String {
 }
 
 fn bars(cells: &[Cell]) -> Vec<Bar> {
-    let worst = cells.iter().map(Cell::beyond).reduce(f64::max);
-    let failed: usize = cells.iter().map(|cell| cell.measured.failed).sum();
+    let worst = cells
+        .iter()
+        .map(|cell| cell.point.beyond())
+        .reduce(f64::max);
+    let failed: usize = cells.iter().map(|cell| cell.point.measured.failed).sum();
     let at_40 = |policy: &str| {
         let mut own = cells.iter().filter(|cell| cell.balancers == 40);
         own.find(|cell| cell.way.policy == policy && !cell.way.central)
-            .map(|cell| cell.measured.mean.value)
+            .map(|cell| cell.point.measured.mean.value)
     };
     let mut bars = vec![
         Bar::at_most(
@@ -289,8 +280,14 @@ fn chart(ways: &[Way], cells: &[Cell]) -> Chart {
     let mut lines = Vec::new();
     for way in ways {
         let own = || cells.iter().filter(|cell| cell.way == *way);
-        let measured = own().map(|cell| (f64::from(cell.balancers), cell.measured.mean.value));
-        let simulated = own().map(|cell| (f64::from(cell.balancers), cell.simulated.mean_ms.value));
+        let measured =
+            own().map(|cell| (f64::from(cell.balancers), cell.point.measured.mean.value));
+        let simulated = own().map(|cell| {
+            (
+                f64::from(cell.balancers),
+                cell.point.simulated.mean_ms.value,
+            )
+        });
         let name = |what: &str| format!("{}, {what}", way.name);
         lines.push(Line::new(name("measured"), Subject::Maglor, measured));
         lines.push(Line::new(name("simulated"), Subject::Direct, simulated));

@@ -9,12 +9,13 @@
 use std::time::Duration;
 
 use maglor_balance::Spec;
-use maglor_sim::des::{Estimate, Graph, Outcome, Proxies, Scenario};
+use maglor_sim::des::{Estimate, Graph, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::plan::Shape;
+use super::point::Point;
 use super::report::Report;
-use super::stage::{Case, Measured, Stage};
+use super::stage::{Case, Stage};
 use crate::bar::Bar;
 use crate::chart::{Chart, Line};
 use crate::error::{Error, Result};
@@ -52,8 +53,7 @@ struct Cell {
     form: Form,
     way: Way,
     replicas: u32,
-    measured: Measured,
-    simulated: Outcome,
+    point: Point,
 }
 
 impl Form {
@@ -126,19 +126,6 @@ impl Way {
     }
 }
 
-impl Cell {
-    fn ratio(&self) -> f64 {
-        self.measured.mean.value / self.simulated.mean_ms.value
-    }
-
-    /// How far the two are apart beyond their intervals, in percent.
-    fn beyond(&self) -> f64 {
-        let Estimate { value, half_width } = self.simulated.mean_ms;
-        let interval = half_width.hypot(self.measured.mean.half_width);
-        100.0 * ((self.measured.mean.value - value).abs() - interval).max(0.0) / value
-    }
-}
-
 /// Runs it.
 ///
 /// # Errors
@@ -174,11 +161,13 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
             form,
             way,
             replicas,
-            measured,
-            simulated,
+            point: Point {
+                measured,
+                simulated,
+            },
         });
     }
-    let failed: usize = cells.iter().map(|cell| cell.measured.failed).sum();
+    let failed: usize = cells.iter().map(|cell| cell.point.measured.failed).sum();
     Ok(Findings {
         title: "Fig. 7 on real proxies: hub-and-spoke and chain".into(),
         text: text(stage, &cells),
@@ -186,7 +175,10 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
             Bar::at_most(
                 "graphs: measured off simulated beyond both intervals, %, worst point",
                 TOLERANCE_PCT,
-                cells.iter().map(Cell::beyond).reduce(f64::max),
+                cells
+                    .iter()
+                    .map(|cell| cell.point.beyond())
+                    .reduce(f64::max),
             ),
             Bar::at_most("graphs: failed requests", 0.0, Some(failed as f64)),
         ],
@@ -257,7 +249,7 @@ fn text(stage: &Stage, cells: &[Cell]) -> String {
         "failed",
     ]);
     for cell in cells {
-        let (run, simulated) = (&cell.measured, &cell.simulated);
+        let (run, simulated) = (&cell.point.measured, &cell.point.simulated);
         let interval = |one: Estimate| format!("{:.1} ± {:.1}", one.value, one.half_width);
         table.row(vec![
             cell.form.name().into(),
@@ -265,8 +257,8 @@ fn text(stage: &Stage, cells: &[Cell]) -> String {
             cell.replicas.to_string(),
             interval(run.mean),
             interval(simulated.mean_ms),
-            format!("{:.3}", cell.ratio()),
-            format!("{:.1}", cell.beyond()),
+            format!("{:.3}", cell.point.ratio()),
+            format!("{:.1}", cell.point.beyond()),
             number(Some(run.p99)),
             number(Some(simulated.p99_ms.value)),
             number(Some(1000.0 * run.added.0)),
@@ -293,8 +285,8 @@ fn chart(form: Form, cells: &[Cell]) -> Chart {
                 .filter(|cell| cell.form == form && cell.way == way)
         };
         let x = |cell: &Cell| f64::from(cell.replicas);
-        let measured = own().map(|cell| (x(cell), cell.measured.mean.value));
-        let simulated = own().map(|cell| (x(cell), cell.simulated.mean_ms.value));
+        let measured = own().map(|cell| (x(cell), cell.point.measured.mean.value));
+        let simulated = own().map(|cell| (x(cell), cell.point.simulated.mean_ms.value));
         let name = |what: &str| format!("{}, {what}", way.name());
         lines.push(Line::new(name("measured"), Subject::Maglor, measured));
         lines.push(Line::new(name("simulated"), Subject::Direct, simulated));

@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use maglor_balance::exchange::{
-    Admission, Announce, Asked as Whom, Decision, Question, Step, Ticket,
-};
+use maglor_balance::exchange::{Admission, Announce, Asked as Whom, Decision, Question, Step};
 use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::{Excluded, Index, PickCtx};
 use tokio::sync::mpsc;
@@ -34,8 +32,7 @@ struct Talk {
 struct Way {
     picked: Picked,
     index: Option<Index>,
-    admission: Admission,
-    ticket: Option<Ticket>,
+    asked: Asked,
 }
 
 impl Tries<'_> {
@@ -74,14 +71,11 @@ impl Tries<'_> {
                 now = Instant::now();
             }
             let way = self.way(metrics, &talk, &step, now)?;
-            let asked = Asked {
-                admission: way.admission,
-                ticket: way.ticket,
-            };
             let tried = self.tried(way.picked, now, permit.take());
             let tried = progress.tried.insert(tried);
-            let result = self.conditionally(asked, tried, now).await;
-            let said = self.said(&asked, tried, &result, now);
+            way.asked.set(self.fields());
+            let result = self.attempt(tried, now).await;
+            let said = self.said(&way.asked, tried, &result, now);
             let (Some(Said::Refused(in_flight)), Some(index)) = (said, way.index) else {
                 return Ok(result);
             };
@@ -229,26 +223,17 @@ impl Tries<'_> {
             Some(picked) => Way {
                 picked,
                 index: Some(to),
-                admission,
-                ticket,
+                asked: Asked { admission, ticket },
             },
             None => Way {
                 picked: self.choose(now)?,
                 index: None,
-                admission: Admission::Always,
-                ticket: None,
+                asked: Asked {
+                    admission: Admission::Always,
+                    ticket: None,
+                },
             },
         })
-    }
-
-    async fn conditionally(
-        &mut self,
-        asked: Asked,
-        tried: &mut Tried,
-        now: Instant,
-    ) -> Result<Response, ProxyError> {
-        asked.set(self.fields());
-        self.attempt(tried, now).await
     }
 
     /// What the endpoint's proxy says of its queue; also whether it has one that knows the protocol.

@@ -80,7 +80,7 @@ impl Budget {
     /// Looks at the memory in use; to be called some times a second. Whether free memory should be given
     /// back to the system now.
     pub(crate) fn watch(&self, used: impl FnOnce() -> Option<u64>) -> bool {
-        let (Some(limit), Some(used)) = (self.limit(), self.limit().and_then(|_| used())) else {
+        let Some((limit, used)) = self.limit().and_then(|limit| Some((limit, used()?))) else {
             return false;
         };
         self.metrics

@@ -130,13 +130,17 @@ impl Stay for Guest {
     }
 }
 
-/// Tells whoever should know what a server reports.
-fn tell(station: &Arc<Station>, worker: &Rc<Worker>, pools: &Rc<Pools>, report: &Report) {
-    let load = Frame::Load {
+/// The server's load, which nobody has asked for.
+fn news(station: &Station) -> Frame {
+    Frame::Load {
         number: 0,
         load: station.load(),
-    };
-    let told = worker.with_rng(|rng| station.listeners.tell(&load, rng));
+    }
+}
+
+/// Tells whoever should know what a server reports.
+fn tell(station: &Arc<Station>, worker: &Rc<Worker>, pools: &Rc<Pools>, report: &Report) {
+    let told = worker.with_rng(|rng| station.listeners.tell(&news(station), rng));
     station.metrics.told.add_shared(told);
     tell_ledger(station, worker, pools, report);
 }
@@ -179,11 +183,7 @@ async fn mind(station: Weak<Station>, worker: Rc<Worker>, pools: Rc<Pools>) {
             continue;
         }
         reminder = Instant::now() + REMINDER;
-        let load = Frame::Load {
-            number: 0,
-            load: station.load(),
-        };
-        let told = station.listeners.tell_all(&load);
+        let told = station.listeners.tell_all(&news(&station));
         station.metrics.told.add_shared(told);
         tell_ledger(&station, &worker, &pools, &report);
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{NotationError, Pairs, Short, Shorthand, TimeSpan};
 
 /// A cluster and its share of a route's requests.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct ClusterWeight {
@@ -19,7 +19,7 @@ pub struct ClusterWeight {
 
 /// Changes of a forwarded request: at most one of `path`, `prefix`, `regex`; and of `host`,
 /// `auto_host`. The query stays.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rewrite {
     /// The whole path becomes this.
@@ -38,7 +38,7 @@ pub struct Rewrite {
 }
 
 /// One part of a request that is hashed; one of the fields beside `terminal`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HashPolicy {
     /// The value of this header.
@@ -57,7 +57,7 @@ pub struct HashPolicy {
 }
 
 /// A cookie that keeps a client at its endpoint.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cookie {
@@ -94,7 +94,7 @@ impl Shorthand for Cookie {
 }
 
 /// A redirect; parts that are absent keep the request's.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
@@ -118,7 +118,7 @@ pub struct Redirect {
 }
 
 /// A response made by the proxy.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["status"]))]
 pub struct DirectResponse {

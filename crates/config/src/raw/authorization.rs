@@ -9,7 +9,7 @@ use super::forms::WordsOrNumbers;
 /// Who may do what. First rules that deny are asked, then rules that allow, whatever their order;
 /// what none of them takes gets `default`. HTTP is decided by request (403), anything else by
 /// connection.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authorization {
     /// What no rule takes. Default: `allow` where all rules deny or audit, otherwise `deny`, as in
@@ -24,7 +24,7 @@ pub struct Authorization {
 }
 
 /// Whether something may be done.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// It may.
@@ -34,7 +34,7 @@ pub enum Effect {
 }
 
 /// What a rule does with what it takes.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuthorizationAction {
     /// Allows it, unless another rule denies it.
@@ -47,7 +47,7 @@ pub enum AuthorizationAction {
 
 /// A rule takes what comes from one of `from`, from none of `not_from`, and is one of `to`. Texts may
 /// have a `*` at the beginning or at the end.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationRule {
     /// Unique in the listener; metrics are labelled with it. Default: the rule's position, `0`, `1`, ….
@@ -68,7 +68,7 @@ pub struct AuthorizationRule {
 
 /// Where something comes from; all that is given must hold, each by one of its values. Who does not
 /// come by mesh TLS has no identity, and matches none.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationSource {
     /// SPIFFE ids: `spiffe://mesh.example/ns/shop/sa/cart`, `spiffe://mesh.example/ns/shop/*`, `*` for
@@ -85,7 +85,7 @@ pub struct AuthorizationSource {
 /// What is done; all that is given must hold, each by one of its values. Where bytes are passed there
 /// are only ports: a rule that allows by anything else takes nothing, one that denies looks only at
 /// the rest.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationOperation {
     /// HTTP methods.

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// A set of endpoints that answer the same requests.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct Cluster {
@@ -116,7 +116,7 @@ impl JsonSchema for PolicySchema {
 }
 
 /// One server, or a name that stands for several.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub struct Endpoint {
@@ -156,7 +156,7 @@ impl Shorthand for Endpoint {
 }
 
 /// HTTP version towards a cluster.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
     /// By ALPN under TLS, otherwise HTTP/1.1.
@@ -170,7 +170,7 @@ pub enum UpstreamProtocol {
 }
 
 /// Where a cluster's servers are known from.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClusterType {
     /// From each connection: it is forwarded to where it was going, on listeners with
@@ -181,7 +181,7 @@ pub enum ClusterType {
 }
 
 /// Version of the PROXY protocol header that is sent.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocolOut {
     /// None.
@@ -194,7 +194,7 @@ pub enum ProxyProtocolOut {
 
 /// The ramp of an endpoint that has just joined: its weight is multiplied by
 /// `max((age / window)^(1 / aggression), min_weight_percent / 100)`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowStart {
     /// Length of the ramp, 1ms-24h.
@@ -209,7 +209,7 @@ pub struct SlowStart {
 }
 
 /// Bounds of the time between two resolutions of a DNS name.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DnsRefresh {
     /// A smaller TTL is raised to this, 100ms-24h.

@@ -12,7 +12,7 @@ use serde::ser::{Serialize, Serializer};
 use super::NotationError;
 
 /// A list of texts, or one text without brackets.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 #[serde(transparent)]
 pub struct OneOrMany(pub Vec<String>);
 
@@ -84,7 +84,7 @@ impl JsonSchema for WordsOrNumbers {
 }
 
 /// A free mapping, in the order in which it was written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Pairs<T>(pub Vec<(String, T)>);
 
 impl<T> Default for Pairs<T> {
@@ -162,7 +162,7 @@ pub trait Shorthand: Sized {
 }
 
 /// Reads and writes a [`Shorthand`] either way.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Short<T>(pub T);
 
 impl<'de, T: Deserialize<'de> + Shorthand> Deserialize<'de> for Short<T> {

@@ -8,7 +8,7 @@ use super::{NotationError, Shorthand, TimeSpan};
 
 /// How much at once. Above a limit requests wait in a bounded queue; what finds it full, or waits too
 /// long, is answered with 503 at once.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Connections to all endpoints together, idle ones included, 1-10000000. Absent: no limit.
@@ -31,7 +31,7 @@ pub struct Limits {
 }
 
 /// How much at once at one endpoint.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointLimits {
     /// Connections, idle ones included, 1-10000000. Absent: no limit.
@@ -44,7 +44,7 @@ pub struct EndpointLimits {
 
 /// How much of a cluster's traffic may be retries and hedged tries. Both bounds hold: on those in
 /// progress, and on those within `interval`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryBudget {
     /// Retries in percent of requests, 0-100: of those within `interval`, and of those in progress.
@@ -64,7 +64,7 @@ pub struct RetryBudget {
 
 /// Fails requests at once while a cluster as a whole fails. The open interval adapts to how long
 /// recovery takes.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CircuitBreaker {
     /// Failures in a row that open it, 0-1000000; 0: none do.
@@ -95,7 +95,7 @@ pub struct CircuitBreaker {
 
 /// A limit on the requests in progress that adapts itself: as many as are answered about as fast as
 /// without load. What is above it waits as at `limits`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConcurrencyLimit {
     /// The limit is never less, 1-1000000.
@@ -123,7 +123,7 @@ pub struct ConcurrencyLimit {
 
 /// Leaves out endpoints whose answers are bad. They return when a probe succeeds, with slow start.
 /// Never all of them: `max_ejection_percent` is rounded down.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutlierEjection {
     /// `false`: nobody is ejected.
@@ -195,7 +195,7 @@ pub struct OutlierEjection {
 }
 
 /// A delay of every request to a cluster, to emulate a distance.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
     /// The delay, there and back together, 0s-10m.

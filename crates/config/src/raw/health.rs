@@ -8,7 +8,7 @@ use super::{NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
 /// How endpoints are asked whether they are well; one of `http`, `grpc` and `tcp`. An endpoint that
 /// was not asked yet counts as healthy; the first answer decides at once.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthCheck {
     /// By a request; a text is its path.
@@ -69,7 +69,7 @@ impl Shorthand for HealthCheck {
 }
 
 /// A check by a GET request.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub struct HttpCheck {
@@ -105,7 +105,7 @@ impl Shorthand for HttpCheck {
 }
 
 /// A check by the gRPC health protocol; the cluster speaks HTTP/2.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpcCheck {
     /// Service that is asked about. Default: the server as a whole.
@@ -115,7 +115,7 @@ pub struct GrpcCheck {
 }
 
 /// A check by a connection (and its TLS handshake, where the cluster has TLS).
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpCheck {
     /// Text that is sent. Absent: nothing; that the connection is made is enough.

@@ -10,7 +10,7 @@ use super::{
 
 /// A listening socket. Give it `http` or `tcp` (or both: the first bytes decide), a list of
 /// `filter_chains`, or a sidecar's `inbound` or `outbound`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "address"]))]
 pub struct Listener {
@@ -60,7 +60,7 @@ pub struct Listener {
 }
 
 /// Whether a listener reads the PROXY protocol.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocolIn {
     /// A header is read where there is one. Only where clients are trusted.
@@ -72,7 +72,7 @@ pub enum ProxyProtocolIn {
 }
 
 /// Whose connections a listener takes.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrafficDirection {
     /// Those of other hosts to the application here.
@@ -85,7 +85,7 @@ pub enum TrafficDirection {
 
 /// A match and what is done with the connections that it takes: `http`, `tcp`, or both. With both, the
 /// first bytes decide: HTTP/1 and HTTP/2 go to `http`, everything else to `tcp`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterChain {
     /// Unique in the listener. Default: the chain's position, `0`, `1`, ….
@@ -103,7 +103,7 @@ pub struct FilterChain {
 /// Conditions on a connection; all must hold. The most specific chain wins: by destination port, then by
 /// length of the destination's prefix, then by server name (exact, then longest wildcard, then any), then
 /// by ALPN protocol, then by length of the source prefix.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterChainMatch {
     /// Ports that the connection goes to, 1-65535; with `original_destination` those before the
@@ -125,7 +125,7 @@ pub struct FilterChainMatch {
 }
 
 /// Bytes to a cluster, both ways. A hashing policy hashes the client's address.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster"]))]
 pub struct Tcp {
@@ -137,7 +137,7 @@ pub struct Tcp {
 }
 
 /// HTTP versions that are spoken.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HttpProtocol {
     /// By ALPN under TLS; in plain text by the HTTP/2 preface (prior knowledge).
@@ -149,7 +149,7 @@ pub enum HttpProtocol {
 }
 
 /// How forwarding headers are treated.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForwardedMode {
     /// The proxy appends to what the client sent.
@@ -161,7 +161,7 @@ pub enum ForwardedMode {
 }
 
 /// How `x-forwarded-client-cert` is treated.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertMode {
     /// A member of the mesh may bring one, and is appended to it; others may not.
@@ -173,7 +173,7 @@ pub enum ClientCertMode {
 }
 
 /// How a path is made comparable before it is routed and forwarded; each includes those before it.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathNormalization {
     /// Taken as it came.
@@ -187,7 +187,7 @@ pub enum PathNormalization {
 }
 
 /// HTTP/1.1 and HTTP/2 with routes; give it `virtual_hosts`, or the name of a table in `routes`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
     /// Versions spoken.
@@ -254,7 +254,7 @@ pub struct Http {
 
 /// What the inbound proxy of a server tells balancers, so that the policies `a-lsq`, `bounce`, `ledger`
 /// and `probe` go by its true queue. `{}` is enough for all but `ledger`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadReports {
     /// Name of the cluster of all servers of the service, this one included, with the policy that its

@@ -51,7 +51,7 @@ pub use tls::{
 pub use traffic::{Fault, FaultAbort, FaultDelay, RateKey, RateLimit};
 
 /// Configuration of maglor-proxy.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["listeners"]))]
 pub struct Document {
@@ -115,7 +115,7 @@ fn remove_nulls(value: &mut serde_yaml::Value) {
 }
 
 /// The admin server. It has no authentication: bind it to loopback or to a private network.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub struct Admin {
@@ -124,7 +124,7 @@ pub struct Admin {
 }
 
 /// Where and how requests are logged.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLog {
     /// A file that is appended to, or `/dev/stdout`.
@@ -136,7 +136,7 @@ pub struct AccessLog {
 }
 
 /// Layout of an access log line.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLogFormat {
     /// One JSON object a line.
@@ -146,7 +146,7 @@ pub enum AccessLogFormat {
 }
 
 /// Verbosity of the proxy's own log.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// Only what needs an operator now.

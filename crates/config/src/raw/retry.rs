@@ -9,7 +9,7 @@ use super::{Cookie, HeaderMatch, NotationError, OneOrMany, Short, Shorthand, Tim
 /// When a request is sent again, to another endpoint where there is one. The cluster's
 /// `retry_budget` limits how often that may happen; requests that no application has seen do not
 /// count against it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// Retries beyond the first try, 0-20; 0: none.
@@ -79,7 +79,7 @@ impl Shorthand for Retry {
 
 /// The pause before retry N is random between 0 and the lesser of `base_interval · 2^(N-1)` and
 /// `max_interval`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackOff {
     /// Upper end of the first pause, 0s-5m.
@@ -91,7 +91,7 @@ pub struct BackOff {
 
 /// A further try beside one that is slow; the first good answer wins. Only idempotent requests are
 /// hedged, and the cluster's `retry_budget` counts each further try as a retry.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hedge {
     /// How long a try may take before the next one is started, 1ms-30d. Absent: the
@@ -118,7 +118,7 @@ impl Shorthand for Hedge {
 }
 
 /// A copy of each request for another cluster; its responses are thrown away.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["cluster"]))]
 pub struct Mirror {
@@ -152,7 +152,7 @@ impl Shorthand for Mirror {
 
 /// What keeps a client at the cluster that it got first; one of the fields. Without the header or
 /// cookie the cluster is drawn by weight.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sticky {
     /// The value of this header decides.

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Virtual hosts that several listeners share.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "virtual_hosts"]))]
 pub struct RouteTable {
@@ -21,7 +21,7 @@ pub struct RouteTable {
 }
 
 /// Names and the routes that they share. A request without virtual host is answered with 404.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["domains", "routes"]))]
 pub struct VirtualHost {
@@ -40,7 +40,7 @@ pub struct VirtualHost {
 }
 
 /// A match and one action: `cluster`, `clusters`, `redirect` or `direct_response`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// Label in metrics, unique in the table. Default: `<virtual host>/<position>`.
@@ -90,7 +90,7 @@ pub struct Route {
 
 /// Header changes, applied in the order remove, set, add. Headers that frame a message
 /// (`content-length`, `transfer-encoding`, `connection`, …) are the proxy's own.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRules {
     /// Names to remove.
@@ -102,7 +102,7 @@ pub struct HeaderRules {
 }
 
 /// Conditions on a request; all must hold.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteMatch {
     /// On the path without query; a text is a prefix. Default: any path.
@@ -121,7 +121,7 @@ pub struct RouteMatch {
 }
 
 /// A condition on the path; one of the fields.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathMatch {
     /// The whole path.
@@ -155,7 +155,7 @@ impl Shorthand for PathMatch {
 }
 
 /// A condition on a header; one of `exact`, `prefix`, `suffix`, `contains`, `regex`, `present`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct HeaderMatch {
@@ -180,7 +180,7 @@ pub struct HeaderMatch {
 
 /// A condition on a query parameter; one of `exact`, `prefix`, `suffix`, `contains`, `regex`,
 /// `present`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name"]))]
 pub struct QueryMatch {

@@ -7,7 +7,7 @@ use super::{LoadReports, NotationError, Pairs, Retry, Short, Shorthand, TimeSpan
 
 /// Connections of other hosts to the application on this one, redirected by `maglor-proxy init`. HTTP
 /// gets routes, limits and metrics; everything else passes as bytes.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
     /// Where the application listens: `IP`, which keeps the port that the client called, or `IP:PORT`.
@@ -21,7 +21,7 @@ pub struct Inbound {
 }
 
 /// One of the application's ports; a text is its protocol.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationPort {
     /// What is spoken there.
@@ -85,7 +85,7 @@ impl ApplicationProtocol {
 
 /// Connections of the application to other hosts, redirected by `maglor-proxy init`: known services to
 /// their clusters, by address or by name, and the rest where it was going.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outbound {
     /// What is known.
@@ -98,7 +98,7 @@ pub struct Outbound {
 
 /// A service that the application calls. A connection to one of its addresses is the service's,
 /// whatever it says; HTTP to other addresses is the service's if it asks for one of its hosts.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["name", "cluster"]))]
 pub struct Service {
@@ -123,7 +123,7 @@ pub struct Service {
 }
 
 /// What becomes of connections to nothing that is known.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unknown {
     /// They go where they were going.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{NotationError, Shorthand};
 
 /// A certificate chain and its key.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["certificate", "private_key"]))]
 pub struct CertificateFiles {
@@ -19,7 +19,7 @@ pub struct CertificateFiles {
 }
 
 /// The oldest TLS version that is spoken.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum TlsVersion {
     /// TLS 1.2 and 1.3.
     #[serde(rename = "1.2")]
@@ -45,7 +45,7 @@ impl JsonSchema for TlsVersion {
 
 /// Who the proxy is inside the mesh. The files are read again when they change; no connection ends
 /// for it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["certificate", "private_key", "trust_bundle"]))]
 pub struct Identity {
@@ -58,7 +58,7 @@ pub struct Identity {
 }
 
 /// Who is let in.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeshMode {
     /// Members of the mesh, and whoever speaks plain text first.
@@ -68,7 +68,7 @@ pub enum MeshMode {
 }
 
 /// Which members of the mesh are expected.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeshPeers {
     /// SPIFFE ids, one of which each endpoint has to prove. Default: any of the trust domain.
@@ -162,7 +162,7 @@ fn given(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
 
 /// TLS termination; the text `mesh` is short for `{mesh: strict}`. Relative file names are relative
 /// to the working directory.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DownstreamTls {
     /// Mutual TLS between members of the mesh, by the proxy's `identity`, instead of certificates.
@@ -189,7 +189,7 @@ pub struct DownstreamTls {
 
 /// TLS towards the endpoints of a cluster; `tls: {}` verifies against the system's roots, the text
 /// `mesh` is short for `{mesh: {}}`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamTls {
     /// Mutual TLS between members of the mesh, by the proxy's `identity`: endpoints prove who they

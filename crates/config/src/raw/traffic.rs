@@ -7,7 +7,7 @@ use super::{HeaderMatch, NotationError, Shorthand, TimeSpan};
 
 /// A limit on the rate of requests: a token bucket in this proxy, shared by its workers. What is
 /// above it is answered with 429, `Retry-After`, `RateLimit` and `RateLimit-Policy`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["requests"]))]
 pub struct RateLimit {
@@ -58,7 +58,7 @@ impl Shorthand for RateLimit {
 }
 
 /// What is limited apart; one of the fields.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateKey {
     /// The value of this header; requests without it share one limit.
@@ -68,7 +68,7 @@ pub struct RateKey {
 }
 
 /// Faults for tests: a share of the requests is delayed, a share answered with an error.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// Hold requests back.
@@ -81,7 +81,7 @@ pub struct Fault {
 }
 
 /// A delay on purpose.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["fixed_delay"]))]
 pub struct FaultDelay {
@@ -93,7 +93,7 @@ pub struct FaultDelay {
 }
 
 /// An error on purpose; one of `http_status` and `grpc_status`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultAbort {
     /// Share of the requests, in percent, 0-100.

@@ -1,0 +1,78 @@
+//! `AuthorizationPolicy`: who may call what.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use maglor_config::raw;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::PolicyStatus;
+use super::schema::Shape;
+
+/// Who may call the pods that `selector` selects, or all pods of the namespace. The rules of all
+/// policies for a pod are asked together: first those that deny, then those that allow.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "maglor.dev",
+    version = "v1alpha1",
+    kind = "AuthorizationPolicy",
+    plural = "authorizationpolicies",
+    namespaced,
+    status = "PolicyStatus",
+    schema = "disabled",
+    shortname = "ap",
+    category = "maglor",
+    derive = "PartialEq",
+    derive = "Default",
+    printcolumn = r#"{"name": "Default", "type": "string", "jsonPath": ".spec.default"}"#,
+    printcolumn = r#"{"name": "Audit", "type": "boolean", "jsonPath": ".spec.audit"}"#,
+    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].reason"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AuthorizationPolicySpec {
+    /// The pods that it is for. Absent: all of its namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// What no rule of any policy takes. Where policies differ, `deny` wins. Absent everywhere: `allow`
+    /// where all rules deny or audit, otherwise `deny`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<raw::Effect>,
+    /// Try this policy: what its rules and its `default` would deny is only logged and counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<bool>,
+    /// Who may do what, as in the proxy's configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub rules: Vec<raw::AuthorizationRule>,
+}
+
+/// Which pods; all labels must be there.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Label → value; none selects all pods.
+    #[serde(default)]
+    pub match_labels: BTreeMap<String, String>,
+}
+
+impl LabelSelector {
+    /// Whether a pod with these labels is selected.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
+        self.match_labels.iter().all(there)
+    }
+}
+
+pub(super) fn schema() -> Value {
+    let mut shape = Shape::of::<AuthorizationPolicySpec, PolicyStatus>();
+    shape.spec["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.rules) || has(self.default)",
+        "message": "say `rules` or a `default`",
+    }]);
+    shape.into_schema()
+}

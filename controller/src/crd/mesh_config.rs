@@ -1,0 +1,74 @@
+//! `MeshConfig`: what holds for the whole mesh.
+
+use kube::CustomResource;
+use maglor_config::raw;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schema::Shape;
+use super::traffic_policy::limit_blocks;
+use super::{Condition, MESH_CONFIG_NAME};
+
+/// What holds for the whole mesh. There is one, named `default`; without it everything has its default.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "maglor.dev",
+    version = "v1alpha1",
+    kind = "MeshConfig",
+    plural = "meshconfigs",
+    status = "MeshConfigStatus",
+    schema = "disabled",
+    category = "maglor",
+    derive = "PartialEq",
+    derive = "Default",
+    printcolumn = r#"{"name": "mTLS", "type": "string", "jsonPath": ".spec.mtls"}"#,
+    printcolumn = r#"{"name": "Trust domain", "type": "string", "jsonPath": ".spec.trustDomain"}"#,
+    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MeshConfigSpec {
+    /// Whether pods of the mesh take plain text from others; the annotation `maglor.dev/mtls` of a
+    /// namespace says otherwise for its pods. Default: `permissive`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtls: Option<raw::MeshMode>,
+    /// Trust domain of the SPIFFE ids. Default: `cluster.local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255), regex(pattern = "^[a-z0-9._-]+$"))]
+    pub trust_domain: Option<String>,
+    /// Domain of the Services' names. Default: `cluster.local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[a-z0-9.-]+$"))]
+    pub cluster_domain: Option<String>,
+    /// What becomes of connections of the mesh's pods to nothing that is known. Default: `pass`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<raw::Unknown>,
+    /// What holds for all Services that no `TrafficPolicy` says otherwise about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<raw::Cluster>,
+    /// The same for routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<raw::Route>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MeshConfigStatus {
+    /// `Accepted`: it is in force; or why it is not: `Invalid`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+pub(super) fn schema() -> Value {
+    let mut shape = Shape::of::<MeshConfigSpec, MeshConfigStatus>();
+    limit_blocks(&mut shape.spec["properties"]);
+    let mut schema = shape.into_schema();
+    schema["x-kubernetes-validations"] = json!([{
+        "rule": format!("self.metadata.name == '{MESH_CONFIG_NAME}'"),
+        "message": "there is one MeshConfig, and its name is `default`",
+    }]);
+    schema
+}

@@ -1,0 +1,95 @@
+//! The mesh's own resources, group `maglor.dev/v1alpha1`: one file a kind.
+//!
+//! What they say about clusters, routes and authorization is the vocabulary of [`maglor_config::raw`],
+//! word for word, so that a block can be copied from a proxy's configuration into a resource and back.
+//! What belongs to Kubernetes (`targetRefs`, `selector`, `conditions`) is written as Kubernetes
+//! writes it.
+//!
+//! The definitions are made from the types ([`definitions`]); `deploy/crds` holds what that gives.
+
+mod authorization_policy;
+pub mod check;
+mod condition;
+mod mesh_config;
+mod schema;
+mod target;
+mod traffic_policy;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps,
+};
+use kube::CustomResourceExt;
+
+pub use authorization_policy::{AuthorizationPolicy, AuthorizationPolicySpec, LabelSelector};
+pub use check::SpecError;
+pub use condition::{Condition, PolicyStatus};
+pub use mesh_config::{MeshConfig, MeshConfigSpec, MeshConfigStatus};
+pub use target::TargetRef;
+pub use traffic_policy::{TrafficPolicy, TrafficPolicySpec, merge_cluster, merge_route};
+
+/// The API group of all kinds here.
+pub const GROUP: &str = "maglor.dev";
+/// Their version.
+pub const VERSION: &str = "v1alpha1";
+/// The only [`MeshConfig`] that counts.
+pub const MESH_CONFIG_NAME: &str = "default";
+
+/// A definition could not be made: the types and the rules of Kubernetes do not fit each other.
+#[derive(Debug, thiserror::Error)]
+#[error("the schema of {kind} is not one that Kubernetes takes: {source}")]
+pub struct DefinitionError {
+    /// Which kind.
+    pub kind: &'static str,
+    /// What does not fit.
+    #[source]
+    pub source: serde_json::Error,
+}
+
+/// The definitions of all kinds, by name.
+///
+/// # Errors
+/// When a schema is not one that Kubernetes takes, which a test excludes.
+pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
+    Ok(vec![
+        with_schema(
+            "AuthorizationPolicy",
+            AuthorizationPolicy::crd(),
+            authorization_policy::schema(),
+        )?,
+        with_schema("MeshConfig", MeshConfig::crd(), mesh_config::schema())?,
+        with_schema(
+            "TrafficPolicy",
+            TrafficPolicy::crd(),
+            traffic_policy::schema(),
+        )?,
+    ])
+}
+
+/// The definitions as YAML documents, ready for `kubectl apply -f -`.
+///
+/// # Errors
+/// As [`definitions`].
+pub fn yaml() -> Result<Vec<(String, String)>, DefinitionError> {
+    let mut documents = Vec::new();
+    for definition in definitions()? {
+        let name = definition.metadata.name.clone().unwrap_or_default();
+        let text = serde_yaml::to_string(&definition).unwrap_or_default();
+        documents.push((name, text));
+    }
+    Ok(documents)
+}
+
+fn with_schema(
+    kind: &'static str,
+    mut definition: CustomResourceDefinition,
+    schema: serde_json::Value,
+) -> Result<CustomResourceDefinition, DefinitionError> {
+    let schema: JSONSchemaProps =
+        serde_json::from_value(schema).map_err(|source| DefinitionError { kind, source })?;
+    for version in &mut definition.spec.versions {
+        if let Some(validation) = &mut version.schema {
+            validation.open_api_v3_schema = Some(schema.clone());
+        }
+    }
+    Ok(definition)
+}

@@ -1,0 +1,201 @@
+//! `TrafficPolicy`: how requests to Services are balanced, limited and repeated.
+
+use kube::CustomResource;
+use maglor_config::raw;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schema::{Shape, without};
+use super::{PolicyStatus, TargetRef};
+
+/// How requests to Services are balanced, limited and repeated. With `targetRefs` it is for those
+/// Services; without, for all Services of its namespace. What several policies say about one Service is
+/// merged field by field: a port's own policy wins over the Service's, that over the namespace's, that
+/// over `MeshConfig`. Of two policies on one level the older one wins, then the name.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "maglor.dev",
+    version = "v1alpha1",
+    kind = "TrafficPolicy",
+    plural = "trafficpolicies",
+    namespaced,
+    status = "PolicyStatus",
+    schema = "disabled",
+    shortname = "tp",
+    category = "maglor",
+    derive = "PartialEq",
+    derive = "Default",
+    printcolumn = r#"{"name": "Targets", "type": "string", "jsonPath": ".spec.targetRefs[*].name"}"#,
+    printcolumn = r#"{"name": "Policy", "type": "string", "jsonPath": ".spec.cluster.policy"}"#,
+    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].reason"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TrafficPolicySpec {
+    /// The Services that it is for. Absent: all of its namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub target_refs: Vec<TargetRef>,
+    /// What the proxy's configuration calls a cluster, without what a Service says itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<raw::Cluster>,
+    /// What the proxy's configuration calls a route, without match and action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<raw::Route>,
+}
+
+/// Fields of a cluster that the Service decides.
+const OF_THE_SERVICE: [&str; 6] = ["address", "dns_refresh", "endpoints", "name", "tls", "type"];
+/// Fields of a route that HTTPRoute, GRPCRoute and the Service decide.
+const OF_THE_ROUTE: [&str; 11] = [
+    "cluster",
+    "clusters",
+    "direct_response",
+    "match",
+    "mirror",
+    "name",
+    "redirect",
+    "request_headers",
+    "response_headers",
+    "rewrite",
+    "sticky",
+];
+
+/// The same two blocks in every kind that has them.
+pub(super) fn limit_blocks(properties: &mut Value) {
+    without(&mut properties["cluster"], &OF_THE_SERVICE);
+    without(&mut properties["route"], &OF_THE_ROUTE);
+    properties["cluster"]["properties"]["policy"]["description"] = json!(
+        "How an endpoint is chosen, with parameters in parentheses, such as `lor(choices=2)`. \
+         Default: `lor(choices=2)`."
+    );
+}
+
+pub(super) fn schema() -> Value {
+    let mut shape = Shape::of::<TrafficPolicySpec, PolicyStatus>();
+    limit_blocks(&mut shape.spec["properties"]);
+    shape.spec["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.cluster) || has(self.route)",
+        "message": "say something about `cluster` or about `route`",
+    }]);
+    shape.into_schema()
+}
+
+/// Which fields are set that are not a policy's to say, as `cluster.endpoints`.
+pub(crate) fn foreign_fields(
+    cluster: Option<&raw::Cluster>,
+    route: Option<&raw::Route>,
+) -> Vec<String> {
+    let set = |block: &str, value: Option<Value>, names: &[&str]| -> Vec<String> {
+        let Some(Value::Object(map)) = value else {
+            return Vec::new();
+        };
+        let is_set = |name: &&&str| map.get(**name).is_some_and(|value| !value.is_null());
+        let found = names.iter().filter(is_set);
+        found.map(|name| format!("{block}.{name}")).collect()
+    };
+    let cluster = cluster.and_then(|cluster| serde_json::to_value(cluster).ok());
+    let route = route.and_then(|route| serde_json::to_value(route).ok());
+    let mut found = set("cluster", cluster, &OF_THE_SERVICE);
+    found.extend(set("route", route, &OF_THE_ROUTE));
+    found
+}
+
+/// Fills what `into` leaves open from a level further out.
+pub fn merge_cluster(into: &mut raw::Cluster, outer: &raw::Cluster) {
+    macro_rules! inherit {
+        ($($field:ident),*) => {$(
+            if into.$field.is_none() {
+                into.$field.clone_from(&outer.$field);
+            }
+        )*};
+    }
+    inherit!(
+        policy,
+        protocol,
+        proxy_protocol,
+        connect_timeout,
+        idle_timeout,
+        max_requests_per_connection,
+        max_idle_connections,
+        max_concurrent_streams,
+        panic_threshold,
+        overprovisioning_factor,
+        locality_weights,
+        slow_start,
+        health_check,
+        outlier_ejection,
+        limits,
+        retry_budget,
+        circuit_breaker,
+        concurrency_limit,
+        delay
+    );
+}
+
+/// Fills what `into` leaves open from a level further out.
+pub fn merge_route(into: &mut raw::Route, outer: &raw::Route) {
+    macro_rules! inherit {
+        ($($field:ident),*) => {$(
+            if into.$field.is_none() {
+                into.$field.clone_from(&outer.$field);
+            }
+        )*};
+    }
+    inherit!(
+        timeout,
+        retry,
+        hedge,
+        request_buffer_limit,
+        rate_limit,
+        fault
+    );
+    if into.hash_policy.is_empty() {
+        into.hash_policy.clone_from(&outer.hash_policy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field of a cluster is either the Service's or inherited, so that a new one is not lost.
+    #[test]
+    fn every_field_is_inherited_or_the_services() {
+        let full = |schema: Value| -> Vec<String> {
+            let properties = schema["properties"].as_object().unwrap();
+            properties.keys().cloned().collect()
+        };
+        let cluster = full(schemars::schema_for!(raw::Cluster).to_value());
+        let route = full(schemars::schema_for!(raw::Route).to_value());
+        assert_eq!(cluster.len(), OF_THE_SERVICE.len() + 19, "{cluster:?}");
+        assert_eq!(route.len(), OF_THE_ROUTE.len() + 7, "{route:?}");
+    }
+
+    #[test]
+    fn the_inner_level_wins_field_by_field() {
+        let yaml = |text: &str| serde_yaml::from_str::<raw::Cluster>(text).unwrap();
+        let mut inner = yaml("{policy: random, panic_threshold: 10}");
+        merge_cluster(
+            &mut inner,
+            &yaml("{policy: round-robin, connect_timeout: 1s}"),
+        );
+        let merged = yaml("{policy: random, panic_threshold: 10, connect_timeout: 1s}");
+        assert_eq!(inner, merged);
+    }
+
+    #[test]
+    fn what_is_the_services_is_named() {
+        let spec: TrafficPolicySpec = serde_yaml::from_str(
+            "{cluster: {name: a, policy: random, endpoints: ['10.0.0.1:80']}, route: {cluster: b}}",
+        )
+        .unwrap();
+        let found = foreign_fields(spec.cluster.as_ref(), spec.route.as_ref());
+        assert_eq!(
+            found,
+            ["cluster.endpoints", "cluster.name", "route.cluster"]
+        );
+    }
+}

@@ -80,6 +80,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-testkit",
         ],
     ),
+    // It starts our programs and links none.
+    ("maglor-cluster", &[]),
     // For its generator of random numbers.
     ("maglor-testkit", &["maglor-balance"]),
     (

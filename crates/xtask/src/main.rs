@@ -20,6 +20,12 @@ use shell::Cargo;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// Start or end a real Kubernetes on this machine, without images or Docker; see docs/cluster.md.
+    ///
+    /// What follows goes to its program: `cargo xtask cluster up --nodes 3`.
+    #[command(disable_help_flag = true)]
+    Cluster(PassedOn),
+
     /// Compare Maglor with HAProxy, nginx and Envoy; see benches/README.md.
     ///
     /// Installs HAProxy and nginx where it may (root on Debian or Ubuntu), and says what is missing
@@ -76,6 +82,9 @@ struct PassedOn {
 fn main() -> ExitCode {
     let run = |package: &[&str]| Cargo::new("run").args(package).arg("--");
     match Task::parse() {
+        Task::Cluster(passed) => run(&["-p", "maglor-cluster", "--bin", "maglor-cluster"])
+            .args(passed.arguments)
+            .become_it(),
         Task::Compare(passed) => {
             tools::want_programs(&[("haproxy", "haproxy"), ("nginx", "nginx-light")]);
             run(&["--release", "-p", "maglor-benches", "--bin", "compare"])

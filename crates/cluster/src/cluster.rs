@@ -1,0 +1,505 @@
+//! A cluster, from its first machine to its end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::addresses::{self, MOST_NODES};
+use crate::control::{self, Server};
+use crate::credentials::{Certificates, User};
+use crate::delay::{self, DelayLines};
+use crate::error::{At as _, ClusterError};
+use crate::image::Image;
+use crate::kubectl::Kubectl;
+use crate::machine::Machine;
+use crate::network;
+use crate::node;
+use crate::process::Process;
+use crate::programs::{self, KUBERNETES, KWOK};
+use crate::relay::{self, Relay};
+use crate::scale;
+use crate::state::{Folder, MachineState, State};
+use crate::wait::until;
+
+/// The DNS server's image.
+const COREDNS: &str = "maglor.dev/coredns:1";
+
+/// How long nodes may take to become ready, and the DNS server to answer.
+const READY: Duration = Duration::from_secs(180);
+
+/// What a cluster is like.
+///
+/// # Defaults
+///
+/// - `name`: `maglor`.
+/// - `nodes`: 2.
+/// - `delay`: none.
+/// - `simulated_nodes`: none.
+/// - `say`: nothing is said.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its name: lower case letters, digits and `-`, at most 20. Clusters of different names do not see each other.
+    pub name: String,
+    /// How many nodes run containers, 1 to 16.
+    pub nodes: u8,
+    /// How long a packet takes from one node to another, at most 5 s; a round trip takes twice that.
+    pub delay: Duration,
+    /// How many more nodes there are that only exist in the API; kwok says that their pods run.
+    pub simulated_nodes: u16,
+    /// Told what is being done.
+    pub say: fn(&str),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: "maglor".into(),
+            nodes: 2,
+            delay: Duration::ZERO,
+            simulated_nodes: 0,
+            say: |_| {},
+        }
+    }
+}
+
+impl Options {
+    fn check(&self) -> Result<(), ClusterError> {
+        let invalid = |field, reason: &str| {
+            let reason = reason.to_owned();
+            Err(ClusterError::Invalid { field, reason })
+        };
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(allowed) {
+            return invalid(
+                "name",
+                "must be 1 to 20 lower case letters, digits and hyphens",
+            );
+        }
+        if !(1..=MOST_NODES).contains(&self.nodes) {
+            return invalid("nodes", &format!("must be 1 to {MOST_NODES}"));
+        }
+        if self.delay > delay::MOST {
+            return invalid("delay", "must be at most 5 s");
+        }
+        Ok(())
+    }
+}
+
+/// A Kubernetes that runs as long as the value lives.
+#[derive(Debug)]
+pub struct Cluster {
+    options: Options,
+    programs: PathBuf,
+    kubectl: Kubectl,
+    folder: Folder,
+    relay: Option<Relay>,
+    delay: Option<DelayLines>,
+    control: Option<Machine>,
+    nodes: Vec<Machine>,
+    processes: Vec<Process>,
+}
+
+impl Cluster {
+    /// Starts a cluster, and waits until its nodes are ready and its DNS server answers.
+    ///
+    /// Takes a minute when its programs are in the cache, and a quarter of an hour when they have to be built.
+    ///
+    /// # Errors
+    ///
+    /// Without root, with a part missing, or when something does not start; nothing is left then.
+    pub fn start(options: Options) -> Result<Self, ClusterError> {
+        options.check()?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(ClusterError::Missing {
+                what: "root".into(),
+                hint: "a cluster needs namespaces, mounts and control groups".into(),
+            });
+        }
+        let say = options.say;
+        programs::want_system_programs(say)?;
+        let programs = KUBERNETES.ready(say)?;
+        let folder = Folder::take(&options.name)?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        let kubectl = Kubectl::new(programs.join("kubectl"), kubeconfig);
+        let mut cluster = Self {
+            options,
+            programs,
+            kubectl,
+            folder,
+            relay: None,
+            delay: None,
+            control: None,
+            nodes: Vec::new(),
+            processes: Vec::new(),
+        };
+        // An early return drops what has been started by then.
+        cluster.bring_up()?;
+        Ok(cluster)
+    }
+
+    /// What asks and tells the API server.
+    #[must_use]
+    pub fn kubectl(&self) -> &Kubectl {
+        &self.kubectl
+    }
+
+    /// The administrator's kubeconfig; it is good on the host and on the control plane's machine.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        self.kubectl.kubeconfig()
+    }
+
+    /// The machines of the nodes that run containers.
+    #[must_use]
+    pub fn nodes(&self) -> &[Machine] {
+        &self.nodes
+    }
+
+    /// A command of the host that sees the network of the control plane, from where all pods can be reached.
+    ///
+    /// # Errors
+    ///
+    /// The control plane has not started.
+    pub fn network_command(&self, program: &str) -> Result<Command, ClusterError> {
+        Ok(self.control()?.network_command(program))
+    }
+
+    /// Runs something on a thread that sees the network of the control plane.
+    ///
+    /// # Errors
+    ///
+    /// The network cannot be entered, or the thread panicked.
+    pub fn in_network<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ClusterError> {
+        let network = self.control()?.network();
+        let result = relay::in_network(&network, work)?.join();
+        result.ok().flatten().ok_or_else(|| ClusterError::Ended {
+            program: "a thread in the cluster's network".into(),
+            status: "a panic".into(),
+            detail: "its message is above".into(),
+        })
+    }
+
+    /// Gives every node an image.
+    ///
+    /// # Errors
+    ///
+    /// Its files cannot be read, or a node refuses it.
+    pub fn load(&self, image: &Image) -> Result<(), ClusterError> {
+        let inits = self.nodes.iter().map(Machine::init);
+        load(self.folder.path(), inits, image)
+    }
+
+    /// Ends it and removes everything of it.
+    ///
+    /// # Errors
+    ///
+    /// Something could not be removed.
+    pub fn stop(mut self) -> Result<(), ClusterError> {
+        self.end();
+        self.folder.remove()
+    }
+
+    fn bring_up(&mut self) -> Result<(), ClusterError> {
+        let say = self.options.say;
+        let certificates = Certificates::new()?;
+        let people = People::new(self.options.nodes)?;
+        let listener = Relay::bind()?;
+        let port = listener.local_addr().at(self.folder.path())?.port();
+        let server = Server {
+            port,
+            authority: certificates.authority.clone(),
+        };
+
+        say("starting etcd and the API server");
+        let control = Machine::start("control", &self.folder.path().join("control"))?;
+        network::wire_control(&control)?;
+        self.processes =
+            control::start_api(&control, &self.programs, &certificates, &people.all(), port)?;
+        self.write_kubeconfig(&certificates, &people.admin, port)?;
+        self.relay = Some(Relay::start(listener, &control.network())?);
+        let log = control.file("kube-apiserver.log");
+        let control = self.control.insert(control);
+
+        // The API server takes a while; the nodes get ready for it.
+        start_nodes(
+            &self.options,
+            self.folder.path(),
+            control,
+            &mut self.nodes,
+            &mut self.processes,
+        )?;
+        if !self.options.delay.is_zero() {
+            self.delay = Some(DelayLines::start(&self.nodes, self.options.delay)?);
+        }
+        for (node, index) in self.nodes.iter().zip(1..) {
+            let delayed = self.delay.is_some();
+            network::route_to_others(node, index, self.options.nodes, delayed)?;
+        }
+        for (name, program) in [(node::PAUSE, "pause"), (COREDNS, "coredns")] {
+            let image = Image::of_program(name, &self.programs.join(program));
+            self.load(&image)?;
+        }
+        let hint = format!("see {}", log.display());
+        control::wait_for_api(&self.kubectl, &mut self.processes, &hint)?;
+
+        say("starting controllers, scheduler and nodes");
+        self.start_rest(&server, &people)?;
+        self.kubectl
+            .apply(include_str!("../manifests/coredns.yaml"))?;
+        self.wait_until_ready()?;
+        self.folder.publish(&self.state())
+    }
+
+    fn start_rest(&mut self, server: &Server, people: &People) -> Result<(), ClusterError> {
+        let control = self.control.as_ref().ok_or_else(not_started)?;
+        let (controllers, scheduler) = (&people.controllers, &people.scheduler);
+        let started =
+            control::start_controllers(control, &self.programs, server, controllers, scheduler)?;
+        self.processes.extend(started);
+        let nodes = self.nodes.iter().zip(&people.nodes);
+        for ((machine, user), index) in nodes.zip(1..) {
+            let started = node::start_kubelet(
+                machine,
+                index,
+                &self.options.name,
+                &self.programs,
+                server,
+                (user, &people.proxy),
+            )?;
+            self.processes.extend(started);
+        }
+        if self.options.simulated_nodes > 0 {
+            let kwok = KWOK.ready(self.options.say)?;
+            let process = control::start_kwok(control, &kwok, server, &people.admin)?;
+            self.processes.push(process);
+            self.kubectl
+                .apply(&scale::nodes(self.options.simulated_nodes))?;
+        }
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), ClusterError> {
+        let (kubectl, processes) = (&self.kubectl, &mut self.processes);
+        let hint = format!("see the logs below {}", self.folder.path().display());
+        let expected = usize::from(self.options.nodes) + usize::from(self.options.simulated_nodes);
+        let what = format!("{expected} nodes are ready");
+        until(READY, &what, &hint, || {
+            for process in processes.iter_mut() {
+                process.check()?;
+            }
+            let nodes = kubectl.nodes()?;
+            let ready = nodes.iter().filter(|(_, ready)| *ready).count();
+            Ok((ready == expected).then_some(()))
+        })?;
+        (self.options.say)("nodes are ready; waiting for DNS");
+        let limit = format!("--timeout={}s", READY.as_secs());
+        let names = ["deployment/coredns", "--namespace=kube-system"];
+        kubectl.run(&[&["rollout", "status", &limit], &names[..]].concat())?;
+        Ok(())
+    }
+
+    fn write_kubeconfig(
+        &self,
+        certificates: &Certificates,
+        admin: &User,
+        port: u16,
+    ) -> Result<(), ClusterError> {
+        let authority = self.folder.path().join("authority.pem");
+        fs::write(&authority, &certificates.authority).at(&authority)?;
+        let server = format!("https://127.0.0.1:{port}");
+        let text = admin.kubeconfig(&server, &authority.to_string_lossy());
+        let path = self.kubectl.kubeconfig();
+        fs::write(path, text).at(path)
+    }
+
+    fn state(&self) -> State {
+        let machine = |machine: &Machine, address: std::net::Ipv4Addr| MachineState {
+            name: machine.name().to_owned(),
+            address: address.to_string(),
+            init: machine.init(),
+        };
+        let control = self.control.iter();
+        let control = control.map(|control| machine(control, addresses::CONTROL));
+        let nodes = self.nodes.iter().zip(1..);
+        let nodes = nodes.map(|(node, index)| machine(node, addresses::node(index)));
+        State {
+            kubeconfig: self.kubeconfig().to_owned(),
+            kubectl: self.programs.join("kubectl"),
+            machines: control.chain(nodes).collect(),
+            delay_micros: u64::try_from(self.options.delay.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn control(&self) -> Result<&Machine, ClusterError> {
+        self.control.as_ref().ok_or_else(not_started)
+    }
+
+    /// Ends all processes, threads and machines.
+    fn end(&mut self) {
+        self.relay = None;
+        self.delay = None;
+        self.nodes.clear();
+        self.control = None;
+        self.processes.clear();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.end();
+        // What cannot be removed now is removed by the next cluster of this name.
+        let _ = self.folder.remove();
+    }
+}
+
+/// Everybody who has a token.
+struct People {
+    admin: User,
+    controllers: User,
+    scheduler: User,
+    proxy: User,
+    nodes: Vec<User>,
+}
+
+impl People {
+    fn new(nodes: u8) -> Result<Self, ClusterError> {
+        let nodes = (1..=nodes).map(|index| User::node(&node_name(index)));
+        Ok(Self {
+            admin: User::admin()?,
+            controllers: User::component("kube-controller-manager")?,
+            scheduler: User::component("kube-scheduler")?,
+            proxy: User::component("kube-proxy")?,
+            nodes: nodes.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn all(&self) -> Vec<User> {
+        let parts = [&self.admin, &self.controllers, &self.scheduler, &self.proxy];
+        parts.into_iter().chain(&self.nodes).cloned().collect()
+    }
+}
+
+/// Machines with a containerd each, all at once.
+fn start_nodes(
+    options: &Options,
+    folder: &Path,
+    control: &Machine,
+    nodes: &mut Vec<Machine>,
+    processes: &mut Vec<Process>,
+) -> Result<(), ClusterError> {
+    let start = |index: u8| {
+        let name = node_name(index);
+        let machine = Machine::start(&name, &folder.join(&name))?;
+        network::wire_node(control, &machine, index)?;
+        let containerd = node::start_containerd(&machine, index)?;
+        Ok((machine, containerd))
+    };
+    let started: Vec<Result<_, ClusterError>> = thread::scope(|scope| {
+        let threads = (1..=options.nodes).map(|index| scope.spawn(move || start(index)));
+        let threads: Vec<_> = threads.collect();
+        let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        ended
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    for result in started {
+        let (machine, containerd) = result?;
+        nodes.push(machine);
+        processes.push(containerd);
+    }
+    Ok(())
+}
+
+/// Gives machines, known by their first processes, an image; its archive is made in `folder` and removed.
+pub(crate) fn load(
+    folder: &Path,
+    inits: impl IntoIterator<Item = u32>,
+    image: &Image,
+) -> Result<(), ClusterError> {
+    let archive = folder.join(format!("image-{}.tar", std::process::id()));
+    let import = || {
+        image.write(&archive)?;
+        inits
+            .into_iter()
+            .try_for_each(|init| node::import(init, &archive))
+    };
+    let result = import();
+    let _ = fs::remove_file(&archive);
+    result
+}
+
+fn node_name(index: u8) -> String {
+    format!("node-{index}")
+}
+
+fn not_started() -> ClusterError {
+    ClusterError::NotUp {
+        name: "its control plane".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_by_name() {
+        let good = Options::default();
+        assert!(good.check().is_ok());
+        let bad = [
+            (
+                "name",
+                Options {
+                    name: "A".into(),
+                    ..good.clone()
+                },
+            ),
+            (
+                "name",
+                Options {
+                    name: "../x".into(),
+                    ..good.clone()
+                },
+            ),
+            (
+                "name",
+                Options {
+                    name: String::new(),
+                    ..good.clone()
+                },
+            ),
+            (
+                "nodes",
+                Options {
+                    nodes: 0,
+                    ..good.clone()
+                },
+            ),
+            (
+                "nodes",
+                Options {
+                    nodes: 17,
+                    ..good.clone()
+                },
+            ),
+            (
+                "delay",
+                Options {
+                    delay: Duration::from_secs(6),
+                    ..good.clone()
+                },
+            ),
+        ];
+        for (expected, options) in bad {
+            let Err(ClusterError::Invalid { field, .. }) = options.check() else {
+                panic!("{options:?} is refused")
+            };
+            assert_eq!(field, expected);
+        }
+    }
+}

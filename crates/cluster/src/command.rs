@@ -1,0 +1,355 @@
+//! `cargo xtask cluster`: a cluster that outlives the command that started it.
+//!
+//! `up` starts this program again as the process that holds the cluster. `down` ends that process, and removes what
+//! is left, in the same way as after a crash.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::binaries::static_program;
+use crate::cluster::{Cluster, Options, load};
+use crate::error::{At as _, ClusterError};
+use crate::image::Image;
+use crate::kubectl::Kubectl;
+use crate::machine::enter;
+use crate::scale;
+use crate::state::{self, State};
+
+const EXAMPLES: &str = "\
+Examples:
+  Two nodes, 5 ms apart, with a proxy and an application for them:
+    cargo xtask cluster up --delay-ms 5
+    cargo xtask cluster load maglor-proxy:dev=maglor-proxy maglor-app:dev=maglor-app
+    cargo xtask cluster kubectl get nodes
+    cargo xtask cluster exec node-1 ip route
+    cargo xtask cluster down
+  Scale: 100 simulated nodes, 1000 Services of 10 endpoints:
+    cargo xtask cluster up --kwok 100
+    cargo xtask cluster scale --services 1000 --endpoints 10";
+
+/// What the holder says when the cluster is ready.
+const READY: &str = "ready";
+
+/// A real Kubernetes on this machine, without images or Docker. See docs/cluster.md.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask cluster", bin_name = "cargo xtask cluster", after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Which cluster; several can be up at once.
+    #[arg(long, global = true, value_name = "NAME", default_value = "maglor")]
+    name: String,
+
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// End the cluster and remove everything of it; also what a crash has left.
+    Down,
+
+    /// Run a program of the host on a machine: `control` or a node. It sees the machine's network and processes.
+    Exec {
+        /// The machine.
+        machine: String,
+
+        /// The program and its arguments.
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            required = true,
+            value_name = "COMMAND"
+        )]
+        command: Vec<String>,
+    },
+
+    /// Start a cluster and hold it until this process ends: what `up` runs.
+    #[command(hide = true)]
+    Hold(Shape),
+
+    /// Run kubectl as the administrator.
+    #[command(disable_help_flag = true)]
+    Kubectl {
+        /// What kubectl is told.
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "ARGUMENT"
+        )]
+        arguments: Vec<String>,
+    },
+
+    /// Give every node images of static programs, to be used with `imagePullPolicy: Never`.
+    Load {
+        /// The image's name, and the program: a file, or maglor-proxy, maglor-app, maglor-controller or maglor,
+        /// which are built.
+        #[arg(required = true, value_name = "IMAGE=BINARY")]
+        images: Vec<String>,
+
+        /// The profile of cargo's with which our programs are built.
+        #[arg(long, default_value = "dev")]
+        profile: String,
+    },
+
+    /// Make Services of simulated pods in the namespace `scale`; needs nodes of `up --kwok`.
+    Scale {
+        /// How many Services.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        services: u32,
+
+        /// How many endpoints each.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        endpoints: u32,
+    },
+
+    /// Say what runs.
+    Status,
+
+    /// Start a cluster, and return when its nodes are ready.
+    Up(Shape),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Shape {
+    /// How many nodes run containers, 1 to 16.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    nodes: u8,
+
+    /// How long a packet takes from one node to another, in milliseconds, at most 5000; fractions are possible.
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    delay_ms: f64,
+
+    /// How many more nodes there are that only exist in the API, kept ready by kwok.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    kwok: u16,
+}
+
+/// Does what the command line asks.
+///
+/// # Errors
+///
+/// One line that says what is wrong.
+pub fn run(arguments: Arguments) -> Result<(), ClusterError> {
+    let name = arguments.name;
+    match arguments.task {
+        Task::Down => down(&name),
+        Task::Exec { machine, command } => exec(&state::read(&name)?, &machine, &command),
+        Task::Hold(shape) => hold(shape.options(name)?),
+        Task::Kubectl { arguments } => {
+            let error = kubectl(&state::read(&name)?)
+                .command()
+                .args(&arguments)
+                .exec();
+            Err(not_started("kubectl", &error))
+        }
+        Task::Load { images, profile } => load_all(&name, &images, &profile),
+        Task::Scale {
+            services,
+            endpoints,
+        } => make_services(&name, services, endpoints),
+        Task::Status => status(&name),
+        Task::Up(shape) => up(&name, &shape),
+    }
+}
+
+impl Shape {
+    fn options(&self, name: String) -> Result<Options, ClusterError> {
+        let delay = Duration::try_from_secs_f64(self.delay_ms / 1000.0);
+        Ok(Options {
+            name,
+            nodes: self.nodes,
+            delay: delay.map_err(|_| ClusterError::Invalid {
+                field: "delay-ms",
+                reason: "must be 0 to 5000".into(),
+            })?,
+            simulated_nodes: self.kwok,
+            say: |line| {
+                // Whoever listened may have gone.
+                let _ = writeln!(io::stdout(), "{line}");
+            },
+        })
+    }
+}
+
+fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
+    let started = Instant::now();
+    shape.options(name.to_owned())?;
+    let own = std::env::current_exe().at("/proc/self/exe".as_ref())?;
+    let mut holder = Command::new(own)
+        .args(["hold", "--name", name])
+        .args(["--nodes", &shape.nodes.to_string()])
+        .args(["--delay-ms", &shape.delay_ms.to_string()])
+        .args(["--kwok", &shape.kwok.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|error| not_started("the process that holds the cluster", &error))?;
+    let output = holder.stdout.take().map(BufReader::new);
+    for line in output
+        .into_iter()
+        .flat_map(BufReader::lines)
+        .map_while(Result::ok)
+    {
+        if line == READY {
+            let state = state::read(name)?;
+            eprintln!("up after {} s", started.elapsed().as_secs());
+            println!("export KUBECONFIG={}", state.kubeconfig.display());
+            return Ok(());
+        }
+        eprintln!("{line}");
+    }
+    let _ = holder.wait();
+    Err(ClusterError::NotUp { name: name.into() })
+}
+
+/// Does not return while all is well.
+fn hold(options: Options) -> Result<(), ClusterError> {
+    // Out of reach of the terminal from which it was started.
+    let _ = rustix::process::setsid();
+    let _cluster = Cluster::start(options)?;
+    let _ = writeln!(io::stdout(), "{READY}");
+    loop {
+        thread::park();
+    }
+}
+
+fn down(name: &str) -> Result<(), ClusterError> {
+    if state::end(name)? {
+        eprintln!("{name} is down");
+        Ok(())
+    } else {
+        Err(ClusterError::NotUp { name: name.into() })
+    }
+}
+
+fn status(name: &str) -> Result<(), ClusterError> {
+    let state = state::read(name)?;
+    println!("KUBECONFIG={}", state.kubeconfig.display());
+    println!(
+        "delay between nodes: {}",
+        humantime::format_duration(Duration::from_micros(state.delay_micros))
+    );
+    for machine in &state.machines {
+        println!(
+            "{:<10} {:<14} process {}",
+            machine.name, machine.address, machine.init
+        );
+    }
+    let nodes = kubectl(&state).nodes()?;
+    let ready = nodes.iter().filter(|(_, ready)| *ready).count();
+    println!("{ready} of {} nodes are ready", nodes.len());
+    Ok(())
+}
+
+fn exec(state: &State, machine: &str, command: &[String]) -> Result<(), ClusterError> {
+    let found = state.machines.iter().find(|one| one.name == machine);
+    let found = found.ok_or_else(|| {
+        let names: Vec<_> = state.machines.iter().map(|one| one.name.as_str()).collect();
+        ClusterError::Invalid {
+            field: "MACHINE",
+            reason: format!("{machine} is none of {}", names.join(", ")),
+        }
+    })?;
+    let (program, arguments) = command.split_first().ok_or(ClusterError::Invalid {
+        field: "COMMAND",
+        reason: "is missing".into(),
+    })?;
+    let mut entered = enter(found.init, program);
+    let error = entered
+        .args(arguments)
+        .env("KUBECONFIG", &state.kubeconfig)
+        .exec();
+    Err(not_started(program, &error))
+}
+
+fn load_all(name: &str, images: &[String], profile: &str) -> Result<(), ClusterError> {
+    let state = state::read(name)?;
+    let mut pairs = Vec::new();
+    for image in images {
+        let pair = image
+            .rsplit_once('=')
+            .filter(|(name, binary)| !name.is_empty() && !binary.is_empty());
+        pairs.push(pair.ok_or_else(|| ClusterError::Invalid {
+            field: "IMAGE=BINARY",
+            reason: format!("`{image}` has no name and program on both sides of ="),
+        })?);
+    }
+    let nodes = || {
+        state
+            .machines
+            .iter()
+            .filter(|machine| machine.name != "control")
+    };
+    for (image, binary) in pairs {
+        let program = static_program(binary, profile)?;
+        let inits = nodes().map(|machine| machine.init);
+        load(
+            &state::place(name)?,
+            inits,
+            &Image::of_program(image, &program),
+        )?;
+        eprintln!("{image} is on {} nodes", nodes().count());
+    }
+    Ok(())
+}
+
+fn make_services(name: &str, services: u32, endpoints: u32) -> Result<(), ClusterError> {
+    if u64::from(services) * u64::from(endpoints) > u64::from(scale::MOST) || services > scale::MOST
+    {
+        return Err(ClusterError::Invalid {
+            field: "services × endpoints",
+            reason: format!("must be at most {}", scale::MOST),
+        });
+    }
+    let started = Instant::now();
+    let kubectl = kubectl(&state::read(name)?);
+    kubectl.apply(&scale::services(services, endpoints))?;
+    let wanted = u64::from(services) * u64::from(endpoints);
+    let ready = scale::wait(&kubectl, wanted)?;
+    eprintln!(
+        "{ready} endpoints are ready after {} s",
+        started.elapsed().as_secs()
+    );
+    Ok(())
+}
+
+fn kubectl(state: &State) -> Kubectl {
+    Kubectl::new(state.kubectl.clone(), state.kubeconfig.clone())
+}
+
+fn not_started(program: &str, error: &io::Error) -> ClusterError {
+    ClusterError::Command {
+        command: program.to_owned(),
+        detail: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_delay_that_is_none_is_refused() {
+        for delay_ms in [-1.0, f64::NAN, f64::INFINITY] {
+            let shape = Shape {
+                nodes: 2,
+                delay_ms,
+                kwok: 0,
+            };
+            let error = shape.options("x".into()).unwrap_err();
+            assert!(error.to_string().starts_with("delay-ms"), "{error}");
+        }
+    }
+}

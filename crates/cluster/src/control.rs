@@ -1,0 +1,171 @@
+//! The control plane: etcd, the API server, the controllers, the scheduler, each a process of one machine.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::addresses::{CONTROL, SERVICES};
+use crate::credentials::{Certificates, User, token_file};
+use crate::error::ClusterError;
+use crate::kubectl::Kubectl;
+use crate::machine::{HOME, Machine};
+use crate::process::Process;
+use crate::programs;
+use crate::wait::until;
+
+/// How long the API server may take; some twenty seconds on two busy cores.
+const API_START: Duration = Duration::from_secs(120);
+
+/// How many requests a second a part may make, so that scale tests measure the mesh and not these limits.
+const REQUESTS: u32 = 500;
+
+/// Where parts of the cluster find the API server, and how they know it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    pub(crate) authority: String,
+}
+
+impl Server {
+    /// Its URL inside of the cluster.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{CONTROL}:{}", self.port)
+    }
+
+    /// Gives a machine the kubeconfig of a user, and tells its path there.
+    pub(crate) fn admit(&self, machine: &Machine, user: &User) -> Result<String, ClusterError> {
+        let authority = machine.write("authority.pem", &self.authority)?;
+        let text = user.kubeconfig(&self.url(), &authority);
+        machine.write(
+            &format!("{}.kubeconfig", user.name.replace(':', "-")),
+            &text,
+        )
+    }
+}
+
+/// Starts etcd and the API server; `port` is where it listens, on all addresses.
+pub(crate) fn start_api(
+    machine: &Machine,
+    programs: &Path,
+    certificates: &Certificates,
+    users: &[User],
+    port: u16,
+) -> Result<Vec<Process>, ClusterError> {
+    let etcd = machine.spawn(
+        &programs::find("etcd").unwrap_or_else(|| "etcd".into()),
+        words(
+            // In memory: the cluster does not outlive its machines.
+            "--name etcd --data-dir /var/lib/etcd --log-level warn \
+             --listen-client-urls http://127.0.0.1:2379 \
+             --advertise-client-urls http://127.0.0.1:2379 \
+             --listen-peer-urls http://127.0.0.1:2380",
+        ),
+    )?;
+    for (name, text) in [
+        ("authority.pem", &certificates.authority),
+        ("authority.key", &certificates.authority_key),
+        ("server.pem", &certificates.server),
+        ("server.key", &certificates.server_key),
+        ("accounts.key", &certificates.accounts_key),
+        ("accounts.pub", &certificates.accounts_public_key),
+        ("tokens.csv", &token_file(users)),
+    ] {
+        machine.write(name, text)?;
+    }
+    let api = machine.spawn(
+        &programs.join("kube-apiserver"),
+        words(&format!(
+            "--advertise-address={CONTROL} --secure-port={port} --bind-address=0.0.0.0 \
+             --etcd-servers=http://127.0.0.1:2379 \
+             --token-auth-file={HOME}/tokens.csv --authorization-mode=Node,RBAC \
+             --client-ca-file={HOME}/authority.pem \
+             --tls-cert-file={HOME}/server.pem --tls-private-key-file={HOME}/server.key \
+             --service-account-issuer=https://kubernetes.default.svc.cluster.local \
+             --service-account-key-file={HOME}/accounts.pub \
+             --service-account-signing-key-file={HOME}/accounts.key \
+             --service-cluster-ip-range={SERVICES} --allow-privileged=true \
+             --kubelet-preferred-address-types=InternalIP \
+             --enable-aggregator-routing=true --profiling=false \
+             --max-requests-inflight=1200 --max-mutating-requests-inflight=600"
+        )),
+    )?;
+    Ok(vec![etcd, api])
+}
+
+/// Waits until the API server answers that it is ready.
+pub(crate) fn wait_for_api(
+    kubectl: &Kubectl,
+    processes: &mut [Process],
+    log: &str,
+) -> Result<(), ClusterError> {
+    until(API_START, "the API server is ready", log, || {
+        for process in processes.iter_mut() {
+            process.check()?;
+        }
+        Ok(kubectl.run(&["get", "--raw", "/readyz"]).ok())
+    })
+    .map(drop)
+}
+
+/// Starts the controllers and the scheduler.
+pub(crate) fn start_controllers(
+    machine: &Machine,
+    programs: &Path,
+    server: &Server,
+    controllers: &User,
+    scheduler: &User,
+) -> Result<Vec<Process>, ClusterError> {
+    let kubeconfig = server.admit(machine, controllers)?;
+    let manager = machine.spawn(
+        &programs.join("kube-controller-manager"),
+        words(&format!(
+            "--kubeconfig={kubeconfig} --leader-elect=false --bind-address=127.0.0.1 \
+             --use-service-account-credentials=true --profiling=false \
+             --service-account-private-key-file={HOME}/accounts.key \
+             --root-ca-file={HOME}/authority.pem \
+             --cluster-signing-cert-file={HOME}/authority.pem \
+             --cluster-signing-key-file={HOME}/authority.key \
+             --node-monitor-period=2s --node-monitor-grace-period=20s \
+             --kube-api-qps={REQUESTS} --kube-api-burst={REQUESTS}"
+        )),
+    )?;
+    let kubeconfig = server.admit(machine, scheduler)?;
+    let config = machine.write(
+        "scheduler.yaml",
+        &format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\n\
+             kind: KubeSchedulerConfiguration\n\
+             clientConnection: {{kubeconfig: {kubeconfig}, qps: {REQUESTS}, burst: {REQUESTS}}}\n\
+             leaderElection: {{leaderElect: false}}\n"
+        ),
+    )?;
+    let scheduler = machine.spawn(
+        &programs.join("kube-scheduler"),
+        words(&format!("--config={config} --bind-address=127.0.0.1")),
+    )?;
+    Ok(vec![manager, scheduler])
+}
+
+/// Starts kwok, for the nodes and pods that only exist in the API.
+pub(crate) fn start_kwok(
+    machine: &Machine,
+    programs: &Path,
+    server: &Server,
+    admin: &User,
+) -> Result<Process, ClusterError> {
+    let kubeconfig = server.admit(machine, admin)?;
+    machine.spawn(
+        &programs.join("kwok"),
+        words(&format!(
+            "--kubeconfig={kubeconfig} --cidr={} --node-ip={CONTROL} \
+             --manage-nodes-with-annotation-selector={}=fake \
+             --node-lease-duration-seconds=120 --node-lease-parallelism=4 \
+             --node-play-stage-parallelism=4 --pod-play-stage-parallelism=8",
+            crate::addresses::SIMULATED_PODS,
+            crate::scale::ANNOTATION,
+        )),
+    )
+}
+
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}

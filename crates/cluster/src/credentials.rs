@@ -1,0 +1,161 @@
+//! Who may talk to the API server: an authority with the server's certificate, and tokens.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+use crate::addresses::{API_SERVICE, CONTROL};
+use crate::error::{At as _, ClusterError};
+
+/// Somebody who has a token.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    group: &'static str,
+    token: String,
+}
+
+impl User {
+    /// The administrator.
+    pub(crate) fn admin() -> Result<Self, ClusterError> {
+        Self::new("admin".into(), "system:masters")
+    }
+
+    /// A part of the control plane, by the name that Kubernetes' roles know it by.
+    pub(crate) fn component(name: &str) -> Result<Self, ClusterError> {
+        Self::new(format!("system:{name}"), "")
+    }
+
+    /// A node's kubelet.
+    pub(crate) fn node(name: &str) -> Result<Self, ClusterError> {
+        Self::new(format!("system:node:{name}"), "system:nodes")
+    }
+
+    fn new(name: String, group: &'static str) -> Result<Self, ClusterError> {
+        let path = Path::new("/dev/urandom");
+        let mut random = [0; 16];
+        let mut file = fs::File::open(path).at(path)?;
+        std::io::Read::read_exact(&mut file, &mut random).at(path)?;
+        let mut token = String::new();
+        for byte in random {
+            // Writing to a string cannot fail.
+            let _ = write!(token, "{byte:02x}");
+        }
+        Ok(Self { name, group, token })
+    }
+
+    /// A kubeconfig file for the user; `server` is the API server's URL, `authority` the file of its authority.
+    pub(crate) fn kubeconfig(&self, server: &str, authority: &str) -> String {
+        let token = &self.token;
+        format!(
+            "apiVersion: v1\n\
+             kind: Config\n\
+             clusters:\n\
+             - name: maglor\n  cluster: {{server: '{server}', certificate-authority: '{authority}'}}\n\
+             users:\n\
+             - name: user\n  user: {{token: '{token}'}}\n\
+             contexts:\n\
+             - name: maglor\n  context: {{cluster: maglor, user: user}}\n\
+             current-context: maglor\n"
+        )
+    }
+}
+
+/// The lines of the API server's token file.
+pub(crate) fn token_file<'a>(users: impl IntoIterator<Item = &'a User>) -> String {
+    let mut lines = String::new();
+    for (uid, user) in users.into_iter().enumerate() {
+        let User { name, group, token } = user;
+        // Writing to a string cannot fail.
+        let _ = writeln!(lines, "{token},{name},{uid},\"{group}\"");
+    }
+    lines
+}
+
+/// What the API server needs, PEM.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    pub(crate) authority: String,
+    pub(crate) authority_key: String,
+    pub(crate) server: String,
+    pub(crate) server_key: String,
+    /// Signs the tokens of service accounts.
+    pub(crate) accounts_key: String,
+    /// Checks them.
+    pub(crate) accounts_public_key: String,
+}
+
+impl Certificates {
+    /// A new authority, and a certificate for every name of the API server.
+    pub(crate) fn new() -> Result<Self, ClusterError> {
+        let failed = |subject: &str| {
+            let subject = subject.to_owned();
+            move |source| ClusterError::Certificate { subject, source }
+        };
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "maglor-cluster");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let authority_key = KeyPair::generate().map_err(failed("the authority"))?;
+        let authority = params
+            .self_signed(&authority_key)
+            .map_err(failed("the authority"))?
+            .pem();
+        let authority_key_pem = authority_key.serialize_pem();
+        let issuer = Issuer::new(params, authority_key);
+
+        let names = [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+            "localhost",
+        ];
+        let addresses = [Ipv4Addr::LOCALHOST, CONTROL, API_SERVICE].map(|ip| ip.to_string());
+        let names = names.into_iter().map(str::to_owned).chain(addresses);
+        let mut params =
+            CertificateParams::new(names.collect::<Vec<_>>()).map_err(failed("the API server"))?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
+        let server_key = KeyPair::generate().map_err(failed("the API server"))?;
+        let server = params
+            .signed_by(&server_key, &issuer)
+            .map_err(failed("the API server"))?;
+        let accounts = KeyPair::generate().map_err(failed("service accounts"))?;
+        Ok(Self {
+            authority,
+            authority_key: authority_key_pem,
+            server: server.pem(),
+            server_key: server_key.serialize_pem(),
+            accounts_key: accounts.serialize_pem(),
+            accounts_public_key: accounts.public_key_pem(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_and_stand_in_both_files() {
+        let users = [User::admin().unwrap(), User::node("node-1").unwrap()];
+        assert_ne!(users[0].token, users[1].token);
+        let file = token_file(&users);
+        let lines: Vec<_> = file.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[1].ends_with(",system:node:node-1,1,\"system:nodes\""));
+        let kubeconfig = users[1].kubeconfig("https://127.0.0.1:1", "/ca.pem");
+        assert!(kubeconfig.contains(&users[1].token));
+    }
+}

@@ -1,0 +1,174 @@
+//! A delay between nodes, for kernels without `netem`: every packet from one node to another, or to its pods, leaves
+//! by a TUN device, waits here, and arrives by the other node's.
+//!
+//! Only packets between nodes wait; the control plane, the node's own pods and the loopback interface do not know
+//! of it. Order is kept. A packet that finds 4096 others waiting for the same node is dropped, as by a full queue of
+//! a router.
+
+#![allow(
+    unsafe_code,
+    reason = "attaching to a TUN device is an ioctl without a safe form"
+)]
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::addresses;
+use crate::error::{At as _, ClusterError};
+use crate::machine::Machine;
+use crate::relay::in_network;
+
+/// The name of the device in every node.
+pub(crate) const TUN: &str = "delay";
+
+/// What is asked for it.
+const DEVICE: &str = "/dev/net/tun";
+
+/// The longest packet: the device's default MTU, with room.
+const PACKET: usize = 2048;
+
+/// How many packets may wait for a node.
+const QUEUE: usize = 4096;
+
+/// The longest delay; longer ones are mistakes of a unit.
+pub(crate) const MOST: Duration = Duration::from_secs(5);
+
+/// A packet, and when it may arrive.
+type Waiting = (Instant, Vec<u8>);
+
+/// Lines between all nodes; they end with the value.
+#[derive(Debug)]
+pub(crate) struct DelayLines {
+    // Its other end becomes readable, for every reader, when this one is dropped.
+    stop: Option<io::PipeWriter>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl DelayLines {
+    /// Makes a device in each node, and passes packets on after `delay`, which is one way's.
+    pub(crate) fn start(nodes: &[Machine], delay: Duration) -> Result<Self, ClusterError> {
+        let path = Path::new(DEVICE);
+        let (stopped, stop) = io::pipe().at(path)?;
+        let stopped = Arc::new(stopped);
+        let mut devices = Vec::new();
+        for node in nodes {
+            let thread = in_network(&node.network(), || attach(TUN))?;
+            let device = thread.join().ok().flatten();
+            let device = device.unwrap_or_else(|| Err(io::Error::other("its thread ended")));
+            devices.push(Arc::new(device.at(path)?));
+            node.ip(&format!("link set {TUN} up\n"))?;
+        }
+        let (queues, receivers): (Vec<_>, Vec<_>) =
+            devices.iter().map(|_| sync_channel(QUEUE)).unzip();
+        let mut threads = Vec::new();
+        for (device, receiver) in devices.iter().zip(receivers) {
+            let device = Arc::clone(device);
+            threads.push(thread::spawn(move || deliver(&device, &receiver)));
+        }
+        for device in devices {
+            let (queues, stopped) = (queues.clone(), Arc::clone(&stopped));
+            threads.push(thread::spawn(move || {
+                take(&device, &stopped, &queues, delay);
+            }));
+        }
+        Ok(Self {
+            stop: Some(stop),
+            threads,
+        })
+    }
+}
+
+impl Drop for DelayLines {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads what a node sends until it is told to stop.
+fn take(mut device: &File, stop: &io::PipeReader, queues: &[SyncSender<Waiting>], delay: Duration) {
+    let mut buffer = [0; PACKET];
+    loop {
+        let mut ready = [
+            PollFd::new(device, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        let polled = poll(&mut ready, None);
+        if polled.is_err_and(|error| error != rustix::io::Errno::INTR)
+            || !ready[1].revents().is_empty()
+        {
+            return;
+        }
+        let Ok(length) = device.read(&mut buffer) else {
+            return;
+        };
+        let packet = &buffer[..length];
+        let queue = destination(packet)
+            .and_then(addresses::owner)
+            .and_then(|node| queues.get(usize::from(node) - 1));
+        if let Some(queue) = queue {
+            let _ = queue.try_send((Instant::now() + delay, packet.to_vec()));
+        }
+    }
+}
+
+/// Hands packets to a node when their time has come, until nobody sends any more.
+fn deliver(mut device: &File, packets: &Receiver<Waiting>) {
+    while let Ok((due, packet)) = packets.recv() {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        // A node whose interface is down loses packets, like any other.
+        let _ = device.write(&packet);
+    }
+}
+
+/// Where an IPv4 packet is going.
+fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
+    let version = packet.first()? >> 4;
+    let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+    (version == 4).then(|| address.into())
+}
+
+/// Makes a TUN device of the calling thread's network and attaches to it.
+fn attach(name: &str) -> io::Result<File> {
+    let file = File::options().read(true).write(true).open(DEVICE)?;
+    // SAFETY: all-zero bytes are a valid `ifreq`: it holds integers and a union of such.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the descriptor is open, and the kernel reads and writes one `ifreq` behind the pointer.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_destination_is_read_from_complete_packets_of_ipv4() {
+        let mut packet = vec![0; 20];
+        packet[0] = 0x45;
+        packet[16..20].copy_from_slice(&[10, 232, 2, 9]);
+        assert_eq!(destination(&packet), Some(Ipv4Addr::new(10, 232, 2, 9)));
+        assert_eq!(destination(&packet[..19]), None);
+        assert_eq!(destination(&[]), None);
+        packet[0] = 0x60;
+        assert_eq!(destination(&packet), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! What can go wrong, in one line each.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// Why there is no cluster, or why it does not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// Another process holds a cluster of this name.
+    #[error("a cluster named {name} is up; `cargo xtask cluster down --name {name}` ends it")]
+    Busy {
+        /// The cluster's name.
+        name: String,
+    },
+
+    /// A certificate could not be made.
+    #[error("a certificate for {subject}: {source}")]
+    Certificate {
+        /// Whom it was for.
+        subject: String,
+        /// Why.
+        source: rcgen::Error,
+    },
+
+    /// A command failed.
+    #[error("`{command}`: {detail}")]
+    Command {
+        /// As a person would type it.
+        command: String,
+        /// The last line that it said, or how it ended.
+        detail: String,
+    },
+
+    /// A part of the cluster ended by itself.
+    #[error("{program} ended with {status}; the end of its log: {detail}")]
+    Ended {
+        /// The program and its machine.
+        program: String,
+        /// Its exit status.
+        status: String,
+        /// The last line of its log.
+        detail: String,
+    },
+
+    /// An option makes no sense.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// The option.
+        field: &'static str,
+        /// What it must be.
+        reason: String,
+    },
+
+    /// A file or folder could not be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+
+    /// Something that has to be on this machine is not.
+    #[error("{what} is missing: {hint}")]
+    Missing {
+        /// What.
+        what: String,
+        /// How to get it.
+        hint: String,
+    },
+
+    /// There is no cluster of this name.
+    #[error("no cluster named {name} is up; `cargo xtask cluster up --name {name}` starts one")]
+    NotUp {
+        /// The cluster's name.
+        name: String,
+    },
+
+    /// Something took too long.
+    #[error("not within {} s: {what}; {hint}", limit.as_secs())]
+    TimedOut {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        limit: Duration,
+        /// Where to look.
+        hint: String,
+    },
+}
+
+/// An [`io::Error`] that knows its file.
+pub(crate) trait At<T> {
+    fn at(self, path: &Path) -> Result<T, ClusterError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T, ClusterError> {
+        self.map_err(|source| ClusterError::File {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+/// Runs a command to its end and gives what it has written to standard output.
+///
+/// # Errors
+///
+/// It could not be started, or did not succeed.
+pub(crate) fn run(command: &mut Command) -> Result<String, ClusterError> {
+    let output = command.stdin(Stdio::null()).output();
+    outcome(command, output)
+}
+
+pub(crate) fn outcome(
+    command: &Command,
+    output: io::Result<Output>,
+) -> Result<String, ClusterError> {
+    let detail = match output {
+        Ok(output) if output.status.success() => {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let said = text.lines().rev().find(|line| !line.trim().is_empty());
+            said.map_or_else(|| output.status.to_string(), str::to_owned)
+        }
+        Err(error) => error.to_string(),
+    };
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    Err(ClusterError::Command {
+        command: words.join(" "),
+        detail,
+    })
+}

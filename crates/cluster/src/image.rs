@@ -1,0 +1,229 @@
+//! Images of static programs: what `docker save` would write, made without Docker.
+//!
+//! An archive is a tar of a configuration, one layer, and a manifest that names both
+//! (Docker Image Specification v1.2). The same files give the same bytes.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest;
+use serde_json::json;
+
+use crate::error::{At as _, ClusterError};
+
+/// The size of a block of a tar.
+const BLOCK: usize = 512;
+
+/// An image to be made.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Its name with the tag: `registry.example/app:1`. A name without a host is Docker Hub's for Kubernetes, too:
+    /// `maglor-proxy:dev` stands for `docker.io/library/maglor-proxy:dev`.
+    pub name: String,
+    /// Its files, as where they are now and the absolute paths that they have in the image.
+    pub files: Vec<(PathBuf, String)>,
+    /// What runs in it.
+    pub entrypoint: Vec<String>,
+}
+
+impl Image {
+    /// An image of one static program, which is also what runs in it.
+    #[must_use]
+    pub fn of_program(name: &str, binary: &Path) -> Self {
+        let program = binary.file_name().unwrap_or_default().to_string_lossy();
+        let inside = format!("/{program}");
+        Self {
+            name: name.to_owned(),
+            files: vec![(binary.to_owned(), inside.clone())],
+            entrypoint: vec![inside],
+        }
+    }
+
+    /// Writes the archive.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or the archive not be written.
+    pub fn write(&self, archive: &Path) -> Result<(), ClusterError> {
+        let layer = archive.with_extension("layer");
+        let result = self.write_with(archive, &layer);
+        let _ = fs::remove_file(&layer);
+        result
+    }
+
+    fn write_with(&self, archive: &Path, layer: &Path) -> Result<(), ClusterError> {
+        let digest = {
+            let mut tar = Tar::new(Hashing::new(File::create(layer).at(layer)?));
+            // A world-writable folder for programs that want one.
+            tar.folder("tmp/", 0o1777).at(layer)?;
+            for (source, path) in &self.files {
+                let mut file = File::open(source).at(source)?;
+                let size = file.metadata().at(source)?.len();
+                tar.file(path.trim_start_matches('/'), 0o755, size, &mut file)
+                    .at(source)?;
+            }
+            tar.finish().at(layer)?.digest()
+        };
+        let config = json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": {
+                "Entrypoint": self.entrypoint,
+                "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/"],
+                "WorkingDir": "/",
+            },
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+        });
+        let config = config.to_string();
+        let config_digest = digest::digest(&digest::SHA256, config.as_bytes());
+        let config_name = format!("{}.json", hex(config_digest.as_ref()));
+        let manifest = json!([{
+            "Config": config_name,
+            "RepoTags": [full_name(&self.name)],
+            "Layers": ["layer.tar"],
+        }]);
+
+        let mut tar = Tar::new(File::create(archive).at(archive)?);
+        let mut text = |name: &str, text: &str| {
+            tar.file(name, 0o644, text.len() as u64, &mut text.as_bytes())
+                .at(archive)
+        };
+        text("manifest.json", &manifest.to_string())?;
+        text(&config_name, &config)?;
+        let mut file = File::open(layer).at(layer)?;
+        let size = file.metadata().at(layer)?.len();
+        tar.file("layer.tar", 0o644, size, &mut file).at(archive)?;
+        tar.finish().at(archive)?;
+        Ok(())
+    }
+}
+
+/// The name by which Kubernetes looks for an image.
+fn full_name(name: &str) -> String {
+    let (first, rest) = name.split_once('/').unwrap_or(("", name));
+    let first_is_host = first.contains(['.', ':']) || first == "localhost";
+    let repository = match (first_is_host, first.is_empty()) {
+        (true, _) => name.to_owned(),
+        (false, true) => format!("docker.io/library/{rest}"),
+        (false, false) => format!("docker.io/{name}"),
+    };
+    let tagged = repository
+        .rsplit('/')
+        .next()
+        .is_some_and(|last| last.contains(':'));
+    if tagged {
+        repository
+    } else {
+        format!("{repository}:latest")
+    }
+}
+
+/// The architecture as images call it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        "x86_64" => "amd64",
+        other => other,
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A tar in the ustar format (POSIX.1-1988), of files and folders of root without a time.
+struct Tar<W>(W);
+
+impl<W: Write> Tar<W> {
+    fn new(writer: W) -> Self {
+        Self(writer)
+    }
+
+    fn folder(&mut self, path: &str, mode: u32) -> io::Result<()> {
+        self.header(path, mode, 0, b'5')
+    }
+
+    fn file(
+        &mut self,
+        path: &str,
+        mode: u32,
+        size: u64,
+        content: &mut dyn io::Read,
+    ) -> io::Result<()> {
+        self.header(path, mode, size, b'0')?;
+        let copied = io::copy(&mut io::Read::take(content, size), &mut self.0)?;
+        if copied != size {
+            return Err(io::Error::other("it became shorter while it was read"));
+        }
+        let rest = (BLOCK - (size % BLOCK as u64) as usize) % BLOCK;
+        self.0.write_all(&[0; BLOCK][..rest])
+    }
+
+    /// Two empty blocks end the archive.
+    fn finish(mut self) -> io::Result<W> {
+        self.0.write_all(&[0; 2 * BLOCK])?;
+        self.0.flush()?;
+        Ok(self.0)
+    }
+
+    fn header(&mut self, path: &str, mode: u32, size: u64, kind: u8) -> io::Result<()> {
+        let mut header = [0; BLOCK];
+        let too_long = || io::Error::other("a path in an image has at most 100 bytes");
+        header
+            .get_mut(..path.len().min(101))
+            .filter(|field| field.len() <= 100)
+            .ok_or_else(too_long)?
+            .copy_from_slice(path.as_bytes());
+        let mut octal = |at: usize, digits: usize, value: u64| {
+            let text = format!("{value:0digits$o}");
+            header[at..at + digits].copy_from_slice(text.as_bytes());
+        };
+        octal(100, 7, u64::from(mode));
+        octal(108, 7, 0);
+        octal(116, 7, 0);
+        octal(124, 11, size);
+        octal(136, 11, 0);
+        header[156] = kind;
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        // The sum is taken with its own field full of spaces.
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        self.0.write_all(&header)
+    }
+}
+
+/// Hashes what passes.
+struct Hashing {
+    file: File,
+    context: digest::Context,
+}
+
+impl Hashing {
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            context: digest::Context::new(&digest::SHA256),
+        }
+    }
+
+    fn digest(self) -> String {
+        hex(self.context.finish().as_ref())
+    }
+}
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.context.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

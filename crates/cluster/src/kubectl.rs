@@ -1,0 +1,120 @@
+//! `kubectl`, which is how the cluster is asked and told.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::error::{ClusterError, outcome, run};
+
+/// A `kubectl` that talks to one cluster as its administrator.
+#[derive(Clone, Debug)]
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Kubectl {
+    pub(crate) fn new(program: PathBuf, kubeconfig: PathBuf) -> Self {
+        Self {
+            program,
+            kubeconfig,
+        }
+    }
+
+    /// The file that says where the API server is and proves who asks.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A command to which arguments are added.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    /// Runs it; what it writes to standard output.
+    ///
+    /// # Errors
+    ///
+    /// It does not succeed.
+    pub fn run(&self, arguments: &[&str]) -> Result<String, ClusterError> {
+        run(self.command().args(arguments))
+    }
+
+    /// Runs it with `-o json`.
+    ///
+    /// # Errors
+    ///
+    /// It does not succeed, or writes something else.
+    pub fn json(&self, arguments: &[&str]) -> Result<Value, ClusterError> {
+        let text = self.run(&[arguments, &["-o", "json"]].concat())?;
+        serde_json::from_str(&text).map_err(|error| ClusterError::Command {
+            command: format!("kubectl {} -o json", arguments.join(" ")),
+            detail: error.to_string(),
+        })
+    }
+
+    /// Applies a manifest, YAML or JSON, on the server's side.
+    ///
+    /// # Errors
+    ///
+    /// The API server refuses it.
+    pub fn apply(&self, manifest: &str) -> Result<(), ClusterError> {
+        let mut command = self.command();
+        command.args(["apply", "--server-side", "--force-conflicts", "-f", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.stderr(Stdio::piped());
+        let output = command.spawn().and_then(|mut child| {
+            if let Some(mut stdin) = child.stdin.take() {
+                stdin.write_all(manifest.as_bytes())?;
+            }
+            child.wait_with_output()
+        });
+        outcome(&command, output).map(drop)
+    }
+
+    /// The names of nodes, and whether each is ready.
+    ///
+    /// # Errors
+    ///
+    /// The API server does not answer.
+    pub fn nodes(&self) -> Result<Vec<(String, bool)>, ClusterError> {
+        let list = self.json(&["get", "nodes"])?;
+        let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let node = |item: &Value| {
+            let name = item["metadata"]["name"].as_str().unwrap_or_default();
+            (name.to_owned(), is_ready(item))
+        };
+        Ok(items.iter().map(node).collect())
+    }
+}
+
+fn is_ready(item: &Value) -> bool {
+    let conditions = item["status"]["conditions"].as_array();
+    conditions.is_some_and(|conditions| {
+        conditions
+            .iter()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ready_is_a_condition_that_is_true() {
+        let node =
+            |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        assert!(is_ready(&node("True")));
+        assert!(!is_ready(&node("Unknown")));
+        assert!(!is_ready(&json!({})));
+    }
+}

@@ -1,0 +1,52 @@
+//! A real Kubernetes of several nodes on one Linux machine: etcd, API server, controllers, scheduler, and on every
+//! node containerd, kubelet and kube-proxy. For development only; docs/cluster.md says how to use it.
+//!
+//! Nothing is downloaded but Go modules and the system's packages, and nothing is left behind: each machine is a
+//! set of namespaces that the kernel removes with everything in it.
+//!
+//! ```no_run
+//! use maglor_cluster::{Cluster, Options};
+//!
+//! let cluster = Cluster::start(Options::default())?;
+//! println!("{}", cluster.kubectl().run(&["get", "nodes"])?);
+//! cluster.stop()?;
+//! # Ok::<(), maglor_cluster::ClusterError>(())
+//! ```
+//!
+//! # Layout
+//!
+//! - [`Cluster`]: what is started in which order, and its end.
+//! - `machine`, `process`, `cgroup`: namespaces that go with a value; programs in them; what does not go by itself.
+//! - `addresses`, `network`, `delay`, `relay`: who has which address, and the ways between them.
+//! - `control`, `node`, `credentials`: the programs of Kubernetes, how they are told what to do, who may do what.
+//! - `programs`: where foreign programs come from; [`static_program`]: ours; [`Image`]: how they get onto nodes.
+//! - [`state`], [`command`]: a cluster that outlives the command that starts it.
+//! - [`scale`]: objects that only exist in the API.
+
+mod addresses;
+mod binaries;
+mod cgroup;
+mod cluster;
+pub mod command;
+mod control;
+mod credentials;
+mod delay;
+mod error;
+mod image;
+mod kubectl;
+mod machine;
+mod network;
+mod node;
+mod process;
+mod programs;
+mod relay;
+pub mod scale;
+pub mod state;
+mod wait;
+
+pub use binaries::static_program;
+pub use cluster::{Cluster, Options};
+pub use error::ClusterError;
+pub use image::Image;
+pub use kubectl::Kubectl;
+pub use machine::Machine;

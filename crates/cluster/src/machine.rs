@@ -1,0 +1,222 @@
+//! A machine: Linux namespaces that live as long as a value does.
+//!
+//! Processes, mounts, network, host name and IPC are its own. Its first process waits for the end of a pipe that
+//! this process holds, so that when the value is dropped, or this process dies of whatever cause, the kernel ends
+//! every process in it and takes mounts, interfaces and containers along. Nothing is left that a signal, an error
+//! path or a crash could have left behind, save what [`crate::cgroup`] and the state folder are for.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{At as _, ClusterError, outcome, run};
+use crate::process::Process;
+
+/// Where a machine sees its folder. Short, because Unix sockets in it have paths of 107 bytes at most.
+pub(crate) const HOME: &str = "/run/maglor";
+
+/// Folders of the host that a machine has empty ones in place of: what Kubernetes writes there is its own.
+const EMPTY: [&str; 3] = ["/run", "/var/lib", "/var/log"];
+
+/// How long `unshare` may take to make the first process.
+const START: Duration = Duration::from_secs(10);
+
+/// A machine that goes with the value.
+#[derive(Debug)]
+pub struct Machine {
+    name: String,
+    folder: PathBuf,
+    init: u32,
+    // Dropped before the child is waited for: its end is what the first process waits for.
+    pipe: Option<ChildStdin>,
+    unshare: Child,
+}
+
+impl Machine {
+    /// A machine without any network but its loopback interface; `folder` is what it sees as `/run/maglor`.
+    ///
+    /// # Errors
+    ///
+    /// Without root or where the kernel has no such namespaces.
+    pub(crate) fn start(name: &str, folder: &Path) -> Result<Self, ClusterError> {
+        fs::create_dir_all(folder).at(folder)?;
+        // A shell, not `cat` alone, because the first process has to reap orphans.
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--net", "--uts", "--ipc", "--pid"]);
+        unshare.args([
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+            "cat; :",
+        ]);
+        unshare.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = unshare.spawn().map_err(|error| ClusterError::Command {
+            command: "unshare".into(),
+            detail: error.to_string(),
+        })?;
+        let pipe = child.stdin.take();
+        let mut machine = Self {
+            name: name.to_owned(),
+            folder: folder.to_owned(),
+            init: 0,
+            pipe,
+            unshare: child,
+        };
+        machine.init = machine.wait_for_init()?;
+        machine.prepare()?;
+        Ok(machine)
+    }
+
+    /// Its name, which is its host name, too.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The process id of its first process, as seen from outside.
+    #[must_use]
+    pub fn init(&self) -> u32 {
+        self.init
+    }
+
+    /// A command that runs in it, with the files of the host but those that are its own.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        enter(self.init, program)
+    }
+
+    /// A command of the host that sees only its network.
+    pub(crate) fn network_command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net={}", self.network().display()))
+            .arg(program);
+        command
+    }
+
+    /// The file that stands for its network namespace.
+    pub(crate) fn network(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.init).into()
+    }
+
+    /// Lines for `ip -batch`, which see the processes and files of the host.
+    pub(crate) fn ip(&self, lines: &str) -> Result<(), ClusterError> {
+        let mut command = self.network_command("ip");
+        command.args(["-batch", "-"]).stdin(Stdio::piped());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let output = command.spawn().and_then(|mut child| {
+            if let Some(mut stdin) = child.stdin.take() {
+                stdin.write_all(lines.as_bytes())?;
+            }
+            child.wait_with_output()
+        });
+        outcome(&command, output).map(drop)
+    }
+
+    /// A file of its folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Writes a file of its folder, and gives the path by which the machine knows it.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<String, ClusterError> {
+        let path = self.file(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).at(parent)?;
+        }
+        fs::write(&path, text).at(&path)?;
+        Ok(format!("{HOME}/{name}"))
+    }
+
+    /// Starts a program of the cluster in it; what it says goes to a log named after it.
+    pub(crate) fn spawn(
+        &self,
+        program: &Path,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Result<Process, ClusterError> {
+        let mut command = self.command(&program.to_string_lossy());
+        command.args(arguments);
+        let name = program
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Process::start(
+            command,
+            &format!("{name} of {}", self.name),
+            &self.file(&format!("{name}.log")),
+        )
+    }
+
+    fn wait_for_init(&mut self) -> Result<u32, ClusterError> {
+        let parent = self.unshare.id();
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let own = fs::read_link("/proc/self/ns/mnt").at(Path::new("/proc/self/ns/mnt"))?;
+        let deadline = Instant::now() + START;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.unshare.try_wait() {
+                return Err(ClusterError::Command {
+                    command: "unshare --mount --net --uts --ipc --pid".into(),
+                    detail: format!("{status}; it needs root"),
+                });
+            }
+            let text = fs::read_to_string(&children).unwrap_or_default();
+            let init = text.split_whitespace().next();
+            if let Some(init) = init.and_then(|init| init.parse::<u32>().ok()) {
+                // `unshare` makes the namespaces before it forks; a process that still has the
+                // host's mounts must never be entered, since what is mounted then is the host's.
+                let theirs = fs::read_link(format!("/proc/{init}/ns/mnt"));
+                let shell = fs::read_to_string(format!("/proc/{init}/comm"));
+                if theirs.is_ok_and(|theirs| theirs != own)
+                    && shell.is_ok_and(|name| name.trim() == "sh")
+                {
+                    return Ok(init);
+                }
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Err(ClusterError::TimedOut {
+            what: format!("the first process of {}", self.name),
+            limit: START,
+            hint: "is unshare of util-linux installed?".into(),
+        })
+    }
+
+    /// Folders of its own in place of the host's, its host name, its loopback interface.
+    fn prepare(&self) -> Result<(), ClusterError> {
+        for folder in EMPTY {
+            run(self.command("mount").args(["-t", "tmpfs", "tmpfs", folder]))?;
+        }
+        run(self.command("mkdir").args([HOME, "/run/lock"]))?;
+        run(self
+            .command("mount")
+            .arg("--bind")
+            .arg(&self.folder)
+            .arg(HOME))?;
+        // What containerd mounts has to reach the containers' mount namespaces, and nothing outside.
+        run(self.command("mount").args(["--make-rshared", "/"]))?;
+        run(self.command("hostname").arg(&self.name))?;
+        self.ip("link set lo up\n")
+    }
+}
+
+/// A command that runs in all namespaces of a process.
+pub(crate) fn enter(init: u32, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &init.to_string()]);
+    command.args(["--mount", "--net", "--uts", "--ipc", "--pid", "--", program]);
+    command
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        drop(self.pipe.take());
+        // The kernel has ended everything in it once `unshare` has seen its child end.
+        let _ = self.unshare.wait();
+    }
+}

@@ -1,0 +1,70 @@
+//! Cables between machines.
+//!
+//! ```text
+//! control ── bridge ──┬── veth ── node-1 ── bridge `pods` ── pods
+//!                     └── veth ── node-2 ── …
+//! ```
+//!
+//! No machine has a default route, and the host has no route to any of them: a packet to an address that has gone
+//! goes nowhere. With a delay, what nodes say to each other leaves by [`crate::delay`] instead of the bridge.
+
+use std::fmt::Write as _;
+
+use crate::addresses::{self, CONTROL, SERVICES};
+use crate::delay::TUN;
+use crate::error::ClusterError;
+use crate::machine::Machine;
+
+/// Gives the control plane its end of every cable.
+pub(crate) fn wire_control(control: &Machine) -> Result<(), ClusterError> {
+    control.ip(&format!(
+        "link add name machines type bridge\n\
+         address add {CONTROL}/24 dev machines\n\
+         link set machines up\n"
+    ))
+}
+
+/// Joins a node to the control plane.
+pub(crate) fn wire_node(control: &Machine, node: &Machine, index: u8) -> Result<(), ClusterError> {
+    let address = addresses::node(index);
+    control.ip(&format!(
+        "link add name {name} type veth peer name eth0 netns {init}\n\
+         link set {name} master machines up\n",
+        name = node.name(),
+        init = node.init(),
+    ))?;
+    // Service addresses are translated before they reach an interface, but a route has to exist first.
+    node.ip(&format!(
+        "address add {address}/24 dev eth0\n\
+         link set eth0 up\n\
+         route add {SERVICES} dev eth0\n"
+    ))?;
+    control.ip(&format!(
+        "route add {} via {address}\n",
+        addresses::pods(index)
+    ))
+}
+
+/// Tells a node the way to the pods of the others: over the bridge, or through its delay line.
+pub(crate) fn route_to_others(
+    node: &Machine,
+    index: u8,
+    nodes: u8,
+    delayed: bool,
+) -> Result<(), ClusterError> {
+    let own = addresses::node(index);
+    let mut lines = String::new();
+    for other in (1..=nodes).filter(|other| *other != index) {
+        let (address, pods) = (addresses::node(other), addresses::pods(other));
+        // Writing to a string cannot fail.
+        let _ = if delayed {
+            writeln!(
+                lines,
+                "route add {address} dev {TUN} src {own}\nroute add {pods} dev {TUN} src {own}"
+            )
+        } else {
+            writeln!(lines, "route add {pods} via {address}")
+        };
+    }
+    node.ip(&lines)
+}

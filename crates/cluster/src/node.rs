@@ -1,0 +1,150 @@
+//! A node: containerd, kubelet and kube-proxy on a machine of their own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::addresses::{self, DNS};
+use crate::cgroup;
+use crate::control::{Server, words};
+use crate::credentials::User;
+use crate::error::{ClusterError, run};
+use crate::machine::{HOME, Machine, enter};
+use crate::process::Process;
+use crate::programs;
+use crate::wait::until;
+
+/// The image that holds a pod's namespaces.
+pub(crate) const PAUSE: &str = "maglor.dev/pause:1";
+
+/// How long containerd may take.
+const CONTAINERD_START: Duration = Duration::from_secs(60);
+
+/// Containers that die are started again after this long at first; Kubernetes' own 10 s suit no test.
+const MOST_BACK_OFF: &str = "10s";
+
+/// Starts containerd, and waits until it answers.
+pub(crate) fn start_containerd(machine: &Machine, index: u8) -> Result<Process, ClusterError> {
+    let network = json!({
+        "cniVersion": "0.4.0",
+        "name": "pods",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "pods",
+                "isGateway": true,
+                "hairpinMode": true,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": addresses::pods(index)}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ],
+    });
+    machine.write("cni/10-pods.conflist", &network.to_string())?;
+    let config = machine.write(
+        "containerd.toml",
+        &format!(
+            "version = 2\n\
+             root = '{HOME}/containerd'\n\
+             state = '/run/containerd'\n\
+             [grpc]\n\
+             address = '/run/containerd/containerd.sock'\n\
+             [plugins.'io.containerd.grpc.v1.cri']\n\
+             sandbox_image = '{PAUSE}'\n\
+             # The kubelet asks for a smaller score than a container without CAP_SYS_RESOURCE may have.\n\
+             restrict_oom_score_adj = true\n\
+             [plugins.'io.containerd.grpc.v1.cri'.cni]\n\
+             bin_dir = '{plugins}'\n\
+             conf_dir = '{HOME}/cni'\n",
+            plugins = programs::plugins(),
+        ),
+    )?;
+    let program = programs::find("containerd").unwrap_or_else(|| "containerd".into());
+    let mut process = machine.spawn(&program, words(&format!("--config {config}")))?;
+    let log = machine.file("containerd.log");
+    let hint = format!("see {}", log.display());
+    until(CONTAINERD_START, "containerd answers", &hint, || {
+        process.check()?;
+        Ok(run(machine.command("ctr").arg("version")).ok())
+    })?;
+    Ok(process)
+}
+
+/// Imports an archive on the machine that has this first process; machines see the host's files.
+pub(crate) fn import(init: u32, archive: &Path) -> Result<(), ClusterError> {
+    let mut command = enter(init, "ctr");
+    command.args(["--namespace", "k8s.io", "images", "import"]);
+    run(command.arg(archive)).map(drop)
+}
+
+/// Starts kubelet and kube-proxy.
+pub(crate) fn start_kubelet(
+    machine: &Machine,
+    index: u8,
+    cluster: &str,
+    programs: &Path,
+    server: &Server,
+    users: (&User, &User),
+) -> Result<Vec<Process>, ClusterError> {
+    cgroup::make(cluster, machine.name())?;
+    let address = addresses::node(index);
+    machine.write("resolv.conf", "")?;
+    let config = kubelet_config(&format!("/{}/{}", cgroup::group(cluster), machine.name()));
+    let config = machine.write("kubelet.yaml", &config)?;
+    let kubeconfig = server.admit(machine, users.0)?;
+    let kubelet = machine.spawn(
+        &programs.join("kubelet"),
+        words(&format!(
+            "--config={config} --kubeconfig={kubeconfig} --root-dir={HOME}/kubelet \
+             --cert-dir={HOME}/kubelet/pki --node-ip={address} --hostname-override={name} \
+             --node-labels=topology.kubernetes.io/region=local,topology.kubernetes.io/zone=zone-{index}",
+            name = machine.name(),
+        )),
+    )?;
+    let kubeconfig = server.admit(machine, users.1)?;
+    let kube_proxy = machine.spawn(
+        &programs.join("kube-proxy"),
+        words(&format!(
+            "--kubeconfig={kubeconfig} --hostname-override={name} --proxy-mode=nftables \
+             --conntrack-max-per-core=0 --cluster-cidr={inside} --nodeport-addresses=primary",
+            name = machine.name(),
+            inside = addresses::PODS,
+        )),
+    )?;
+    Ok(vec![kubelet, kube_proxy])
+}
+
+/// JSON is YAML.
+fn kubelet_config(group: &str) -> String {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": group,
+        "clusterDNS": [DNS.to_string()],
+        "clusterDomain": "cluster.local",
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "crashLoopBackOff": {"maxContainerRestartPeriod": MOST_BACK_OFF},
+        "enforceNodeAllocatable": [],
+        // The disk is the host's; its fullness is no reason to end pods or to drop images.
+        "evictionHard": {"memory.available": "50Mi"},
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "featureGates": {"KubeletCrashLoopBackOffMax": true},
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "localStorageCapacityIsolation": false,
+        "nodeStatusUpdateFrequency": "4s",
+        "podLogsDir": format!("{HOME}/pods"),
+        "resolvConf": format!("{HOME}/resolv.conf"),
+        "serializeImagePulls": false,
+        "volumePluginDir": format!("{HOME}/volume-plugins"),
+    })
+    .to_string()
+}

@@ -1,0 +1,242 @@
+//! Foreign programs: built from Go modules into a cache folder, or taken from the system's packages.
+//!
+//! The cache is `$XDG_CACHE_HOME/maglor` (`~/.cache/maglor`). A folder in it carries the version and a digest of
+//! what pins the build (`crates/cluster/go`), and gets its name when it is complete.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use aws_lc_rs::digest;
+
+use crate::error::{At as _, ClusterError, run};
+
+/// Programs of one Go module in `crates/cluster/go`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suite {
+    module: &'static str,
+    version: &'static str,
+    packages: &'static [&'static str],
+    flags: &'static str,
+    /// How long it takes with an empty cache, on two cores.
+    takes: &'static str,
+}
+
+/// Kubernetes, with the DNS server and the pause program that pods need.
+pub(crate) const KUBERNETES: Suite = Suite {
+    module: "kubernetes",
+    version: "1.34.4",
+    packages: &[
+        "k8s.io/kubernetes/cmd/kube-apiserver",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-proxy",
+        "k8s.io/kubernetes/cmd/kube-scheduler",
+        "k8s.io/kubernetes/cmd/kubectl",
+        "k8s.io/kubernetes/cmd/kubelet",
+        "./coredns",
+        "./pause",
+    ],
+    flags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4 \
+            -X k8s.io/component-base/version.gitMajor=1 \
+            -X k8s.io/component-base/version.gitMinor=34 \
+            -X k8s.io/component-base/version.gitTreeState=clean",
+    takes: "8 to 15 minutes",
+};
+
+/// kwok, which says of nodes and pods that they run.
+pub(crate) const KWOK: Suite = Suite {
+    module: "kwok",
+    version: "0.8.0",
+    packages: &["sigs.k8s.io/kwok/cmd/kwok"],
+    flags: "-s -w",
+    takes: "2 minutes",
+};
+
+/// Programs of the system, with the Debian packages that hold them.
+const SYSTEM: [(&str, &str); 6] = [
+    ("bridge", "containernetworking-plugins"),
+    ("containerd", "containerd"),
+    ("etcd", "etcd-server"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("runc", "runc"),
+];
+
+/// Where CNI plugins are, by system.
+const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+
+impl Suite {
+    /// The folder of its programs; built if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// Go is missing, or a module could not be had or built.
+    pub(crate) fn ready(&self, say: fn(&str)) -> Result<PathBuf, ClusterError> {
+        let source = sources(self.module);
+        let digest = digest_of(&source)?;
+        let cache = cache()?;
+        let folder = cache.join(format!("{}-{}-{digest}", self.module, self.version));
+        let lock = cache.join(format!("{}.lock", self.module));
+        let lock_file = File::create(&lock).at(&lock)?;
+        // Two starts at once build once.
+        lock_file.lock().at(&lock)?;
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        let (module, version) = (self.module, self.version);
+        say(&format!(
+            "building {module} {version}, once: it takes {}",
+            self.takes
+        ));
+        let partial = cache.join(format!("{module}-{version}-{digest}.partial"));
+        if partial.exists() {
+            fs::remove_dir_all(&partial).at(&partial)?;
+        }
+        fs::create_dir_all(&partial).at(&partial)?;
+        let mut go = Command::new("go");
+        go.args(["build", "-mod=readonly", "-trimpath", "-ldflags"]);
+        go.arg(self.flags)
+            .arg("-o")
+            .arg(&partial)
+            .args(self.packages);
+        // Static, so that the same files can be put into images.
+        go.env("CGO_ENABLED", "0").current_dir(&source);
+        match run(&mut go) {
+            Ok(_) => {}
+            Err(_) if find("go").is_none() => {
+                return Err(ClusterError::Missing {
+                    what: "go".into(),
+                    hint: "Kubernetes is built with Go, 1.26 or newer".into(),
+                });
+            }
+            Err(error) => return Err(error),
+        }
+        fs::rename(&partial, &folder).at(&folder)?;
+        Ok(folder)
+    }
+}
+
+/// Makes sure of the system's programs: installs their packages where that can be done (root on a system with
+/// apt).
+///
+/// # Errors
+///
+/// One of them is missing and cannot be installed here.
+pub(crate) fn want_system_programs(say: fn(&str)) -> Result<(), ClusterError> {
+    let missing = || SYSTEM.iter().filter(|(program, _)| find(program).is_none());
+    let packages: Vec<_> = missing().map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let hint = format!(
+        "on Debian or Ubuntu: sudo apt-get install -y --no-install-recommends {}",
+        packages.join(" ")
+    );
+    if rustix::process::geteuid().is_root() && find("apt-get").is_some() {
+        say(&format!("installing {}", packages.join(", ")));
+        let apt = |arguments: &[&str]| {
+            let mut apt = Command::new("apt-get");
+            run(apt.args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
+        };
+        apt(&["update", "-qq"])?;
+        apt(&[
+            &["install", "-y", "-qq", "--no-install-recommends"],
+            &packages[..],
+        ]
+        .concat())?;
+    }
+    match missing().next() {
+        None => Ok(()),
+        Some((program, _)) => Err(ClusterError::Missing {
+            what: (*program).to_owned(),
+            hint,
+        }),
+    }
+}
+
+/// Where a program of the system is; Debian keeps servers out of the path of users.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/usr/local/sbin", "/usr/local/go/bin"].map(PathBuf::from);
+    let places = env::split_paths(&path).chain(more);
+    let mut places = places.chain(PLUGINS.map(PathBuf::from));
+    places.find_map(|place| Some(place.join(program)).filter(|path| path.is_file()))
+}
+
+/// The folder of the CNI plugins.
+pub(crate) fn plugins() -> &'static str {
+    let found = PLUGINS
+        .iter()
+        .find(|folder| Path::new(folder).join("bridge").is_file());
+    found.unwrap_or(&PLUGINS[0])
+}
+
+/// Everything of ours that is kept between runs.
+///
+/// # Errors
+///
+/// There is no home folder, or it cannot be written to.
+pub(crate) fn cache() -> Result<PathBuf, ClusterError> {
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let base = base.or_else(home).ok_or_else(|| ClusterError::Missing {
+        what: "HOME".into(),
+        hint: "the cache is below it; set HOME or XDG_CACHE_HOME".into(),
+    })?;
+    let folder = base.join("maglor");
+    fs::create_dir_all(&folder).at(&folder)?;
+    Ok(folder)
+}
+
+fn sources(module: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("go")
+        .join(module)
+}
+
+/// The first eight digits of a digest of all files of a folder, with their names.
+fn digest_of(folder: &Path) -> Result<String, ClusterError> {
+    let mut context = digest::Context::new(&digest::SHA256);
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).at(&folder)?;
+        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read(&path).at(&path)?;
+            context.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+            context.update(&text);
+        }
+    }
+    let digest = context.finish();
+    Ok(crate::image::hex(&digest.as_ref()[..4]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_pins_a_build_changes_its_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        fs::write(folder.path().join("inner/main.go"), "package main").unwrap();
+        let before = digest_of(folder.path()).unwrap();
+        assert_eq!(before.len(), 8);
+        assert_eq!(digest_of(folder.path()).unwrap(), before);
+        fs::write(folder.path().join("inner/main.go"), "package other").unwrap();
+        assert_ne!(digest_of(folder.path()).unwrap(), before);
+    }
+
+    #[test]
+    fn every_module_of_a_suite_is_there() {
+        for suite in [KUBERNETES, KWOK] {
+            assert!(sources(suite.module).join("go.sum").is_file(), "{suite:?}");
+        }
+    }
+}

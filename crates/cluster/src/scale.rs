@@ -1,0 +1,135 @@
+//! Objects that only exist in the API: nodes that kwok keeps ready, and Services with as many endpoints as a test
+//! of scale wants.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::ClusterError;
+use crate::kubectl::Kubectl;
+use crate::wait::until;
+
+/// How long simulated pods may take; some 100 a second become ready on two cores.
+const PODS: Duration = Duration::from_secs(600);
+
+/// By this annotation kwok knows its nodes.
+pub(crate) const ANNOTATION: &str = "kwok.x-k8s.io/node";
+
+/// The label and taint that keep real pods away from simulated nodes, and simulated ones on them.
+const LABEL: &str = "maglor.dev/simulated";
+
+/// The most Services or endpoints: what the address ranges hold.
+pub const MOST: u32 = 50_000;
+
+/// Simulated nodes, as a manifest.
+pub(crate) fn nodes(count: u16) -> String {
+    let node = |index: u16| {
+        let name = format!("simulated-{index}");
+        let room = json!({"cpu": "1000", "memory": "1Ti", "pods": "2000"});
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "annotations": {(ANNOTATION): "fake"},
+                "labels": {
+                    (LABEL): "true",
+                    "kubernetes.io/hostname": name,
+                    "kubernetes.io/os": "linux",
+                    "topology.kubernetes.io/zone": format!("zone-{}", index % 3 + 1),
+                },
+            },
+            "spec": {"taints": [{"key": LABEL, "value": "true", "effect": "NoSchedule"}]},
+            "status": {"allocatable": room, "capacity": room},
+        })
+    };
+    list((1..=count).map(node))
+}
+
+/// A namespace `scale` with `services` Services `s0`, `s1`, … of `endpoints` simulated pods each.
+///
+/// Every Service is its Deployment's, so that scaling one changes its EndpointSlices as in a real cluster.
+#[must_use]
+pub fn services(services: u32, endpoints: u32) -> String {
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "scale"},
+    });
+    let pair = |index: u32| {
+        let name = format!("s{index}");
+        let metadata = json!({"name": name, "namespace": "scale", "labels": {"app": name}});
+        let labels = json!({"app": name});
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {
+                "selector": labels,
+                "ports": [{"name": "http", "port": 80, "targetPort": 8080, "appProtocol": "http"}],
+            },
+        });
+        let deployment = json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {
+                "replicas": endpoints,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "automountServiceAccountToken": false,
+                        "nodeSelector": {(LABEL): "true"},
+                        "tolerations": [{"key": LABEL, "operator": "Exists"}],
+                        "containers": [{"name": "app", "image": "simulated"}],
+                    },
+                },
+            },
+        });
+        [service, deployment]
+    };
+    list(std::iter::once(namespace).chain((0..services).flat_map(pair)))
+}
+
+/// Waits until the Deployments of the namespace `scale` have as many ready pods, and says how many.
+///
+/// # Errors
+///
+/// They do not within ten minutes.
+pub(crate) fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
+    let what = format!("{wanted} simulated pods are ready");
+    until(PODS, &what, "is kwok running (up --kwok)?", || {
+        let column = "jsonpath={range .items[*]}{.status.readyReplicas}{\"\\n\"}{end}";
+        let arguments = [
+            "get",
+            "deployments",
+            "--namespace=scale",
+            "--output",
+            column,
+        ];
+        let counts = kubectl.run(&arguments)?;
+        let ready = counts.lines().filter_map(|count| count.parse::<u64>().ok());
+        let ready = ready.sum();
+        Ok((ready >= wanted).then_some(ready))
+    })
+}
+
+fn list(items: impl Iterator<Item = Value>) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": items.collect::<Vec<_>>()}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_service_selects_its_own_pods() {
+        let list: Value = serde_json::from_str(&services(3, 2)).unwrap();
+        let items = list["items"].as_array().unwrap();
+        assert_eq!(items.len(), 1 + 3 * 2);
+        for pair in items[1..].chunks(2) {
+            let template = &pair[1]["spec"]["template"];
+            assert_eq!(pair[0]["spec"]["selector"], template["metadata"]["labels"]);
+            assert_eq!(pair[1]["spec"]["replicas"], 2);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What is on disk while a cluster is up: one folder, held by a lock, and a file that says what runs.
+//!
+//! The lock goes with its holder, so a folder that nobody holds is what a crash has left. It is cleaned by whoever
+//! comes next; processes have gone by themselves.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup;
+use crate::error::{At as _, ClusterError};
+use crate::programs;
+use crate::wait::until;
+
+/// How long processes may take to end after they were killed.
+const DYING: Duration = Duration::from_secs(30);
+
+/// What runs, for those who did not start it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct State {
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// `kubectl` of the cluster's version.
+    pub kubectl: PathBuf,
+    /// The control plane first, then the nodes.
+    pub machines: Vec<MachineState>,
+    /// One way's delay between nodes, in microseconds.
+    pub delay_micros: u64,
+}
+
+/// A machine of a [`State`].
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct MachineState {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// Its first process, whose namespaces can be entered.
+    pub init: u32,
+}
+
+/// The folder of a cluster, and the lock on it.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    name: String,
+    path: PathBuf,
+    lock: File,
+}
+
+impl Folder {
+    /// Takes the folder for a new cluster; what an earlier one has left in it is removed.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else holds it.
+    pub(crate) fn take(name: &str) -> Result<Self, ClusterError> {
+        let path = place(name)?;
+        fs::create_dir_all(&path).at(&path)?;
+        let lock_path = lock_path(name)?;
+        // Not truncated: what stands in it is the holder's until the lock is ours.
+        let mut options = File::options();
+        let lock = options.write(true).create(true).truncate(false);
+        let mut lock = lock.open(&lock_path).at(&lock_path)?;
+        if lock.try_lock().is_err() {
+            return Err(ClusterError::Busy { name: name.into() });
+        }
+        lock.set_len(0).at(&lock_path)?;
+        write!(lock, "{}", std::process::id()).at(&lock_path)?;
+        let folder = Self {
+            name: name.to_owned(),
+            path,
+            lock,
+        };
+        folder.empty()?;
+        fs::create_dir_all(&folder.path).at(&folder.path)?;
+        Ok(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says what runs.
+    pub(crate) fn publish(&self, state: &State) -> Result<(), ClusterError> {
+        let path = self.path.join("state.json");
+        let partial = self.path.join("state.json.partial");
+        let text = serde_json::to_string_pretty(state).unwrap_or_default();
+        fs::write(&partial, text).at(&partial)?;
+        fs::rename(&partial, &path).at(&path)
+    }
+
+    /// Removes everything of a cluster whose machines have ended.
+    fn empty(&self) -> Result<(), ClusterError> {
+        cgroup::remove(&self.name)?;
+        // Processes that are just being killed may still write.
+        let what = format!("{} can be removed", self.path.display());
+        until(DYING, &what, "which process writes there?", || {
+            let removed = fs::remove_dir_all(&self.path);
+            Ok((removed.is_ok() || !self.path.exists()).then_some(()))
+        })
+    }
+
+    /// Removes it, lock and all.
+    pub(crate) fn remove(&self) -> Result<(), ClusterError> {
+        self.empty()?;
+        let path = lock_path(&self.name)?;
+        fs::remove_file(&path).at(&path)?;
+        let _ = self.lock.unlock();
+        Ok(())
+    }
+}
+
+/// What runs under a name.
+///
+/// # Errors
+///
+/// Nothing does, or it is still starting.
+pub fn read(name: &str) -> Result<State, ClusterError> {
+    let not_up = || ClusterError::NotUp { name: name.into() };
+    if !is_held(name)? {
+        return Err(not_up());
+    }
+    let path = place(name)?.join("state.json");
+    let text = fs::read_to_string(path).map_err(|_| not_up())?;
+    serde_json::from_str(&text).map_err(|_| not_up())
+}
+
+/// Whether a process holds the cluster.
+fn is_held(name: &str) -> Result<bool, ClusterError> {
+    let path = lock_path(name)?;
+    let lock = File::open(&path);
+    Ok(lock.is_ok_and(|lock| lock.try_lock_shared().is_err()))
+}
+
+/// Ends whoever holds the cluster, and removes what is left of it; whether there was anything.
+///
+/// # Errors
+///
+/// The holder does not end, or something cannot be removed.
+pub(crate) fn end(name: &str) -> Result<bool, ClusterError> {
+    if is_held(name)? {
+        let path = lock_path(name)?;
+        let text = fs::read_to_string(&path).at(&path)?;
+        if let Some(holder) = text.parse().ok().and_then(Pid::from_raw) {
+            // Its death is all that is needed: everything else hangs on it.
+            let _ = kill_process(holder, Signal::TERM);
+        }
+        let what = format!("process {text} ends");
+        until(DYING, &what, "end it by hand", || {
+            Ok((!is_held(name)?).then_some(()))
+        })?;
+    } else if !place(name)?.exists() {
+        return Ok(false);
+    }
+    Folder::take(name)?.remove()?;
+    Ok(true)
+}
+
+/// The folder of a cluster of this name.
+pub(crate) fn place(name: &str) -> Result<PathBuf, ClusterError> {
+    Ok(programs::cache()?.join("cluster").join(name))
+}
+
+fn lock_path(name: &str) -> Result<PathBuf, ClusterError> {
+    Ok(programs::cache()?
+        .join("cluster")
+        .join(format!("{name}.lock")))
+}

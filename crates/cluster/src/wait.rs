@@ -1,0 +1,36 @@
+//! Waiting for something to become true.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::ClusterError;
+
+/// The time between two looks, most of which start a program.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Looks until there is something, and gives that.
+///
+/// # Errors
+///
+/// A look fails, or there is nothing within `limit`; `hint` says where to look then.
+pub(crate) fn until<T>(
+    limit: Duration,
+    what: &str,
+    hint: &str,
+    mut look: impl FnMut() -> Result<Option<T>, ClusterError>,
+) -> Result<T, ClusterError> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = look()? {
+            return Ok(value);
+        }
+        if Instant::now() > deadline {
+            return Err(ClusterError::TimedOut {
+                what: what.to_owned(),
+                limit,
+                hint: hint.to_owned(),
+            });
+        }
+        thread::sleep(INTERVAL);
+    }
+}

@@ -102,6 +102,23 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Makes sure of everything that a cluster is made of, which is what [`Cluster::start`] does first; the folder of
+    /// Kubernetes' programs.
+    ///
+    /// # Errors
+    ///
+    /// Without root, or with a part missing that cannot be installed or built here.
+    pub fn prepare(say: fn(&str)) -> Result<PathBuf, ClusterError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(ClusterError::Missing {
+                what: "root".into(),
+                hint: "a cluster needs namespaces, mounts and control groups".into(),
+            });
+        }
+        programs::want_system_programs(say)?;
+        KUBERNETES.ready(say)
+    }
+
     /// Starts a cluster, and waits until its nodes are ready and its DNS server answers.
     ///
     /// Takes a minute when its programs are in the cache, and a quarter of an hour when they have to be built.
@@ -111,15 +128,7 @@ impl Cluster {
     /// Without root, with a part missing, or when something does not start; nothing is left then.
     pub fn start(options: Options) -> Result<Self, ClusterError> {
         options.check()?;
-        if !rustix::process::geteuid().is_root() {
-            return Err(ClusterError::Missing {
-                what: "root".into(),
-                hint: "a cluster needs namespaces, mounts and control groups".into(),
-            });
-        }
-        let say = options.say;
-        programs::want_system_programs(say)?;
-        let programs = KUBERNETES.ready(say)?;
+        let programs = Self::prepare(options.say)?;
         let folder = Folder::take(&options.name)?;
         let kubeconfig = folder.path().join("kubeconfig");
         let kubectl = Kubectl::new(programs.join("kubectl"), kubeconfig);

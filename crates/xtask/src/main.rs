@@ -46,6 +46,9 @@ enum Task {
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
 
+    /// Run an application with sidecars on a real Kubernetes of two nodes; builds Kubernetes the first time.
+    E2e,
+
     /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
     Fuzz(fuzz::Options),
 
@@ -112,6 +115,10 @@ fn main() -> ExitCode {
                 .args(passed.arguments)
                 .become_it()
         }
+        Task::E2e => Cargo::new("test")
+            .args(["--locked", "-p", "maglor-cluster", "--test", "e2e"])
+            .args(["--", "--ignored", "--nocapture"])
+            .become_it(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])
             .args(passed.arguments)

@@ -41,18 +41,39 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
         cluster: Some("service".to_owned()),
         ..route.cloned().unwrap_or_default()
     };
-    let listener = raw::Listener {
-        http: Some(raw::Http {
-            virtual_hosts: vec![raw::VirtualHost {
-                domains: Some(raw::OneOrMany(vec!["*".to_owned()])),
-                routes: vec![route],
-                ..raw::VirtualHost::default()
-            }],
-            ..raw::Http::default()
-        }),
-        ..listener()
+    let in_spec = |error| match error {
+        SpecError::Value { path, message } => SpecError::Value {
+            path: path.replace(ROUTE, "spec.route"),
+            message,
+        },
+        other => other,
     };
-    document(listener, vec![cluster])
+    document(with_routes(vec![route]), vec![cluster]).map_err(in_spec)
+}
+
+/// Checks routes that have no action yet, or a redirect.
+///
+/// # Errors
+/// The first thing that is wrong, and with which of them.
+pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), (Option<usize>, String)> {
+    for route in &mut routes {
+        if route.redirect.is_none() {
+            route.cluster = Some("service".to_owned());
+        }
+    }
+    let cluster = raw::Cluster {
+        name: Some("service".to_owned()),
+        ..raw::Cluster::default()
+    };
+    let Err(error) = document(with_routes(routes), vec![cluster]) else {
+        return Ok(());
+    };
+    let text = error.to_string();
+    let rest = text.strip_prefix("listeners[0].http.virtual_hosts[0].routes[");
+    let Some((at, message)) = rest.and_then(|rest| rest.split_once(']')) else {
+        return Err((None, text));
+    };
+    Err((at.parse().ok(), message.trim_start_matches('.').to_owned()))
 }
 
 /// Checks the rules of an `AuthorizationPolicy`.
@@ -60,21 +81,14 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
 /// # Errors
 /// The first thing that is wrong.
 pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
-    let listener = raw::Listener {
-        http: Some(raw::Http {
-            virtual_hosts: vec![raw::VirtualHost {
-                domains: Some(raw::OneOrMany(vec!["*".to_owned()])),
-                routes: vec![raw::Route {
-                    direct_response: Some(raw::DirectResponse {
-                        status: Some(200),
-                        ..raw::DirectResponse::default()
-                    }),
-                    ..raw::Route::default()
-                }],
-                ..raw::VirtualHost::default()
-            }],
-            ..raw::Http::default()
+    let answer = raw::Route {
+        direct_response: Some(raw::DirectResponse {
+            status: Some(200),
+            ..raw::DirectResponse::default()
         }),
+        ..raw::Route::default()
+    };
+    let listener = raw::Listener {
         tls: Some(raw::Short(raw::DownstreamTls {
             mesh: Some(raw::MeshMode::Strict),
             ..raw::DownstreamTls::default()
@@ -83,15 +97,23 @@ pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
             rules: rules.to_vec(),
             ..raw::Authorization::default()
         }),
-        ..listener()
+        ..with_routes(vec![answer])
     };
     document(listener, Vec::new())
 }
 
-fn listener() -> raw::Listener {
+fn with_routes(routes: Vec<raw::Route>) -> raw::Listener {
     raw::Listener {
         name: Some("policy".to_owned()),
         address: Some("127.0.0.1:0".to_owned()),
+        http: Some(raw::Http {
+            virtual_hosts: vec![raw::VirtualHost {
+                domains: Some(raw::OneOrMany(vec!["*".to_owned()])),
+                routes,
+                ..raw::VirtualHost::default()
+            }],
+            ..raw::Http::default()
+        }),
         ..raw::Listener::default()
     }
 }
@@ -120,7 +142,6 @@ fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), 
     };
     let path = first
         .path
-        .replace(ROUTE, "spec.route")
         .replace("clusters[0]", "spec.cluster")
         .replace("listeners[0].authorization", "spec");
     let message = match first.help {

@@ -1,0 +1,172 @@
+//! The endpoints of a port: addresses, places, who drains, and who they have to prove to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use maglor_config::raw;
+
+use crate::index::facts::{Key, Service, ServicePort, Slice, SliceEndpoint};
+use crate::index::resource::Endpoint;
+use crate::index::{Index, links};
+
+/// The endpoints of a port.
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints {
+    /// By address, so that the order of slices does not matter.
+    pub(crate) list: Vec<Endpoint>,
+    /// TLS towards them.
+    pub(crate) tls: Option<raw::Short<raw::UpstreamTls>>,
+    /// Those with a name of their own, in a StatefulSet.
+    pub(crate) named: BTreeMap<String, Named>,
+}
+
+/// The endpoint of a name of its own; while it is replaced there may be two.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pub(crate) list: Vec<Endpoint>,
+    pub(crate) tls: Option<raw::Short<raw::UpstreamTls>>,
+}
+
+/// The port of a slice's endpoints for a port of the Service.
+///
+/// A Service's only port may have no name; then the slice's has none, either.
+pub(crate) fn target_port(slice: &Slice, port: &ServicePort) -> Option<u16> {
+    let found = slice.ports.iter().find(|(name, _)| *name == port.name);
+    found.map(|(_, number)| *number)
+}
+
+/// The endpoints of a port, of one address family: each pod once.
+pub(crate) fn of(index: &Index, key: &Key, service: &Service, port: &ServicePort) -> Endpoints {
+    let slices: Vec<(&Key, &Slice)> = index
+        .links
+        .slices_of_service(key)
+        .filter_map(|name| index.slices.get_key_value(name))
+        .collect();
+    let with_family = |v6: bool| -> BTreeMap<SocketAddr, (&Key, &SliceEndpoint)> {
+        let mut found: BTreeMap<SocketAddr, (&Key, &SliceEndpoint)> = BTreeMap::new();
+        for (slice_key, slice) in &slices {
+            let Some(target) = target_port(slice, port) else {
+                continue;
+            };
+            for endpoint in &slice.endpoints {
+                if endpoint.address.is_ipv6() != v6 {
+                    continue;
+                }
+                let address = SocketAddr::new(endpoint.address, target);
+                // For a moment an endpoint may be in two slices (discovery/v1); who serves, serves.
+                let entry = found.entry(address).or_insert((slice_key, endpoint));
+                if entry.1.draining && !endpoint.draining {
+                    *entry = (slice_key, endpoint);
+                }
+            }
+        }
+        found
+    };
+    let mut found = with_family(service.prefers_v6);
+    if found.is_empty() {
+        found = with_family(!service.prefers_v6);
+    }
+    let mut endpoints = Endpoints::default();
+    for (address, (_, one)) in &found {
+        let endpoint = Endpoint {
+            described: raw::Endpoint {
+                address: Some(address.to_string()),
+                locality: locality(index, one),
+                ..raw::Endpoint::default()
+            },
+            draining: one.draining,
+        };
+        if let Some(hostname) = &one.hostname {
+            let named = endpoints.named.entry(hostname.clone()).or_default();
+            named.list.push(endpoint.clone());
+        }
+        endpoints.list.push(endpoint);
+    }
+    endpoints.tls = tls(index, found.values().copied());
+    for (hostname, named) in &mut endpoints.named {
+        let all = found.values().copied();
+        let of_name = all.filter(|(_, one)| one.hostname.as_ref() == Some(hostname));
+        named.tls = tls(index, of_name);
+    }
+    endpoints
+}
+
+/// `REGION/ZONE/NODE`; `-` for what is not known, nothing where no part is.
+fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
+    let node = endpoint.node.as_deref();
+    let facts = node.and_then(|name| index.nodes.get(&Key::new("", name)));
+    let region = facts.and_then(|node| node.region.as_deref());
+    let zone = endpoint.zone.as_deref();
+    let zone = zone.or_else(|| facts.and_then(|node| node.zone.as_deref()));
+    let parts = [region, zone, node];
+    let known = parts.iter().rposition(Option::is_some)?;
+    let parts: Vec<&str> = parts[..=known]
+        .iter()
+        .map(|part| part.unwrap_or("-"))
+        .collect();
+    Some(parts.join("/"))
+}
+
+/// Mutual TLS where all endpoints have a sidecar, each of which proves to be one of the accounts that
+/// run the Service. Otherwise plain text: while sidecars come in, those that are there take both.
+fn tls<'a>(
+    index: &Index,
+    endpoints: impl Iterator<Item = (&'a Key, &'a SliceEndpoint)>,
+) -> Option<raw::Short<raw::UpstreamTls>> {
+    let mut identities = BTreeSet::new();
+    for (slice, endpoint) in endpoints {
+        let pod = Key::new(&slice.namespace, endpoint.pod.as_deref()?);
+        let workload = index.workloads.get(&pod).filter(|one| one.injected)?;
+        identities.insert(index.identity(&pod.namespace, &workload.service_account));
+    }
+    mutual(identities)
+}
+
+/// Mutual TLS with these identities, if there are any.
+pub(crate) fn mutual(identities: BTreeSet<String>) -> Option<raw::Short<raw::UpstreamTls>> {
+    if identities.is_empty() {
+        return None;
+    }
+    Some(raw::Short(raw::UpstreamTls {
+        mesh: Some(raw::MeshPeers {
+            identities: identities.into_iter().collect(),
+        }),
+        ..raw::UpstreamTls::default()
+    }))
+}
+
+/// The ports of the pods behind a Service that a pod has, with the Service's.
+pub(crate) fn ports_of_pod<'a>(
+    index: &'a Index,
+    pod: &'a Key,
+) -> impl Iterator<Item = (&'a Key, &'a Service, &'a ServicePort, u16, IpAddr)> {
+    let slices = index.links.slices_of_pod(pod);
+    slices.flat_map(move |name| {
+        let slice = index.slices.get(name);
+        let service = slice.and_then(|slice| slice.service.as_ref());
+        let service = service.and_then(|key| index.services.get_key_value(key));
+        let found = slice.zip(service).into_iter();
+        found.flat_map(move |(slice, (key, service))| {
+            let endpoint = slice
+                .endpoints
+                .iter()
+                .find(|one| one.pod.as_deref() == Some(pod.name.as_str()));
+            endpoint.into_iter().flat_map(move |endpoint| {
+                let with_target = move |port: &'a ServicePort| {
+                    let target = target_port(slice, port)?;
+                    Some((key, service, port, target, endpoint.address))
+                };
+                service.ports.iter().filter_map(with_target)
+            })
+        })
+    })
+}
+
+/// The pods behind a Service.
+pub(crate) fn pods(index: &Index, service: &Key) -> BTreeSet<Key> {
+    let slices = index.links.slices_of_service(service);
+    let slices = slices.filter_map(|name| index.slices.get_key_value(name));
+    slices
+        .flat_map(|(key, slice)| links::pods(key, slice))
+        .collect()
+}

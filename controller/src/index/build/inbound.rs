@@ -1,0 +1,147 @@
+//! What a workload with a sidecar gives: how its own proxy takes connections, and, behind headless
+//! Services, how others reach it by its address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use maglor_balance::Spec;
+use maglor_config::raw::{self, ApplicationPort, Short};
+
+use super::endpoints::{mutual, ports_of_pod};
+use super::{port_name, service, upstream};
+use crate::index::facts::{Key, Workload};
+use crate::index::resource::{Endpoint, Inbound, Resource, ResourceId, ResourceKind};
+use crate::index::{Index, effective};
+
+/// The resources of a workload; none where there is no such pod, or it has no sidecar.
+pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
+    let mut given = BTreeMap::new();
+    let Some(workload) = index.workloads.get(key).filter(|one| one.injected) else {
+        return given;
+    };
+    let inbound = Inbound {
+        mtls: index.mtls(&key.namespace),
+        ports: raw::Pairs(ports(index, key)),
+        authorization: authorization(index, key, workload),
+    };
+    given.insert(
+        ResourceId::new(ResourceKind::Inbound, &key.to_string()),
+        Resource::Inbound(Box::new(inbound)),
+    );
+    given.extend(by_address(index, key, workload));
+    given
+}
+
+/// What is spoken on the workload's ports, and what balancers are told there. Where two Services
+/// share a port, the first by name decides.
+fn ports(index: &Index, pod: &Key) -> Vec<(String, Short<ApplicationPort>)> {
+    let mut found: BTreeMap<u16, (&Key, ApplicationPort)> = BTreeMap::new();
+    for (service, _, port, target, address) in ports_of_pod(index, pod) {
+        if found
+            .get(&target)
+            .is_some_and(|(other, _)| *other <= service)
+        {
+            continue;
+        }
+        let word = port.protocol.word();
+        let http = !matches!(
+            word,
+            raw::ApplicationProtocol::Tcp | raw::ApplicationProtocol::Tls
+        );
+        let policy = effective::of(index, service, port.port).cluster.policy;
+        let reports = policy.filter(|_| http).and_then(|policy| {
+            let name = port_name(index, service, port.port);
+            load_reports(&policy, name, SocketAddr::new(address, target))
+        });
+        let described = ApplicationPort {
+            protocol: Some(word),
+            load_reports: reports,
+        };
+        found.insert(target, (service, described));
+    }
+    let text =
+        |(port, (_, described)): (u16, (_, ApplicationPort))| (port.to_string(), Short(described));
+    found.into_iter().map(text).collect()
+}
+
+/// Policies that go by servers' true queues have to be told them.
+fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<raw::LoadReports> {
+    match policy.name() {
+        "a-lsq" | "bounce" | "probe" => Some(raw::LoadReports::default()),
+        "ledger" => Some(raw::LoadReports {
+            cluster: Some(cluster),
+            endpoint: Some(endpoint.to_string()),
+            orca: None,
+        }),
+        _ => None,
+    }
+}
+
+/// All policies that select the workload, as one.
+fn authorization(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Authorization> {
+    let mut together = raw::Authorization::default();
+    let mut any = false;
+    for (name, policy) in index.in_namespace(&index.authorization, &key.namespace) {
+        let Some(spec) = &policy.spec.value else {
+            continue;
+        };
+        let selector = spec.selector.as_ref();
+        if !selector.is_none_or(|selector| selector.selects(&workload.labels)) {
+            continue;
+        }
+        any = true;
+        let audit = spec.audit.unwrap_or(false);
+        if !audit && let Some(default) = spec.default {
+            let deny = together.default == Some(raw::Effect::Deny) || default == raw::Effect::Deny;
+            together.default = Some(if deny { raw::Effect::Deny } else { default });
+        }
+        for (at, rule) in spec.rules.iter().enumerate() {
+            let mut rule = rule.clone();
+            let own = rule.name.unwrap_or_else(|| at.to_string());
+            rule.name = Some(format!("{}/{own}", name.name));
+            if audit {
+                rule.action = Some(raw::AuthorizationAction::Audit);
+            }
+            together.rules.push(rule);
+        }
+    }
+    any.then_some(together)
+}
+
+/// Behind a headless Service a client calls the pod by its address: that has a listener of its own, so
+/// that mutual TLS is spoken there, too.
+fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId, Resource)> {
+    let mut given = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (key, facts, port, target, address) in ports_of_pod(index, pod) {
+        if !facts.headless || !seen.insert((address, target)) {
+            continue;
+        }
+        let name = SocketAddr::new(address, target).to_string();
+        let effective = effective::of(index, key, port.port);
+        let identity = index.identity(&pod.namespace, &workload.service_account);
+        let mut cluster = raw::Cluster {
+            tls: mutual([identity].into()),
+            ..effective.cluster
+        };
+        cluster.protocol.get_or_insert(upstream(port.protocol));
+        given.extend(service::single(
+            &name,
+            port.protocol,
+            &cluster,
+            &effective.route,
+        ));
+        let endpoint = Endpoint {
+            described: raw::Endpoint {
+                address: Some(name.clone()),
+                ..raw::Endpoint::default()
+            },
+            draining: false,
+        };
+        given.push((
+            ResourceId::new(ResourceKind::Endpoints, &name),
+            Resource::Endpoints(vec![endpoint]),
+        ));
+    }
+    given
+}

@@ -1,0 +1,68 @@
+//! From facts to resources: what a Service, and what a workload, gives.
+
+pub(super) mod endpoints;
+pub(super) mod inbound;
+pub(super) mod routes;
+pub(super) mod service;
+
+use maglor_config::raw;
+
+use super::facts::{Key, Protocol};
+use super::resource::Listener;
+use super::{Index, Resource, ResourceId, ResourceKind};
+
+/// Name of a cluster without endpoints, for the share of requests whose backend does not exist.
+pub(super) const NO_BACKEND: &str = "maglor/no-backend";
+
+/// Name of everything that belongs to a port of a Service, and under which clients ask for it.
+pub(super) fn port_name(index: &Index, service: &Key, port: u16) -> String {
+    format!("{}:{port}", host(index, service))
+}
+
+/// The DNS name of a Service.
+pub(super) fn host(index: &Index, service: &Key) -> String {
+    let domain = index.cluster_domain();
+    format!("{}.{}.svc.{domain}", service.name, service.namespace)
+}
+
+/// What is done with connections to a port.
+pub(super) fn listener(protocol: Protocol, name: &str) -> Listener {
+    let name = name.to_owned();
+    match protocol {
+        Protocol::Auto => Listener::Http {
+            bytes: Some(name.clone()),
+            routes: name,
+        },
+        Protocol::Http | Protocol::Http2 => Listener::Http {
+            routes: name,
+            bytes: None,
+        },
+        Protocol::Tcp | Protocol::Tls => Listener::Tcp { cluster: name },
+    }
+}
+
+/// What is spoken to endpoints.
+pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
+    match protocol {
+        Protocol::Http2 => raw::UpstreamProtocol::Http2,
+        _ => raw::UpstreamProtocol::Downstream,
+    }
+}
+
+/// Resources that belong to nobody in particular.
+pub(super) fn shared() -> Vec<(ResourceId, Resource)> {
+    let cluster = raw::Cluster {
+        name: Some(NO_BACKEND.to_owned()),
+        ..raw::Cluster::default()
+    };
+    vec![
+        (
+            ResourceId::new(ResourceKind::Cluster, NO_BACKEND),
+            Resource::Cluster(Box::new(cluster)),
+        ),
+        (
+            ResourceId::new(ResourceKind::Endpoints, NO_BACKEND),
+            Resource::Endpoints(Vec::new()),
+        ),
+    ]
+}

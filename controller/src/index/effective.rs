@@ -1,0 +1,83 @@
+//! Which policy holds for a port of a Service: the levels, from the innermost outwards.
+
+use maglor_config::raw;
+
+use super::Index;
+use super::facts::{Key, TrafficPolicy};
+use crate::crd::{TrafficPolicySpec, merge_cluster, merge_route};
+
+/// What holds for a port of a Service, all levels merged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Effective {
+    pub(super) cluster: raw::Cluster,
+    pub(super) route: raw::Route,
+}
+
+/// How close a policy is to a port: the closer one wins.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Level {
+    Port,
+    Service,
+    Namespace,
+}
+
+impl Level {
+    pub(super) const ALL: [Self; 3] = [Self::Port, Self::Service, Self::Namespace];
+}
+
+/// At which level a policy speaks about a port.
+fn level(spec: &TrafficPolicySpec, service: &str, port: u16) -> Option<Level> {
+    if spec.target_refs.is_empty() {
+        return Some(Level::Namespace);
+    }
+    let targets = spec
+        .target_refs
+        .iter()
+        .filter(|target| target.name == service);
+    let levels = targets.filter_map(|target| match target.port {
+        None => Some(Level::Service),
+        Some(one) => (one == port).then_some(Level::Port),
+    });
+    levels.min()
+}
+
+/// The policy that wins at a level: the oldest of those that can be used.
+pub(super) fn winner<'a>(
+    index: &'a Index,
+    service: &Key,
+    port: u16,
+    at: Level,
+) -> Option<(&'a Key, &'a TrafficPolicy)> {
+    let at_level = |policy: &TrafficPolicy| {
+        let spec = policy.spec.value.as_ref();
+        spec.and_then(|spec| level(spec, &service.name, port)) == Some(at)
+    };
+    let policies = index.in_namespace(&index.traffic, &service.namespace);
+    policies
+        .filter(|(_, policy)| at_level(policy))
+        .min_by(|(_, one), (_, other)| one.age.cmp(&other.age))
+}
+
+/// What holds for a port.
+pub(super) fn of(index: &Index, service: &Key, port: u16) -> Effective {
+    let mut effective = Effective::default();
+    let mut inherit = |cluster: Option<&raw::Cluster>, route: Option<&raw::Route>| {
+        if let Some(cluster) = cluster {
+            merge_cluster(&mut effective.cluster, cluster);
+        }
+        if let Some(route) = route {
+            merge_route(&mut effective.route, route);
+        }
+    };
+    for at in Level::ALL {
+        if let Some((_, policy)) = winner(index, service, port, at)
+            && let Some(spec) = &policy.spec.value
+        {
+            inherit(spec.cluster.as_ref(), spec.route.as_ref());
+        }
+    }
+    if let Some(mesh) = index.mesh_spec() {
+        inherit(mesh.cluster.as_ref(), mesh.route.as_ref());
+    }
+    effective
+}

@@ -1,0 +1,297 @@
+//! What the index keeps of each kind of resource: the few fields that proxies or rules depend on.
+//!
+//! An [`Object`] is read from the JSON of a resource, whatever brought it: an API server or a file. A
+//! change of anything else in a resource (a status, a label nobody asks for) leaves its facts equal, and
+//! so changes nothing further on.
+
+pub mod node;
+pub mod policy;
+pub mod route;
+pub mod service;
+pub mod slice;
+pub mod workload;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use node::{Namespace, Node};
+pub use policy::{AuthorizationPolicy, MeshConfig, TrafficPolicy};
+pub use route::Route;
+pub use service::{Protocol, Service, ServicePort};
+pub use slice::{Slice, SliceEndpoint};
+pub use workload::Workload;
+
+/// Namespace and name of a resource; the namespace is empty where the kind has none.
+#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Key {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of a resource.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return f.write_str(&self.name);
+        }
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The kinds of resources that the index knows.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// `maglor.dev/v1alpha1`.
+    AuthorizationPolicy,
+    /// `discovery.k8s.io/v1`.
+    EndpointSlice,
+    /// `gateway.networking.k8s.io/v1`.
+    GrpcRoute,
+    /// `gateway.networking.k8s.io/v1`.
+    HttpRoute,
+    /// `maglor.dev/v1alpha1`.
+    MeshConfig,
+    /// `v1`.
+    Namespace,
+    /// `v1`.
+    Node,
+    /// `v1`.
+    Pod,
+    /// `v1`.
+    Service,
+    /// `maglor.dev/v1alpha1`.
+    TrafficPolicy,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::AuthorizationPolicy,
+        Self::EndpointSlice,
+        Self::GrpcRoute,
+        Self::HttpRoute,
+        Self::MeshConfig,
+        Self::Namespace,
+        Self::Node,
+        Self::Pod,
+        Self::Service,
+        Self::TrafficPolicy,
+    ];
+
+    /// Its `apiVersion`, `kind` and plural.
+    #[must_use]
+    pub fn names(self) -> (&'static str, &'static str, &'static str) {
+        const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+        const MAGLOR: &str = "maglor.dev/v1alpha1";
+        match self {
+            Self::AuthorizationPolicy => (MAGLOR, "AuthorizationPolicy", "authorizationpolicies"),
+            Self::EndpointSlice => ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
+            Self::GrpcRoute => (GATEWAY, "GRPCRoute", "grpcroutes"),
+            Self::HttpRoute => (GATEWAY, "HTTPRoute", "httproutes"),
+            Self::MeshConfig => (MAGLOR, "MeshConfig", "meshconfigs"),
+            Self::Namespace => ("v1", "Namespace", "namespaces"),
+            Self::Node => ("v1", "Node", "nodes"),
+            Self::Pod => ("v1", "Pod", "pods"),
+            Self::Service => ("v1", "Service", "services"),
+            Self::TrafficPolicy => (MAGLOR, "TrafficPolicy", "trafficpolicies"),
+        }
+    }
+
+    /// The kind of a resource, by its `apiVersion` and `kind`.
+    #[must_use]
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| {
+            let (version, name, _) = one.names();
+            version == api_version && name == kind
+        })
+    }
+
+    /// Whether resources of this kind are in a namespace.
+    #[must_use]
+    pub fn is_namespaced(self) -> bool {
+        !matches!(self, Self::MeshConfig | Self::Namespace | Self::Node)
+    }
+
+    /// Whether the controller writes their status.
+    #[must_use]
+    pub fn has_status(self) -> bool {
+        matches!(
+            self,
+            Self::AuthorizationPolicy
+                | Self::GrpcRoute
+                | Self::HttpRoute
+                | Self::MeshConfig
+                | Self::TrafficPolicy
+        )
+    }
+}
+
+/// `metadata`, as far as it matters.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Meta {
+    /// `metadata.name`.
+    #[serde(default)]
+    pub name: String,
+    /// `metadata.namespace`.
+    #[serde(default)]
+    pub namespace: String,
+    /// Changes with the `spec`.
+    #[serde(default)]
+    pub generation: Option<i64>,
+    /// RFC 3339, so that order of text is order of time.
+    #[serde(default)]
+    pub creation_timestamp: Option<String>,
+    /// `metadata.labels`.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// `metadata.annotations`.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Who came first: by time of creation, then by name (Gateway API, "Conflicts").
+#[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Age {
+    created: Option<String>,
+    key: Key,
+}
+
+impl Meta {
+    /// For a comparison of ages; who has no time of creation (in a file) is as old as can be.
+    #[must_use]
+    pub fn age(&self) -> Age {
+        Age {
+            created: self.creation_timestamp.clone(),
+            key: Key::new(&self.namespace, &self.name),
+        }
+    }
+}
+
+/// A resource that the index takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace and name.
+    pub key: Key,
+    /// What is kept of it.
+    pub facts: Facts,
+}
+
+/// What is kept of a resource, by kind.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is the type of its name")]
+pub enum Facts {
+    AuthorizationPolicy(AuthorizationPolicy),
+    MeshConfig(Box<MeshConfig>),
+    Namespace(Namespace),
+    Node(Node),
+    Route(Route),
+    Service(Service),
+    Slice(Slice),
+    TrafficPolicy(Box<TrafficPolicy>),
+    Workload(Workload),
+}
+
+/// Why a resource cannot be read.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ReadError {
+    /// It has no name.
+    #[error("metadata.name is missing")]
+    Nameless,
+    /// The kind is not one that the index knows.
+    #[error("apiVersion `{api_version}`, kind `{kind}` is nothing that is read here")]
+    UnknownKind {
+        /// `apiVersion`.
+        api_version: String,
+        /// `kind`.
+        kind: String,
+    },
+    /// A part is not of the shape that its kind has.
+    #[error("{part}: {message}")]
+    Shape {
+        /// `spec`, `metadata`, ….
+        part: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl Object {
+    /// Reads a resource of any kind.
+    ///
+    /// A `spec` of the mesh's own kinds and of routes that cannot be used is a fact of its own (it is
+    /// told in the status), not an error.
+    ///
+    /// # Errors
+    /// When the kind is unknown, or it is not what Kubernetes would have stored.
+    pub fn read(value: &Value) -> Result<Self, ReadError> {
+        let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let kind =
+            Kind::of(&api_version, &kind).ok_or(ReadError::UnknownKind { api_version, kind })?;
+        Self::read_as(kind, value)
+    }
+
+    /// Reads a resource whose kind is known: in lists of an API server they do not say it.
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn read_as(kind: Kind, value: &Value) -> Result<Self, ReadError> {
+        let mut meta: Meta = part(value, "metadata")?;
+        if meta.name.is_empty() {
+            return Err(ReadError::Nameless);
+        }
+        if !kind.is_namespaced() {
+            meta.namespace.clear();
+        } else if meta.namespace.is_empty() {
+            "default".clone_into(&mut meta.namespace);
+        }
+        let key = Key::new(&meta.namespace, &meta.name);
+        let facts = match kind {
+            Kind::AuthorizationPolicy => {
+                Facts::AuthorizationPolicy(AuthorizationPolicy::read(&meta, value))
+            }
+            Kind::EndpointSlice => Facts::Slice(Slice::read(&meta, value)?),
+            Kind::GrpcRoute => Facts::Route(Route::grpc(&meta, value)),
+            Kind::HttpRoute => Facts::Route(Route::http(&meta, value)),
+            Kind::MeshConfig => Facts::MeshConfig(Box::new(MeshConfig::read(&meta, value))),
+            Kind::Namespace => Facts::Namespace(Namespace::read(&meta)),
+            Kind::Node => Facts::Node(Node::read(&meta)),
+            Kind::Pod => Facts::Workload(Workload::read(meta, value)?),
+            Kind::Service => Facts::Service(Service::read(&meta, value)?),
+            Kind::TrafficPolicy => {
+                Facts::TrafficPolicy(Box::new(TrafficPolicy::read(&meta, value)))
+            }
+        };
+        Ok(Self { kind, key, facts })
+    }
+}
+
+/// A part of a resource; one that is not there has its defaults.
+fn part<T: DeserializeOwned + Default>(value: &Value, name: &'static str) -> Result<T, ReadError> {
+    match value.get(name) {
+        None | Some(Value::Null) => Ok(T::default()),
+        Some(value) => T::deserialize(value).map_err(|error| ReadError::Shape {
+            part: name,
+            message: error.to_string(),
+        }),
+    }
+}

@@ -1,0 +1,110 @@
+//! The mesh's own resources, checked.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Age, Meta};
+use crate::crd::{self, AuthorizationPolicySpec, MeshConfigSpec, TrafficPolicySpec};
+
+/// A `spec` that was read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked<T> {
+    /// What is in force: what was read, or, where that cannot be used, what was read before.
+    pub value: Option<T>,
+    /// Why what was read cannot be used.
+    pub problem: Option<String>,
+}
+
+impl<T: Clone> Checked<T> {
+    /// Keeps what was in force before, where this cannot be used.
+    pub fn keep(&mut self, before: &Self) {
+        if self.problem.is_some() {
+            self.value.clone_from(&before.value);
+        }
+    }
+}
+
+/// A `TrafficPolicy`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrafficPolicy {
+    /// Of two on one level the older one wins.
+    pub age: Age,
+    /// Which version of the resource this is.
+    pub generation: Option<i64>,
+    /// What it says.
+    pub spec: Checked<TrafficPolicySpec>,
+}
+
+/// An `AuthorizationPolicy`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuthorizationPolicy {
+    /// Which version of the resource this is.
+    pub generation: Option<i64>,
+    /// What it says.
+    pub spec: Checked<AuthorizationPolicySpec>,
+}
+
+/// A `MeshConfig`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeshConfig {
+    /// Which version of the resource this is.
+    pub generation: Option<i64>,
+    /// What it says.
+    pub spec: Checked<MeshConfigSpec>,
+}
+
+fn spec<T: DeserializeOwned>(
+    value: &Value,
+    check: impl FnOnce(&T) -> Result<(), crd::SpecError>,
+) -> Checked<T> {
+    let spec = value.get("spec").unwrap_or(&Value::Null);
+    let read = T::deserialize(spec).map_err(|error| format!("spec: {error}"));
+    let checked = read.and_then(|spec| match check(&spec) {
+        Ok(()) => Ok(spec),
+        Err(error) => Err(error.to_string()),
+    });
+    match checked {
+        Ok(value) => Checked {
+            value: Some(value),
+            problem: None,
+        },
+        Err(problem) => Checked {
+            value: None,
+            problem: Some(problem),
+        },
+    }
+}
+
+impl TrafficPolicy {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Self {
+        Self {
+            age: meta.age(),
+            generation: meta.generation,
+            spec: spec(value, |spec: &TrafficPolicySpec| {
+                crd::check::blocks(spec.cluster.as_ref(), spec.route.as_ref())
+            }),
+        }
+    }
+}
+
+impl AuthorizationPolicy {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Self {
+        Self {
+            generation: meta.generation,
+            spec: spec(value, |spec: &AuthorizationPolicySpec| {
+                crd::check::rules(&spec.rules)
+            }),
+        }
+    }
+}
+
+impl MeshConfig {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Self {
+        Self {
+            generation: meta.generation,
+            spec: spec(value, |spec: &MeshConfigSpec| {
+                crd::check::blocks(spec.cluster.as_ref(), spec.route.as_ref())
+            }),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! HTTPRoute and GRPCRoute (Gateway API v1), as far as they are attached to Services (GAMMA,
+//! GEP-1426), in the words of the proxy's routes.
+//!
+//! `hostnames` mean nothing on a route to a Service, and are not read.
+
+mod matching;
+mod resource;
+
+use maglor_config::raw;
+use serde_json::Value;
+
+use self::matching::Precedence;
+use self::resource::{BackendRef, Filter, Rule as ResourceRule, Spec};
+use super::{Age, Key, Meta, part};
+use crate::crd::check;
+
+/// Which of the two kinds a route is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum RouteKind {
+    /// GRPCRoute.
+    Grpc,
+    /// HTTPRoute.
+    Http,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// HTTP or gRPC.
+    pub kind: RouteKind,
+    /// Of two routes that say different things the older one wins.
+    pub age: Age,
+    /// Which version of the resource this is.
+    pub generation: Option<i64>,
+    /// What it is attached to; Services only.
+    pub parents: Vec<Parent>,
+    /// What it does, or why it cannot be done.
+    pub rules: Result<Vec<Rule>, Unsupported>,
+}
+
+/// A Service, or one of its ports.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Parent {
+    /// The Service.
+    pub service: Key,
+    /// Whether the resource names the namespace, which a status repeats.
+    pub names_namespace: bool,
+    /// Only this port.
+    pub port: Option<u16>,
+    /// A part of the Service, which Services do not have; a status repeats it.
+    pub section: Option<String>,
+}
+
+/// A rule: any of the matches leads to one action.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Its name, for metrics.
+    pub name: Option<String>,
+    /// What it takes, each with its precedence among all matches of a Service.
+    pub matches: Vec<(Precedence, raw::RouteMatch)>,
+    /// Header changes, rewrite, redirect, time limits; no clusters yet.
+    pub action: raw::Route,
+    /// Where requests go, by weight.
+    pub backends: Vec<Backend>,
+    /// Who gets copies, in percent of the requests.
+    pub mirrors: Vec<(Backend, f64)>,
+}
+
+/// A Service that requests are sent to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Backend {
+    /// The Service; `None` for anything that is none.
+    pub service: Option<Key>,
+    /// Its port.
+    pub port: Option<u16>,
+    /// Its share.
+    pub weight: u32,
+    /// As it is written, for messages.
+    pub text: String,
+}
+
+/// Something that a route asks for and this mesh does not do.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct Unsupported {
+    /// Where it stands, as `spec.rules[0].filters[1]`.
+    pub path: String,
+    /// What it is, and what to do.
+    pub message: String,
+}
+
+impl Unsupported {
+    fn new(path: &str, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+impl Route {
+    pub(super) fn http(meta: &Meta, value: &Value) -> Self {
+        Self::read(RouteKind::Http, meta, value)
+    }
+
+    pub(super) fn grpc(meta: &Meta, value: &Value) -> Self {
+        Self::read(RouteKind::Grpc, meta, value)
+    }
+
+    fn read(kind: RouteKind, meta: &Meta, value: &Value) -> Self {
+        let spec: Result<Spec, _> = part(value, "spec");
+        let (parents, rules) = match spec {
+            Ok(spec) => (
+                spec.parents(&meta.namespace),
+                spec.rules
+                    .iter()
+                    .enumerate()
+                    .map(|(at, rule)| Rule::read(kind, rule, at, &meta.namespace))
+                    .collect::<Result<Vec<Rule>, _>>()
+                    .and_then(checked),
+            ),
+            Err(error) => (Vec::new(), Err(Unsupported::new("spec", error.to_string()))),
+        };
+        Self {
+            kind,
+            age: meta.age(),
+            generation: meta.generation,
+            parents,
+            rules,
+        }
+    }
+}
+
+/// The proxy's own checks: of expressions, headers, paths.
+fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
+    let mut routes = Vec::new();
+    let mut rule_of = Vec::new();
+    for (at, rule) in rules.iter().enumerate() {
+        for (_, matches) in &rule.matches {
+            routes.push(raw::Route {
+                r#match: Some(matches.clone()),
+                ..rule.action.clone()
+            });
+            rule_of.push(at);
+        }
+    }
+    match check::routes(routes) {
+        Ok(()) => Ok(rules),
+        Err((at, message)) => {
+            let at = at.and_then(|at| rule_of.get(at));
+            let path = at.map_or("spec".to_owned(), |at| format!("spec.rules[{at}]"));
+            Err(Unsupported::new(&path, message))
+        }
+    }
+}
+
+impl Rule {
+    fn read(
+        kind: RouteKind,
+        rule: &ResourceRule,
+        at: usize,
+        namespace: &str,
+    ) -> Result<Self, Unsupported> {
+        let path = format!("spec.rules[{at}]");
+        let matches = match rule.matches.is_empty() {
+            true => vec![matching::anything(kind)],
+            false => rule
+                .matches
+                .iter()
+                .enumerate()
+                .map(|(i, one)| matching::read(kind, one, &format!("{path}.matches[{i}]")))
+                .collect::<Result<_, _>>()?,
+        };
+        let mut read = Self {
+            name: rule.name.clone(),
+            matches,
+            action: raw::Route::default(),
+            backends: Vec::new(),
+            mirrors: Vec::new(),
+        };
+        for (i, filter) in rule.filters.iter().enumerate() {
+            read.filter(filter, &format!("{path}.filters[{i}]"), namespace)?;
+        }
+        for (i, reference) in rule.backend_refs.iter().enumerate() {
+            if !reference.filters.is_empty() {
+                let path = format!("{path}.backendRefs[{i}].filters");
+                let what = "filters of one backend are not supported; write them in the rule";
+                return Err(Unsupported::new(&path, what));
+            }
+            read.backends.push(reference.backend(namespace));
+        }
+        let time = |text: &Option<String>, field: &str| match text.as_deref() {
+            None => Ok(None),
+            Some(text) => text.parse::<raw::TimeSpan>().map(Some).map_err(|error| {
+                Unsupported::new(&format!("{path}.timeouts.{field}"), error.to_string())
+            }),
+        };
+        read.action.timeout = time(&rule.timeouts.request, "request")?;
+        if let Some(per_try_timeout) = time(&rule.timeouts.backend_request, "backendRequest")?
+            && !per_try_timeout.0.is_zero()
+        {
+            read.action.retry = Some(raw::Short(raw::Retry {
+                per_try_timeout: Some(per_try_timeout),
+                ..raw::Retry::default()
+            }));
+        }
+        Ok(read)
+    }
+
+    fn filter(&mut self, filter: &Filter, path: &str, namespace: &str) -> Result<(), Unsupported> {
+        let action = &mut self.action;
+        match filter.r#type.as_str() {
+            "RequestHeaderModifier" => {
+                action.request_headers = filter.request_header_modifier.as_ref().map(Into::into);
+            }
+            "ResponseHeaderModifier" => {
+                action.response_headers = filter.response_header_modifier.as_ref().map(Into::into);
+            }
+            "RequestRedirect" => {
+                action.redirect = filter.request_redirect.as_ref().map(Into::into);
+            }
+            "URLRewrite" => {
+                let rewrite = filter.url_rewrite.as_ref();
+                action.rewrite = rewrite
+                    .map(Into::into)
+                    .filter(|one| *one != raw::Rewrite::default());
+            }
+            "RequestMirror" => {
+                let mirror = filter.request_mirror.as_ref();
+                self.mirrors.extend(
+                    mirror.map(|mirror| (mirror.backend_ref.backend(namespace), mirror.percent())),
+                );
+            }
+            other => {
+                let what = format!("the filter `{other}` is not supported");
+                return Err(Unsupported::new(&format!("{path}.type"), what));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BackendRef {
+    fn backend(&self, namespace: &str) -> Backend {
+        let namespace = self.namespace.as_deref().unwrap_or(namespace);
+        let service = self.group.is_empty() && self.kind == "Service";
+        Backend {
+            service: service.then(|| Key::new(namespace, &self.name)),
+            port: self.port,
+            weight: self.weight,
+            text: format!("{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
+
+impl Spec {
+    fn parents(&self, namespace: &str) -> Vec<Parent> {
+        let services = self
+            .parent_refs
+            .iter()
+            .filter(|parent| parent.group.is_empty() && parent.kind == "Service");
+        let parents = services.map(|parent| Parent {
+            service: Key::new(
+                parent.namespace.as_deref().unwrap_or(namespace),
+                &parent.name,
+            ),
+            names_namespace: parent.namespace.is_some(),
+            port: parent.port,
+            section: parent.section_name.clone(),
+        });
+        parents.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

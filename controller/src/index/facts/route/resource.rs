@@ -1,0 +1,242 @@
+//! The parts of `HTTPRouteSpec` and `GRPCRouteSpec` that are read; both share most of them.
+
+use maglor_config::raw::{self, OneOrMany, Pairs};
+use serde::Deserialize;
+
+const GATEWAY: &str = "gateway.networking.k8s.io";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Spec {
+    pub(super) parent_refs: Vec<ParentRef>,
+    pub(super) rules: Vec<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ParentRef {
+    pub(super) group: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) port: Option<u16>,
+    pub(super) section_name: Option<String>,
+}
+
+impl Default for ParentRef {
+    fn default() -> Self {
+        Self {
+            group: GATEWAY.to_owned(),
+            kind: "Gateway".to_owned(),
+            namespace: None,
+            name: String::new(),
+            port: None,
+            section_name: None,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Rule {
+    pub(super) name: Option<String>,
+    pub(super) matches: Vec<Match>,
+    pub(super) filters: Vec<Filter>,
+    pub(super) backend_refs: Vec<BackendRef>,
+    pub(super) timeouts: Timeouts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Timeouts {
+    pub(super) request: Option<String>,
+    pub(super) backend_request: Option<String>,
+}
+
+/// A match; `path` and `query_params` only in HTTPRoute, where `method` is a text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Match {
+    pub(super) path: Option<ValueMatch>,
+    pub(super) headers: Vec<ValueMatch>,
+    pub(super) query_params: Vec<ValueMatch>,
+    pub(super) method: Option<Method>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Method {
+    Http(String),
+    Grpc(GrpcMethod),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct GrpcMethod {
+    pub(super) r#type: Option<String>,
+    pub(super) service: Option<String>,
+    pub(super) method: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ValueMatch {
+    pub(super) r#type: Option<String>,
+    pub(super) name: String,
+    pub(super) value: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Filter {
+    pub(super) r#type: String,
+    pub(super) request_header_modifier: Option<HeaderModifier>,
+    pub(super) response_header_modifier: Option<HeaderModifier>,
+    pub(super) request_mirror: Option<Mirror>,
+    pub(super) request_redirect: Option<Redirect>,
+    pub(super) url_rewrite: Option<Rewrite>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct HeaderModifier {
+    set: Vec<Header>,
+    add: Vec<Header>,
+    remove: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Header {
+    name: String,
+    value: String,
+}
+
+impl From<&HeaderModifier> for raw::HeaderRules {
+    fn from(modifier: &HeaderModifier) -> Self {
+        let pairs = |list: &[Header]| -> Vec<(String, String)> {
+            list.iter()
+                .map(|header| (header.name.clone(), header.value.clone()))
+                .collect()
+        };
+        let (set, add) = (pairs(&modifier.set), pairs(&modifier.add));
+        let one = |(name, value)| (name, OneOrMany(vec![value]));
+        Self {
+            remove: (!modifier.remove.is_empty()).then(|| OneOrMany(modifier.remove.clone())),
+            set: (!set.is_empty()).then_some(Pairs(set)),
+            add: (!add.is_empty()).then(|| Pairs(add.into_iter().map(one).collect())),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Mirror {
+    pub(super) backend_ref: BackendRef,
+    percent: Option<u32>,
+    fraction: Option<Fraction>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Fraction {
+    numerator: u32,
+    denominator: Option<u32>,
+}
+
+impl Mirror {
+    /// In percent of the requests.
+    pub(super) fn percent(&self) -> f64 {
+        match (&self.fraction, self.percent) {
+            (Some(fraction), _) => {
+                let whole = f64::from(fraction.denominator.unwrap_or(100).max(1));
+                (f64::from(fraction.numerator) / whole * 100.0).min(100.0)
+            }
+            (None, Some(percent)) => f64::from(percent.min(100)),
+            (None, None) => 100.0,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Redirect {
+    scheme: Option<String>,
+    hostname: Option<String>,
+    path: Option<PathModifier>,
+    port: Option<u16>,
+    status_code: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PathModifier {
+    replace_full_path: Option<String>,
+    replace_prefix_match: Option<String>,
+}
+
+impl From<&Redirect> for raw::Redirect {
+    fn from(redirect: &Redirect) -> Self {
+        let path = redirect.path.as_ref();
+        // Without a port: that of the new scheme, or the request's where the scheme stays.
+        let port = redirect.port.or(match redirect.scheme.as_deref() {
+            Some("http") => Some(80),
+            Some("https") => Some(443),
+            _ => None,
+        });
+        Self {
+            status: Some(redirect.status_code.unwrap_or(302)),
+            scheme: redirect.scheme.clone(),
+            host: redirect.hostname.clone(),
+            port: port.map(u32::from),
+            path: path.and_then(|path| path.replace_full_path.clone()),
+            prefix: path.and_then(|path| path.replace_prefix_match.clone()),
+            strip_query: None,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Rewrite {
+    hostname: Option<String>,
+    path: Option<PathModifier>,
+}
+
+impl From<&Rewrite> for raw::Rewrite {
+    fn from(rewrite: &Rewrite) -> Self {
+        let path = rewrite.path.as_ref();
+        Self {
+            host: rewrite.hostname.clone(),
+            path: path.and_then(|path| path.replace_full_path.clone()),
+            prefix: path.and_then(|path| path.replace_prefix_match.clone()),
+            ..Self::default()
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct BackendRef {
+    pub(super) group: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) port: Option<u16>,
+    pub(super) weight: u32,
+    pub(super) filters: Vec<Filter>,
+}
+
+impl Default for BackendRef {
+    fn default() -> Self {
+        Self {
+            group: String::new(),
+            kind: "Service".to_owned(),
+            namespace: None,
+            name: String::new(),
+            port: None,
+            weight: 1,
+            filters: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Services.
+
+use std::net::IpAddr;
+
+use maglor_config::raw::ApplicationProtocol;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Meta, ReadError, part};
+
+/// What is spoken on a port.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Protocol {
+    /// Not declared: told from the first bytes.
+    #[default]
+    Auto,
+    /// HTTP/1.1 or HTTP/2.
+    Http,
+    /// HTTP/2 with prior knowledge, gRPC for example.
+    Http2,
+    /// Bytes.
+    Tcp,
+    /// TLS that the application terminates.
+    Tls,
+}
+
+impl Protocol {
+    /// By `appProtocol` (KEP-3726 and the common unprefixed names), else by the first word of the
+    /// port's name, as in Istio: `http-web`, `grpc`, `tcp-db`.
+    #[must_use]
+    pub fn declared(app_protocol: Option<&str>, port_name: Option<&str>) -> Self {
+        let word = match (app_protocol, port_name) {
+            (Some(protocol), _) => protocol.rsplit('/').next().unwrap_or(protocol),
+            (None, Some(name)) => name.split('-').next().unwrap_or(name),
+            (None, None) => "",
+        };
+        match word.to_ascii_lowercase().as_str() {
+            "http" | "http1" | "ws" => Self::Http,
+            "h2c" | "http2" | "grpc" => Self::Http2,
+            "https" | "tls" | "wss" => Self::Tls,
+            "tcp" | "mongo" | "mysql" | "redis" | "postgres" | "postgresql" => Self::Tcp,
+            _ => Self::Auto,
+        }
+    }
+
+    /// In the words of the proxy's configuration.
+    #[must_use]
+    pub fn word(self) -> ApplicationProtocol {
+        match self {
+            Self::Auto => ApplicationProtocol::Auto,
+            Self::Http => ApplicationProtocol::Http,
+            Self::Http2 => ApplicationProtocol::Http2,
+            Self::Tcp => ApplicationProtocol::Tcp,
+            Self::Tls => ApplicationProtocol::Tls,
+        }
+    }
+}
+
+/// A TCP port of a Service.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ServicePort {
+    /// Its name; a Service with one port may leave it out.
+    pub name: Option<String>,
+    /// Its number.
+    pub port: u16,
+    /// What is spoken there.
+    pub protocol: Protocol,
+}
+
+/// A Service.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Service {
+    /// Its TCP ports, in the order of the resource.
+    pub ports: Vec<ServicePort>,
+    /// Its addresses, one a family; none for a headless Service.
+    pub addresses: Vec<IpAddr>,
+    /// `clusterIP: None`.
+    pub headless: bool,
+    /// `type: ExternalName`: the name that it stands for.
+    pub external_name: Option<String>,
+    /// Its first address family is IPv6.
+    pub prefers_v6: bool,
+    /// `sessionAffinity: ClientIP`.
+    pub client_affinity: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    #[serde(rename = "clusterIP")]
+    cluster_ip: Option<String>,
+    #[serde(rename = "clusterIPs")]
+    cluster_ips: Vec<String>,
+    ip_families: Vec<String>,
+    external_name: Option<String>,
+    session_affinity: Option<String>,
+    r#type: Option<String>,
+    ports: Vec<Port>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Port {
+    name: Option<String>,
+    port: u16,
+    protocol: Option<String>,
+    app_protocol: Option<String>,
+}
+
+impl Service {
+    pub(super) fn read(_: &Meta, value: &Value) -> Result<Self, ReadError> {
+        let spec: Spec = part(value, "spec")?;
+        let external = spec.r#type.as_deref() == Some("ExternalName");
+        let mut ips = spec.cluster_ips;
+        if ips.is_empty() {
+            ips.extend(spec.cluster_ip);
+        }
+        let addresses: Vec<IpAddr> = ips.iter().filter_map(|text| text.parse().ok()).collect();
+        let prefers_v6 = match spec.ip_families.first() {
+            Some(family) => family == "IPv6",
+            None => addresses.first().is_some_and(IpAddr::is_ipv6),
+        };
+        let tcp = |port: &Port| port.port > 0 && port.protocol.as_deref().unwrap_or("TCP") == "TCP";
+        let ports = spec.ports.into_iter().filter(tcp).map(|port| ServicePort {
+            protocol: Protocol::declared(port.app_protocol.as_deref(), port.name.as_deref()),
+            name: port.name.filter(|name| !name.is_empty()),
+            port: port.port,
+        });
+        Ok(Self {
+            ports: ports.collect(),
+            headless: !external && ips.iter().any(|text| text == "None"),
+            addresses,
+            external_name: spec.external_name.filter(|_| external),
+            prefers_v6,
+            client_affinity: spec.session_affinity.as_deref() == Some("ClientIP"),
+        })
+    }
+
+    /// The port of this number.
+    #[must_use]
+    pub fn port(&self, number: u16) -> Option<&ServicePort> {
+        self.ports.iter().find(|port| port.port == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_are_declared() {
+        for (app_protocol, name, expected) in [
+            (None, None, Protocol::Auto),
+            (None, Some("web"), Protocol::Auto),
+            (None, Some("http-web"), Protocol::Http),
+            (None, Some("grpc"), Protocol::Http2),
+            (None, Some("tcp-db"), Protocol::Tcp),
+            (None, Some("https"), Protocol::Tls),
+            (Some("kubernetes.io/h2c"), Some("http"), Protocol::Http2),
+            (Some("kubernetes.io/ws"), None, Protocol::Http),
+            (Some("HTTP"), None, Protocol::Http),
+            (Some("example.com/own"), Some("http"), Protocol::Auto),
+        ] {
+            let found = Protocol::declared(app_protocol, name);
+            assert_eq!(found, expected, "{app_protocol:?} {name:?}");
+        }
+    }
+
+    #[test]
+    fn services_are_read() {
+        let read = |text: &str| {
+            let value: Value = serde_yaml::from_str(text).unwrap();
+            Service::read(&Meta::default(), &value).unwrap()
+        };
+        let dual = read(
+            "spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1'], ipFamilies: [IPv4, IPv6],
+             ports: [{port: 80, name: http}, {port: 53, protocol: UDP}]}",
+        );
+        assert_eq!(dual.addresses.len(), 2);
+        assert_eq!(
+            (dual.ports.len(), dual.prefers_v6, dual.headless),
+            (1, false, false)
+        );
+        let headless = read("spec: {clusterIP: None, clusterIPs: [None], ports: [{port: 80}]}");
+        assert!(headless.headless && headless.addresses.is_empty());
+        let external = read("spec: {type: ExternalName, externalName: db.example.com}");
+        assert_eq!(external.external_name.as_deref(), Some("db.example.com"));
+        let v6 = read("spec: {clusterIP: 'fd00::1', ports: [{port: 80}]}");
+        assert!(v6.prefers_v6);
+    }
+}

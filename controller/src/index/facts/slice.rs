@@ -1,0 +1,151 @@
+//! EndpointSlices.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Key, Meta, ReadError, part};
+
+/// The label that names a slice's Service.
+const SERVICE: &str = "kubernetes.io/service-name";
+
+/// Endpoints of a Service, and the ports that they have in common.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Slice {
+    /// The Service; a slice without one is nobody's.
+    pub service: Option<Key>,
+    /// Port of the Service (by name) → port of the endpoints.
+    pub ports: Vec<(Option<String>, u16)>,
+    /// The endpoints.
+    pub endpoints: Vec<SliceEndpoint>,
+}
+
+/// An endpoint that may be sent to, or was until a moment ago.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SliceEndpoint {
+    /// Its address.
+    pub address: IpAddr,
+    /// It ends, and still serves: what it has may finish, nothing new goes there.
+    pub draining: bool,
+    /// Where it is.
+    pub node: Option<String>,
+    /// Where that is, as the slice says.
+    pub zone: Option<String>,
+    /// The pod, of the slice's namespace.
+    pub pod: Option<String>,
+    /// Its own name below that of the Service, in a StatefulSet.
+    pub hostname: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Endpoint {
+    addresses: Vec<String>,
+    conditions: Conditions,
+    hostname: Option<String>,
+    node_name: Option<String>,
+    zone: Option<String>,
+    target_ref: Option<TargetRef>,
+}
+
+/// Absent means yes, for `ready` and `serving` (discovery/v1).
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Conditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TargetRef {
+    kind: String,
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Port {
+    name: Option<String>,
+    port: Option<u16>,
+    protocol: Option<String>,
+}
+
+impl Slice {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
+        let service = meta.labels.get(SERVICE);
+        let ports: Vec<Port> = part(value, "ports")?;
+        let endpoints: Vec<Endpoint> = part(value, "endpoints")?;
+        let tcp = |port: &Port| port.protocol.as_deref().unwrap_or("TCP") == "TCP";
+        let named = |port: Port| Some((port.name.filter(|name| !name.is_empty()), port.port?));
+        Ok(Self {
+            service: service.map(|name| Key::new(&meta.namespace, name)),
+            ports: ports.into_iter().filter(tcp).filter_map(named).collect(),
+            endpoints: endpoints.into_iter().filter_map(Endpoint::usable).collect(),
+        })
+    }
+}
+
+impl Endpoint {
+    /// What is kept of it, unless nothing may be sent there.
+    fn usable(self) -> Option<SliceEndpoint> {
+        let ready = self.conditions.ready.unwrap_or(true);
+        let serving = self.conditions.serving.unwrap_or(ready);
+        let terminating = self.conditions.terminating.unwrap_or(false);
+        if !(ready || serving && terminating) {
+            return None;
+        }
+        let pod = self.target_ref.filter(|target| target.kind == "Pod");
+        Some(SliceEndpoint {
+            // All addresses of an endpoint are equivalent: clients use the first (discovery/v1).
+            address: self.addresses.first()?.parse().ok()?,
+            draining: terminating,
+            node: self.node_name,
+            zone: self.zone,
+            pod: pod.map(|target| target.name),
+            hostname: self.hostname.filter(|name| !name.is_empty()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_serves_is_kept() {
+        let value: Value = serde_yaml::from_str(
+            "
+            ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]
+            endpoints:
+            - {addresses: [10.1.0.1], nodeName: a, zone: z, targetRef: {kind: Pod, name: p1}}
+            - {addresses: [10.1.0.2], conditions: {ready: false}}
+            - {addresses: [10.1.0.3], conditions: {ready: false, serving: true, terminating: true}}
+            - {addresses: [10.1.0.4], conditions: {ready: false, serving: false, terminating: true}}
+            - {addresses: [10.1.0.5], conditions: {ready: true, terminating: true}}
+            ",
+        )
+        .unwrap();
+        let meta = Meta {
+            namespace: "shop".into(),
+            labels: [(SERVICE.to_owned(), "cart".to_owned())].into(),
+            ..Meta::default()
+        };
+        let slice = Slice::read(&meta, &value).unwrap();
+        assert_eq!(slice.service, Some(Key::new("shop", "cart")));
+        assert_eq!(slice.ports, [(Some("http".to_owned()), 8080)]);
+        let found: Vec<_> = slice
+            .endpoints
+            .iter()
+            .map(|endpoint| (endpoint.address.to_string(), endpoint.draining))
+            .collect();
+        let address = |n: u8| format!("10.1.0.{n}");
+        assert_eq!(
+            found,
+            [(address(1), false), (address(3), true), (address(5), true)]
+        );
+        assert_eq!(slice.endpoints[0].pod.as_deref(), Some("p1"));
+    }
+}

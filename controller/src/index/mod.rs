@@ -1,0 +1,347 @@
+//! From the resources of a cluster to the resources of xDS: pure, incremental, in any order.
+//!
+//! Objects come by [`Index::apply`], [`Index::delete`] and [`Index::reset`]; each marks what depends on
+//! it, and [`Index::changes`] computes just that again and tells what is different. What is given
+//! depends on the objects only, not on the order in which they came; a property test compares with an
+//! index from scratch. The one exception is meant: a policy that can no longer be used stays in force
+//! as it was last.
+//!
+//! ```text
+//! object ──facts──► stores ──links──► dirty Services, workloads ──build──► resources ──► changes
+//!                                  └► dirty resources            ──status──► conditions
+//! ```
+
+mod build;
+mod effective;
+pub mod facts;
+mod links;
+mod resource;
+mod status;
+mod touch;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use maglor_config::raw::MeshMode;
+
+use self::facts::route::RouteKind;
+use self::facts::{
+    AuthorizationPolicy, Facts, Key, Kind, MeshConfig, Namespace, Node, Object, Route, Service,
+    Slice, TrafficPolicy, Workload,
+};
+use self::links::{Links, RouteId};
+use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
+
+pub use resource::{Change, Endpoint, Inbound, Listener, Resource, ResourceId, ResourceKind};
+pub use status::{CONTROLLER, ParentStatus, Status};
+
+/// Trust domain and DNS domain where `MeshConfig` says nothing.
+const DOMAIN: &str = "cluster.local";
+
+/// All that is known of a cluster.
+#[derive(Debug, Default)]
+pub struct Index {
+    authorization: BTreeMap<Key, AuthorizationPolicy>,
+    mesh: BTreeMap<Key, MeshConfig>,
+    namespaces: BTreeMap<Key, Namespace>,
+    nodes: BTreeMap<Key, Node>,
+    routes: BTreeMap<RouteId, Route>,
+    services: BTreeMap<Key, Service>,
+    slices: BTreeMap<Key, Slice>,
+    traffic: BTreeMap<Key, TrafficPolicy>,
+    workloads: BTreeMap<Key, Workload>,
+    links: Links,
+    dirty: Dirty,
+    given: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
+    statuses: BTreeMap<(Kind, Key), Status>,
+}
+
+/// What has to be computed again.
+#[derive(Debug, Default)]
+struct Dirty {
+    services: BTreeSet<Key>,
+    workloads: BTreeSet<Key>,
+    statuses: BTreeSet<(Kind, Key)>,
+}
+
+/// Who gives a resource.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Owner {
+    Mesh,
+    Service(Key),
+    Workload(Key),
+}
+
+/// What is different since the last time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    /// Resources, those that others refer to first: clusters, endpoints, then routes and listeners.
+    pub resources: Vec<Change>,
+    /// Statuses that resources are to have.
+    pub statuses: Vec<(Kind, Key, Status)>,
+}
+
+impl Index {
+    /// Takes a resource that is new, or may have changed.
+    pub fn apply(&mut self, object: Object) {
+        let Object { key, facts, kind } = object;
+        match facts {
+            Facts::AuthorizationPolicy(mut policy) => {
+                if let Some(before) = self.authorization.get(&key) {
+                    policy.spec.keep(&before.spec);
+                }
+                if self.authorization.get(&key) != Some(&policy) {
+                    self.touch_workloads(&key.namespace);
+                    self.authorization.insert(key.clone(), policy);
+                }
+            }
+            Facts::MeshConfig(mut config) => {
+                if let Some(before) = self.mesh.get(&key) {
+                    config.spec.keep(&before.spec);
+                }
+                if self.mesh.insert(key.clone(), (*config).clone()).as_ref() != Some(&*config) {
+                    self.touch_all();
+                }
+            }
+            Facts::Namespace(namespace) => {
+                if self.namespaces.insert(key.clone(), namespace.clone()) != Some(namespace) {
+                    self.touch_workloads(&key.name);
+                }
+            }
+            Facts::Node(node) => {
+                if self.nodes.insert(key.clone(), node.clone()) != Some(node) {
+                    self.touch_node(&key.name);
+                }
+            }
+            Facts::Route(route) => self.apply_route(kind, &key, route),
+            Facts::Service(service) => {
+                if self.services.insert(key.clone(), service.clone()) != Some(service) {
+                    self.touch_service(&key);
+                }
+            }
+            Facts::Slice(slice) => self.apply_slice(&key, slice),
+            Facts::TrafficPolicy(mut policy) => {
+                if let Some(before) = self.traffic.get(&key) {
+                    policy.spec.keep(&before.spec);
+                }
+                if self.traffic.get(&key) != Some(&policy) {
+                    self.traffic.insert(key.clone(), *policy);
+                    self.touch_traffic(&key.namespace);
+                }
+            }
+            Facts::Workload(workload) => {
+                if self.workloads.insert(key.clone(), workload.clone()) != Some(workload) {
+                    self.touch_workload(&key);
+                }
+            }
+        }
+        if kind.has_status() {
+            self.dirty.statuses.insert((kind, key));
+        }
+    }
+
+    /// Forgets a resource that is gone.
+    pub fn delete(&mut self, kind: Kind, key: &Key) {
+        match kind {
+            Kind::AuthorizationPolicy => {
+                self.authorization.remove(key);
+                self.touch_workloads(&key.namespace);
+            }
+            Kind::EndpointSlice => self.remove_slice(key),
+            Kind::GrpcRoute => self.remove_route(&(RouteKind::Grpc, key.clone())),
+            Kind::HttpRoute => self.remove_route(&(RouteKind::Http, key.clone())),
+            Kind::MeshConfig => {
+                self.mesh.remove(key);
+                self.touch_all();
+            }
+            Kind::Namespace => {
+                self.namespaces.remove(key);
+                self.touch_workloads(&key.name);
+            }
+            Kind::Node => {
+                self.nodes.remove(key);
+                self.touch_node(&key.name);
+            }
+            Kind::Pod => {
+                self.workloads.remove(key);
+                self.touch_workload(key);
+            }
+            Kind::Service => {
+                self.services.remove(key);
+                self.touch_service(key);
+            }
+            Kind::TrafficPolicy => {
+                self.traffic.remove(key);
+                self.touch_traffic(&key.namespace);
+            }
+        }
+        self.dirty.statuses.insert((kind, key.clone()));
+    }
+
+    /// Takes all resources of a kind that there are, and forgets the others.
+    pub fn reset(&mut self, kind: Kind, objects: Vec<Object>) {
+        let there: BTreeSet<&Key> = objects.iter().map(|object| &object.key).collect();
+        let gone: Vec<Key> = self
+            .keys(kind)
+            .into_iter()
+            .filter(|key| !there.contains(key))
+            .collect();
+        for key in gone {
+            self.delete(kind, &key);
+        }
+        for object in objects {
+            self.apply(object);
+        }
+    }
+
+    /// What is different since the last call.
+    pub fn changes(&mut self) -> Changes {
+        let dirty = std::mem::take(&mut self.dirty);
+        let mut changes = Changes::default();
+        if self.given.is_empty() {
+            let shared = build::shared().into_iter().collect();
+            self.give(Owner::Mesh, shared, &mut changes.resources);
+        }
+        for key in dirty.services {
+            let resources = build::service::resources(self, &key);
+            self.give(Owner::Service(key), resources, &mut changes.resources);
+        }
+        for key in dirty.workloads {
+            let resources = build::inbound::resources(self, &key);
+            self.give(Owner::Workload(key), resources, &mut changes.resources);
+        }
+        // Make before break: what is referred to comes first and goes last.
+        changes.resources.sort_by_key(|change| match change {
+            Change::Set(id, _) => (0, id.kind),
+            Change::Remove(id) => (2, id.kind),
+        });
+        let removed = changes
+            .resources
+            .iter()
+            .position(|one| matches!(one, Change::Remove(_)));
+        if let Some(removed) = removed {
+            changes.resources[removed..].reverse();
+        }
+        for (kind, key) in dirty.statuses {
+            let status = status::of(self, kind, &key);
+            let id = (kind, key);
+            match status {
+                None => {
+                    self.statuses.remove(&id);
+                }
+                Some(status) if self.statuses.get(&id) == Some(&status) => {}
+                Some(status) => {
+                    self.statuses.insert(id.clone(), status.clone());
+                    changes.statuses.push((id.0, id.1, status));
+                }
+            }
+        }
+        changes
+    }
+
+    /// All resources that have been given and hold.
+    pub fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
+        self.given.values().flatten()
+    }
+
+    /// All statuses that have been given and hold.
+    pub fn statuses(&self) -> impl Iterator<Item = (Kind, &Key, &Status)> {
+        self.statuses
+            .iter()
+            .map(|((kind, key), status)| (*kind, key, status))
+    }
+
+    /// The SPIFFE id of a service account.
+    #[must_use]
+    pub fn identity(&self, namespace: &str, account: &str) -> String {
+        format!(
+            "spiffe://{}/ns/{namespace}/sa/{account}",
+            self.trust_domain()
+        )
+    }
+
+    /// The trust domain of the mesh.
+    #[must_use]
+    pub fn trust_domain(&self) -> &str {
+        let spec = self.mesh_spec();
+        spec.and_then(|spec| spec.trust_domain.as_deref())
+            .unwrap_or(DOMAIN)
+    }
+
+    fn give(
+        &mut self,
+        owner: Owner,
+        resources: BTreeMap<ResourceId, Resource>,
+        changes: &mut Vec<Change>,
+    ) {
+        let before = self.given.remove(&owner).unwrap_or_default();
+        for id in before.keys().filter(|id| !resources.contains_key(id)) {
+            changes.push(Change::Remove(id.clone()));
+        }
+        for (id, resource) in &resources {
+            if before.get(id) != Some(resource) {
+                changes.push(Change::Set(id.clone(), resource.clone()));
+            }
+        }
+        if !resources.is_empty() {
+            self.given.insert(owner, resources);
+        }
+    }
+
+    fn mesh_spec(&self) -> Option<&MeshConfigSpec> {
+        self.mesh
+            .get(&Key::new("", MESH_CONFIG_NAME))?
+            .spec
+            .value
+            .as_ref()
+    }
+
+    fn cluster_domain(&self) -> &str {
+        let spec = self.mesh_spec();
+        spec.and_then(|spec| spec.cluster_domain.as_deref())
+            .unwrap_or(DOMAIN)
+    }
+
+    fn mtls(&self, namespace: &str) -> MeshMode {
+        let own = self
+            .namespaces
+            .get(&Key::new("", namespace))
+            .and_then(|one| one.mtls);
+        let mesh = || self.mesh_spec().and_then(|spec| spec.mtls);
+        own.or_else(mesh).unwrap_or(MeshMode::Permissive)
+    }
+
+    /// Those of a namespace, by name.
+    fn in_namespace<'a, T>(
+        &'a self,
+        store: &'a BTreeMap<Key, T>,
+        namespace: &str,
+    ) -> impl Iterator<Item = (&'a Key, &'a T)> + use<'a, T> {
+        let from = Key::new(namespace, "");
+        let namespace = namespace.to_owned();
+        store
+            .range(from..)
+            .take_while(move |(key, _)| key.namespace == namespace)
+    }
+
+    fn keys(&self, kind: Kind) -> Vec<Key> {
+        fn of<T>(store: &BTreeMap<Key, T>) -> Vec<Key> {
+            store.keys().cloned().collect()
+        }
+        let routes = |kind: RouteKind| {
+            let ids = self.routes.keys().filter(|id| id.0 == kind);
+            ids.map(|id| id.1.clone()).collect()
+        };
+        match kind {
+            Kind::AuthorizationPolicy => of(&self.authorization),
+            Kind::EndpointSlice => of(&self.slices),
+            Kind::GrpcRoute => routes(RouteKind::Grpc),
+            Kind::HttpRoute => routes(RouteKind::Http),
+            Kind::MeshConfig => of(&self.mesh),
+            Kind::Namespace => of(&self.namespaces),
+            Kind::Node => of(&self.nodes),
+            Kind::Pod => of(&self.workloads),
+            Kind::Service => of(&self.services),
+            Kind::TrafficPolicy => of(&self.traffic),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the index gives: named resources in the words of the proxy's configuration.
+
+use maglor_config::raw;
+use serde::{Deserialize, Serialize};
+
+/// The kinds of resources, by what they are called in xDS.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum ResourceKind {
+    /// CDS.
+    Cluster,
+    /// EDS.
+    Endpoints,
+    /// What a workload's own proxy does with connections to it.
+    Inbound,
+    /// LDS.
+    Listener,
+    /// RDS.
+    Routes,
+}
+
+/// Which resource; an order of sending follows from the kind.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ResourceId {
+    /// Its kind.
+    pub kind: ResourceKind,
+    /// The name that clients ask for.
+    pub name: String,
+    /// Only clients of this namespace get it; they get it instead of the one for everybody.
+    pub consumer: Option<String>,
+}
+
+impl ResourceId {
+    /// A resource for everybody.
+    #[must_use]
+    pub fn new(kind: ResourceKind, name: &str) -> Self {
+        Self {
+            kind,
+            name: name.to_owned(),
+            consumer: None,
+        }
+    }
+}
+
+/// A resource.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resource {
+    /// A cluster; its endpoints are a resource of their own, unless it has some.
+    Cluster(Box<raw::Cluster>),
+    /// The endpoints of the cluster of the same name.
+    Endpoints(Vec<Endpoint>),
+    /// What a workload's own proxy does with connections to it.
+    Inbound(Box<Inbound>),
+    /// What is done with connections to a name or an address.
+    Listener(Listener),
+    /// The routes of a Service's port.
+    Routes(Box<raw::RouteTable>),
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Its address and place.
+    pub described: raw::Endpoint,
+    /// Nothing new goes there; what is there may finish.
+    pub draining: bool,
+}
+
+/// What is done with connections.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Listener {
+    /// HTTP goes by a table of routes.
+    Http {
+        /// Name of the table.
+        routes: String,
+        /// What is not HTTP goes to this cluster as bytes; `None`: all of it is HTTP.
+        bytes: Option<String>,
+    },
+    /// Bytes to a cluster.
+    Tcp {
+        /// Name of the cluster.
+        cluster: String,
+    },
+}
+
+/// What a workload's own proxy does with connections to it: the parts of its inbound listener that
+/// the mesh decides.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inbound {
+    /// Whether it takes plain text.
+    pub mtls: raw::MeshMode,
+    /// What is spoken on its ports; what is spoken on others is found out.
+    #[serde(default, skip_serializing_if = "raw::Pairs::is_empty")]
+    pub ports: raw::Pairs<raw::Short<raw::ApplicationPort>>,
+    /// Who may call it. Absent: everybody who may connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<raw::Authorization>,
+}
+
+/// A difference between what was given before and what holds now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// The resource is gone.
+    Remove(ResourceId),
+    /// It is new, or different.
+    Set(ResourceId, Resource),
+}

@@ -1,0 +1,279 @@
+//! What resources are told about themselves: conditions with reason and generation.
+//!
+//! Times are not known here: whoever writes a status down keeps the time of a condition that has not
+//! changed, and sets that of one that has.
+
+use serde_json::{Value, json};
+
+use super::Index;
+use super::build::routes::{Unresolved, attached, conflict, resolve};
+use super::effective::{Level, winner};
+use super::facts::route::{Parent, RouteKind};
+use super::facts::{Key, Kind, Route, TrafficPolicy};
+use super::links::RouteId;
+use crate::crd::{Condition, MESH_CONFIG_NAME, TrafficPolicySpec};
+
+/// The name under which this controller writes in the status of routes.
+pub const CONTROLLER: &str = "maglor.dev/controller";
+
+/// The status of a resource.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Status {
+    /// Of the mesh's own kinds.
+    Policy(Vec<Condition>),
+    /// Of a route, for each Service that it is attached to.
+    Route(Vec<ParentStatus>),
+}
+
+/// What a Service makes of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentStatus {
+    /// The Service.
+    pub parent: Parent,
+    /// What became of the route there.
+    pub conditions: Vec<Condition>,
+}
+
+impl Status {
+    /// As it stands in the resource.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Policy(conditions) => json!({"conditions": conditions}),
+            Self::Route(parents) => {
+                let parents: Vec<Value> = parents.iter().map(ParentStatus::to_json).collect();
+                json!({"parents": parents})
+            }
+        }
+    }
+}
+
+impl ParentStatus {
+    fn to_json(&self) -> Value {
+        let parent = &self.parent;
+        let mut reference = json!({"group": "", "kind": "Service", "name": parent.service.name});
+        if parent.names_namespace {
+            reference["namespace"] = json!(parent.service.namespace);
+        }
+        if let Some(port) = parent.port {
+            reference["port"] = json!(port);
+        }
+        if let Some(section) = &parent.section {
+            reference["sectionName"] = json!(section);
+        }
+        json!({
+            "controllerName": CONTROLLER,
+            "parentRef": reference,
+            "conditions": self.conditions,
+        })
+    }
+}
+
+/// The status of a resource; `None` where it is gone, or not the mesh's to write.
+pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
+    match kind {
+        Kind::AuthorizationPolicy => {
+            let policy = index.authorization.get(key)?;
+            let problem = policy.spec.problem.as_deref();
+            Some(accepted(problem, policy.generation))
+        }
+        Kind::MeshConfig => {
+            let config = index.mesh.get(key)?;
+            let misnamed = format!("only the one named `{MESH_CONFIG_NAME}` counts");
+            let problem = config.spec.problem.as_deref();
+            let problem = problem.or((key.name != MESH_CONFIG_NAME).then_some(misnamed.as_str()));
+            Some(accepted(problem, config.generation))
+        }
+        Kind::TrafficPolicy => Some(traffic_policy(index, key, index.traffic.get(key)?)),
+        Kind::HttpRoute => route(index, &(RouteKind::Http, key.clone())),
+        Kind::GrpcRoute => route(index, &(RouteKind::Grpc, key.clone())),
+        _ => None,
+    }
+}
+
+fn accepted(problem: Option<&str>, generation: Option<i64>) -> Status {
+    let condition = match problem {
+        None => Condition::new("Accepted", true, "Accepted", "it is in force", generation),
+        Some(problem) => Condition::new("Accepted", false, "Invalid", problem, generation),
+    };
+    Status::Policy(vec![condition])
+}
+
+/// A policy is accepted where it wins at least once; what it loses is in the message.
+fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Status {
+    if let Some(problem) = &policy.spec.problem {
+        return accepted(Some(problem), policy.generation);
+    }
+    let Some(spec) = &policy.spec.value else {
+        return accepted(None, policy.generation);
+    };
+    let no = |reason: &str, message: String| {
+        let condition = Condition::new("Accepted", false, reason, message, policy.generation);
+        Status::Policy(vec![condition])
+    };
+    if spec.target_refs.is_empty() {
+        // Who is the namespace's does not depend on the Service.
+        let nobody = Key::new(&key.namespace, "");
+        return match winner(index, &nobody, 0, Level::Namespace) {
+            Some((other, _)) if other != key => no(
+                "Conflicted",
+                format!("the older TrafficPolicy {other} holds for the namespace"),
+            ),
+            _ => accepted(None, policy.generation),
+        };
+    }
+    let (mut wins, mut missing, mut lost) = (0, Vec::new(), Vec::new());
+    for (text, found) in targets(index, key, spec) {
+        match found {
+            Target::Wins => wins += 1,
+            Target::Missing => missing.push(text),
+            Target::Loses(other) => lost.push(format!("{text} (to the older {other})")),
+        }
+    }
+    let mut problems = Vec::new();
+    if !missing.is_empty() {
+        problems.push(format!("there is no {}", missing.join(", ")));
+    }
+    if !lost.is_empty() {
+        problems.push(format!("it does not hold for {}", lost.join(", ")));
+    }
+    let message = problems.join("; ");
+    if wins == 0 {
+        let reason = match lost.is_empty() {
+            true => "TargetNotFound",
+            false => "Conflicted",
+        };
+        return no(reason, message);
+    }
+    let message = match message.is_empty() {
+        true => "it is in force".to_owned(),
+        false => message,
+    };
+    let condition = Condition::new("Accepted", true, "Accepted", message, policy.generation);
+    Status::Policy(vec![condition])
+}
+
+enum Target<'a> {
+    Loses(&'a Key),
+    Missing,
+    Wins,
+}
+
+fn targets<'a>(index: &'a Index, key: &Key, spec: &TrafficPolicySpec) -> Vec<(String, Target<'a>)> {
+    let mut found = Vec::new();
+    for target in &spec.target_refs {
+        let service = Key::new(&key.namespace, &target.name);
+        let facts = index.services.get(&service);
+        let (text, ports): (String, Vec<u16>) = match target.port {
+            Some(port) => (
+                format!("port {port} of Service {}", target.name),
+                facts
+                    .and_then(|facts| facts.port(port))
+                    .map(|one| one.port)
+                    .into_iter()
+                    .collect(),
+            ),
+            None => (
+                format!("Service {}", target.name),
+                facts
+                    .iter()
+                    .flat_map(|facts| facts.ports.iter().map(|one| one.port))
+                    .collect(),
+            ),
+        };
+        let level = match target.port {
+            Some(_) => Level::Port,
+            None => Level::Service,
+        };
+        let other = ports
+            .first()
+            .and_then(|port| winner(index, &service, *port, level));
+        let target = match (facts, target.port, other) {
+            (None, _, _) => Target::Missing,
+            (Some(_), Some(_), _) if ports.is_empty() => Target::Missing,
+            (_, _, Some((other, _))) if other != key => Target::Loses(other),
+            _ => Target::Wins,
+        };
+        found.push((text, target));
+    }
+    found
+}
+
+fn route(index: &Index, id: &RouteId) -> Option<Status> {
+    let route = index.routes.get(id)?;
+    let parents = route.parents.iter().map(|parent| ParentStatus {
+        parent: parent.clone(),
+        conditions: vec![
+            accepted_by(index, id, route, parent),
+            resolved(index, route),
+        ],
+    });
+    let parents: Vec<ParentStatus> = parents.collect();
+    (!parents.is_empty()).then_some(Status::Route(parents))
+}
+
+fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> Condition {
+    let condition = |holds, reason, message: String| {
+        Condition::new("Accepted", holds, reason, message, route.generation)
+    };
+    if let Err(unsupported) = &route.rules {
+        return condition(false, "UnsupportedValue", unsupported.to_string());
+    }
+    let service = &parent.service;
+    let Some(facts) = index.services.get(service) else {
+        let what = format!("there is no Service {service}");
+        return condition(false, "NoMatchingParent", what);
+    };
+    if let Some(section) = &parent.section {
+        let what = format!("Services have no sections, so none is `{section}`; use `port`");
+        return condition(false, "NoMatchingParent", what);
+    }
+    let ports: Vec<u16> = match parent.port {
+        Some(port) => facts.port(port).map(|one| one.port).into_iter().collect(),
+        None => facts.ports.iter().map(|one| one.port).collect(),
+    };
+    if ports.is_empty() {
+        let what = match parent.port {
+            Some(port) => format!("Service {service} has no TCP port {port}"),
+            None => format!("Service {service} has no TCP port"),
+        };
+        return condition(false, "NoMatchingParent", what);
+    }
+    let other = ports
+        .iter()
+        .find_map(|port| conflict(index, id, route, service, *port));
+    if let Some((kind, key)) = other {
+        let kind = match kind {
+            RouteKind::Grpc => Kind::GrpcRoute,
+            RouteKind::Http => Kind::HttpRoute,
+        };
+        let what = format!(
+            "the older {} {key} is attached to Service {service}",
+            kind.names().1
+        );
+        return condition(false, "Conflicted", what);
+    }
+    debug_assert!(
+        ports
+            .iter()
+            .all(|port| attached(index, service, *port).any(|(one, _)| one == id))
+    );
+    condition(true, "Accepted", "it is in force".to_owned())
+}
+
+fn resolved(index: &Index, route: &Route) -> Condition {
+    let rules = route.rules.iter().flatten();
+    let backends = rules.flat_map(|rule| {
+        let mirrors = rule.mirrors.iter().map(|(backend, _)| backend);
+        rule.backends.iter().chain(mirrors)
+    });
+    let first = backends
+        .filter_map(|backend| resolve(index, backend).err())
+        .next();
+    let (holds, reason, message) = match first {
+        None => (true, "ResolvedRefs", "all backends exist".to_owned()),
+        Some(Unresolved::InvalidKind(what)) => (false, "InvalidKind", what),
+        Some(Unresolved::NotFound(what)) => (false, "BackendNotFound", what),
+    };
+    Condition::new("ResolvedRefs", holds, reason, message, route.generation)
+}

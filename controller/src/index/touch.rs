@@ -1,0 +1,150 @@
+//! What has to be computed again when something changes.
+
+use super::Index;
+use super::build::endpoints;
+use super::facts::route::RouteKind;
+use super::facts::{Key, Kind, Route, Slice};
+use super::links::{RouteId, pods};
+
+impl Index {
+    pub(super) fn apply_route(&mut self, kind: Kind, key: &Key, route: Route) {
+        let of = match kind {
+            Kind::GrpcRoute => RouteKind::Grpc,
+            _ => RouteKind::Http,
+        };
+        let id = (of, key.clone());
+        if self.routes.get(&id) == Some(&route) {
+            return;
+        }
+        self.remove_route(&id);
+        self.links.add_route(&id, &route);
+        self.routes.insert(id.clone(), route);
+        self.touch_route(&id);
+    }
+
+    pub(super) fn remove_route(&mut self, id: &RouteId) {
+        self.touch_route(id);
+        if let Some(route) = self.routes.remove(id) {
+            self.links.remove_route(id, &route);
+        }
+    }
+
+    /// The Services that a route is attached to, and what else is attached there.
+    fn touch_route(&mut self, id: &RouteId) {
+        let Some(route) = self.routes.get(id) else {
+            return;
+        };
+        for parent in &route.parents {
+            self.dirty.services.insert(parent.service.clone());
+            for other in self.links.routes_of_parent(&parent.service) {
+                self.dirty.statuses.insert(status_id(other));
+            }
+        }
+    }
+
+    pub(super) fn apply_slice(&mut self, key: &Key, slice: Slice) {
+        if self.slices.get(key) == Some(&slice) {
+            return;
+        }
+        self.remove_slice(key);
+        self.links.add_slice(key, &slice);
+        self.touch_slice(key, &slice);
+        self.slices.insert(key.clone(), slice);
+    }
+
+    pub(super) fn remove_slice(&mut self, key: &Key) {
+        if let Some(slice) = self.slices.remove(key) {
+            self.links.remove_slice(key, &slice);
+            self.touch_slice(key, &slice);
+        }
+    }
+
+    fn touch_slice(&mut self, key: &Key, slice: &Slice) {
+        self.dirty.services.extend(slice.service.clone());
+        self.dirty.workloads.extend(pods(key, slice));
+    }
+
+    /// A Service, who sends to it, who is behind it, and who speaks about it.
+    pub(super) fn touch_service(&mut self, key: &Key) {
+        self.dirty.services.insert(key.clone());
+        self.dirty.workloads.extend(endpoints::pods(self, key));
+        for id in self.links.routes_of_parent(key) {
+            self.dirty.statuses.insert(status_id(id));
+        }
+        for id in self.links.routes_of_backend(key) {
+            self.dirty.statuses.insert(status_id(id));
+            if let Some(route) = self.routes.get(id) {
+                let parents = route.parents.iter();
+                self.dirty
+                    .services
+                    .extend(parents.map(|parent| parent.service.clone()));
+            }
+        }
+        self.touch_policies(&key.namespace);
+    }
+
+    pub(super) fn touch_workload(&mut self, key: &Key) {
+        self.dirty.workloads.insert(key.clone());
+        for name in self.links.slices_of_pod(key) {
+            let service = self
+                .slices
+                .get(name)
+                .and_then(|slice| slice.service.clone());
+            self.dirty.services.extend(service);
+        }
+    }
+
+    pub(super) fn touch_workloads(&mut self, namespace: &str) {
+        let keys: Vec<Key> = self
+            .in_namespace(&self.workloads, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        self.dirty.workloads.extend(keys);
+    }
+
+    pub(super) fn touch_node(&mut self, node: &str) {
+        let on_node = |slice: &&Slice| {
+            let mut nodes = slice.endpoints.iter().filter_map(|one| one.node.as_deref());
+            nodes.any(|one| one == node)
+        };
+        let slices = self.slices.values().filter(on_node);
+        self.dirty
+            .services
+            .extend(slices.filter_map(|slice| slice.service.clone()));
+    }
+
+    /// A policy of a namespace: which Services it speaks about may have changed with it.
+    pub(super) fn touch_traffic(&mut self, namespace: &str) {
+        let services: Vec<Key> = self
+            .in_namespace(&self.services, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in services {
+            self.dirty.workloads.extend(endpoints::pods(self, &key));
+            self.dirty.services.insert(key);
+        }
+        self.touch_policies(namespace);
+    }
+
+    fn touch_policies(&mut self, namespace: &str) {
+        let keys: Vec<Key> = self
+            .in_namespace(&self.traffic, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        let ids = keys.into_iter().map(|key| (Kind::TrafficPolicy, key));
+        self.dirty.statuses.extend(ids);
+    }
+
+    pub(super) fn touch_all(&mut self) {
+        self.dirty.services.extend(self.services.keys().cloned());
+        self.dirty.workloads.extend(self.workloads.keys().cloned());
+    }
+}
+
+fn status_id(id: &RouteId) -> (Kind, Key) {
+    let kind = match id.0 {
+        RouteKind::Grpc => Kind::GrpcRoute,
+        RouteKind::Http => Kind::HttpRoute,
+    };
+    (kind, id.1.clone())
+}

@@ -1,0 +1,119 @@
+//! What resources lead to: `index/CASE.yaml` holds them, `index/CASE.given` what the index gives.
+//! `UPDATE=1` rewrites the latter: read the difference.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::path::Path;
+
+use maglor_controller::index::{Change, Index};
+
+#[test]
+fn resources_lead_to_what_is_written_down() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/index");
+    let mut cases = 0;
+    let mut stale = Vec::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        cases += 1;
+        let mut index = Index::default();
+        for object in support::objects(&std::fs::read_to_string(&path).unwrap()) {
+            index.apply(object);
+        }
+        index.changes();
+        let text = support::rendered(&support::given(&index));
+        let expected = path.with_extension("given");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&expected, &text).unwrap();
+        }
+        if std::fs::read_to_string(&expected).unwrap_or_default() != text {
+            stale.push(format!("{}:\n{text}", expected.display()));
+        }
+    }
+    assert!(cases > 5, "the cases were found");
+    assert!(stale.is_empty(), "{}", stale.join("\n"));
+}
+
+const TWO: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: n}
+spec: {clusterIP: 10.0.0.1, ports: [{port: 80, name: http}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: b, namespace: n}
+spec: {clusterIP: 10.0.0.2, ports: [{port: 80, name: http}]}
+";
+
+fn slice(service: &str, addresses: &str) -> String {
+    format!(
+        "
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: {service}-1, namespace: n, labels: {{kubernetes.io/service-name: {service}}}}}
+ports: [{{name: http, port: 8080}}]
+endpoints: [{{addresses: [{addresses}]}}]
+"
+    )
+}
+
+fn names(changes: &[Change]) -> Vec<String> {
+    let name = |change: &Change| match change {
+        Change::Remove(id) => format!("- {:?} {}", id.kind, id.name),
+        Change::Set(id, _) => format!("+ {:?} {}", id.kind, id.name),
+    };
+    changes.iter().map(name).collect()
+}
+
+/// An endpoint that comes changes the endpoints of its Service, and nothing else.
+#[test]
+fn only_what_changed_is_given_again() {
+    let mut index = Index::default();
+    let apply = |index: &mut Index, text: &str| {
+        for object in support::objects(text) {
+            index.apply(object);
+        }
+        names(&index.changes().resources)
+    };
+    apply(&mut index, TWO);
+    let endpoints = "+ Endpoints a.n.svc.cluster.local:80";
+    assert_eq!(apply(&mut index, &slice("a", "10.1.0.1")), [endpoints]);
+    assert!(
+        apply(&mut index, &slice("a", "10.1.0.1")).is_empty(),
+        "nothing has changed"
+    );
+    assert!(apply(&mut index, TWO).is_empty(), "nothing has changed");
+    assert_eq!(apply(&mut index, &slice("a", "10.1.0.2")), [endpoints]);
+}
+
+/// What others refer to comes before them, and goes after them.
+#[test]
+fn changes_are_made_before_they_are_broken() {
+    let mut index = Index::default();
+    for object in support::objects(TWO) {
+        index.apply(object);
+    }
+    let order = |changes: &[Change]| -> Vec<String> {
+        let words = names(changes).into_iter();
+        let mut words: Vec<String> = words
+            .map(|name| name.split(' ').take(2).collect::<Vec<_>>().join(" "))
+            .collect();
+        words.dedup();
+        words
+    };
+    let come = order(&index.changes().resources);
+    assert_eq!(come, ["+ Cluster", "+ Endpoints", "+ Listener", "+ Routes"]);
+    for object in support::objects(TWO) {
+        index.delete(object.kind, &object.key);
+    }
+    let go = order(&index.changes().resources);
+    assert_eq!(go, ["- Routes", "- Listener", "- Endpoints", "- Cluster"]);
+}

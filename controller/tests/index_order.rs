@@ -1,0 +1,199 @@
+//! Whatever the order in which resources come and go: what the index gives is what one from scratch
+//! gives, and what its changes add up to.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use maglor_controller::index::facts::{Key, Kind, Object};
+use maglor_controller::index::{Change, Changes, Index, Resource, ResourceId};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// Kinds of resources that a step may touch; a name and a variant choose the rest.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    kind: usize,
+    name: usize,
+    variant: usize,
+    delete: bool,
+    /// Whether what has changed is asked for after it.
+    ask: bool,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (
+        0..10usize,
+        0..3usize,
+        0..4usize,
+        prop::bool::weighted(0.2),
+        any::<bool>(),
+    );
+    let step = step.prop_map(|(kind, name, variant, delete, ask)| Step {
+        kind,
+        name,
+        variant,
+        delete,
+        ask,
+    });
+    prop::collection::vec(step, 1..60)
+}
+
+/// The resource of a step; different variants differ in what others depend on.
+fn object(step: Step) -> Object {
+    let Step {
+        kind,
+        name,
+        variant: v,
+        ..
+    } = step;
+    let (version, kind, _) = Kind::ALL[kind].names();
+    let other = (name + 1) % 3;
+    let text = match kind {
+        "Service" => [
+            "spec: {clusterIP: 10.0.0.9, ports: [{port: 80, name: http}]}",
+            "spec: {clusterIP: None, ports: [{port: 80, name: http}, {port: 90, name: tcp}]}",
+            "spec: {clusterIP: 10.0.0.8, ports: [{port: 80, appProtocol: tcp, name: http}]}",
+            "spec: {type: ExternalName, externalName: a.example, ports: [{port: 90, name: tcp}]}",
+        ][v]
+            .replace("10.0.0", &format!("10.0.{name}")),
+        "EndpointSlice" => format!(
+            "ports: [{{name: http, port: 808{v}}}, {{name: tcp, port: 90}}]
+endpoints:
+- {{addresses: [10.1.{name}.{v}], nodeName: n{v}, hostname: h{v}, targetRef: {{kind: Pod, name: n{other}}}}}
+- {{addresses: [10.2.{name}.{v}], conditions: {{ready: false, serving: true, terminating: true}}}}"
+        ),
+        "Pod" => format!("spec: {{serviceAccountName: sa{}}}", v % 2),
+        "HTTPRoute" | "GRPCRoute" => format!(
+            "spec:
+  parentRefs: [{{group: '', kind: Service, name: n{name}}}, {{group: '', kind: Service, name: n{other}, port: 80}}]
+  rules: [{{backendRefs: [{{name: n{v}, port: 80}}, {{name: n{other}, port: 90}}]}}]"
+        ),
+        "TrafficPolicy" => match v {
+            0 => "spec: {cluster: {policy: random}}".to_owned(),
+            1 => format!("spec: {{targetRefs: [{{name: n{other}}}], cluster: {{policy: ledger}}}}"),
+            2 => format!("spec: {{targetRefs: [{{name: n{name}, port: 80}}], route: {{timeout: 1s}}}}"),
+            _ => format!("spec: {{targetRefs: [{{name: n{name}}}], route: {{timeout: 2s}}}}"),
+        },
+        "AuthorizationPolicy" => match v {
+            0 => "spec: {default: deny}".to_owned(),
+            1 => "spec: {audit: true, rules: [{}]}".to_owned(),
+            _ => format!("spec: {{selector: {{matchLabels: {{v: '{v}'}}}}, rules: [{{name: r{v}}}]}}"),
+        },
+        "MeshConfig" => ["spec: {mtls: strict}", "spec: {route: {timeout: 9s}}", "spec: {trustDomain: t}", "spec: {}"]
+            [v]
+            .to_owned(),
+        _ => String::new(),
+    };
+    let name = match kind {
+        "MeshConfig" => "default".to_owned(),
+        _ => format!("n{name}"),
+    };
+    // Two of the kinds are in two namespaces, so that there are consumers.
+    let namespace = match (kind, v) {
+        ("HTTPRoute", 3) => "client",
+        _ => "n",
+    };
+    let header = format!(
+        "
+apiVersion: {version}
+kind: {kind}
+metadata:
+  name: {name}
+  namespace: {namespace}
+  creationTimestamp: 2026-01-0{}T00:00:00Z
+  labels: {{v: '{v}', kubernetes.io/service-name: n{}, topology.kubernetes.io/zone: z{v}}}
+  annotations: {{maglor.dev/injected: '{}', maglor.dev/mtls: '{}'}}
+{text}
+",
+        v + 1,
+        v % 3,
+        v > 0,
+        ["strict", "permissive", "", "strict"][v],
+    );
+    support::objects(&header).remove(0)
+}
+
+/// What changes add up to.
+fn follow(seen: &mut BTreeMap<ResourceId, Resource>, changes: Changes) {
+    for change in changes.resources {
+        match change {
+            Change::Remove(id) => {
+                assert!(seen.remove(&id).is_some(), "{id:?} was not there");
+            }
+            Change::Set(id, resource) => {
+                assert_ne!(
+                    seen.insert(id.clone(), resource.clone()),
+                    Some(resource),
+                    "{id:?}"
+                );
+            }
+        }
+    }
+}
+
+fn check(steps: &[Step]) {
+    let mut index = Index::default();
+    let mut there: BTreeMap<(Kind, Key), Object> = BTreeMap::new();
+    let mut seen = BTreeMap::new();
+    for step in steps {
+        let object = object(*step);
+        let id = (object.kind, object.key.clone());
+        if step.delete {
+            index.delete(object.kind, &object.key);
+            there.remove(&id);
+        } else {
+            index.apply(object.clone());
+            there.insert(id, object);
+        }
+        if step.ask {
+            follow(&mut seen, index.changes());
+        }
+    }
+    follow(&mut seen, index.changes());
+    let found = support::given(&index);
+
+    let mut scratch = Index::default();
+    for kind in Kind::ALL {
+        let of_kind = there.values().filter(|object| object.kind == kind);
+        scratch.reset(kind, of_kind.cloned().collect());
+    }
+    scratch.changes();
+    let expected = support::given(&scratch);
+    assert_eq!(support::rendered(&found), support::rendered(&expected));
+
+    // What was told adds up to what holds.
+    let holds: BTreeMap<_, _> = index
+        .resources()
+        .map(|(id, resource)| (id.clone(), resource.clone()))
+        .collect();
+    assert_eq!(seen, holds);
+}
+
+#[test]
+fn the_order_does_not_matter() {
+    let seed: u64 = std::env::var("SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(6);
+    println!("SEED={seed}");
+    let mut bytes = [0u8; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config = Config {
+        cases: 200,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, rng)
+        .run(&steps(), |steps| {
+            check(&steps);
+            Ok(())
+        })
+        .unwrap();
+}

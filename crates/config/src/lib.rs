@@ -34,6 +34,7 @@ pub mod listener;
 mod load;
 pub mod raw;
 mod report;
+pub mod resource;
 pub mod route;
 mod schema;
 mod source;

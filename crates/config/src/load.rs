@@ -136,7 +136,7 @@ fn refuse(mut found: Vec<Diagnostic>, dropped: usize) -> Errors {
     Errors(found)
 }
 
-fn of_fault(lines: &Lines<'_>, file: &str, fault: Fault) -> Diagnostic {
+pub(crate) fn of_fault(lines: &Lines<'_>, file: &str, fault: Fault) -> Diagnostic {
     let mut diagnostic = lines.error(file, fault.place, fault.path, fault.message, fault.help);
     diagnostic.note = fault.note;
     diagnostic

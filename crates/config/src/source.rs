@@ -14,6 +14,8 @@ const MAX_LINE: usize = 160;
 pub(crate) enum Source<'a> {
     /// From flags: paths and the flag that each came from.
     Flags(Vec<(Vec<Step>, String)>),
+    /// From somebody who sent it; its name.
+    Resource(&'a str),
     /// From text.
     Yaml(Yaml<'a>),
 }
@@ -32,6 +34,7 @@ impl Source<'_> {
         match self {
             Source::Yaml(yaml) => yaml.diagnostic(finding),
             Source::Flags(flags) => Some(of_flag(flags, finding)),
+            Source::Resource(name) => Some(of_resource(name, finding)),
         }
     }
 }
@@ -46,6 +49,26 @@ fn of_flag(flags: &[(Vec<Step>, String)], finding: Finding) -> Diagnostic {
         severity: finding.severity,
         origin: Origin::Flag(flag.map_or_else(|| "command line".into(), |(_, flag)| flag.clone())),
         path: String::new(),
+        message: finding.message,
+        help: finding.help,
+        snippet: None,
+        note: None,
+    }
+}
+
+/// There is no text to point at: the path says where.
+fn of_resource(name: &str, finding: Finding) -> Diagnostic {
+    let path = finding
+        .path
+        .iter()
+        .fold(String::new(), |path, step| match step {
+            Step::Field(name) => join(&path, name),
+            Step::Index(index) => format!("{path}[{index}]"),
+        });
+    Diagnostic {
+        severity: finding.severity,
+        origin: Origin::File(name.to_owned()),
+        path,
         message: finding.message,
         help: finding.help,
         snippet: None,

@@ -24,6 +24,10 @@ use architecture::{cycles, metadata, sources};
 /// The arrows point from products to rooms: a decision never knows who executes it.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
+    (
+        "maglor-ads",
+        &["maglor-balance", "maglor-identity", "maglor-xds"],
+    ),
     ("maglor-balance", &[]),
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
     ("maglor-identity", &[]),
@@ -45,6 +49,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-controller",
         &[
+            "maglor-ads",
             "maglor-balance",
             "maglor-config",
             "maglor-identity",
@@ -86,12 +91,20 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-testkit", &["maglor-balance"]),
     (
         "maglor-xtask",
-        &["maglor-config", "maglor-controller", "maglor-testkit"],
+        &[
+            "maglor-ads",
+            "maglor-config",
+            "maglor-controller",
+            "maglor-testkit",
+            "maglor-xds",
+        ],
     ),
 ];
 
 /// Packages that must not be linked, however many packages are between.
 const FORBIDDEN: &[(&str, &[&str])] = &[
+    // Both ends of the conversation, without a socket.
+    ("maglor-xds", &["tokio", "mio", "hyper"]),
     // Decisions are pure: no I/O, no runtime, no randomness but what they are given.
     ("maglor-balance", &["tokio", "mio", "rand", "getrandom"]),
     ("maglor-sim", &["tokio", "mio"]),

@@ -20,7 +20,12 @@ pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>, scope: &Scope<'_>) -> Vec<C
         .collect()
 }
 
-fn one(raw: &raw::Cluster, at: &At<'_>, names: &mut Unique, scope: &Scope<'_>) -> Option<Cluster> {
+pub(super) fn one(
+    raw: &raw::Cluster,
+    at: &At<'_>,
+    names: &mut Unique,
+    scope: &Scope<'_>,
+) -> Option<Cluster> {
     let name = rule::name(
         raw.name.as_ref(),
         at,

@@ -40,7 +40,7 @@ use std::sync::Arc;
 pub(crate) use scope::{Known, Scope};
 
 use crate::report::At;
-use crate::{Config, raw};
+use crate::{Cluster, Config, Endpoint, RouteTable, raw};
 
 /// Checks a whole configuration. The caller looks at the report: with an error in it, the result
 /// must not be used.
@@ -67,4 +67,25 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         listeners: listeners.into_iter().map(|(_, l)| Arc::new(l)).collect(),
         clusters: clusters.into_iter().map(Arc::new).collect(),
     }
+}
+
+/// Checks a cluster that comes alone.
+pub(crate) fn one_cluster(raw: &raw::Cluster, at: &At<'_>, scope: &Scope<'_>) -> Option<Cluster> {
+    cluster::one(raw, at, &mut rule::Unique::default(), scope)
+}
+
+/// Checks endpoints that come without their cluster.
+pub(crate) fn endpoints(raw: &[raw::Short<raw::Endpoint>], at: &At<'_>) -> Vec<Endpoint> {
+    endpoint::all(raw, at)
+}
+
+/// Checks a table of routes that comes alone.
+pub(crate) fn one_table(
+    raw: &raw::RouteTable,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) -> Option<RouteTable> {
+    let name = rule::name(raw.name.as_ref(), at, "a table is asked for by its name")?;
+    let hosts = at.field("virtual_hosts");
+    Some(route::table(name, &raw.virtual_hosts, &hosts, scope))
 }

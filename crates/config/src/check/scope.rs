@@ -30,7 +30,7 @@ pub(crate) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// `made` are clusters that listeners' short forms stand for.
-    pub(super) fn new(raw: &'a raw::Document, made: &'a [raw::Cluster], known: Known) -> Self {
+    pub(crate) fn new(raw: &'a raw::Document, made: &'a [raw::Cluster], known: Known) -> Self {
         let clusters = raw
             .clusters
             .iter()

@@ -1,0 +1,72 @@
+//! One call: which method, and how it is answered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use maglor_xds::Message as _;
+use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::server::Protocol;
+
+use crate::body::Answer;
+use crate::server::Inner;
+use crate::{CertifyRequest, Code, Peer, Status, stream};
+
+/// Methods, by path.
+const DELTA: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+const WHOLE: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const CERTIFY: &str = "/maglor.identity.v1.Identity/Certify";
+
+/// Bytes of a signing request and its token.
+const CERTIFY_LIMIT: usize = 64 << 10;
+
+/// Answers a call; failures are answers, too.
+pub(crate) async fn answer(
+    server: Arc<Inner>,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> Response<Answer> {
+    let kind = request.headers().get(CONTENT_TYPE);
+    let grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let body = if !grpc || request.method() != Method::POST {
+        let message = "this port speaks gRPC: POST with content-type application/grpc";
+        Answer::Once(Some(Err(Status::new(Code::InvalidArgument, message))))
+    } else {
+        match request.uri().path() {
+            DELTA => stream::open(server, peer, request.into_body(), Protocol::Delta),
+            WHOLE => stream::open(server, peer, request.into_body(), Protocol::StateOfTheWorld),
+            CERTIFY => Answer::Once(Some(certify(&server, &peer, request.into_body()).await)),
+            other => {
+                let message = format!("there is no method {other}");
+                Answer::Once(Some(Err(Status::new(Code::Unimplemented, message))))
+            }
+        }
+    };
+    let mut response = Response::new(body);
+    let kind = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+async fn certify(server: &Inner, peer: &Peer, mut body: Incoming) -> Result<Bytes, Status> {
+    let mut deframer = Deframer::new(CERTIFY_LIMIT);
+    let invalid =
+        |error: &dyn std::fmt::Display| Status::new(Code::InvalidArgument, error.to_string());
+    loop {
+        if let Some(message) = deframer.message().map_err(|error| invalid(&error))? {
+            let request = CertifyRequest::decode(message).map_err(|error| invalid(&error))?;
+            let response = server.policy.certify(peer, request).await?;
+            return Ok(frame(&response));
+        }
+        match body.frame().await {
+            Some(Ok(part)) => deframer.put(part.data_ref().map_or(&[], |data| data)),
+            Some(Err(error)) => return Err(invalid(&error)),
+            None => return Err(Status::new(Code::InvalidArgument, "there is no message")),
+        }
+    }
+}

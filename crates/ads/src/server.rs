@@ -1,0 +1,202 @@
+//! The server: a cache that many streams read.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use maglor_balance::Time;
+use maglor_xds::server::{Cache, Session};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::{Peer, Policy, SessionReport, call};
+
+/// A client that says nothing is asked so often whether it is there, and has so long to answer: a
+/// proxy whose node was cut off is noticed within a minute.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// See the crate's documentation. A clone is the same server.
+#[derive(Clone)]
+pub struct Server(Arc<Inner>);
+
+pub(crate) struct Inner {
+    cache: Mutex<Cache>,
+    /// Counts changes of the cache.
+    changed: watch::Sender<u64>,
+    closing: watch::Sender<bool>,
+    base: Instant,
+    pub(crate) policy: Arc<dyn Policy>,
+    sessions: Mutex<HashMap<u64, Open>>,
+    next: AtomicU64,
+}
+
+/// A stream that is open.
+struct Open {
+    session: Arc<Mutex<Session>>,
+    peer: Peer,
+    since: Instant,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+/// A panic elsewhere leaves nothing half done here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    /// A server of nothing yet.
+    #[must_use]
+    pub fn new(policy: Arc<dyn Policy>) -> Self {
+        Self(Arc::new(Inner {
+            cache: Mutex::new(Cache::new()),
+            changed: watch::Sender::new(0),
+            closing: watch::Sender::new(false),
+            base: Instant::now(),
+            policy,
+            sessions: Mutex::default(),
+            next: AtomicU64::new(0),
+        }))
+    }
+
+    /// Reads or changes what is served; streams learn of all changes in one go afterwards. The second
+    /// argument is the time of changes made now.
+    pub fn cache<T>(&self, use_it: impl FnOnce(&mut Cache, Time) -> T) -> T {
+        let mut cache = lock(&self.0.cache);
+        let before = cache.last_change();
+        let result = use_it(&mut cache, self.0.now());
+        let changed = cache.last_change() != before;
+        drop(cache);
+        if changed {
+            self.0.changed.send_modify(|count| *count += 1);
+        }
+        result
+    }
+
+    /// The time as the cache counts it.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    /// Who is connected.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        let open = lock(&self.0.sessions);
+        let report = |open: &Open| {
+            SessionReport::new(&lock(&open.session), &open.peer, open.since.elapsed())
+        };
+        open.values().map(report).collect()
+    }
+
+    /// Ends all streams, so that clients go elsewhere, and takes no new ones.
+    pub fn close(&self) {
+        self.0.closing.send_replace(true);
+    }
+
+    /// Serves one connection up to its end; `io` speaks HTTP/2, after whatever TLS the caller has
+    /// done.
+    pub async fn serve<Io>(self, io: Io, peer: Peer)
+    where
+        Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let server = Arc::clone(&self.0);
+        let whose = peer.clone();
+        let service = service_fn(move |request| {
+            let answer = call::answer(Arc::clone(&server), whose.clone(), request);
+            async { Ok::<_, Infallible>(answer.await) }
+        });
+        let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Some(KEEP_ALIVE))
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .serve_connection(TokioIo::new(io), service);
+        let mut connection = std::pin::pin!(connection);
+        let mut closing = self.0.closing();
+        let outcome = tokio::select! {
+            outcome = &mut connection => outcome,
+            () = closed(&mut closing) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(client = %peer.address, %error, "connection ended");
+        }
+    }
+}
+
+/// Waits until the server is closing.
+pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
+    // Without its sender the server is gone, too.
+    let _ = closing.wait_for(|closing| *closing).await;
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Time {
+        let nanos = self.base.elapsed().as_nanos();
+        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Does something with the cache and a session.
+    pub(crate) fn with<T>(
+        &self,
+        session: &Mutex<Session>,
+        use_it: impl FnOnce(&mut Cache, &mut Session, Time) -> T,
+    ) -> T {
+        let now = self.now();
+        use_it(&mut lock(&self.cache), &mut lock(session), now)
+    }
+
+    /// Registers a session for as long as the result lives.
+    pub(crate) fn open(self: &Arc<Self>, session: Session, peer: Peer) -> Registered {
+        let session = Arc::new(Mutex::new(session));
+        // Relaxed: only uniqueness matters.
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let open = Open {
+            session: Arc::clone(&session),
+            peer,
+            since: Instant::now(),
+        };
+        lock(&self.sessions).insert(id, open);
+        Registered {
+            server: Arc::clone(self),
+            session,
+            id,
+        }
+    }
+}
+
+/// A session that operators can see.
+pub(crate) struct Registered {
+    server: Arc<Inner>,
+    pub(crate) session: Arc<Mutex<Session>>,
+    id: u64,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        lock(&self.server.sessions).remove(&self.id);
+        let mut cache = lock(&self.server.cache);
+        lock(&self.session).end(&mut cache);
+    }
+}

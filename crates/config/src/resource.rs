@@ -1,0 +1,148 @@
+//! Parts of a configuration that come one by one, from a control plane in place of a file.
+//!
+//! They are judged by the same rules as those of a file. What one part says of another is not: which
+//! cluster a route leads to is looked up when both are there.
+
+use serde::de::DeserializeOwned;
+
+use crate::check::{self, Known, Scope};
+use crate::load::of_fault;
+use crate::report::{At, Report};
+use crate::source::{Lines, Source, Yaml};
+use crate::yaml::{Tree, de};
+use crate::{Cluster, Diagnostic, Endpoint, Errors, RouteTable, Severity, raw};
+
+/// Reads one block of the vocabulary; `name` is what messages call the text.
+///
+/// # Errors
+/// Everything in it that is not of the block's type, with line, column and path.
+pub fn read<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Errors> {
+    let lines = Lines::new(text);
+    let tree = Tree::read(text).map_err(|fault| Errors(vec![of_fault(&lines, name, fault)]))?;
+    let decoded = de::decode::<T>(&tree);
+    let yaml = Yaml {
+        file: name,
+        lines,
+        tree: &tree,
+        poisoned: decoded.poisoned,
+    };
+    match decoded.value {
+        Some(value) if decoded.errors.is_empty() => Ok(value),
+        _ => {
+            let errors = decoded.errors.iter();
+            Err(Errors(errors.map(|e| yaml.decode_error(e)).collect()))
+        }
+    }
+}
+
+/// Checks a cluster. With `has_identity` it may speak mesh TLS.
+///
+/// # Errors
+/// Everything that is wrong with it, by field.
+pub fn cluster(raw: &raw::Cluster, has_identity: bool) -> Result<Cluster, Errors> {
+    let name = format!("cluster `{}`", shown(raw.name.as_deref()));
+    let document = raw::Document {
+        identity: has_identity.then(raw::Identity::default),
+        ..raw::Document::default()
+    };
+    judge(&document, &name, |at, scope| {
+        check::one_cluster(raw, at, scope)
+    })
+}
+
+/// Checks the endpoints of a cluster.
+///
+/// # Errors
+/// Everything that is wrong with them, by field.
+pub fn endpoints(
+    cluster: &str,
+    raw: &[raw::Short<raw::Endpoint>],
+) -> Result<Vec<Endpoint>, Errors> {
+    let name = format!("endpoints of `{}`", crate::yaml::short(cluster));
+    let document = raw::Document::default();
+    judge(&document, &name, |at, _| Some(check::endpoints(raw, at)))
+}
+
+/// Checks a table of routes. Their clusters may be missing.
+///
+/// # Errors
+/// Everything that is wrong with it, by field.
+pub fn routes(raw: &raw::RouteTable) -> Result<RouteTable, Errors> {
+    let name = format!("routes `{}`", shown(raw.name.as_deref()));
+    let document = raw::Document::default();
+    judge(&document, &name, |at, scope| {
+        check::one_table(raw, at, scope)
+    })
+}
+
+fn shown(name: Option<&str>) -> String {
+    name.map(crate::yaml::short).unwrap_or_default()
+}
+
+/// Runs a check; warnings are for those who write a file.
+fn judge<T>(
+    document: &raw::Document,
+    name: &str,
+    check: impl FnOnce(&At<'_>, &Scope<'_>) -> Option<T>,
+) -> Result<T, Errors> {
+    let report = Report::default();
+    let known = Known {
+        clusters: false,
+        route_tables: false,
+        identity: true,
+    };
+    let checked = check(&report.root(), &Scope::new(document, &[], known));
+    let (findings, _) = report.into_findings();
+    let source = Source::Resource(name);
+    let errors: Vec<Diagnostic> = findings
+        .into_iter()
+        .filter_map(|finding| source.diagnostic(finding))
+        .filter(|diagnostic| diagnostic.severity == Severity::Error)
+        .collect();
+    match checked {
+        Some(checked) if errors.is_empty() => Ok(checked),
+        _ if errors.is_empty() => Err(Errors::file(name, "it has no name".to_owned(), None)),
+        _ => Err(Errors(errors)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_read_like_a_file() {
+        let raw: raw::Cluster = read(
+            "{name: a, policy: 'bounce(tries=3)', connect_timeout: 2s}",
+            "x",
+        )
+        .unwrap();
+        let cluster = cluster(&raw, false).unwrap();
+        assert_eq!(cluster.policy.to_string(), "bounce(tries=3)");
+        let error = read::<raw::Cluster>("{name: a, connect_timeut: 2s}", "x").unwrap_err();
+        assert!(error.to_string().contains("connect_timeut"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let raw: raw::Cluster = read("{name: a, max_concurrent_streams: 0}", "x").unwrap();
+        let error = cluster(&raw, false).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cluster `a`: error: max_concurrent_streams: "),
+            "{error}"
+        );
+        let raw: raw::Cluster = read("{name: a, tls: mesh}", "x").unwrap();
+        assert!(cluster(&raw, false).is_err());
+        assert!(cluster(&raw, true).is_ok());
+    }
+
+    #[test]
+    fn routes_may_lead_to_clusters_that_are_not_there_yet() {
+        let text = "{name: t, virtual_hosts: [{domains: ['*'], routes: [{cluster: later}]}]}";
+        let table = routes(&read(text, "x").unwrap()).unwrap();
+        assert_eq!(table.virtual_hosts.len(), 1);
+        let text = "{name: t, virtual_hosts: [{domains: ['*'], routes: [{timeout: 1s}]}]}";
+        let error = routes(&read(text, "x").unwrap()).unwrap_err().to_string();
+        assert!(error.contains("virtual_hosts[0].routes[0]"), "{error}");
+    }
+}

@@ -1,0 +1,258 @@
+//! The asking end: delta ADS with subscriptions by name.
+//!
+//! A [`Client`] outlives its streams. While there is one, [`Client::request`] gives what is to be said
+//! next and [`Client::receive`] takes what was answered; each response is then acknowledged or refused
+//! as a whole. A new stream begins with the versions of what the client has, so that only what it
+//! missed is sent again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use maglor_balance::Rng;
+
+use crate::Kind;
+use crate::proto::envoy::config::core::v3::Node;
+use crate::proto::envoy::service::discovery::v3 as wire;
+use crate::proto::google::rpc::Status;
+
+/// The first pause before another attempt to connect, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// gRPC's code for a request that makes no sense.
+const INVALID_ARGUMENT: i32 = 3;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Client {
+    node: Node,
+    kinds: [Wanted; Kind::COUNT],
+    /// Whether the stream knows who asks.
+    introduced: bool,
+    failures: u32,
+}
+
+/// What is asked for of one kind.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// The version that is in force, where there is one.
+    names: BTreeMap<Arc<str>, Option<String>>,
+    subscribe: BTreeSet<Arc<str>>,
+    unsubscribe: BTreeSet<Arc<str>>,
+    answers: VecDeque<Answer>,
+    /// Whether the stream was asked for this kind yet.
+    opened: bool,
+}
+
+#[derive(Debug)]
+struct Answer {
+    nonce: String,
+    error: Option<String>,
+}
+
+/// One response: to be taken ([`Client::accept`]) or refused ([`Client::refuse`]) as a whole.
+#[derive(Debug)]
+pub struct Update {
+    /// Of which kind its resources are.
+    pub kind: Kind,
+    /// What is new or has changed, and was asked for.
+    pub resources: Vec<Received>,
+    /// What is not there (any more), and was asked for.
+    pub removed: Vec<Arc<str>>,
+    nonce: String,
+}
+
+/// A resource as it came.
+#[derive(Debug)]
+pub struct Received {
+    /// The name that it was asked for by.
+    pub name: Arc<str>,
+    /// Its version, as the server counts.
+    pub version: String,
+    /// The message, without type.
+    pub body: Bytes,
+}
+
+impl Client {
+    /// A client that is called `node`.
+    #[must_use]
+    pub fn new(node: Node) -> Self {
+        Self {
+            node,
+            kinds: Default::default(),
+            introduced: false,
+            failures: 0,
+        }
+    }
+
+    /// Asks for a resource from now on.
+    pub fn subscribe(&mut self, kind: Kind, name: &str) {
+        let wanted = &mut self.kinds[kind.index()];
+        if wanted.names.contains_key(name) {
+            return;
+        }
+        let name: Arc<str> = name.into();
+        wanted.unsubscribe.remove(&name);
+        wanted.subscribe.insert(Arc::clone(&name));
+        wanted.names.insert(name, None);
+    }
+
+    /// Does not ask for a resource any more.
+    pub fn unsubscribe(&mut self, kind: Kind, name: &str) {
+        let wanted = &mut self.kinds[kind.index()];
+        let Some((name, _)) = wanted.names.remove_entry(name) else {
+            return;
+        };
+        // A stream that never heard of it need not forget it.
+        if !wanted.subscribe.remove(&name) {
+            wanted.unsubscribe.insert(name);
+        }
+    }
+
+    /// Names that are asked for.
+    pub fn subscribed(&self, kind: Kind) -> impl Iterator<Item = &Arc<str>> {
+        self.kinds[kind.index()].names.keys()
+    }
+
+    /// Says which version of a resource is known from before, so that it is not sent again.
+    pub fn remember(&mut self, kind: Kind, name: &str, version: &str) {
+        if let Some(known) = self.kinds[kind.index()].names.get_mut(name) {
+            *known = Some(version.to_owned());
+        }
+    }
+
+    /// There is a new stream: everything is asked for again.
+    pub fn connected(&mut self) {
+        self.introduced = false;
+        for wanted in &mut self.kinds {
+            wanted.opened = false;
+            wanted.answers.clear();
+            wanted.unsubscribe.clear();
+            wanted.subscribe = wanted.names.keys().cloned().collect();
+        }
+    }
+
+    /// The stream has ended: how long to wait before the next attempt. Pauses double, and are random,
+    /// so that the clients of a server that restarts do not come back at once.
+    pub fn disconnected(&mut self, rng: &mut Rng) -> Duration {
+        let doubled = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        doubled.min(LONGEST_PAUSE).mul_f64(0.5 + 0.5 * rng.unit())
+    }
+
+    /// What is to be said next on the stream, if anything is.
+    pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
+        let due = |kind: &&Kind| {
+            let wanted = &self.kinds[kind.index()];
+            !wanted.answers.is_empty()
+                || !wanted.subscribe.is_empty()
+                || !wanted.unsubscribe.is_empty()
+        };
+        let kind = *Kind::ALL.iter().find(due)?;
+        let wanted = &mut self.kinds[kind.index()];
+        let names = |set: &mut BTreeSet<Arc<str>>| {
+            let all = std::mem::take(set).into_iter();
+            all.map(|name| name.to_string()).collect::<Vec<_>>()
+        };
+        let answer = wanted.answers.pop_front();
+        let versions = match wanted.opened {
+            true => Default::default(),
+            false => wanted.versions(),
+        };
+        wanted.opened = true;
+        let introduced = std::mem::replace(&mut self.introduced, true);
+        let (response_nonce, error) =
+            answer.map_or_else(Default::default, |answer| (answer.nonce, answer.error));
+        Some(wire::DeltaDiscoveryRequest {
+            node: (!introduced).then(|| self.node.clone()),
+            type_url: kind.type_url().to_owned(),
+            resource_names_subscribe: names(&mut wanted.subscribe),
+            resource_names_unsubscribe: names(&mut wanted.unsubscribe),
+            initial_resource_versions: versions,
+            response_nonce,
+            error_detail: error.map(|message| Status {
+                code: INVALID_ARGUMENT,
+                message,
+            }),
+        })
+    }
+
+    /// Takes a response; `None` if it is of a kind that nobody asked for.
+    pub fn receive(&mut self, response: wire::DeltaDiscoveryResponse) -> Option<Update> {
+        let kind = Kind::of(&response.type_url)?;
+        // A server that answers is well.
+        self.failures = 0;
+        let wanted = &self.kinds[kind.index()];
+        let known = |name: &str| {
+            wanted
+                .names
+                .get_key_value(name)
+                .map(|(name, _)| Arc::clone(name))
+        };
+        let resources = response.resources.into_iter().filter_map(|resource| {
+            Some(Received {
+                name: known(&resource.name)?,
+                version: resource.version,
+                body: resource
+                    .resource
+                    .map(|any| any.value)
+                    .unwrap_or_default()
+                    .into(),
+            })
+        });
+        Some(Update {
+            kind,
+            resources: resources.collect(),
+            removed: response
+                .removed_resources
+                .iter()
+                .filter_map(|name| known(name))
+                .collect(),
+            nonce: response.nonce,
+        })
+    }
+
+    /// A response is in force (ACK).
+    pub fn accept(&mut self, update: &Update) {
+        let wanted = &mut self.kinds[update.kind.index()];
+        for resource in &update.resources {
+            if let Some(version) = wanted.names.get_mut(&resource.name) {
+                *version = Some(resource.version.clone());
+            }
+        }
+        for name in &update.removed {
+            if let Some(version) = wanted.names.get_mut(name) {
+                *version = None;
+            }
+        }
+        wanted.answer(&update.nonce, None);
+    }
+
+    /// A response is refused (NACK): what was in force stays.
+    pub fn refuse(&mut self, update: &Update, reason: &str) {
+        let wanted = &mut self.kinds[update.kind.index()];
+        wanted.answer(&update.nonce, Some(reason.to_owned()));
+    }
+}
+
+impl Wanted {
+    fn versions(&self) -> std::collections::HashMap<String, String> {
+        let known = self.names.iter();
+        known
+            .filter_map(|(name, version)| Some((name.to_string(), version.clone()?)))
+            .collect()
+    }
+
+    fn answer(&mut self, nonce: &str, error: Option<String>) {
+        self.answers.push_back(Answer {
+            nonce: nonce.to_owned(),
+            error,
+        });
+    }
+}
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

@@ -1,0 +1,249 @@
+//! Envoy's types → our words, judged by the rules of a configuration file.
+//!
+//! A message can hold what this proxy does not do. Where that would change what happens, and our part
+//! of the types can see it, the resource is refused: a client says so (NACK) and keeps the last good
+//! one. The error names the resource and the field.
+
+mod cluster;
+mod endpoints;
+mod guard;
+mod headers;
+mod listener;
+mod route;
+
+use maglor_config::{self as config, Errors, raw, resource};
+use prost::Message;
+
+use crate::proto::envoy::config as wire;
+use crate::proto::maglor::proxy::v1 as own;
+use crate::{Inbound, Kind, Listener, ServedEndpoint, words};
+
+/// The expression that a rewrite of the whole path stands for.
+pub(crate) const WHOLE_PATH: &str = "^.+$";
+
+/// Why a resource is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// A field has no value that could be used.
+    #[error("{kind} `{name}`: {field}: {reason}")]
+    Field {
+        /// Of which kind the resource is.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// Which field, in Envoy's words.
+        field: String,
+        /// Why not.
+        reason: String,
+    },
+    /// By the rules of a configuration file.
+    #[error("{0}")]
+    Invalid(#[from] Errors),
+    /// It has another name than was said.
+    #[error("{kind} `{name}` calls itself `{own}`")]
+    Name {
+        /// Of which kind the resource is.
+        kind: Kind,
+        /// The name that it was sent under.
+        name: String,
+        /// The name inside.
+        own: String,
+    },
+    /// It is no such message.
+    #[error("{kind} `{name}`: {source}")]
+    Protobuf {
+        /// Of which kind the resource is.
+        kind: Kind,
+        /// The name that it was sent under.
+        name: String,
+        /// Why not.
+        source: prost::DecodeError,
+    },
+    /// Our own words beside Envoy's fields cannot be used.
+    #[error("{kind} `{name}`: metadata `maglor.dev`: {reason}")]
+    Words {
+        /// Of which kind the resource is.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// A field that cannot be used: which, and why.
+struct Fault {
+    field: String,
+    reason: String,
+}
+
+impl Fault {
+    fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Something that is not done here.
+    fn unsupported(field: impl Into<String>) -> Self {
+        Self::new(field, "this is not supported")
+    }
+
+    /// The same field inside `place`.
+    fn within(self, place: &str) -> Self {
+        let field = format!("{place}.{}", self.field);
+        Self { field, ..self }
+    }
+
+    fn of(self, kind: Kind, name: &str) -> DecodeError {
+        DecodeError::Field {
+            kind,
+            name: name.to_owned(),
+            field: self.field,
+            reason: self.reason,
+        }
+    }
+}
+
+/// A cluster, and the name of its endpoints where they come by EDS.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// In our words; without endpoints where they come by EDS.
+    pub raw: raw::Cluster,
+    /// The name under which its endpoints are asked for.
+    pub eds: Option<String>,
+}
+
+/// Reads a cluster.
+///
+/// # Errors
+/// [`DecodeError`]
+pub fn cluster(name: &str, body: &[u8]) -> Result<Cluster, DecodeError> {
+    let message: wire::cluster::v3::Cluster = parse(Kind::Cluster, name, body)?;
+    named(Kind::Cluster, name, &message.name)?;
+    let mention = |field: &str| words::mention(message.metadata.as_ref(), field);
+    cluster::refuse(&message, &mention).map_err(|fault| fault.of(Kind::Cluster, name))?;
+    let eds = cluster::eds(&message).map(str::to_owned);
+    let native = native_cluster(&message)?;
+    let raw = overlay(Kind::Cluster, name, native, message.metadata.as_ref())?;
+    Ok(Cluster { raw, eds })
+}
+
+/// What Envoy's own fields say.
+pub(crate) fn native_cluster(
+    message: &wire::cluster::v3::Cluster,
+) -> Result<raw::Cluster, DecodeError> {
+    cluster::native(message).map_err(|fault| fault.of(Kind::Cluster, &message.name))
+}
+
+/// Reads the endpoints of a cluster.
+///
+/// # Errors
+/// [`DecodeError`]
+pub fn endpoints(name: &str, body: &[u8]) -> Result<Vec<ServedEndpoint>, DecodeError> {
+    let message: wire::endpoint::v3::ClusterLoadAssignment = parse(Kind::Endpoints, name, body)?;
+    named(Kind::Endpoints, name, &message.cluster_name)?;
+    endpoints::decode(&message).map_err(|fault| fault.of(Kind::Endpoints, name))
+}
+
+/// Reads endpoints and checks those that may get requests.
+///
+/// # Errors
+/// [`DecodeError`]
+pub fn usable_endpoints(name: &str, body: &[u8]) -> Result<Vec<config::Endpoint>, DecodeError> {
+    let all = endpoints(name, body)?;
+    let usable = all
+        .into_iter()
+        .filter(|e| e.health == crate::Health::Healthy);
+    let described: Vec<_> = usable.map(|e| raw::Short(e.described)).collect();
+    Ok(resource::endpoints(name, &described)?)
+}
+
+/// Reads a table of routes.
+///
+/// # Errors
+/// [`DecodeError`]
+pub fn routes(name: &str, body: &[u8]) -> Result<raw::RouteTable, DecodeError> {
+    let message: wire::route::v3::RouteConfiguration = parse(Kind::Routes, name, body)?;
+    named(Kind::Routes, name, &message.name)?;
+    route::decode(&message)
+}
+
+/// What Envoy's own fields say of a route at `place` in a table.
+pub(crate) fn native_route(
+    message: &wire::route::v3::Route,
+    table: &str,
+    place: &str,
+) -> Result<raw::Route, DecodeError> {
+    route::native(message).map_err(|fault| fault.within(place).of(Kind::Routes, table))
+}
+
+/// Reads how requests or connections to a name are routed.
+///
+/// # Errors
+/// [`DecodeError`]
+pub fn listener(name: &str, body: &[u8]) -> Result<Listener, DecodeError> {
+    let message: wire::listener::v3::Listener = parse(Kind::Listener, name, body)?;
+    named(Kind::Listener, name, &message.name)?;
+    listener::decode(name, &message)
+}
+
+/// Reads what a workload's inbound listener does.
+///
+/// # Errors
+/// [`DecodeError`]
+pub fn inbound(name: &str, body: &[u8]) -> Result<Inbound, DecodeError> {
+    let message: own::Inbound = parse(Kind::Inbound, name, body)?;
+    named(Kind::Inbound, name, &message.name)?;
+    Ok(resource::read(
+        &message.words,
+        &format!("inbound `{name}`"),
+    )?)
+}
+
+fn parse<M: Message + Default>(kind: Kind, name: &str, body: &[u8]) -> Result<M, DecodeError> {
+    M::decode(body).map_err(|source| DecodeError::Protobuf {
+        kind,
+        name: name.to_owned(),
+        source,
+    })
+}
+
+fn named(kind: Kind, name: &str, own: &str) -> Result<(), DecodeError> {
+    if name == own {
+        return Ok(());
+    }
+    Err(DecodeError::Name {
+        kind,
+        name: name.to_owned(),
+        own: own.to_owned(),
+    })
+}
+
+fn overlay<T: serde::Serialize + serde::de::DeserializeOwned>(
+    kind: Kind,
+    name: &str,
+    native: T,
+    metadata: Option<&wire::core::v3::Metadata>,
+) -> Result<T, DecodeError> {
+    words::overlay(native, words::of(metadata), words::KEY).map_err(|error| DecodeError::Words {
+        kind,
+        name: name.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// A duration of a field.
+fn time(
+    field: &str,
+    duration: Option<&prost_types::Duration>,
+) -> Result<Option<raw::TimeSpan>, Fault> {
+    let span = duration.map(crate::time::decode).transpose();
+    span.map_err(|reason| Fault::new(field, reason))
+}
+
+/// A text of a field that may be absent.
+fn given(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}

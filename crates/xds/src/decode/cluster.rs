@@ -1,0 +1,221 @@
+//! Clusters.
+
+use maglor_balance::Spec;
+use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
+use prost::Message as _;
+
+use super::{Fault, endpoints, guard, time};
+use crate::encode::{HTTP_OPTIONS, HTTP_OPTIONS_TYPE};
+use crate::proto::envoy::config::cluster::v3::{
+    self as wire,
+    cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy, ring_hash_lb_config::HashFunction},
+};
+use crate::proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use crate::proto::envoy::extensions::upstreams::http::v3::{
+    HttpProtocolOptions,
+    http_protocol_options::{UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
+};
+
+/// The table of a Maglev policy, and the ring of a hashing one, where none is given.
+const TABLE_SIZE: u64 = 65_537;
+const RING_MIN: u64 = 1024;
+const RING_MAX: u64 = 8 << 20;
+
+/// What would change how requests are sent, unless our own words say it.
+pub(super) fn refuse(message: &wire::Cluster, mention: &dyn Fn(&str) -> bool) -> Result<(), Fault> {
+    if message.transport_socket.is_some() && !mention("tls") {
+        return Err(Fault::unsupported("transport_socket"));
+    }
+    if !message.transport_socket_matches.is_empty() && !mention("tls") {
+        return Err(Fault::unsupported("transport_socket_matches"));
+    }
+    if message.load_balancing_policy.is_some() && !mention("policy") {
+        return Err(Fault::new(
+            "load_balancing_policy",
+            "this is not supported; use lb_policy",
+        ));
+    }
+    if message.health_checks.len() > 1 && !mention("health_check") {
+        return Err(Fault::new("health_checks", "one check is supported"));
+    }
+    Ok(())
+}
+
+/// The name under which the endpoints are asked for, if they are.
+pub(super) fn eds(message: &wire::Cluster) -> Option<&str> {
+    if discovery_type(message).ok()? != DiscoveryType::Eds {
+        return None;
+    }
+    let service = message.eds_cluster_config.as_ref();
+    let service = service.map(|config| config.service_name.as_str());
+    Some(
+        service
+            .filter(|name| !name.is_empty())
+            .unwrap_or(&message.name),
+    )
+}
+
+fn discovery_type(message: &wire::Cluster) -> Result<DiscoveryType, Fault> {
+    match &message.cluster_discovery_type {
+        None => Ok(DiscoveryType::Static),
+        Some(ClusterDiscoveryType::Type(number)) => DiscoveryType::try_from(*number)
+            .map_err(|_| Fault::new("type", format!("there is no type {number}"))),
+        Some(ClusterDiscoveryType::ClusterType(_)) => Err(Fault::unsupported("cluster_type")),
+    }
+}
+
+pub(super) fn native(message: &wire::Cluster) -> Result<raw::Cluster, Fault> {
+    let mut raw = raw::Cluster {
+        name: Some(message.name.clone()),
+        connect_timeout: time("connect_timeout", message.connect_timeout.as_ref())?,
+        outlier_ejection: guard::outlier(message.outlier_detection.as_ref())?,
+        health_check: match message.health_checks.first() {
+            Some(check) => Some(raw::Short(guard::health(check)?)),
+            None => None,
+        },
+        ..raw::Cluster::default()
+    };
+    guard::circuit_breakers(message.circuit_breakers.as_ref(), &mut raw);
+    let common = message.common_lb_config.as_ref();
+    if let Some(percent) = common.and_then(|common| common.healthy_panic_threshold.as_ref()) {
+        raw.panic_threshold = Some(whole_percent("common_lb_config", percent.value)?);
+    }
+    let kind = discovery_type(message)?;
+    if kind == DiscoveryType::OriginalDst {
+        raw.r#type = Some(ClusterType::OriginalDestination);
+    } else {
+        raw.policy = policy(message)?;
+    }
+    discover(message, kind, &mut raw)?;
+    http(message, &mut raw)?;
+    Ok(raw)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the range is checked"
+)]
+fn whole_percent(field: &str, value: f64) -> Result<u32, Fault> {
+    match (0.0..=100.0).contains(&value) {
+        true => Ok(value.round() as u32),
+        false => Err(Fault::new(field, format!("{value} is not a percentage"))),
+    }
+}
+
+/// `None` is the default of both, two choices by outstanding requests.
+fn policy(message: &wire::Cluster) -> Result<Option<Spec>, Fault> {
+    let Ok(policy) = LbPolicy::try_from(message.lb_policy) else {
+        let number = message.lb_policy;
+        return Err(Fault::new(
+            "lb_policy",
+            format!("there is no policy {number}"),
+        ));
+    };
+    let text = match policy {
+        LbPolicy::Random => "random".to_owned(),
+        LbPolicy::RoundRobin => "round-robin".to_owned(),
+        LbPolicy::LeastRequest => {
+            let config = message.least_request_lb_config.as_ref();
+            match config.and_then(|config| config.choice_count) {
+                None | Some(2) => return Ok(None),
+                Some(count) => format!("lor(choices={count})"),
+            }
+        }
+        LbPolicy::Maglev => {
+            let config = message.maglev_lb_config.as_ref();
+            let size = config.and_then(|config| config.table_size);
+            format!("maglev(table_size={})", size.unwrap_or(TABLE_SIZE))
+        }
+        LbPolicy::RingHash => {
+            let config = message.ring_hash_lb_config.unwrap_or_default();
+            if config.hash_function() != HashFunction::XxHash {
+                return Err(Fault::unsupported("ring_hash_lb_config.hash_function"));
+            }
+            let (min, max) = (config.minimum_ring_size, config.maximum_ring_size);
+            let (min, max) = (min.unwrap_or(RING_MIN), max.unwrap_or(RING_MAX));
+            format!("ring-hash(min={min},max={max})")
+        }
+        LbPolicy::ClusterProvided | LbPolicy::LoadBalancingPolicyConfig => {
+            return Err(Fault::unsupported("lb_policy"));
+        }
+    };
+    let policy = text.parse::<Spec>();
+    policy
+        .map(Some)
+        .map_err(|error| Fault::new("lb_policy", error.to_string()))
+}
+
+/// Where the endpoints are.
+fn discover(
+    message: &wire::Cluster,
+    kind: DiscoveryType,
+    raw: &mut raw::Cluster,
+) -> Result<(), Fault> {
+    match kind {
+        DiscoveryType::OriginalDst => {}
+        DiscoveryType::LogicalDns => return Err(Fault::unsupported("type")),
+        DiscoveryType::Eds => {
+            let config = message.eds_cluster_config.as_ref();
+            let source = config.and_then(|config| config.eds_config.as_ref());
+            let source = source.and_then(|source| source.config_source_specifier.as_ref());
+            match source {
+                Some(ConfigSourceSpecifier::Ads(_) | ConfigSourceSpecifier::Self_(_)) => {}
+                None => {
+                    return Err(Fault::new(
+                        "eds_cluster_config.eds_config",
+                        "endpoints come by ads or self",
+                    ));
+                }
+            }
+        }
+        DiscoveryType::Static | DiscoveryType::StrictDns => {
+            let assignment = message.load_assignment.clone().unwrap_or_default();
+            let all = endpoints::decode(&assignment);
+            let all = all.map_err(|fault| fault.within("load_assignment"))?;
+            let usable = all
+                .into_iter()
+                .filter(|e| e.health == crate::Health::Healthy);
+            raw.endpoints = usable.map(|e| raw::Short(e.described)).collect();
+        }
+    }
+    Ok(())
+}
+
+/// Which version of HTTP is spoken; HTTP/1.1 where nothing is said.
+fn http(message: &wire::Cluster, raw: &mut raw::Cluster) -> Result<(), Fault> {
+    let Some(any) = message.typed_extension_protocol_options.get(HTTP_OPTIONS) else {
+        return Ok(());
+    };
+    let fault = |reason: String| Fault::new("typed_extension_protocol_options", reason);
+    if any.type_url != HTTP_OPTIONS_TYPE {
+        return Err(fault(format!("{} is not known", any.type_url)));
+    }
+    let options = HttpProtocolOptions::decode(any.value.as_slice());
+    let options = options.map_err(|error| fault(error.to_string()))?;
+    if let Some(common) = &options.common_http_protocol_options {
+        raw.idle_timeout = time("idle_timeout", common.idle_timeout.as_ref())?;
+        raw.max_requests_per_connection = common.max_requests_per_connection;
+    }
+    let (protocol, http2) = match options.upstream_protocol_options {
+        None => (None, None),
+        Some(UpstreamProtocolOptions::AutoConfig(auto)) => {
+            (Some(UpstreamProtocol::Auto), auto.http2_protocol_options)
+        }
+        Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(down)) => (
+            Some(UpstreamProtocol::Downstream),
+            down.http2_protocol_options,
+        ),
+        Some(UpstreamProtocolOptions::ExplicitHttpConfig(explicit)) => {
+            match explicit.protocol_config {
+                Some(ProtocolConfig::Http2ProtocolOptions(http2)) => {
+                    (Some(UpstreamProtocol::Http2), Some(http2))
+                }
+                Some(ProtocolConfig::HttpProtocolOptions(_)) | None => (None, None),
+            }
+        }
+    };
+    raw.protocol = protocol;
+    raw.max_concurrent_streams = http2.and_then(|http2| http2.max_concurrent_streams);
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Changes of headers.
+
+use maglor_config::raw::{HeaderRules, OneOrMany, Pairs};
+
+use super::Fault;
+use crate::proto::envoy::config::core::v3::{
+    HeaderValueOption, header_value_option::HeaderAppendAction,
+};
+
+/// What is set and added, and what is removed; `None` for nothing.
+pub(super) fn decode(
+    field: &str,
+    options: &[HeaderValueOption],
+    remove: &[String],
+) -> Result<Option<HeaderRules>, Fault> {
+    let mut set: Vec<(String, String)> = Vec::new();
+    let mut add: Vec<(String, OneOrMany)> = Vec::new();
+    for (i, option) in options.iter().enumerate() {
+        let place = |name: &str| format!("{field}_to_add[{i}].{name}");
+        let Some(header) = &option.header else {
+            return Err(Fault::new(place("header"), "it is missing"));
+        };
+        // The deprecated field outweighs the other, as in Envoy.
+        let action = match option.append {
+            Some(true) => HeaderAppendAction::AppendIfExistsOrAdd,
+            Some(false) => HeaderAppendAction::OverwriteIfExistsOrAdd,
+            None => option.append_action(),
+        };
+        let (name, value) = (header.key.clone(), header.value.clone());
+        if value.contains('%') {
+            return Err(Fault::new(place("header"), "`%` has no meaning here"));
+        }
+        match action {
+            HeaderAppendAction::OverwriteIfExistsOrAdd => set.push((name, value)),
+            HeaderAppendAction::AppendIfExistsOrAdd => match add.last_mut() {
+                Some((last, values)) if *last == name => values.0.push(value),
+                _ => add.push((name, OneOrMany(vec![value]))),
+            },
+            HeaderAppendAction::AddIfAbsent | HeaderAppendAction::OverwriteIfExists => {
+                return Err(Fault::unsupported(place("append_action")));
+            }
+        }
+    }
+    if set.is_empty() && add.is_empty() && remove.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(HeaderRules {
+        remove: (!remove.is_empty()).then(|| OneOrMany(remove.to_vec())),
+        set: (!set.is_empty()).then_some(Pairs(set)),
+        add: (!add.is_empty()).then_some(Pairs(add)),
+    }))
+}

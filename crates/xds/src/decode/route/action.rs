@@ -1,0 +1,260 @@
+//! What a route does.
+
+use maglor_config::raw::{self, OneOrMany, Short};
+
+use super::super::{WHOLE_PATH, given, time};
+use super::{Fault, matching};
+use crate::encode;
+use crate::proto::envoy::config::core::v3::data_source::Specifier;
+use crate::proto::envoy::config::route::v3::{
+    DirectResponseAction, RedirectAction, RetryPolicy, RouteAction,
+    redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
+    route::Action,
+    route_action::{
+        ClusterSpecifier, HashPolicy, HostRewriteSpecifier, RequestMirrorPolicy,
+        hash_policy::PolicySpecifier,
+    },
+};
+use crate::proto::envoy::r#type::v3::fractional_percent::DenominatorType;
+
+/// Fills in what the route does.
+pub(super) fn decode(action: Option<&Action>, raw: &mut raw::Route) -> Result<(), Fault> {
+    match action {
+        None => Err(Fault::new("action", "it is missing")),
+        Some(Action::NonForwardingAction(_)) => Err(Fault::unsupported("non_forwarding_action")),
+        Some(Action::Redirect(message)) => {
+            raw.redirect = Some(redirect(message)?);
+            Ok(())
+        }
+        Some(Action::DirectResponse(message)) => {
+            raw.direct_response = Some(direct(message)?);
+            Ok(())
+        }
+        Some(Action::Route(message)) => {
+            forward(message, raw).map_err(|fault| fault.within("route"))
+        }
+    }
+}
+
+fn forward(message: &RouteAction, raw: &mut raw::Route) -> Result<(), Fault> {
+    match &message.cluster_specifier {
+        Some(ClusterSpecifier::Cluster(name)) => raw.cluster = Some(name.clone()),
+        Some(ClusterSpecifier::WeightedClusters(weighted)) => {
+            let shares = weighted.clusters.iter().map(|share| raw::ClusterWeight {
+                name: Some(share.name.clone()),
+                weight: Some(share.weight.unwrap_or(0)),
+            });
+            raw.clusters = shares.collect();
+        }
+        Some(ClusterSpecifier::ClusterHeader(_)) => {
+            return Err(Fault::unsupported("cluster_header"));
+        }
+        Some(ClusterSpecifier::ClusterSpecifierPlugin(_)) => {
+            return Err(Fault::unsupported("cluster_specifier_plugin"));
+        }
+        None => return Err(Fault::new("cluster_specifier", "it is missing")),
+    }
+    raw.rewrite = rewrite(message)?;
+    raw.timeout = time("timeout", message.timeout.as_ref())?;
+    raw.retry = retry(message.retry_policy.as_ref())?.map(Short);
+    for (i, policy) in message.hash_policy.iter().enumerate() {
+        let policy = hash_policy(policy);
+        raw.hash_policy
+            .push(policy.map_err(|fault| fault.within(&format!("hash_policy[{i}]")))?);
+    }
+    raw.mirror = message.request_mirror_policies.iter().map(mirror).collect();
+    Ok(())
+}
+
+fn rewrite(message: &RouteAction) -> Result<Option<raw::Rewrite>, Fault> {
+    let mut raw = raw::Rewrite {
+        prefix: given(&message.prefix_rewrite),
+        ..raw::Rewrite::default()
+    };
+    if let Some(rewrite) = &message.regex_rewrite {
+        let regex = rewrite.pattern.clone().unwrap_or_default().regex;
+        let substitution = from_back_references(&rewrite.substitution);
+        match regex == WHOLE_PATH && !substitution.contains('$') {
+            true => raw.path = Some(substitution),
+            false => {
+                raw.regex = Some(regex);
+                raw.substitution = Some(substitution);
+            }
+        }
+    }
+    match &message.host_rewrite_specifier {
+        None | Some(HostRewriteSpecifier::AutoHostRewrite(false)) => {}
+        Some(HostRewriteSpecifier::AutoHostRewrite(true)) => raw.auto_host = Some(true),
+        Some(HostRewriteSpecifier::HostRewriteLiteral(host)) => raw.host = Some(host.clone()),
+        Some(HostRewriteSpecifier::HostRewriteHeader(_)) => {
+            return Err(Fault::unsupported("host_rewrite_header"));
+        }
+    }
+    let any = raw.prefix.is_some()
+        || raw.path.is_some()
+        || raw.regex.is_some()
+        || raw.host.is_some()
+        || raw.auto_host.is_some();
+    Ok(any.then_some(raw))
+}
+
+/// `\1` → `${1}`, `$` → `$$`.
+fn from_back_references(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text.chars());
+    while let Some(c) = rest.next() {
+        match c {
+            '$' => out.push_str("$$"),
+            '\\' => match rest.next() {
+                Some(digit) if digit.is_ascii_digit() => {
+                    out.push_str("${");
+                    out.push(digit);
+                    out.push('}');
+                }
+                other => out.extend(other),
+            },
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// `None` is the default of ours; where nothing is said nothing is repeated.
+fn retry(message: Option<&RetryPolicy>) -> Result<Option<raw::Retry>, Fault> {
+    let Some(message) = message else {
+        return Ok(Some(raw::Retry {
+            attempts: Some(0),
+            ..raw::Retry::default()
+        }));
+    };
+    if *message == encode::retry(None) {
+        return Ok(None);
+    }
+    let headers = message.retriable_headers.iter().map(matching::header);
+    let back_off = match &message.retry_back_off {
+        None => None,
+        Some(back_off) => Some(raw::BackOff {
+            base_interval: time(
+                "retry_back_off.base_interval",
+                back_off.base_interval.as_ref(),
+            )?,
+            max_interval: time(
+                "retry_back_off.max_interval",
+                back_off.max_interval.as_ref(),
+            )?,
+        }),
+    };
+    Ok(Some(raw::Retry {
+        // Envoy's default.
+        attempts: Some(message.num_retries.unwrap_or(1)),
+        retry_on: given(&message.retry_on).map(|text| {
+            let conditions = text.split(',').map(|word| word.trim().to_owned());
+            OneOrMany(conditions.collect())
+        }),
+        retriable_status_codes: message.retriable_status_codes.clone(),
+        retriable_headers: headers.collect::<Result<_, _>>()?,
+        non_idempotent: None,
+        per_try_timeout: time(
+            "retry_policy.per_try_timeout",
+            message.per_try_timeout.as_ref(),
+        )?,
+        back_off,
+        max_retry_after: None,
+    }))
+}
+
+fn hash_policy(message: &HashPolicy) -> Result<raw::HashPolicy, Fault> {
+    let mut raw = raw::HashPolicy {
+        terminal: message.terminal.then_some(true),
+        ..raw::HashPolicy::default()
+    };
+    match &message.policy_specifier {
+        Some(PolicySpecifier::Header(header)) if header.header_name == ":path" => {
+            raw.path = Some(true);
+        }
+        Some(PolicySpecifier::Header(header)) => raw.header = Some(header.header_name.clone()),
+        Some(PolicySpecifier::Cookie(cookie)) => {
+            raw.cookie = Some(Short(raw::Cookie {
+                name: given(&cookie.name),
+                ttl: time("cookie.ttl", cookie.ttl.as_ref())?,
+                path: given(&cookie.path),
+            }));
+        }
+        Some(PolicySpecifier::QueryParameter(query)) => raw.query = Some(query.name.clone()),
+        Some(PolicySpecifier::ConnectionProperties(properties)) => {
+            raw.source_address = Some(properties.source_ip);
+        }
+        None => return Err(Fault::unsupported("policy_specifier")),
+    }
+    Ok(raw)
+}
+
+/// What a numerator is a part of.
+pub(super) fn whole(denominator: DenominatorType) -> u32 {
+    match denominator {
+        DenominatorType::Hundred => 100,
+        DenominatorType::TenThousand => 10_000,
+        DenominatorType::Million => 1_000_000,
+    }
+}
+
+fn mirror(message: &RequestMirrorPolicy) -> Short<raw::Mirror> {
+    let fraction = message.runtime_fraction.as_ref();
+    let share = fraction.and_then(|fraction| fraction.default_value.as_ref());
+    Short(raw::Mirror {
+        cluster: Some(message.cluster.clone()),
+        percent: share.map(|share| {
+            f64::from(share.numerator) * 100.0 / f64::from(whole(share.denominator()))
+        }),
+    })
+}
+
+fn redirect(message: &RedirectAction) -> Result<raw::Redirect, Fault> {
+    let status = match message.response_code() {
+        RedirectResponseCode::MovedPermanently => 301,
+        RedirectResponseCode::Found => 302,
+        RedirectResponseCode::SeeOther => 303,
+        RedirectResponseCode::TemporaryRedirect => 307,
+        RedirectResponseCode::PermanentRedirect => 308,
+    };
+    let mut raw = raw::Redirect {
+        status: (status != 301).then_some(status),
+        host: given(&message.host_redirect),
+        port: (message.port_redirect > 0).then_some(message.port_redirect),
+        strip_query: message.strip_query.then_some(true),
+        ..raw::Redirect::default()
+    };
+    match &message.path_rewrite_specifier {
+        None => {}
+        Some(PathRewriteSpecifier::PathRedirect(path)) => raw.path = Some(path.clone()),
+        Some(PathRewriteSpecifier::PrefixRewrite(prefix)) => raw.prefix = Some(prefix.clone()),
+        Some(PathRewriteSpecifier::RegexRewrite(_)) => {
+            return Err(Fault::unsupported("redirect.regex_rewrite"));
+        }
+    }
+    match &message.scheme_rewrite_specifier {
+        None | Some(SchemeRewriteSpecifier::HttpsRedirect(false)) => {}
+        Some(SchemeRewriteSpecifier::HttpsRedirect(true)) => raw.scheme = Some("https".to_owned()),
+        Some(SchemeRewriteSpecifier::SchemeRedirect(scheme)) => raw.scheme = given(scheme),
+    }
+    Ok(raw)
+}
+
+fn direct(message: &DirectResponseAction) -> Result<raw::DirectResponse, Fault> {
+    let body = match message
+        .body
+        .as_ref()
+        .and_then(|body| body.specifier.as_ref())
+    {
+        None => None,
+        Some(Specifier::InlineString(text)) => Some(text.clone()),
+        Some(Specifier::InlineBytes(bytes)) => {
+            let text = String::from_utf8(bytes.clone());
+            Some(text.map_err(|_| Fault::new("direct_response.body", "it is not UTF-8"))?)
+        }
+    };
+    Ok(raw::DirectResponse {
+        status: Some(message.status),
+        body,
+        headers: None,
+    })
+}

@@ -1,0 +1,190 @@
+//! What a route matches.
+
+use maglor_config::raw::{self, OneOrMany, PathMatch, Short};
+
+use super::Fault;
+use crate::proto::envoy::config::route::v3::{
+    HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
+    query_parameter_matcher::QueryParameterMatchSpecifier, route_match::PathSpecifier,
+};
+use crate::proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
+
+/// Conditions that are not looked at here.
+pub(super) fn refuse(message: Option<&RouteMatch>) -> Result<(), Fault> {
+    let fraction = message.and_then(|message| message.runtime_fraction.as_ref());
+    let share = fraction.and_then(|fraction| fraction.default_value.as_ref());
+    let all = |share: &crate::proto::envoy::r#type::v3::FractionalPercent| {
+        share.numerator >= super::action::whole(share.denominator())
+    };
+    match share.is_none_or(all) && fraction.is_none_or(|f| f.default_value.is_some()) {
+        true => Ok(()),
+        false => Err(Fault::unsupported("match.runtime_fraction")),
+    }
+}
+
+/// `None` where every request matches.
+pub(super) fn decode(message: Option<&RouteMatch>) -> Result<Option<raw::RouteMatch>, Fault> {
+    let Some(message) = message else {
+        return Err(Fault::new("match", "it is missing"));
+    };
+    if message.case_sensitive == Some(false) {
+        return Err(Fault::unsupported("match.case_sensitive"));
+    }
+    let mut raw = raw::RouteMatch {
+        path: path(message.path_specifier.as_ref())?.map(Short),
+        grpc: message.grpc.map(|_| true),
+        ..raw::RouteMatch::default()
+    };
+    for (i, matcher) in message.headers.iter().enumerate() {
+        let place = format!("match.headers[{i}]");
+        match matcher.name.as_str() {
+            ":method" if raw.methods.is_none() => {
+                raw.methods = Some(methods(matcher).map_err(|fault| fault.within(&place))?);
+            }
+            // Pseudo-headers are no headers here.
+            name if name.starts_with(':') => return Err(Fault::unsupported(place)),
+            _ => raw
+                .headers
+                .push(header(matcher).map_err(|fault| fault.within(&place))?),
+        }
+    }
+    for (i, matcher) in message.query_parameters.iter().enumerate() {
+        let place = format!("match.query_parameters[{i}]");
+        raw.query
+            .push(query(matcher).map_err(|fault| fault.within(&place))?);
+    }
+    let everything = raw.path.is_none()
+        && raw.methods.is_none()
+        && raw.headers.is_empty()
+        && raw.query.is_empty()
+        && raw.grpc.is_none();
+    Ok((!everything).then_some(raw))
+}
+
+/// `None` for any path.
+fn path(specifier: Option<&PathSpecifier>) -> Result<Option<PathMatch>, Fault> {
+    let with = |prefix: &str| PathMatch {
+        prefix: Some(prefix.to_owned()),
+        ..PathMatch::default()
+    };
+    Ok(Some(match specifier {
+        None => return Err(Fault::new("match.path_specifier", "it is missing")),
+        Some(PathSpecifier::ConnectMatcher(_)) => {
+            return Err(Fault::unsupported("match.connect_matcher"));
+        }
+        Some(PathSpecifier::Path(exact)) => PathMatch {
+            exact: Some(exact.clone()),
+            ..PathMatch::default()
+        },
+        Some(PathSpecifier::SafeRegex(regex)) => PathMatch {
+            regex: Some(regex.regex.clone()),
+            ..PathMatch::default()
+        },
+        Some(PathSpecifier::Prefix(prefix)) if matches!(prefix.as_str(), "" | "/") => {
+            return Ok(None);
+        }
+        Some(PathSpecifier::Prefix(prefix)) if prefix.ends_with('/') => with(prefix),
+        // Envoy's prefix may end within a segment, ours does not.
+        Some(PathSpecifier::Prefix(prefix)) => PathMatch {
+            regex: Some(format!("{}.*", literally(prefix))),
+            ..PathMatch::default()
+        },
+        Some(PathSpecifier::PathSeparatedPrefix(prefix)) => with(prefix),
+    }))
+}
+
+/// An expression that matches just this text.
+fn literally(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii_punctuation() && !matches!(c, '/' | '-' | '_') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// `GET`, or `GET|POST` as an expression.
+fn methods(matcher: &HeaderMatcher) -> Result<OneOrMany, Fault> {
+    let fault = || Fault::unsupported("header_match_specifier");
+    let Some(HeaderMatchSpecifier::StringMatch(text)) = &matcher.header_match_specifier else {
+        return Err(fault());
+    };
+    if matcher.invert_match || text.ignore_case {
+        return Err(fault());
+    }
+    let word =
+        |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
+    match &text.match_pattern {
+        Some(MatchPattern::Exact(method)) => Ok(OneOrMany(vec![method.clone()])),
+        Some(MatchPattern::SafeRegex(regex)) if regex.regex.split('|').all(word) => Ok(OneOrMany(
+            regex.regex.split('|').map(str::to_owned).collect(),
+        )),
+        _ => Err(fault()),
+    }
+}
+
+/// A condition on a header.
+pub(super) fn header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault> {
+    let mut raw = raw::HeaderMatch {
+        name: Some(matcher.name.clone()),
+        invert: matcher.invert_match.then_some(true),
+        ..raw::HeaderMatch::default()
+    };
+    match &matcher.header_match_specifier {
+        None => raw.present = Some(true),
+        Some(HeaderMatchSpecifier::PresentMatch(present)) => raw.present = Some(*present),
+        Some(HeaderMatchSpecifier::StringMatch(text)) => {
+            let slot = match pattern(text)? {
+                MatchPattern::Exact(_) => &mut raw.exact,
+                MatchPattern::Prefix(_) => &mut raw.prefix,
+                MatchPattern::Suffix(_) => &mut raw.suffix,
+                MatchPattern::Contains(_) => &mut raw.contains,
+                MatchPattern::SafeRegex(_) => &mut raw.regex,
+            };
+            *slot = Some(pattern(text).map(value)?);
+        }
+    }
+    Ok(raw)
+}
+
+fn query(matcher: &QueryParameterMatcher) -> Result<raw::QueryMatch, Fault> {
+    let mut raw = raw::QueryMatch {
+        name: Some(matcher.name.clone()),
+        ..raw::QueryMatch::default()
+    };
+    match &matcher.query_parameter_match_specifier {
+        None => raw.present = Some(true),
+        Some(QueryParameterMatchSpecifier::PresentMatch(present)) => raw.present = Some(*present),
+        Some(QueryParameterMatchSpecifier::StringMatch(text)) => {
+            let slot = match pattern(text)? {
+                MatchPattern::Exact(_) => &mut raw.exact,
+                MatchPattern::Prefix(_) => &mut raw.prefix,
+                MatchPattern::Suffix(_) => &mut raw.suffix,
+                MatchPattern::Contains(_) => &mut raw.contains,
+                MatchPattern::SafeRegex(_) => &mut raw.regex,
+            };
+            *slot = Some(pattern(text).map(value)?);
+        }
+    }
+    Ok(raw)
+}
+
+fn pattern(text: &StringMatcher) -> Result<&MatchPattern, Fault> {
+    if text.ignore_case {
+        return Err(Fault::unsupported("string_match.ignore_case"));
+    }
+    let pattern = text.match_pattern.as_ref();
+    pattern.ok_or_else(|| Fault::unsupported("string_match.match_pattern"))
+}
+
+fn value(pattern: &MatchPattern) -> String {
+    match pattern {
+        MatchPattern::Exact(text)
+        | MatchPattern::Prefix(text)
+        | MatchPattern::Suffix(text)
+        | MatchPattern::Contains(text) => text.clone(),
+        MatchPattern::SafeRegex(regex) => regex.regex.clone(),
+    }
+}

@@ -1,0 +1,203 @@
+//! What a route does.
+
+use maglor_config::raw;
+
+use super::matching;
+use crate::proto::envoy::config::core::v3::{
+    DataSource, RuntimeFractionalPercent, data_source::Specifier,
+};
+use crate::proto::envoy::config::route::v3::{
+    DirectResponseAction, RedirectAction, RetryPolicy, RouteAction, WeightedCluster,
+    redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
+    retry_policy::RetryBackOff,
+    route::Action,
+    route_action::{
+        ClusterSpecifier, HashPolicy, HostRewriteSpecifier, RequestMirrorPolicy,
+        hash_policy::{ConnectionProperties, Cookie, Header, PolicySpecifier, QueryParameter},
+    },
+    weighted_cluster::ClusterWeight,
+};
+use crate::proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
+use crate::proto::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
+use crate::{decode, time};
+
+/// `None` where nothing is done.
+pub(super) fn encode(raw: &raw::Route) -> Option<Action> {
+    if let Some(raw) = &raw.redirect {
+        return Some(Action::Redirect(redirect(raw)));
+    }
+    if let Some(raw) = &raw.direct_response {
+        return Some(Action::DirectResponse(DirectResponseAction {
+            status: raw.status.unwrap_or(200),
+            body: raw.body.clone().map(|body| DataSource {
+                specifier: Some(Specifier::InlineString(body)),
+            }),
+        }));
+    }
+    let rewrite = raw.rewrite.clone().unwrap_or_default();
+    Some(Action::Route(RouteAction {
+        cluster_specifier: Some(clusters(raw)?),
+        regex_rewrite: path_rewrite(&rewrite),
+        prefix_rewrite: rewrite.prefix.unwrap_or_default(),
+        host_rewrite_specifier: match (rewrite.host, rewrite.auto_host) {
+            (Some(host), _) => Some(HostRewriteSpecifier::HostRewriteLiteral(host)),
+            (None, Some(true)) => Some(HostRewriteSpecifier::AutoHostRewrite(true)),
+            (None, _) => None,
+        },
+        timeout: raw.timeout.map(time::encode),
+        retry_policy: Some(retry(raw.retry.as_ref().map(|retry| &retry.0))),
+        hash_policy: raw.hash_policy.iter().filter_map(hash_policy).collect(),
+        request_mirror_policies: raw.mirror.iter().filter_map(|m| mirror(&m.0)).collect(),
+    }))
+}
+
+fn clusters(raw: &raw::Route) -> Option<ClusterSpecifier> {
+    if let Some(name) = &raw.cluster {
+        return Some(ClusterSpecifier::Cluster(name.clone()));
+    }
+    let weight = |share: &raw::ClusterWeight| ClusterWeight {
+        name: share.name.clone().unwrap_or_default(),
+        weight: Some(share.weight.unwrap_or(1)),
+    };
+    let clusters: Vec<_> = raw.clusters.iter().map(weight).collect();
+    let any = !clusters.is_empty();
+    any.then_some(ClusterSpecifier::WeightedClusters(WeightedCluster {
+        clusters,
+    }))
+}
+
+fn path_rewrite(raw: &raw::Rewrite) -> Option<RegexMatchAndSubstitute> {
+    let of = |regex: &str, substitution: String| RegexMatchAndSubstitute {
+        pattern: Some(RegexMatcher {
+            regex: regex.to_owned(),
+        }),
+        substitution,
+    };
+    match (&raw.path, &raw.regex) {
+        (Some(path), _) => Some(of(decode::WHOLE_PATH, path.replace('\\', "\\\\"))),
+        (None, Some(regex)) => {
+            let substitution = raw.substitution.as_deref().unwrap_or_default();
+            Some(of(regex, to_back_references(substitution)))
+        }
+        (None, None) => None,
+    }
+}
+
+/// `$1` and `${1}` → `\1`, `$$` → `$`. Named groups, which Envoy does not have, become nothing.
+fn to_back_references(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text.chars().peekable());
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '$' if rest.next_if_eq(&'$').is_some() => out.push('$'),
+            '$' => {
+                let braced = rest.next_if_eq(&'{').is_some();
+                let mut group = String::new();
+                while let Some(c) = rest.next_if(|c| c.is_ascii_alphanumeric() || *c == '_') {
+                    group.push(c);
+                }
+                if braced {
+                    rest.next_if_eq(&'}');
+                }
+                if group.len() == 1 && group.starts_with(|c: char| c.is_ascii_digit()) {
+                    out.push('\\');
+                    out.push_str(&group);
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Our defaults where nothing is said.
+pub(crate) fn retry(raw: Option<&raw::Retry>) -> RetryPolicy {
+    let default = "connect-failure,refused-stream,reset-before-request";
+    let raw = raw.cloned().unwrap_or_default();
+    let conditions = raw.retry_on.map(|list| list.0.join(","));
+    RetryPolicy {
+        retry_on: conditions.unwrap_or_else(|| default.to_owned()),
+        num_retries: Some(raw.attempts.unwrap_or(2)),
+        per_try_timeout: raw.per_try_timeout.map(time::encode),
+        retriable_status_codes: raw.retriable_status_codes,
+        retry_back_off: raw.back_off.and_then(|raw| {
+            Some(RetryBackOff {
+                base_interval: Some(time::encode(raw.base_interval?)),
+                max_interval: raw.max_interval.map(time::encode),
+            })
+        }),
+        retriable_headers: raw.retriable_headers.iter().map(matching::header).collect(),
+    }
+}
+
+fn hash_policy(raw: &raw::HashPolicy) -> Option<HashPolicy> {
+    let specifier = if let Some(name) = &raw.header {
+        PolicySpecifier::Header(Header {
+            header_name: name.clone(),
+        })
+    } else if let Some(raw::Short(cookie)) = &raw.cookie {
+        PolicySpecifier::Cookie(Cookie {
+            name: cookie.name.clone().unwrap_or_default(),
+            ttl: cookie.ttl.map(time::encode),
+            path: cookie.path.clone().unwrap_or_default(),
+        })
+    } else if let Some(name) = &raw.query {
+        PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() })
+    } else if raw.path == Some(true) {
+        // With the query, which ours leaves out: the nearest there is.
+        PolicySpecifier::Header(Header {
+            header_name: ":path".to_owned(),
+        })
+    } else if raw.source_address == Some(true) {
+        PolicySpecifier::ConnectionProperties(ConnectionProperties { source_ip: true })
+    } else {
+        return None;
+    };
+    Some(HashPolicy {
+        terminal: raw.terminal.unwrap_or(false),
+        policy_specifier: Some(specifier),
+    })
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the share is clamped to what a million can express"
+)]
+fn mirror(raw: &raw::Mirror) -> Option<RequestMirrorPolicy> {
+    let share = |percent: f64| FractionalPercent {
+        numerator: (percent.clamp(0.0, 100.0) * 10_000.0).round() as u32,
+        denominator: DenominatorType::Million.into(),
+    };
+    Some(RequestMirrorPolicy {
+        cluster: raw.cluster.clone()?,
+        runtime_fraction: raw.percent.map(|percent| RuntimeFractionalPercent {
+            default_value: Some(share(percent)),
+        }),
+    })
+}
+
+fn redirect(raw: &raw::Redirect) -> RedirectAction {
+    let code = match raw.status {
+        Some(302) => RedirectResponseCode::Found,
+        Some(303) => RedirectResponseCode::SeeOther,
+        Some(307) => RedirectResponseCode::TemporaryRedirect,
+        Some(308) => RedirectResponseCode::PermanentRedirect,
+        _ => RedirectResponseCode::MovedPermanently,
+    };
+    RedirectAction {
+        host_redirect: raw.host.clone().unwrap_or_default(),
+        response_code: code.into(),
+        strip_query: raw.strip_query.unwrap_or(false),
+        port_redirect: raw.port.unwrap_or(0),
+        path_rewrite_specifier: match (&raw.path, &raw.prefix) {
+            (Some(path), _) => Some(PathRewriteSpecifier::PathRedirect(path.clone())),
+            (None, Some(prefix)) => Some(PathRewriteSpecifier::PrefixRewrite(prefix.clone())),
+            (None, None) => None,
+        },
+        scheme_rewrite_specifier: raw
+            .scheme
+            .clone()
+            .map(SchemeRewriteSpecifier::SchemeRedirect),
+    }
+}

@@ -1,0 +1,41 @@
+//! Envoy's discovery protocol (xDS): its types to our words and back, and both ends of the
+//! conversation.
+//!
+//! No I/O, no runtime and no clock: whoever owns a connection feeds what comes in, carries out what
+//! goes out, and says what time it is. Nothing else in the workspace knows protobuf.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`encode`], [`decode`] | [`maglor_config`]'s words ⇄ Envoy's types (`envoy.config.*.v3`) |
+//! | [`client`] | one end: subscriptions by name, delta ADS, ACK and NACK |
+//! | [`server`] | the other end: resources with versions, sessions of both protocols, receipts |
+//! | [`frame`] | gRPC's framing of messages |
+//! | [`proto`] | the generated types |
+//!
+//! What Envoy cannot say travels as `filter_metadata["maglor.dev"]`, in the words of the
+//! configuration file; docs/xds.md lists what is where.
+
+pub mod client;
+pub mod decode;
+pub mod encode;
+pub mod frame;
+mod resource;
+pub mod server;
+mod time;
+mod words;
+
+/// The generated types, by package; `tests/generated.rs` compares them with the `.proto` files.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated"
+)]
+#[path = "gen/mod.rs"]
+pub mod proto;
+
+pub use prost::Message;
+pub use prost_types::Timestamp;
+pub use resource::{Health, Inbound, Kind, Listener, Resource, ServedEndpoint};

@@ -1,0 +1,223 @@
+//! What is distributed, and in which order it has changed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use maglor_balance::Time;
+
+use super::Receipts;
+use crate::{Kind, Resource};
+
+/// Changes that are remembered apart. A session that has seen none for longer looks at everything it
+/// subscribes to.
+const REMEMBERED: usize = 65_536;
+
+/// The number of a change; later changes have larger ones.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ChangeId(pub u64);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Cache {
+    kinds: [HashMap<Arc<str>, Entry>; Kind::COUNT],
+    /// What each change was; a resource stands under its last one only.
+    changes: BTreeMap<ChangeId, (Kind, Arc<str>)>,
+    last: ChangeId,
+    /// Sessions that have seen less than this do not find all they have missed in `changes`.
+    forgotten: ChangeId,
+    receipts: Receipts,
+}
+
+/// A resource, or the place where one was.
+#[derive(Debug)]
+struct Entry {
+    /// `None` once it has gone.
+    current: Option<Current>,
+    changed: ChangeId,
+}
+
+/// A resource as it is now.
+#[derive(Clone, Debug)]
+pub(super) struct Current {
+    pub(super) version: Arc<str>,
+    pub(super) body: Bytes,
+    pub(super) changed: ChangeId,
+}
+
+impl Cache {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts a resource in place of the one of its name; `None` if it is the same.
+    pub fn set(&mut self, resource: Resource, now: Time) -> Option<ChangeId> {
+        let version: Arc<str> = resource.version().into();
+        let kind = &self.kinds[resource.kind.index()];
+        let known = kind.get(&resource.name).and_then(|e| e.current.as_ref());
+        if known.is_some_and(|known| known.version == version) {
+            return None;
+        }
+        let (body, changed) = (resource.body, self.next());
+        let current = Current {
+            version,
+            body,
+            changed,
+        };
+        Some(self.change(resource.kind, resource.name, Some(current), now))
+    }
+
+    /// Takes a resource away; `None` if there is none of that name.
+    pub fn remove(&mut self, kind: Kind, name: &str, now: Time) -> Option<ChangeId> {
+        let (name, entry) = self.kinds[kind.index()].get_key_value(name)?;
+        entry.current.as_ref()?;
+        let name = Arc::clone(name);
+        self.next();
+        Some(self.change(kind, name, None, now))
+    }
+
+    /// What clients are served under a name may be another resource from now on: they look again.
+    pub fn touch(&mut self, kind: Kind, name: &str, now: Time) -> ChangeId {
+        let name: Arc<str> = name.into();
+        let changed = self.next();
+        let current = self.get(kind, &name).cloned();
+        let current = current.map(|current| Current { changed, ..current });
+        self.change(kind, name, current, now)
+    }
+
+    fn next(&mut self) -> ChangeId {
+        self.last.0 += 1;
+        self.last
+    }
+
+    fn change(
+        &mut self,
+        kind: Kind,
+        name: Arc<str>,
+        current: Option<Current>,
+        now: Time,
+    ) -> ChangeId {
+        let changed = self.last;
+        let entry = Entry { current, changed };
+        if let Some(before) = self.kinds[kind.index()].insert(Arc::clone(&name), entry) {
+            self.changes.remove(&before.changed);
+        }
+        self.changes.insert(changed, (kind, Arc::clone(&name)));
+        self.receipts.open(changed, kind, name, now);
+        if self.changes.len() > REMEMBERED {
+            self.forget();
+        }
+        changed
+    }
+
+    /// Forgets the older half of the changes, and with it what has gone by then.
+    fn forget(&mut self) {
+        let half = self.changes.keys().nth(REMEMBERED / 2).copied();
+        let Some(half) = half else { return };
+        let newer = self.changes.split_off(&half);
+        for (id, (kind, name)) in std::mem::replace(&mut self.changes, newer) {
+            let kind = &mut self.kinds[kind.index()];
+            if kind.get(&name).is_some_and(|entry| entry.current.is_none()) {
+                kind.remove(&name);
+            }
+            self.forgotten = self.forgotten.max(id);
+        }
+    }
+
+    /// The last change.
+    #[must_use]
+    pub fn last_change(&self) -> ChangeId {
+        self.last
+    }
+
+    /// How many resources of a kind there are.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> usize {
+        let entries = self.kinds[kind.index()].values();
+        entries.filter(|entry| entry.current.is_some()).count()
+    }
+
+    /// The version of a resource, where it is there.
+    #[must_use]
+    pub fn version(&self, kind: Kind, name: &str) -> Option<&str> {
+        self.get(kind, name).map(|current| &*current.version)
+    }
+
+    /// Names of a kind's resources.
+    pub fn names(&self, kind: Kind) -> impl Iterator<Item = &Arc<str>> {
+        let entries = self.kinds[kind.index()].iter();
+        let there = |(_, entry): &(&Arc<str>, &Entry)| entry.current.is_some();
+        entries.filter(there).map(|(name, _)| name)
+    }
+
+    /// Who has which change.
+    #[must_use]
+    pub fn receipts(&self) -> &Receipts {
+        &self.receipts
+    }
+
+    pub(super) fn receipts_mut(&mut self) -> &mut Receipts {
+        &mut self.receipts
+    }
+
+    pub(super) fn get(&self, kind: Kind, name: &str) -> Option<&Current> {
+        self.kinds[kind.index()].get(name)?.current.as_ref()
+    }
+
+    /// The last change of a resource, whether it is there or has gone.
+    pub(super) fn changed(&self, kind: Kind, name: &str) -> Option<ChangeId> {
+        Some(self.kinds[kind.index()].get(name)?.changed)
+    }
+
+    /// What has changed after `seen`; `None` when that is not known any more.
+    pub(super) fn since(&self, seen: ChangeId) -> Option<impl Iterator<Item = (Kind, &Arc<str>)>> {
+        let known = seen >= self.forgotten;
+        let after = (std::ops::Bound::Excluded(seen), std::ops::Bound::Unbounded);
+        known.then(|| {
+            self.changes
+                .range(after)
+                .map(|(_, (kind, name))| (*kind, name))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str, body: &'static [u8]) -> Resource {
+        Resource {
+            kind: Kind::Cluster,
+            name: name.into(),
+            body: Bytes::from_static(body),
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_a_change() {
+        let mut cache = Cache::new();
+        let now = Time::ZERO;
+        assert_eq!(cache.set(resource("a", b"1"), now), Some(ChangeId(1)));
+        assert_eq!(cache.set(resource("a", b"1"), now), None);
+        assert_eq!(cache.set(resource("a", b"2"), now), Some(ChangeId(2)));
+        assert_eq!(cache.remove(Kind::Cluster, "b", now), None);
+        assert_eq!(cache.remove(Kind::Cluster, "a", now), Some(ChangeId(3)));
+        assert_eq!(cache.remove(Kind::Cluster, "a", now), None);
+        assert_eq!(cache.count(Kind::Cluster), 0);
+        let all: Vec<_> = cache.since(ChangeId(0)).unwrap().collect();
+        assert_eq!(all.len(), 1, "a resource stands under its last change");
+    }
+
+    #[test]
+    fn old_changes_are_forgotten_and_that_is_known() {
+        let mut cache = Cache::new();
+        for i in 0..=REMEMBERED {
+            cache.set(resource(&i.to_string(), b"1"), Time::ZERO);
+        }
+        assert!(cache.since(ChangeId(1)).is_none());
+        assert!(cache.since(cache.last_change()).is_some());
+        assert_eq!(cache.count(Kind::Cluster), REMEMBERED + 1);
+    }
+}

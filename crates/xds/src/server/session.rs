@@ -1,0 +1,461 @@
+//! One client's stream.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use maglor_balance::Time;
+use prost_types::Any;
+
+use super::cache::{Cache, ChangeId, Current};
+use super::subscriptions::{ALL, Subscriptions};
+use crate::Kind;
+use crate::proto::envoy::service::discovery::v3 as wire;
+use crate::proto::google::rpc::Status;
+
+/// Bytes of resources in a delta response, about; gRPC takes messages of up to 4 MiB.
+const RESPONSE: usize = 1 << 20;
+/// Responses that a client may leave without an answer; of older ones nobody learns what became.
+const UNANSWERED: usize = 64;
+
+/// What a client is served under a name: the name of the resource in the cache, most often the same,
+/// or nothing that it may see.
+pub type Scope = Arc<dyn Fn(Kind, &str) -> Option<Arc<str>> + Send + Sync>;
+
+/// How a stream speaks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Protocol {
+    /// Changes (`DeltaAggregatedResources`).
+    Delta,
+    /// Everything of a kind (`StreamAggregatedResources`).
+    StateOfTheWorld,
+}
+
+/// A response that a client refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Nack {
+    /// What the response held.
+    pub kind: Kind,
+    /// What the client said.
+    pub reason: Arc<str>,
+    /// The last change in it.
+    pub change: ChangeId,
+    /// When it was refused.
+    pub at: Time,
+}
+
+/// See the module's documentation.
+pub struct Session {
+    protocol: Protocol,
+    node: Arc<str>,
+    scope: Scope,
+    kinds: [Subscriptions; Kind::COUNT],
+    sent: [VecDeque<Sent>; Kind::COUNT],
+    /// The last response of each kind, where it was refused.
+    nacks: [Option<Nack>; Kind::COUNT],
+    /// Changes up to this one have been looked at.
+    seen: ChangeId,
+    nonces: u64,
+}
+
+/// A response without answer.
+struct Sent {
+    nonce: String,
+    changes: Vec<ChangeId>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("node", &self.node)
+            .field("protocol", &self.protocol)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is to be sent of one kind.
+#[derive(Default)]
+struct News {
+    updated: Vec<(Arc<str>, Current)>,
+    removed: Vec<Arc<str>>,
+    changes: Vec<ChangeId>,
+}
+
+impl Session {
+    /// A stream of the client whose node id is `node`; `scope` says what it may see.
+    #[must_use]
+    pub fn new(protocol: Protocol, node: &str, scope: Scope) -> Self {
+        Self {
+            protocol,
+            node: node.into(),
+            scope,
+            kinds: Default::default(),
+            sent: Default::default(),
+            nacks: Default::default(),
+            seen: ChangeId::default(),
+            nonces: 0,
+        }
+    }
+
+    /// The client's node id.
+    #[must_use]
+    pub fn node(&self) -> &Arc<str> {
+        &self.node
+    }
+
+    /// How it speaks.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// What the client has refused and not been sent better since.
+    pub fn nacks(&self) -> impl Iterator<Item = &Nack> {
+        self.nacks.iter().flatten()
+    }
+
+    /// How many resources of a kind the client asks for by name.
+    #[must_use]
+    pub fn subscribed(&self, kind: Kind) -> usize {
+        self.kinds[kind.index()].names.len()
+    }
+
+    /// Takes a delta request. Types that are not distributed are passed over.
+    pub fn receive_delta(
+        &mut self,
+        cache: &mut Cache,
+        request: &wire::DeltaDiscoveryRequest,
+        now: Time,
+    ) -> Option<Nack> {
+        let kind = Kind::of(&request.type_url)?;
+        let (nonce, error) = (&request.response_nonce, request.error_detail.as_ref());
+        let nack = self.answered(cache, kind, nonce, error, now);
+        let subscriptions = &mut self.kinds[kind.index()];
+        let names = &request.resource_names_subscribe;
+        let silent = names.is_empty() && request.resource_names_unsubscribe.is_empty();
+        if silent && !subscriptions.asked && kind.is_whole() && nonce.is_empty() {
+            subscriptions.subscribe(ALL);
+        }
+        names.iter().for_each(|name| subscriptions.subscribe(name));
+        let gone = request.resource_names_unsubscribe.iter();
+        gone.for_each(|name| subscriptions.unsubscribe(name));
+        for (name, version) in &request.initial_resource_versions {
+            let name: Arc<str> = name.as_str().into();
+            if subscriptions.wants(&name) {
+                subscriptions.look.insert(Arc::clone(&name));
+                let version = Some(version.as_str().into());
+                subscriptions.has.insert(name, version);
+            }
+        }
+        nack
+    }
+
+    /// Takes a request of state of the world. One that answers an older response than the last says
+    /// nothing.
+    pub fn receive_whole(
+        &mut self,
+        cache: &mut Cache,
+        request: &wire::DiscoveryRequest,
+        now: Time,
+    ) -> Option<Nack> {
+        let kind = Kind::of(&request.type_url)?;
+        let nonce = &request.response_nonce;
+        let last = self.sent[kind.index()].back();
+        if !nonce.is_empty() && last.is_some_and(|last| last.nonce != *nonce) {
+            return None;
+        }
+        let error = request.error_detail.as_ref();
+        let nack = self.answered(cache, kind, nonce, error, now);
+        let subscriptions = &mut self.kinds[kind.index()];
+        let names = &request.resource_names;
+        if names.is_empty() && !subscriptions.asked && kind.is_whole() {
+            subscriptions.subscribe(ALL);
+            return nack;
+        }
+        if !names.is_empty() && subscriptions.all && !names.iter().any(|name| name == ALL) {
+            subscriptions.unsubscribe(ALL);
+        }
+        let known: Vec<_> = subscriptions.names.iter().cloned().collect();
+        for name in known
+            .iter()
+            .filter(|known| !names.iter().any(|n| **n == ***known))
+        {
+            subscriptions.unsubscribe(name);
+        }
+        for name in names {
+            let already = subscriptions.names.contains(name.as_str());
+            if !(already || name == ALL && subscriptions.all) {
+                subscriptions.subscribe(name);
+            }
+        }
+        nack
+    }
+
+    /// What a client says of a response.
+    fn answered(
+        &mut self,
+        cache: &mut Cache,
+        kind: Kind,
+        nonce: &str,
+        error: Option<&Status>,
+        now: Time,
+    ) -> Option<Nack> {
+        let sent = &mut self.sent[kind.index()];
+        let at = sent.iter().position(|sent| sent.nonce == nonce)?;
+        let found = sent.drain(..=at).next_back()?;
+        let outcome = match error {
+            None => Ok(()),
+            Some(status) => Err(Arc::from(status.message.as_str())),
+        };
+        for change in &found.changes {
+            let receipts = cache.receipts_mut();
+            receipts.answered(*change, &self.node, now, &outcome);
+        }
+        let nack = outcome.err().map(|reason| Nack {
+            kind,
+            reason,
+            change: found.changes.iter().max().copied().unwrap_or(self.seen),
+            at: now,
+        });
+        self.nacks[kind.index()].clone_from(&nack);
+        nack
+    }
+
+    /// The delta responses that are due; to be asked after each request and each change.
+    pub fn poll_delta(
+        &mut self,
+        cache: &mut Cache,
+        now: Time,
+    ) -> Vec<wire::DeltaDiscoveryResponse> {
+        let mut news = self.news(cache);
+        let mut responses = Vec::new();
+        for kind in Kind::ALL {
+            let News {
+                updated, changes, ..
+            } = &mut news[kind.index()];
+            if updated.is_empty() {
+                continue;
+            }
+            let mut parts = parts(std::mem::take(updated)).into_iter().peekable();
+            while let Some(part) = parts.next() {
+                // Receipts wait for the last part.
+                let changes = match parts.peek() {
+                    Some(_) => Vec::new(),
+                    None => std::mem::take(changes),
+                };
+                let nonce = self.sent(cache, kind, changes, now);
+                responses.push(delta(kind, nonce, part, self.seen));
+            }
+        }
+        // What referred to something goes before it.
+        for kind in Kind::ALL.into_iter().rev() {
+            let News {
+                removed, changes, ..
+            } = std::mem::take(&mut news[kind.index()]);
+            if removed.is_empty() {
+                continue;
+            }
+            let nonce = self.sent(cache, kind, changes, now);
+            let removed_resources = removed.iter().map(ToString::to_string).collect();
+            responses.push(wire::DeltaDiscoveryResponse {
+                removed_resources,
+                ..delta(kind, nonce, Vec::new(), self.seen)
+            });
+        }
+        responses
+    }
+
+    /// The responses of state of the world that are due; to be asked after each request and each
+    /// change.
+    pub fn poll_whole(&mut self, cache: &mut Cache, now: Time) -> Vec<wire::DiscoveryResponse> {
+        let fresh = Kind::ALL.map(|kind| {
+            let subscriptions = &self.kinds[kind.index()];
+            subscriptions.look_at_all || !subscriptions.look.is_empty()
+        });
+        let mut news = self.news(cache);
+        let due = |kind: Kind, news: &News| {
+            let changed = !news.updated.is_empty() || !news.removed.is_empty();
+            // That there is nothing of these is an answer; of the others nothing says so.
+            changed && (kind.is_whole() || !news.updated.is_empty())
+                || kind.is_whole() && fresh[kind.index()]
+        };
+        let (first, last): (Vec<_>, Vec<_>) = Kind::ALL
+            .into_iter()
+            .filter(|kind| due(*kind, &news[kind.index()]))
+            .partition(|kind| !news[kind.index()].updated.is_empty());
+        let order = first.into_iter().chain(last.into_iter().rev());
+        order
+            .map(|kind| {
+                let changes = std::mem::take(&mut news[kind.index()].changes);
+                let nonce = self.sent(cache, kind, changes, now);
+                wire::DiscoveryResponse {
+                    version_info: self.seen.0.to_string(),
+                    resources: self.whole(cache, kind),
+                    type_url: kind.type_url().to_owned(),
+                    nonce,
+                }
+            })
+            .collect()
+    }
+
+    /// Everything of a kind that the client wants and may see.
+    fn whole(&self, cache: &Cache, kind: Kind) -> Vec<Any> {
+        let subscriptions = &self.kinds[kind.index()];
+        let mut names: Vec<_> = match subscriptions.all {
+            true => cache.names(kind).collect(),
+            false => subscriptions.names.iter().collect(),
+        };
+        names.sort_unstable();
+        names
+            .into_iter()
+            .filter_map(|name| cache.get(kind, &(self.scope)(kind, name)?))
+            .map(|current| Any {
+                type_url: kind.type_url().to_owned(),
+                value: current.body.to_vec(),
+            })
+            .collect()
+    }
+
+    /// What the client has not got yet, by kind; from now on it has.
+    fn news(&mut self, cache: &Cache) -> [News; Kind::COUNT] {
+        match cache.since(self.seen) {
+            Some(changes) => {
+                for (kind, name) in changes {
+                    let subscriptions = &mut self.kinds[kind.index()];
+                    if subscriptions.wants(name) {
+                        subscriptions.look.insert(Arc::clone(name));
+                    }
+                    let others = subscriptions.served_as.get(name);
+                    subscriptions
+                        .look
+                        .extend(others.into_iter().flatten().cloned());
+                }
+            }
+            None => self
+                .kinds
+                .iter_mut()
+                .for_each(|kind| kind.look_at_all = true),
+        }
+        self.seen = cache.last_change();
+        Kind::ALL.map(|kind| {
+            let subscriptions = &mut self.kinds[kind.index()];
+            news(kind, subscriptions, cache, &self.scope)
+        })
+    }
+
+    /// Notes a response; its nonce.
+    fn sent(&mut self, cache: &mut Cache, kind: Kind, changes: Vec<ChangeId>, now: Time) -> String {
+        self.nonces += 1;
+        let nonce = self.nonces.to_string();
+        for change in &changes {
+            cache.receipts_mut().sent(*change, &self.node, now);
+        }
+        let sent = &mut self.sent[kind.index()];
+        if sent.len() >= UNANSWERED {
+            sent.pop_front();
+        }
+        sent.push_back(Sent {
+            nonce: nonce.clone(),
+            changes,
+        });
+        nonce
+    }
+
+    /// The stream has ended: nobody waits for its answers.
+    pub fn end(&self, cache: &mut Cache) {
+        cache.receipts_mut().left(&self.node);
+    }
+}
+
+fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Scope) -> News {
+    let mut look = std::mem::take(&mut subscriptions.look);
+    if std::mem::take(&mut subscriptions.look_at_all) {
+        look.extend(subscriptions.names.iter().cloned());
+        look.extend(subscriptions.has.keys().cloned());
+        if subscriptions.all {
+            look.extend(cache.names(kind).cloned());
+        }
+    }
+    let mut news = News::default();
+    look.retain(|name| subscriptions.wants(name));
+    for name in look {
+        let key = scope(kind, &name);
+        let current = key.as_ref().and_then(|key| cache.get(kind, key));
+        if let Some(key) = key.as_ref().filter(|key| **key != name) {
+            let served_as = subscriptions.served_as.entry(Arc::clone(key));
+            served_as.or_default().insert(Arc::clone(&name));
+        }
+        let had = subscriptions.has.get(&name).cloned();
+        match (current, &had) {
+            (Some(current), Some(Some(version))) if *version == current.version => continue,
+            (None, Some(None)) => continue,
+            // Nobody named it and the client does not have it.
+            (None, None) if !subscriptions.names.contains(&name) => continue,
+            (Some(current), _) => {
+                // What a client gets for the first time is no change to it.
+                news.changes
+                    .extend(had.is_some().then_some(current.changed));
+                let version = Some(Arc::clone(&current.version));
+                subscriptions.has.insert(Arc::clone(&name), version);
+                news.updated.push((name, current.clone()));
+            }
+            (None, _) => {
+                if had.is_some() {
+                    news.changes
+                        .extend(cache.changed(kind, key.as_ref().unwrap_or(&name)));
+                }
+                match subscriptions.names.contains(&name) {
+                    true => drop(subscriptions.has.insert(Arc::clone(&name), None)),
+                    false => drop(subscriptions.has.remove(&name)),
+                }
+                news.removed.push(name);
+            }
+        }
+    }
+    news
+}
+
+/// Resources in parts of about [`RESPONSE`] bytes.
+fn parts(all: Vec<(Arc<str>, Current)>) -> Vec<Vec<(Arc<str>, Current)>> {
+    let (mut parts, mut size) = (vec![Vec::new()], 0);
+    for (name, current) in all {
+        let length = current.body.len();
+        if size > 0 && size + length > RESPONSE {
+            parts.push(Vec::new());
+            size = 0;
+        }
+        size += length;
+        if let Some(part) = parts.last_mut() {
+            part.push((name, current));
+        }
+    }
+    parts
+}
+
+fn delta(
+    kind: Kind,
+    nonce: String,
+    resources: Vec<(Arc<str>, Current)>,
+    seen: ChangeId,
+) -> wire::DeltaDiscoveryResponse {
+    let resource = |(name, current): (Arc<str>, Current)| wire::Resource {
+        version: current.version.to_string(),
+        name: name.to_string(),
+        resource: Some(Any {
+            type_url: kind.type_url().to_owned(),
+            value: current.body.to_vec(),
+        }),
+    };
+    wire::DeltaDiscoveryResponse {
+        system_version_info: seen.0.to_string(),
+        resources: resources.into_iter().map(resource).collect(),
+        type_url: kind.type_url().to_owned(),
+        nonce,
+        removed_resources: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

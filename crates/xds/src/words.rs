@@ -1,0 +1,164 @@
+//! What Envoy's types cannot say, in the words of the configuration file.
+//!
+//! A resource is first written in Envoy's fields as well as they can, and read back. What then
+//! differs from what was meant goes into `filter_metadata["maglor.dev"]`, field by field: a field
+//! there outweighs Envoy's, `null` says that it is not set. So nothing is lost, whatever Envoy's
+//! fields can hold, and where they hold everything there is no metadata at all.
+
+use std::collections::BTreeMap;
+
+use maglor_config::{Errors, resource};
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value as Wire};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_yaml::{Mapping, Number, Value};
+
+use crate::proto::envoy::config::core::v3::Metadata;
+
+/// The key of our words in `filter_metadata`.
+pub(crate) const KEY: &str = "maglor.dev";
+
+/// Numbers up to here are whole in a double.
+const WHOLE: f64 = 9_007_199_254_740_992.0;
+
+/// What `meant` says and `native` does not, as metadata.
+pub(crate) fn beyond<T: Serialize>(
+    meant: &T,
+    native: &T,
+) -> Result<Option<Metadata>, serde_yaml::Error> {
+    let (meant, mut native) = (fields(meant)?, fields(native)?);
+    let mut words = BTreeMap::new();
+    for (name, value) in meant {
+        let said = native.remove(&name).is_some_and(|said| said == value);
+        if let (false, Value::String(name)) = (said, name) {
+            words.insert(name, encode(value));
+        }
+    }
+    // Envoy's fields say something where nothing was meant.
+    for name in native.into_keys() {
+        if let Value::String(name) = name {
+            words.insert(
+                name,
+                Wire {
+                    kind: Some(Kind::NullValue(0)),
+                },
+            );
+        }
+    }
+    let metadata = |words| Metadata {
+        filter_metadata: [(KEY.to_owned(), Struct { fields: words })].into(),
+    };
+    Ok((!words.is_empty()).then(|| metadata(words)))
+}
+
+/// The words that come with a resource.
+pub(crate) fn of(metadata: Option<&Metadata>) -> Option<&Struct> {
+    metadata?.filter_metadata.get(KEY)
+}
+
+/// Whether the words say something of a field.
+pub(crate) fn mention(metadata: Option<&Metadata>, field: &str) -> bool {
+    of(metadata).is_some_and(|words| words.fields.contains_key(field))
+}
+
+/// Why words cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WordsError {
+    /// Not of the vocabulary.
+    #[error("{0}")]
+    Read(Errors),
+    /// They cannot be written as text.
+    #[error("{0}")]
+    Write(#[from] serde_yaml::Error),
+}
+
+/// `native` with the fields that `words` give.
+pub(crate) fn overlay<T: Serialize + DeserializeOwned>(
+    native: T,
+    words: Option<&Struct>,
+    name: &str,
+) -> Result<T, WordsError> {
+    let Some(words) = words.filter(|words| !words.fields.is_empty()) else {
+        return Ok(native);
+    };
+    let mut fields = fields(&native)?;
+    for (name, value) in &words.fields {
+        let name = Value::String(name.clone());
+        match decode(value) {
+            Value::Null => drop(fields.remove(&name)),
+            value => drop(fields.insert(name, value)),
+        }
+    }
+    let text = serde_yaml::to_string(&Value::Mapping(fields))?;
+    resource::read(&text, name).map_err(WordsError::Read)
+}
+
+/// A block as text, without what is not set.
+pub(crate) fn text<T: Serialize>(block: &T) -> Result<String, serde_yaml::Error> {
+    serde_yaml::to_string(&Value::Mapping(fields(block)?))
+}
+
+/// The fields that are set.
+fn fields<T: Serialize>(block: &T) -> Result<Mapping, serde_yaml::Error> {
+    let mut value = serde_yaml::to_value(block)?;
+    without_nulls(&mut value);
+    Ok(match value {
+        Value::Mapping(fields) => fields,
+        _ => Mapping::new(),
+    })
+}
+
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Mapping(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(without_nulls);
+        }
+        Value::Sequence(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+fn encode(value: Value) -> Wire {
+    let kind = match value {
+        Value::Null => Kind::NullValue(0),
+        Value::Bool(value) => Kind::BoolValue(value),
+        Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Value::String(text) => Kind::StringValue(text),
+        Value::Sequence(items) => Kind::ListValue(ListValue {
+            values: items.into_iter().map(encode).collect(),
+        }),
+        Value::Mapping(map) => Kind::StructValue(Struct {
+            fields: map
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.as_str()?.to_owned(), encode(value))))
+                .collect(),
+        }),
+        Value::Tagged(tagged) => return encode(tagged.value),
+    };
+    Wire { kind: Some(kind) }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "only whole numbers that an i64 can hold are cast"
+)]
+fn decode(value: &Wire) -> Value {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(value)) => Value::Bool(*value),
+        Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() <= WHOLE => {
+            Value::Number(Number::from(*number as i64))
+        }
+        Some(Kind::NumberValue(number)) => Value::Number(Number::from(*number)),
+        Some(Kind::StringValue(text)) => Value::String(text.clone()),
+        Some(Kind::ListValue(list)) => Value::Sequence(list.values.iter().map(decode).collect()),
+        Some(Kind::StructValue(map)) => Value::Mapping(
+            map.fields
+                .iter()
+                .map(|(name, value)| (Value::String(name.clone()), decode(value)))
+                .collect(),
+        ),
+    }
+}

@@ -81,47 +81,59 @@ known! {
 /// Whether `known` is `name` in lower case. Both are of one length and made of characters that names
 /// may have: letters, digits and dashes are told apart by what 0x20 makes of them.
 fn is_lower_case_of(known: &[u8], name: &[u8]) -> bool {
-    let differ = |(a, b): (&u8, &u8)| a ^ (b | 0x20);
-    known
-        .iter()
-        .zip(name)
-        .map(differ)
-        .fold(0, |all, one| all | one)
-        == 0
+    const LOWER: u64 = 0x2020_2020_2020_2020;
+    // Eight bytes at a time, the last eight perhaps once more.
+    if let (Some(known_end), Some(name_end)) = (known.last_chunk(), name.last_chunk()) {
+        let differ = |known: &[u8; 8], name: &[u8; 8]| {
+            u64::from_ne_bytes(*known) ^ (u64::from_ne_bytes(*name) | LOWER)
+        };
+        let (known, name) = (known.as_chunks().0, name.as_chunks().0);
+        let last = differ(known_end, name_end);
+        let pairs = known.iter().zip(name);
+        return pairs.fold(last, |all, (known, name)| all | differ(known, name)) == 0;
+    }
+    let pairs = known.iter().zip(name);
+    pairs.fold(0, |all, (known, name)| all | known ^ (name | 0x20)) == 0
 }
 
-/// Length of the longest known name.
-const LONGEST: usize = "x-envoy-expected-rq-timeout-ms".len();
+/// Where a name of this length, with these lower-case letters at its ends, stands in [`BY_SLOT`].
+const fn slot(len: usize, first: u8, last: u8) -> usize {
+    // The factor was found by trying: with it no two known names meet.
+    (len + first as usize + 52 * last as usize) % SLOTS
+}
 
-/// Known names by their length, which decides almost everything; 0 ends a row.
-static BY_LENGTH: [[u8; 4]; LONGEST + 1] = {
-    let mut rows = [[0; 4]; LONGEST + 1];
+const SLOTS: usize = 128;
+
+/// Known names by their slot; 0 is none.
+static BY_SLOT: [u8; SLOTS] = {
+    let mut slots = [0; SLOTS];
     let mut at = 1;
     while at < TEXTS.len() {
-        let row = &mut rows[TEXTS[at].len()];
-        let mut slot = 0;
-        while row[slot] != 0 {
-            slot += 1;
-        }
-        row[slot] = at as u8;
+        let text = TEXTS[at].as_bytes();
+        let slot = slot(text.len(), text[0], text[text.len() - 1]);
+        assert!(
+            slots[slot] == 0,
+            "two names meet: `slot` wants another factor"
+        );
+        slots[slot] = at as u8;
         at += 1;
     }
-    rows
+    slots
 };
 
 impl Known {
     /// Recognises a name, whatever its case.
     fn of(name: &[u8]) -> Self {
-        let (Some(row), Some(first)) = (BY_LENGTH.get(name.len()), name.first()) else {
+        let (Some(first), Some(last)) = (name.first(), name.last()) else {
             return Self::Other;
         };
-        for &at in row {
-            let known = TEXTS[usize::from(at)].as_bytes();
-            if known.first() == Some(&(first | 0x20)) && is_lower_case_of(known, name) {
-                return Self::ALL[usize::from(at)];
-            }
+        let at = usize::from(BY_SLOT[slot(name.len(), first | 0x20, last | 0x20)]);
+        let known = TEXTS[at].as_bytes();
+        if known.len() == name.len() && is_lower_case_of(known, name) {
+            Self::ALL[at]
+        } else {
+            Self::Other
         }
-        Self::Other
     }
 
     const fn bit(self) -> u64 {
@@ -400,18 +412,18 @@ impl Fields {
 
     /// The tokens of a comma-separated field.
     pub(crate) fn tokens(&self, known: Known) -> impl Iterator<Item = &[u8]> {
-        let parts = self
-            .all(known)
-            .flat_map(|value| value.split(|b| *b == b','));
-        parts
-            .map(<[u8]>::trim_ascii)
-            .filter(|token| !token.is_empty())
+        self.all(known).flat_map(tokens)
     }
 
     /// Whether a comma-separated field holds a token, whatever its case.
     pub(crate) fn has_token(&self, known: Known, wanted: &str) -> bool {
-        self.tokens(known)
-            .any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
+        let wanted = wanted.as_bytes();
+        self.all(known).any(|value| {
+            // Most fields hold a single token.
+            value.len() == wanted.len() && value.eq_ignore_ascii_case(wanted)
+                || value.len() > wanted.len()
+                    && tokens(value).any(|t| t.eq_ignore_ascii_case(wanted))
+        })
     }
 
     /// Every field, in order.
@@ -476,6 +488,12 @@ impl Fields {
     pub(crate) fn encoded_len(&self) -> usize {
         self.text.len()
     }
+}
+
+/// The tokens of a comma-separated value.
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let parts = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+    parts.filter(|token| !token.is_empty())
 }
 
 fn is(field: &Field, key: Key<'_>, text: &[u8]) -> bool {

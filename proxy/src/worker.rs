@@ -26,6 +26,8 @@ pub(crate) struct Worker {
     draining: Cell<bool>,
     /// Connections that have given up their buffers since the last sweep.
     released: Cell<usize>,
+    /// The last instant that was asked for: a request asks for the time of its arrival again and again.
+    last: Cell<Option<(Instant, Time)>>,
 }
 
 impl Worker {
@@ -37,6 +39,7 @@ impl Worker {
             connections: Connections::default(),
             draining: Cell::new(false),
             released: Cell::new(0),
+            last: Cell::new(None),
         })
     }
 
@@ -56,7 +59,14 @@ impl Worker {
 
     /// The instant as the balancer counts time.
     pub(crate) fn time(&self, now: Instant) -> Time {
-        self.shared.time(now)
+        if let Some((instant, time)) = self.last.get()
+            && instant == now
+        {
+            return time;
+        }
+        let time = self.shared.time(now);
+        self.last.set(Some((now, time)));
+        time
     }
 
     /// So many connections have closed, or become idle and given up their buffers.

@@ -82,25 +82,34 @@ pub(crate) fn upgrade_protocol(fields: &Fields, allowed: &[String]) -> Option<Ve
 /// Takes off what concerns only the connection that the message came by.
 pub(crate) fn remove_hop_by_hop(fields: &mut Fields) {
     if fields.contains(Known::Connection) {
-        let named: Vec<Vec<u8>> = fields
-            .tokens(Known::Connection)
-            // Naming these would change what the message is, not how it is carried; `te` has rules
-            // of its own.
-            .filter(|name| {
-                let kept: [&[u8]; 3] = [b"host", b"content-length", b"te"];
-                !kept.iter().any(|kept| name.eq_ignore_ascii_case(kept))
-            })
-            .map(<[u8]>::to_vec)
-            .collect();
-        for name in named {
-            fields.remove(Key::new(&name));
-        }
+        remove_named(fields);
         fields.remove(Known::Connection);
     }
     fields.remove(Known::KeepAlive);
     fields.remove(Known::ProxyConnection);
     fields.remove(Known::Upgrade);
     fields.remove(Known::Http2Settings);
+}
+
+/// Takes off what `connection` names.
+fn remove_named(fields: &mut Fields) {
+    let connection = fields.get(Known::Connection);
+    if connection == Some(b"keep-alive") && fields.all(Known::Connection).count() == 1 {
+        return;
+    }
+    let named: Vec<Vec<u8>> = fields
+        .tokens(Known::Connection)
+        // `keep-alive` goes anyway. Naming the others would change what the message is, not how it
+        // is carried; `te` has rules of its own.
+        .filter(|name| {
+            let apart: [&[u8]; 4] = [b"keep-alive", b"host", b"content-length", b"te"];
+            !apart.iter().any(|apart| name.eq_ignore_ascii_case(apart))
+        })
+        .map(<[u8]>::to_vec)
+        .collect();
+    for name in named {
+        fields.remove(Key::new(&name));
+    }
 }
 
 /// `te` passes only as the one value that HTTP/2 allows; gRPC needs it.
@@ -218,19 +227,30 @@ fn uuid(rng: &mut Rng) -> [u8; 36] {
 
 /// Sixteen hexadecimal digits.
 fn hex(word: u64) -> [u8; 16] {
-    // One nibble a byte, most significant first; then all bytes become digits at once.
-    let mut spread = u128::from(word);
-    spread = (spread | spread << 32) & 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff;
-    spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
-    spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
-    spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f;
-    spread
-        .to_be_bytes()
-        .map(|nibble| nibble + if nibble < 10 { b'0' } else { b'a' - 10 })
+    let mut text = [0; 16];
+    for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(word.to_be_bytes()) {
+        *pair = PAIRS[usize::from(byte)];
+    }
+    text
 }
+
+/// The two digits of each byte.
+static PAIRS: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
 
 /// Applies an operator's rules: remove, set, add.
 pub(crate) fn apply(rules: &HeaderRules, fields: &mut Fields) {
+    if rules.is_empty() {
+        return;
+    }
     for name in &rules.remove {
         fields.remove(name);
     }

@@ -146,6 +146,9 @@ impl Record {
             Err(error) if error.is_upstreams() => false,
             Err(_) => return,
         };
+        if !place.learns() {
+            return;
+        }
         let now = Instant::now();
         let latency = result.is_ok().then(|| now - tried.started());
         let time = self.worker.time(now);
@@ -182,11 +185,8 @@ impl Record {
         self.timer.set(now, Some(next));
     }
 
-    fn finish(&mut self) {
-        if std::mem::replace(&mut self.done, true) {
-            return;
-        }
-        let now = Instant::now();
+    fn finish(&mut self, now: Instant) {
+        self.done = true;
         let shard = self.worker.shard();
         if let Some(route) = &self.route {
             route.request(shard, self.status, now - self.started, self.response_bytes);
@@ -221,10 +221,14 @@ impl Account for Record {
     }
 
     fn complete(&mut self) {
-        if let Some(mut tried) = self.tried.take() {
-            tried.complete(Instant::now());
+        if self.done {
+            return;
         }
-        self.finish();
+        let now = Instant::now();
+        if let Some(mut tried) = self.tried.take() {
+            tried.complete(now);
+        }
+        self.finish(now);
     }
 
     fn fail(&mut self, error: &ProxyError) {
@@ -254,10 +258,13 @@ impl Account for Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if !self.done && self.flag == "-" {
+        if self.done {
+            return;
+        }
+        if self.flag == "-" {
             // Neither completed nor failed: the client left before the end.
             self.flag = "DC";
         }
-        self.finish();
+        self.finish(Instant::now());
     }
 }

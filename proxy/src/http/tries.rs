@@ -74,7 +74,8 @@ impl<'a> Tries<'a> {
         let facts = retry::Request {
             idempotent,
             attempt: attempt_of(&request.fields),
-            deadline: deadline.map(|deadline| worker.time(deadline)),
+            // Past the worker, which remembers one instant: that of the request's arrival.
+            deadline: deadline.map(|deadline| worker.shared().time(deadline)),
         };
         let copies = mirror::chosen(&hop, &request);
         let talks = cluster.exchange().is_some();
@@ -121,11 +122,11 @@ impl<'a> Tries<'a> {
                 return self.last(result);
             };
             let next = match self.outcome(&result) {
-                Some(outcome) => {
+                Some(outcome) if self.policy.covers(&outcome) => {
                     now = Instant::now();
                     self.next(&outcome, tried.target().id, now)
                 }
-                None => None,
+                _ => None,
             };
             let Some((after, granted)) = next else {
                 return self.last(result);
@@ -273,6 +274,7 @@ impl<'a> Tries<'a> {
             let limit = self.hop.forward.retry.per_try_timeout.unwrap_or(left);
             // 0 would mean no limit.
             let millis = left.min(limit).as_millis().max(1);
+            let millis = u64::try_from(millis).unwrap_or(u64::MAX);
             let millis = digits.format(millis);
             fields.set(Known::XEnvoyExpectedRqTimeoutMs, millis.as_bytes());
         }
@@ -304,16 +306,13 @@ impl<'a> Tries<'a> {
         answer
     }
 
-    /// The pause before the next try, if there is one.
+    /// The pause before the next try, if there is one after this outcome, which the policy covers.
     fn next(
         &mut self,
         outcome: &Outcome,
         id: u64,
         now: Instant,
     ) -> Option<(Duration, Option<RetryPermit>)> {
-        if !self.policy.covers(outcome) {
-            return None;
-        }
         self.exclude(id);
         let worker = &self.hop.service.worker;
         let mut state = self.state;

@@ -239,6 +239,12 @@ impl Place {
         Ok(place)
     }
 
+    /// Whether something learns from how requests fare.
+    pub(crate) fn learns(&self) -> bool {
+        let guard = self.cluster.guard();
+        guard.breaker.is_some() || guard.concurrency.is_some()
+    }
+
     /// The head of the response is there, after so long, or none will come: how the cluster fared
     /// with the request.
     pub(crate) fn judge(

@@ -72,6 +72,7 @@ known! {
     XForwardedFor = "x-forwarded-for",
     XForwardedHost = "x-forwarded-host",
     XForwardedProto = "x-forwarded-proto",
+    XMaglorHttpVersion = "x-maglor-http-version",
     XMaglorQueue = "x-maglor-queue",
     XMaglorDenied = "x-maglor-denied",
     XMaglorReason = "x-maglor-reason",

@@ -17,12 +17,15 @@ use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::io::Stream;
 
+/// What `x-maglor-http-version` says of a request that its sender made by HTTP/1.1.
+pub(crate) const CARRIED_HTTP1: &str = "1.1";
+
 /// A request, all but its body.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) target: Target,
-    /// The version it came by.
+    /// The version it came by; on its way to the endpoint, the one that its sender speaks.
     pub(crate) version: Version,
     pub(crate) fields: Fields,
 }

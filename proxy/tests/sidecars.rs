@@ -52,7 +52,7 @@ listeners:
     services: [{{name: server, addresses: ['10.0.0.5:80'], cluster: server}}]
     unknown: refuse
 clusters:
-- {{name: server, protocol: downstream, tls: mesh, endpoints: ['{}']}}
+- {{name: server, tls: mesh, endpoints: ['{}']}}
 ",
             root.member("client").yaml(),
             inbound.listener("in")
@@ -86,7 +86,11 @@ fn a_request_keeps_its_version() {
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     // SETTINGS, and HEADERS of `GET / HTTP/2` for `a`: indexed fields of RFC 7541, appendix A.
     client.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
-    client.send([0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'a']);
+    // With it, what only another proxy is believed: that the request was HTTP/1.1 once.
+    let carried: &[u8] = b"\0\x15x-maglor-http-version\x031.1";
+    let block = [&[0x82, 0x86, 0x84, 0x41, 1, b'a'][..], carried].concat();
+    client.send([0, 0, u8::try_from(block.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
+    client.send(block);
     eventually(TIMEOUT, "the application is asked", || {
         application.requests() == 4
     });
@@ -97,10 +101,20 @@ fn a_request_keeps_its_version() {
         .collect();
     assert_eq!(versions[..3], [Version::HTTP_11; 3]);
     assert_eq!(versions[3], Version::HTTP_2);
-    assert_eq!(pair.detected("http1"), (1.0, 1.0));
+    assert_eq!(pair.detected("http1"), (1.0, 0.0));
     assert_eq!(pair.detected("http2"), (1.0, 1.0));
     // Nobody but the client of the first three has a connection of that version.
     assert_eq!(application.connections(), 2);
+    let name = "x-maglor-http-version";
+    let told = application
+        .recorded()
+        .iter()
+        .any(|seen| seen.headers.contains_key(name));
+    assert!(!told, "between proxies only");
+    // All of it went over one connection between the two.
+    let connections = "maglor_downstream_connections_total";
+    let between = pair.inbound.metric(connections, &["listener=\"in\""]);
+    assert_eq!(between, 1.0);
 }
 
 #[test]

@@ -108,12 +108,15 @@ impl<'a> Hop<'a> {
     fn prepare(&self, request: &mut Request) -> Result<(), ProxyError> {
         // What a client says of queues is not ours to pass on.
         request.fields.remove(Known::XMaglorQueue);
+        let carried = self.service.carried(request);
+        request.fields.remove(Known::XMaglorHttpVersion);
         headers::keep_only_te_trailers(&mut request.fields);
         if let Some(protocol) = self.upgrade {
             headers::set_upgrade(&mut request.fields, protocol);
         }
         if request.version == Version::HTTP_2 {
             headers::join_cookies(&mut request.fields);
+            request.version = carried.unwrap_or(request.version);
         }
         rewrite::path(request, self.forward, self.route)
     }

@@ -26,7 +26,7 @@ use crate::exchange::{Asked, PROTOCOL};
 use crate::fields::Known;
 use crate::io::Stream;
 use crate::limit::Standing;
-use crate::message::{Account, Body, Interim, Request, Response};
+use crate::message::{Account, Body, CARRIED_HTTP1, Interim, Request, Response};
 use crate::relay::relay;
 use crate::route::{Host, Route, Table, header_matches, without_port};
 use crate::state::HttpChain;
@@ -203,6 +203,14 @@ impl Service {
             && request.fields.get(Known::Upgrade) == Some(PROTOCOL)
             && request.fields.has_token(Known::Connection, "upgrade");
         wanted.then(reply::exchange)
+    }
+
+    /// The version that the sender of a request speaks, where another proxy of the mesh has carried it
+    /// over HTTP/2: its application need not understand more than it was sent.
+    pub(super) fn carried(&self, request: &Request) -> Option<Version> {
+        let version = request.fields.get(Known::XMaglorHttpVersion)?;
+        (version == CARRIED_HTTP1.as_bytes() && self.client.peer().is_some())
+            .then_some(Version::HTTP_11)
     }
 
     /// Whether what the client says of queues is to be believed.

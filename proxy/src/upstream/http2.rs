@@ -17,7 +17,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::Instant;
 
 use super::Open;
@@ -41,6 +41,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Http2 {
     connections: RefCell<Vec<Rc<Connection>>>,
     opening: Mutex<()>,
+    /// The endpoint has chosen HTTP/1.1 when it could last choose.
+    declined: Cell<bool>,
     max_streams: u32,
     /// Told when a stream has ended.
     returned: Rc<Notify>,
@@ -82,6 +84,7 @@ impl Http2 {
         Self {
             connections: RefCell::default(),
             opening: Mutex::new(()),
+            declined: Cell::new(false),
             max_streams,
             returned,
         }
@@ -102,6 +105,22 @@ impl Http2 {
         }
         let (io, open) = connect.await?;
         self.adopt(io, now, open).await
+    }
+
+    /// The turn to open a connection whose endpoint may choose HTTP/2. Nobody waits where it last chose
+    /// otherwise.
+    pub(crate) async fn turn(&self) -> Opening<'_> {
+        let free = self.declined.get();
+        let turn = if free {
+            None
+        } else {
+            Some(self.opening.lock().await)
+        };
+        Opening {
+            // Those who have waited for somebody who has learnt that need not take turns, either.
+            _turn: turn.filter(|_| !self.declined.get()),
+            declined: &self.declined,
+        }
     }
 
     /// Makes a connection of a stream that speaks HTTP/2, and takes a place on it.
@@ -132,6 +151,19 @@ impl Http2 {
             let fresh = now - connection.idle_since.get() < idle_timeout;
             !connection.is_gone() && (busy || fresh)
         });
+    }
+}
+
+/// See [`Http2::turn`].
+pub(crate) struct Opening<'a> {
+    _turn: Option<MutexGuard<'a, ()>>,
+    declined: &'a Cell<bool>,
+}
+
+impl Opening<'_> {
+    /// The endpoint has chosen.
+    pub(crate) fn learn(&self, http2: bool) {
+        self.declined.set(!http2);
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use super::{Cluster, Open, Pool, Pools, Target, connect};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::io::{Io, Stream};
-use crate::message::{Body, Interim, Request, Response};
+use crate::message::{Body, CARRIED_HTTP1, Interim, Request, Response};
 use crate::proxy_protocol::Addresses;
 
 /// An endpoint to send one request to.
@@ -154,17 +154,29 @@ impl Sender<'_> {
         };
         let link = match self.room(Turn::Any, free).await? {
             Found::Instead(link) => link,
-            Found::Room(room) => match self.connect(room, Speaks::Negotiated).await? {
-                (io, open) if io.alpn() == Some(b"h2") => {
-                    Link::Http2(pool.http2.adopt(io, now, open).await?)
-                }
-                (io, open) => Link::Http1(self.as_http1(io, open, &pool)),
-            },
+            Found::Room(room) => self.negotiate(room, &pool).await?,
         };
         match link {
             Link::Http1(connection) => exchange(connection, request, body, self.interim).await,
             Link::Http2(slot) => Ok(slot.exchange(self.http2_request(request, body)?).await?),
         }
+    }
+
+    /// A connection whose protocol the endpoint chooses.
+    async fn negotiate(&self, room: Room, pool: &Rc<Pool>) -> Result<Link, ProxyError> {
+        // It may turn out to be one for all who wait here.
+        let turn = pool.http2.turn().await;
+        if let Some(slot) = pool.http2.free_slot(self.now) {
+            return Ok(Link::Http2(slot));
+        }
+        let (io, open) = self.connect(room, Speaks::Negotiated).await?;
+        let http2 = io.alpn() == Some(b"h2");
+        turn.learn(http2);
+        Ok(if http2 {
+            Link::Http2(pool.http2.adopt(io, self.now, open).await?)
+        } else {
+            Link::Http1(self.as_http1(io, open, pool))
+        })
     }
 
     /// CONNECT ends here: the endpoint gets the bytes inside.
@@ -214,7 +226,14 @@ impl Sender<'_> {
                 interim.send(StatusCode::CONTINUE, &Fields::default());
             }
         }
-        http2_request(request, body, self.cluster.tls().is_some())
+        let tls = self.cluster.tls();
+        let mut converted = http2_request(request, body, tls.is_some())?;
+        if request.version < Version::HTTP_2 && tls.is_some_and(|tls| tls.mesh.is_some()) {
+            let name = HeaderName::from_static(Known::XMaglorHttpVersion.as_str());
+            let value = HeaderValue::from_static(CARRIED_HTTP1);
+            converted.headers_mut().insert(name, value);
+        }
+        Ok(converted)
     }
 
     fn pool(&self) -> Rc<Pool> {

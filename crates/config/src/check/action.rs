@@ -158,8 +158,7 @@ fn warn_of_clusters(
         }
         _ => {}
     }
-    let http1 =
-        |c: &&&raw::Cluster| matches!(c.protocol, None | Some(raw::UpstreamProtocol::Http1));
+    let http1 = |c: &&&raw::Cluster| matches!(c.spoken(), raw::UpstreamProtocol::Http1);
     if let Some(cluster) = targets.iter().find(http1).filter(|_| matches.grpc) {
         at.warning(format!(
             "gRPC is sent to cluster `{}` over HTTP/1.1",

@@ -53,7 +53,7 @@ pub(super) fn one(
     let streams = &at.field("max_concurrent_streams");
     let endpoints = endpoint::all(&raw.endpoints, &at.field("endpoints"));
     let view = view(raw, at);
-    let protocol = protocol(raw.protocol);
+    let protocol = protocol(raw);
     let check = raw.health_check.as_ref();
     let health_check =
         check.and_then(|raw| health::check(&raw.0, protocol, &at.field("health_check")));
@@ -194,12 +194,12 @@ fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
     }
 }
 
-fn protocol(raw: Option<raw::UpstreamProtocol>) -> UpstreamProtocol {
-    match raw {
-        Some(raw::UpstreamProtocol::Auto) => UpstreamProtocol::Auto,
-        Some(raw::UpstreamProtocol::Downstream) => UpstreamProtocol::Downstream,
-        None | Some(raw::UpstreamProtocol::Http1) => UpstreamProtocol::Http1,
-        Some(raw::UpstreamProtocol::Http2) => UpstreamProtocol::Http2,
+fn protocol(raw: &raw::Cluster) -> UpstreamProtocol {
+    match raw.spoken() {
+        raw::UpstreamProtocol::Auto => UpstreamProtocol::Auto,
+        raw::UpstreamProtocol::Downstream => UpstreamProtocol::Downstream,
+        raw::UpstreamProtocol::Http1 => UpstreamProtocol::Http1,
+        raw::UpstreamProtocol::Http2 => UpstreamProtocol::Http2,
     }
 }
 

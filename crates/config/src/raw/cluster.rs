@@ -32,8 +32,7 @@ pub struct Cluster {
     /// The servers, by address or by DNS name. May be empty: requests are then answered with 503.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Short<Endpoint>>,
-    /// HTTP version spoken to the endpoints.
-    #[schemars(extend("default" = "http1"))]
+    /// HTTP version spoken to the endpoints. Default: `http1`; with `tls: mesh`, `auto`.
     pub protocol: Option<UpstreamProtocol>,
     /// TLS towards the endpoints. Absent: plain text.
     pub tls: Option<Short<UpstreamTls>>,
@@ -155,11 +154,24 @@ impl Shorthand for Endpoint {
     }
 }
 
+impl Cluster {
+    /// The HTTP version spoken to the endpoints. Between proxies of the mesh, HTTP/2 where both can: it
+    /// was measured to take three quarters of HTTP/1.1's processor time at 64 connections.
+    pub(crate) fn spoken(&self) -> UpstreamProtocol {
+        let mesh = self.tls.as_ref().is_some_and(|tls| tls.0.mesh.is_some());
+        let default = match mesh {
+            true => UpstreamProtocol::Auto,
+            false => UpstreamProtocol::Http1,
+        };
+        self.protocol.unwrap_or(default)
+    }
+}
+
 /// HTTP version towards a cluster.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
-    /// By ALPN under TLS, otherwise HTTP/1.1.
+    /// By ALPN under TLS, otherwise HTTP/1.1. Upgrades stay HTTP/1.1.
     Auto,
     /// HTTP/1.1.
     Http1,

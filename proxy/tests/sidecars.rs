@@ -13,7 +13,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Version;
-use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually, pattern};
+use maglor_testkit::{
+    Answer, Proxy, RawHttp1, RawServer, Recorded, TIMEOUT, Upstream, eventually, pattern,
+};
 use support::mesh::Root;
 use support::start;
 
@@ -101,7 +103,7 @@ fn a_request_keeps_its_version() {
         .collect();
     assert_eq!(versions[..3], [Version::HTTP_11; 3]);
     assert_eq!(versions[3], Version::HTTP_2);
-    assert_eq!(pair.detected("http1"), (1.0, 0.0));
+    assert_eq!(pair.detected("http1"), (1.0, 1.0));
     assert_eq!(pair.detected("http2"), (1.0, 1.0));
     // Nobody but the client of the first three has a connection of that version.
     assert_eq!(application.connections(), 2);
@@ -111,10 +113,29 @@ fn a_request_keeps_its_version() {
         .iter()
         .any(|seen| seen.headers.contains_key(name));
     assert!(!told, "between proxies only");
-    // All of it went over one connection between the two.
+}
+
+#[test]
+fn requests_at_the_same_time_share_one_connection_and_keep_their_version() {
+    let application = Upstream::start("application");
+    let slow = |_: &Recorded| Some(Answer::text("slow").after(Duration::from_millis(300)));
+    application.set_answer(slow);
+    let pair = Pair::start(application.address(), "auto");
+    let mut clients: Vec<_> = (0..8).map(|_| pair.connect()).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nhost: a\r\nx-maglor-http-version: 2\r\n\r\n");
+    }
+    for client in &mut clients {
+        assert_eq!(client.response().text(), "slow");
+    }
+    let seen = application.recorded();
+    assert!(seen.iter().all(|seen| seen.version == Version::HTTP_11));
+    let name = "x-maglor-http-version";
+    assert!(!seen.iter().any(|seen| seen.headers.contains_key(name)));
+    // The first one found nobody to share with.
     let connections = "maglor_downstream_connections_total";
     let between = pair.inbound.metric(connections, &["listener=\"in\""]);
-    assert_eq!(between, 1.0);
+    assert_eq!(between, 2.0);
 }
 
 #[test]

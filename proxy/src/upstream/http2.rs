@@ -107,18 +107,21 @@ impl Http2 {
         self.adopt(io, now, open).await
     }
 
+    /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
+    pub(crate) fn is_declined(&self) -> bool {
+        self.declined.get()
+    }
+
     /// The turn to open a connection whose endpoint may choose HTTP/2. Nobody waits where it last chose
     /// otherwise.
     pub(crate) async fn turn(&self) -> Opening<'_> {
-        let free = self.declined.get();
-        let turn = if free {
-            None
-        } else {
-            Some(self.opening.lock().await)
+        let turn = match self.is_declined() {
+            true => None,
+            false => Some(self.opening.lock().await),
         };
         Opening {
             // Those who have waited for somebody who has learnt that need not take turns, either.
-            _turn: turn.filter(|_| !self.declined.get()),
+            _turn: turn.filter(|_| !self.is_declined()),
             declined: &self.declined,
         }
     }

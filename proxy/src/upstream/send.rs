@@ -59,11 +59,25 @@ impl Sender<'_> {
         };
         match protocol {
             UpstreamProtocol::Http2 if !upgrading => Box::pin(self.http2(request, body)).await,
+            UpstreamProtocol::Auto if self.is_alone(request) => self.http1(request, body).await,
             UpstreamProtocol::Auto if !upgrading && self.cluster.tls().is_some() => {
                 Box::pin(self.negotiated(request, body)).await
             }
             _ => self.http1(request, body).await,
         }
+    }
+
+    /// Whether nobody is there to share a connection with, inside the mesh, where both versions are
+    /// spoken: an HTTP/2 connection takes three times the memory of an HTTP/1.1 connection. What came by
+    /// HTTP/2 goes on by it, as the endpoint's proxy could not tell otherwise.
+    fn is_alone(&self, request: &Request) -> bool {
+        request.version < Version::HTTP_2
+            && self.target.stats.outstanding() <= 1
+            && self.is_in_mesh()
+    }
+
+    fn is_in_mesh(&self) -> bool {
+        self.cluster.tls().is_some_and(|tls| tls.mesh.is_some())
     }
 
     /// Over a pooled HTTP/1.1 connection, or a new one.
@@ -144,13 +158,19 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        let body = match self.pooled_http1(&pool, request, body).await? {
-            ControlFlow::Break(response) => return Ok(response),
-            ControlFlow::Continue(body) => body,
-        };
+        // The endpoint's proxy takes for HTTP/1.1 what comes by it.
+        let only_http2 =
+            self.is_in_mesh() && request.version == Version::HTTP_2 && !pool.http2.is_declined();
+        if !only_http2 {
+            match self.pooled_http1(&pool, request, body).await? {
+                ControlFlow::Break(response) => return Ok(response),
+                ControlFlow::Continue(unsent) => body = unsent,
+            }
+        }
         let free = || {
             let slot = pool.http2.free_slot(now).map(Link::Http2);
-            slot.or_else(|| pool.take().map(Link::Http1))
+            let http1 = || (!only_http2).then(|| pool.take()).flatten();
+            slot.or_else(|| http1().map(Link::Http1))
         };
         let link = match self.room(Turn::Any, free).await? {
             Found::Instead(link) => link,
@@ -226,9 +246,8 @@ impl Sender<'_> {
                 interim.send(StatusCode::CONTINUE, &Fields::default());
             }
         }
-        let tls = self.cluster.tls();
-        let mut converted = http2_request(request, body, tls.is_some())?;
-        if request.version < Version::HTTP_2 && tls.is_some_and(|tls| tls.mesh.is_some()) {
+        let mut converted = http2_request(request, body, self.cluster.tls().is_some())?;
+        if request.version < Version::HTTP_2 && self.is_in_mesh() {
             let name = HeaderName::from_static(Known::XMaglorHttpVersion.as_str());
             let value = HeaderValue::from_static(CARRIED_HTTP1);
             converted.headers_mut().insert(name, value);

@@ -6,16 +6,17 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::addresses::{self, MOST_NODES};
+use crate::addresses;
 use crate::control::{self, Server};
 use crate::credentials::{Certificates, User};
-use crate::delay::{self, DelayLines};
+use crate::delay::DelayLines;
 use crate::error::{At as _, ClusterError};
 use crate::image::Image;
 use crate::kubectl::Kubectl;
 use crate::machine::Machine;
 use crate::network;
 use crate::node;
+use crate::options::Options;
 use crate::process::Process;
 use crate::programs::{self, KUBERNETES, KWOK};
 use crate::relay::{self, Relay};
@@ -29,69 +30,13 @@ const COREDNS: &str = "maglor.dev/coredns:1";
 /// How long nodes may take to become ready, and the DNS server to answer.
 const READY: Duration = Duration::from_secs(180);
 
-/// What a cluster is like.
-///
-/// # Defaults
-///
-/// - `name`: `maglor`.
-/// - `nodes`: 2.
-/// - `delay`: none.
-/// - `simulated_nodes`: none.
-/// - `say`: nothing is said.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Its name: lower case letters, digits and `-`, at most 20. Clusters of different names do not see each other.
-    pub name: String,
-    /// How many nodes run containers, 1 to 16.
-    pub nodes: u8,
-    /// How long a packet takes from one node to another, at most 5 s; a round trip takes twice that.
-    pub delay: Duration,
-    /// How many more nodes there are that only exist in the API; kwok says that their pods run.
-    pub simulated_nodes: u16,
-    /// Told what is being done.
-    pub say: fn(&str),
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            name: "maglor".into(),
-            nodes: 2,
-            delay: Duration::ZERO,
-            simulated_nodes: 0,
-            say: |_| {},
-        }
-    }
-}
-
-impl Options {
-    fn check(&self) -> Result<(), ClusterError> {
-        let invalid = |field, reason: &str| {
-            let reason = reason.to_owned();
-            Err(ClusterError::Invalid { field, reason })
-        };
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(allowed) {
-            return invalid(
-                "name",
-                "must be 1 to 20 lower case letters, digits and hyphens",
-            );
-        }
-        if !(1..=MOST_NODES).contains(&self.nodes) {
-            return invalid("nodes", &format!("must be 1 to {MOST_NODES}"));
-        }
-        if self.delay > delay::MOST {
-            return invalid("delay", "must be at most 5 s");
-        }
-        Ok(())
-    }
-}
-
 /// A Kubernetes that runs as long as the value lives.
 #[derive(Debug)]
 pub struct Cluster {
     options: Options,
     programs: PathBuf,
+    /// Where nodes are simulated.
+    kwok: Option<PathBuf>,
     kubectl: Kubectl,
     folder: Folder,
     relay: Option<Relay>,
@@ -129,12 +74,15 @@ impl Cluster {
     pub fn start(options: Options) -> Result<Self, ClusterError> {
         options.check()?;
         let programs = Self::prepare(options.say)?;
+        let kwok = (options.simulated_nodes > 0).then(|| KWOK.ready(options.say));
+        let kwok = kwok.transpose()?;
         let folder = Folder::take(&options.name)?;
         let kubeconfig = folder.path().join("kubeconfig");
         let kubectl = Kubectl::new(programs.join("kubectl"), kubeconfig);
         let mut cluster = Self {
             options,
             programs,
+            kwok,
             kubectl,
             folder,
             relay: None,
@@ -282,9 +230,8 @@ impl Cluster {
             )?;
             self.processes.extend(started);
         }
-        if self.options.simulated_nodes > 0 {
-            let kwok = KWOK.ready(self.options.say)?;
-            let process = control::start_kwok(control, &kwok, server, &people.admin)?;
+        if let Some(kwok) = &self.kwok {
+            let process = control::start_kwok(control, kwok, server, &people.admin)?;
             self.processes.push(process);
             self.kubectl
                 .apply(&scale::nodes(self.options.simulated_nodes))?;
@@ -449,66 +396,5 @@ fn node_name(index: u8) -> String {
 fn not_started() -> ClusterError {
     ClusterError::NotUp {
         name: "its control plane".into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_that_make_no_sense_are_refused_by_name() {
-        let good = Options::default();
-        assert!(good.check().is_ok());
-        let bad = [
-            (
-                "name",
-                Options {
-                    name: "A".into(),
-                    ..good.clone()
-                },
-            ),
-            (
-                "name",
-                Options {
-                    name: "../x".into(),
-                    ..good.clone()
-                },
-            ),
-            (
-                "name",
-                Options {
-                    name: String::new(),
-                    ..good.clone()
-                },
-            ),
-            (
-                "nodes",
-                Options {
-                    nodes: 0,
-                    ..good.clone()
-                },
-            ),
-            (
-                "nodes",
-                Options {
-                    nodes: 17,
-                    ..good.clone()
-                },
-            ),
-            (
-                "delay",
-                Options {
-                    delay: Duration::from_secs(6),
-                    ..good.clone()
-                },
-            ),
-        ];
-        for (expected, options) in bad {
-            let Err(ClusterError::Invalid { field, .. }) = options.check() else {
-                panic!("{options:?} is refused")
-            };
-            assert_eq!(field, expected);
-        }
     }
 }

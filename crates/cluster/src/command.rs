@@ -5,6 +5,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,11 +13,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, Subcommand};
 
 use crate::binaries::static_program;
-use crate::cluster::{Cluster, Options, load};
+use crate::cluster::{Cluster, load};
+use crate::conformance::Conformance;
 use crate::error::{At as _, ClusterError};
 use crate::image::Image;
 use crate::kubectl::Kubectl;
 use crate::machine::enter;
+use crate::options::Options;
 use crate::scale;
 use crate::state::{self, State};
 
@@ -49,6 +52,9 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Run the Gateway API's conformance suite for meshes against the cluster and what is installed in it.
+    Conformance(Conformance),
+
     /// End the cluster and remove everything of it; also what a crash has left.
     Down,
 
@@ -136,6 +142,7 @@ struct Shape {
 pub fn run(arguments: Arguments) -> Result<(), ClusterError> {
     let name = arguments.name;
     match arguments.task {
+        Task::Conformance(suite) => suite.run(&name, &kubectl(&state::read(&name)?)),
         Task::Down => down(&name),
         Task::Exec { machine, command } => exec(&state::read(&name)?, &machine, &command),
         Task::Hold(shape) => hold(shape.options(name)?),
@@ -178,23 +185,23 @@ impl Shape {
 fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     let started = Instant::now();
     shape.options(name.to_owned())?;
-    let own = std::env::current_exe().at("/proc/self/exe".as_ref())?;
-    let mut holder = Command::new(own)
-        .args(["hold", "--name", name])
-        .args(["--nodes", &shape.nodes.to_string()])
-        .args(["--delay-ms", &shape.delay_ms.to_string()])
-        .args(["--kwok", &shape.kwok.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .map_err(|error| not_started("the process that holds the cluster", &error))?;
-    let output = holder.stdout.take().map(BufReader::new);
-    for line in output
-        .into_iter()
-        .flat_map(BufReader::lines)
-        .map_while(Result::ok)
-    {
+    let own = Path::new("/proc/self/exe");
+    let own = std::fs::read_link(own).at(own)?;
+    // One pipe for all that it says: with our own streams it would keep open whatever we were started with.
+    let (output, input) = io::pipe().at(&own)?;
+    let errors = input.try_clone().at(&own)?;
+    let mut holder = {
+        let mut command = Command::new(&own);
+        command.args(["hold", "--name", name]);
+        command.args(["--nodes", &shape.nodes.to_string()]);
+        command.args(["--delay-ms", &shape.delay_ms.to_string()]);
+        command.args(["--kwok", &shape.kwok.to_string()]);
+        command.stdin(Stdio::null()).stdout(input).stderr(errors);
+        let started = command.spawn();
+        started.map_err(|error| not_started("the process that holds the cluster", &error))?
+        // The command goes here, and with it our copies of the pipe's other end.
+    };
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
         if line == READY {
             let state = state::read(name)?;
             eprintln!("up after {} s", started.elapsed().as_secs());
@@ -203,8 +210,12 @@ fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
         }
         eprintln!("{line}");
     }
-    let _ = holder.wait();
-    Err(ClusterError::NotUp { name: name.into() })
+    let status = holder.wait();
+    Err(ClusterError::Ended {
+        program: format!("the process that holds {name}"),
+        status: status.map_or_else(|error| error.to_string(), |status| status.to_string()),
+        detail: "the line above says why".into(),
+    })
 }
 
 /// Does not return while all is well.
@@ -279,21 +290,15 @@ fn load_all(name: &str, images: &[String], profile: &str) -> Result<(), ClusterE
             reason: format!("`{image}` has no name and program on both sides of ="),
         })?);
     }
-    let nodes = || {
-        state
-            .machines
-            .iter()
-            .filter(|machine| machine.name != "control")
-    };
     for (image, binary) in pairs {
         let program = static_program(binary, profile)?;
-        let inits = nodes().map(|machine| machine.init);
+        let inits = state.nodes().map(|node| node.init);
         load(
             &state::place(name)?,
             inits,
             &Image::of_program(image, &program),
         )?;
-        eprintln!("{image} is on {} nodes", nodes().count());
+        eprintln!("{image} is on {} nodes", state.nodes().count());
     }
     Ok(())
 }

@@ -153,13 +153,13 @@ pub(crate) fn start_kwok(
     admin: &User,
 ) -> Result<Process, ClusterError> {
     let kubeconfig = server.admit(machine, admin)?;
+    let stages = machine.write("stages.yaml", include_str!("../manifests/stages.yaml"))?;
     machine.spawn(
         &programs.join("kwok"),
         words(&format!(
-            "--kubeconfig={kubeconfig} --cidr={} --node-ip={CONTROL} \
+            "--kubeconfig={kubeconfig} --config={stages} --cidr={} --node-ip={CONTROL} \
              --manage-nodes-with-annotation-selector={}=fake \
-             --node-lease-duration-seconds=120 --node-lease-parallelism=4 \
-             --node-play-stage-parallelism=4 --pod-play-stage-parallelism=8",
+             --node-lease-duration-seconds=120 --v=WARN",
             crate::addresses::SIMULATED_PODS,
             crate::scale::ANNOTATION,
         )),

@@ -143,6 +143,16 @@ impl Certificates {
     }
 }
 
+/// A certificate that nobody has signed, for servers that want one and clients that do not look; with its key, PEM.
+pub(crate) fn self_signed(name: &str) -> Result<(String, String), ClusterError> {
+    let certified = rcgen::generate_simple_self_signed([name.to_owned()]);
+    let certified = certified.map_err(|source| ClusterError::Certificate {
+        subject: name.to_owned(),
+        source,
+    })?;
+    Ok((certified.cert.pem(), certified.signing_key.serialize_pem()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

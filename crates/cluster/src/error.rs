@@ -34,13 +34,13 @@ pub enum ClusterError {
     },
 
     /// A part of the cluster ended by itself.
-    #[error("{program} ended with {status}; the end of its log: {detail}")]
+    #[error("{program} ended with {status}: {detail}")]
     Ended {
         /// The program and its machine.
         program: String,
         /// Its exit status.
         status: String,
-        /// The last line of its log.
+        /// The last line that it said, or where to look.
         detail: String,
     },
 

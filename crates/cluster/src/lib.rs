@@ -15,19 +15,20 @@
 //!
 //! # Layout
 //!
-//! - [`Cluster`]: what is started in which order, and its end.
+//! - [`Options`]: what can be chosen; [`Cluster`]: what is started in which order, and its end.
 //! - `machine`, `process`, `cgroup`: namespaces that go with a value; programs in them; what does not go by itself.
 //! - `addresses`, `network`, `delay`, `relay`: who has which address, and the ways between them.
 //! - `control`, `node`, `credentials`: the programs of Kubernetes, how they are told what to do, who may do what.
 //! - `programs`: where foreign programs come from; [`static_program`]: ours; [`Image`]: how they get onto nodes.
 //! - [`state`], [`command`]: a cluster that outlives the command that starts it.
-//! - [`scale`]: objects that only exist in the API.
+//! - [`scale`]: objects that only exist in the API; `conformance`: the Gateway API's suite.
 
 mod addresses;
 mod binaries;
 mod cgroup;
 mod cluster;
 pub mod command;
+mod conformance;
 mod control;
 mod credentials;
 mod delay;
@@ -37,6 +38,7 @@ mod kubectl;
 mod machine;
 mod network;
 mod node;
+mod options;
 mod process;
 mod programs;
 mod relay;
@@ -45,8 +47,9 @@ pub mod state;
 mod wait;
 
 pub use binaries::static_program;
-pub use cluster::{Cluster, Options};
+pub use cluster::Cluster;
 pub use error::ClusterError;
 pub use image::Image;
 pub use kubectl::Kubectl;
 pub use machine::Machine;
+pub use options::Options;

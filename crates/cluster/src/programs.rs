@@ -19,6 +19,8 @@ pub(crate) struct Suite {
     version: &'static str,
     packages: &'static [&'static str],
     flags: &'static str,
+    /// Whether the tests of its one package are the program, `MODULE.test`.
+    tests: bool,
     /// How long it takes with an empty cache, on two cores.
     takes: &'static str,
 }
@@ -41,6 +43,7 @@ pub(crate) const KUBERNETES: Suite = Suite {
             -X k8s.io/component-base/version.gitMajor=1 \
             -X k8s.io/component-base/version.gitMinor=34 \
             -X k8s.io/component-base/version.gitTreeState=clean",
+    tests: false,
     takes: "8 to 15 minutes",
 };
 
@@ -50,6 +53,30 @@ pub(crate) const KWOK: Suite = Suite {
     version: "0.8.0",
     packages: &["sigs.k8s.io/kwok/cmd/kwok"],
     flags: "-s -w",
+    tests: false,
+    takes: "2 minutes",
+};
+
+/// Istio's echo programs, which the Gateway API's conformance suite is written for.
+pub(crate) const ECHO: Suite = Suite {
+    module: "echo",
+    version: "20260827",
+    packages: &[
+        "istio.io/istio/pkg/test/echo/cmd/client",
+        "istio.io/istio/pkg/test/echo/cmd/server",
+    ],
+    flags: "-s -w",
+    tests: false,
+    takes: "2 minutes",
+};
+
+/// The Gateway API's conformance suite.
+pub(crate) const CONFORMANCE: Suite = Suite {
+    module: "conformance",
+    version: "1.6.3",
+    packages: &["sigs.k8s.io/gateway-api/conformance"],
+    flags: "-s -w",
+    tests: true,
     takes: "2 minutes",
 };
 
@@ -95,11 +122,14 @@ impl Suite {
         }
         fs::create_dir_all(&partial).at(&partial)?;
         let mut go = Command::new("go");
-        go.args(["build", "-mod=readonly", "-trimpath", "-ldflags"]);
-        go.arg(self.flags)
-            .arg("-o")
-            .arg(&partial)
-            .args(self.packages);
+        let (task, output) = if self.tests {
+            (&["test", "-c"][..], partial.join(format!("{module}.test")))
+        } else {
+            (&["build"][..], partial.clone())
+        };
+        go.args(task).args(["-mod=readonly", "-trimpath"]);
+        go.args(["-ldflags", self.flags]).arg("-o").arg(&output);
+        go.args(self.packages);
         // Static, so that the same files can be put into images.
         go.env("CGO_ENABLED", "0").current_dir(&source);
         match run(&mut go) {
@@ -189,7 +219,8 @@ pub(crate) fn cache() -> Result<PathBuf, ClusterError> {
     Ok(folder)
 }
 
-fn sources(module: &str) -> PathBuf {
+/// What pins the build of a module.
+pub(crate) fn sources(module: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("go")
         .join(module)
@@ -235,7 +266,7 @@ mod tests {
 
     #[test]
     fn every_module_of_a_suite_is_there() {
-        for suite in [KUBERNETES, KWOK] {
+        for suite in [CONFORMANCE, ECHO, KUBERNETES, KWOK] {
             assert!(sources(suite.module).join("go.sum").is_file(), "{suite:?}");
         }
     }

@@ -98,16 +98,17 @@ pub fn services(services: u32, endpoints: u32) -> String {
 pub(crate) fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
     let what = format!("{wanted} simulated pods are ready");
     until(PODS, &what, "is kwok running (up --kwok)?", || {
-        let column = "jsonpath={range .items[*]}{.status.readyReplicas}{\"\\n\"}{end}";
+        let counts = "jsonpath={.items[*].status.readyReplicas}";
         let arguments = [
             "get",
             "deployments",
             "--namespace=scale",
             "--output",
-            column,
+            counts,
         ];
         let counts = kubectl.run(&arguments)?;
-        let ready = counts.lines().filter_map(|count| count.parse::<u64>().ok());
+        let ready = counts.split_whitespace();
+        let ready = ready.filter_map(|count| count.parse::<u64>().ok());
         let ready = ready.sum();
         Ok((ready >= wanted).then_some(ready))
     })

@@ -32,6 +32,13 @@ pub struct State {
     pub delay_micros: u64,
 }
 
+impl State {
+    /// The machines that run containers.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &MachineState> {
+        self.machines.iter().skip(1)
+    }
+}
+
 /// A machine of a [`State`].
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct MachineState {

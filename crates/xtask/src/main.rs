@@ -37,7 +37,8 @@ enum Task {
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
 
-    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy.
+    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy; `mesh`: the Gateway API's suite
+    /// against a cluster, see docs/cluster.md.
     #[cfg(not(feature = "conformance"))]
     #[command(disable_help_flag = true)]
     Conformance(PassedOn),
@@ -103,6 +104,14 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        // Of the mesh, on a Kubernetes: another program's.
+        #[cfg(not(feature = "conformance"))]
+        Task::Conformance(passed) if passed.arguments.first().is_some_and(|one| one == "mesh") => {
+            run(&["-p", "maglor-cluster", "--bin", "maglor-cluster"])
+                .arg("conformance")
+                .args(&passed.arguments[1..])
+                .become_it()
+        }
         #[cfg(not(feature = "conformance"))]
         Task::Conformance(passed) => run(&["-p", "maglor-xtask", "--features", "conformance"])
             .arg("conformance")

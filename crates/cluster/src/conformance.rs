@@ -1,0 +1,232 @@
+//! The Gateway API's conformance suite for meshes, with the echo programs that it wants, against a running cluster.
+//!
+//! The suite makes its own namespaces, asks for sidecars in them, and runs a client in one pod against Services of
+//! others. What it finds is written as the report that the Gateway API's project takes, beside its log.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::cluster::load;
+use crate::credentials::self_signed;
+use crate::error::{At as _, ClusterError, run};
+use crate::image::Image;
+use crate::kubectl::Kubectl;
+use crate::programs::{CONFORMANCE, ECHO, sources};
+use crate::state::{self, State};
+
+/// The image's name in the suite's manifests.
+const ECHO_IMAGE: &str = "registry.k8s.io/gateway-api/echo-advanced:v1.5.1";
+
+/// The module that holds the definitions of resources.
+const DEFINITIONS: &str = "sigs.k8s.io/gateway-api";
+
+/// What to run.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Conformance {
+    /// Profiles, with commas.
+    #[arg(long, value_name = "LIST", default_value = "MESH-HTTP,MESH-GRPC")]
+    profiles: String,
+
+    /// Features that the mesh says it has, with commas; the core ones are always tested.
+    #[arg(long, value_name = "LIST", default_value = "Mesh,HTTPRoute,GRPCRoute")]
+    features: String,
+
+    /// Label and annotation of namespaces whose pods get sidecars; empty for none.
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        default_value = "maglor.dev/inject=enabled"
+    )]
+    inject: String,
+
+    /// Where log and report go.
+    #[arg(long, value_name = "FOLDER", default_value = "target/conformance-mesh")]
+    results: PathBuf,
+
+    /// More arguments of the suite, such as --run-test=MeshBasic.
+    #[arg(last = true, value_name = "ARGUMENT")]
+    more: Vec<String>,
+}
+
+/// How many tests of the suite ended in which way.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Counts {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+impl Conformance {
+    /// Runs the suite, and says what passed.
+    ///
+    /// # Errors
+    ///
+    /// A part cannot be built or installed, or a test fails.
+    pub(crate) fn run(&self, name: &str, kubectl: &Kubectl) -> Result<(), ClusterError> {
+        let state = state::read(name)?;
+        let say = |line: &str| eprintln!("{line}");
+        let echo = ECHO.ready(say)?;
+        let suite = CONFORMANCE.ready(say)?.join("conformance.test");
+        for file in definitions()? {
+            let text = fs::read_to_string(&file).at(&file)?;
+            kubectl.apply(&text)?;
+        }
+        load_echo(name, &state, &echo)?;
+
+        fs::create_dir_all(&self.results).at(&self.results)?;
+        let results = fs::canonicalize(&self.results).at(&self.results)?;
+        let log = results.join("suite.log");
+        let report = results.join("report.yaml");
+        let counts = self.run_suite(&suite, kubectl.kubeconfig(), &log, &report)?;
+        println!(
+            "{} passed, {} failed, {} skipped",
+            counts.passed, counts.failed, counts.skipped
+        );
+        eprintln!("see {} and {}", report.display(), log.display());
+        if counts.failed > 0 || counts.passed == 0 {
+            return Err(ClusterError::Command {
+                command: "conformance.test".into(),
+                detail: format!("see {}", log.display()),
+            });
+        }
+        Ok(())
+    }
+
+    fn run_suite(
+        &self,
+        suite: &Path,
+        kubeconfig: &Path,
+        log: &Path,
+        report: &Path,
+    ) -> Result<Counts, ClusterError> {
+        let mut command = Command::new(suite);
+        command.args([
+            "-test.run=^TestConformance$",
+            "-test.v",
+            "-test.timeout=40m",
+        ]);
+        command.args([
+            format!("--conformance-profiles={}", self.profiles),
+            format!("--supported-features={}", self.features),
+            format!("--namespace-labels={}", self.inject),
+            format!("--namespace-annotations={}", self.inject),
+            format!("--report-output={}", report.display()),
+            format!("--version={}", env!("CARGO_PKG_VERSION")),
+        ]);
+        command.args([
+            "--organization=maglor",
+            "--project=maglor",
+            "--mode=default",
+        ]);
+        command.args([
+            concat!("--url=", env!("CARGO_PKG_REPOSITORY")),
+            "--contact=none",
+        ]);
+        command.args(&self.more).env("KUBECONFIG", kubeconfig);
+        let mut file = File::create(log).at(log)?;
+        command.stderr(file.try_clone().at(log)?);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().at(suite)?;
+        let mut counts = Counts::default();
+        for line in child
+            .stdout
+            .take()
+            .into_iter()
+            .flat_map(|out| BufReader::new(out).lines())
+        {
+            let line = line.at(log)?;
+            writeln!(file, "{line}").at(log)?;
+            // Most are of what a mesh has nothing to do with.
+            if counts.add(&line) && !line.contains("--- SKIP") {
+                eprintln!("{}", line.trim());
+            }
+        }
+        let status = child.wait().at(suite)?;
+        if !status.success() && counts.failed == 0 {
+            return Err(ClusterError::Ended {
+                program: "conformance.test".into(),
+                status: status.to_string(),
+                detail: format!("see {}", log.display()),
+            });
+        }
+        Ok(counts)
+    }
+}
+
+impl Counts {
+    /// Counts a line that ends a test of the suite, not one of the test's own parts; whether it is one.
+    fn add(&mut self, line: &str) -> bool {
+        let Some(rest) = line.strip_prefix("    --- ") else {
+            return false;
+        };
+        let counter = match rest.split_once(':') {
+            Some(("PASS", _)) => &mut self.passed,
+            Some(("FAIL", _)) => &mut self.failed,
+            Some(("SKIP", _)) => &mut self.skipped,
+            _ => return false,
+        };
+        *counter += 1;
+        true
+    }
+}
+
+/// The files that define the resources of the standard channel.
+fn definitions() -> Result<Vec<PathBuf>, ClusterError> {
+    let mut go = Command::new("go");
+    go.args(["mod", "download", "-json", DEFINITIONS]);
+    let text = run(go.current_dir(sources("conformance")))?;
+    let module: Value = serde_json::from_str(&text).unwrap_or_default();
+    let folder = Path::new(module["Dir"].as_str().unwrap_or_default()).join("config/crd/standard");
+    let entries = fs::read_dir(&folder).at(&folder)?;
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    Ok(files)
+}
+
+fn load_echo(name: &str, state: &State, programs: &Path) -> Result<(), ClusterError> {
+    let folder = state::place(name)?;
+    let (certificate, key) = self_signed("echo")?;
+    let mut files = Vec::new();
+    for (file, text) in [("cert.crt", certificate), ("cert.key", key)] {
+        let path = folder.join(file);
+        fs::write(&path, text).at(&path)?;
+        files.push((path, format!("/{file}")));
+    }
+    for program in ["client", "server"] {
+        files.push((programs.join(program), format!("/usr/local/bin/{program}")));
+    }
+    let image = Image {
+        name: ECHO_IMAGE.to_owned(),
+        files,
+        entrypoint: vec!["/usr/local/bin/server".into()],
+    };
+    load(&folder, state.nodes().map(|node| node.init), &image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted_and_their_parts_are_not() {
+        let log = "=== RUN   TestConformance/MeshBasic\n\
+                   --- FAIL: TestConformance (9.00s)\n    \
+                       --- PASS: TestConformance/MeshBasic (1.00s)\n        \
+                           --- PASS: TestConformance/MeshBasic/Simple (0.10s)\n    \
+                       --- FAIL: TestConformance/MeshPorts (1.00s)\n    \
+                       --- SKIP: TestConformance/MeshSplit (0.00s)\n";
+        let mut counts = Counts::default();
+        let counted = log.lines().filter(|line| counts.add(line)).count();
+        assert_eq!(counted, 3);
+        let expected = Counts {
+            passed: 1,
+            failed: 1,
+            skipped: 1,
+        };
+        assert_eq!(counts, expected);
+    }
+}

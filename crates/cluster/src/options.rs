@@ -1,0 +1,126 @@
+//! What can be chosen.
+
+use std::time::Duration;
+
+use crate::addresses::MOST_NODES;
+use crate::delay;
+use crate::error::ClusterError;
+
+/// What a cluster is like.
+///
+/// # Defaults
+///
+/// - `name`: `maglor`.
+/// - `nodes`: 2.
+/// - `delay`: none.
+/// - `simulated_nodes`: none.
+/// - `say`: nothing is said.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Its name: lower case letters, digits and `-`, at most 20. Clusters of different names do not see each other.
+    pub name: String,
+    /// How many nodes run containers, 1 to 16.
+    pub nodes: u8,
+    /// How long a packet takes from one node to another, at most 5 s; a round trip takes twice that.
+    pub delay: Duration,
+    /// How many more nodes there are that only exist in the API; kwok says that their pods run.
+    pub simulated_nodes: u16,
+    /// Told what is being done.
+    pub say: fn(&str),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: "maglor".into(),
+            nodes: 2,
+            delay: Duration::ZERO,
+            simulated_nodes: 0,
+            say: |_| {},
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), ClusterError> {
+        let invalid = |field, reason: &str| {
+            let reason = reason.to_owned();
+            Err(ClusterError::Invalid { field, reason })
+        };
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(allowed) {
+            return invalid(
+                "name",
+                "must be 1 to 20 lower case letters, digits and hyphens",
+            );
+        }
+        if !(1..=MOST_NODES).contains(&self.nodes) {
+            return invalid("nodes", &format!("must be 1 to {MOST_NODES}"));
+        }
+        if self.delay > delay::MOST {
+            return invalid("delay", "must be at most 5 s");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_by_name() {
+        let good = Options::default();
+        assert!(good.check().is_ok());
+        let bad = [
+            (
+                "name",
+                Options {
+                    name: "A".into(),
+                    ..good.clone()
+                },
+            ),
+            (
+                "name",
+                Options {
+                    name: "../x".into(),
+                    ..good.clone()
+                },
+            ),
+            (
+                "name",
+                Options {
+                    name: String::new(),
+                    ..good.clone()
+                },
+            ),
+            (
+                "nodes",
+                Options {
+                    nodes: 0,
+                    ..good.clone()
+                },
+            ),
+            (
+                "nodes",
+                Options {
+                    nodes: 17,
+                    ..good.clone()
+                },
+            ),
+            (
+                "delay",
+                Options {
+                    delay: Duration::from_secs(6),
+                    ..good.clone()
+                },
+            ),
+        ];
+        for (expected, options) in bad {
+            let Err(ClusterError::Invalid { field, .. }) = options.check() else {
+                panic!("{options:?} is refused")
+            };
+            assert_eq!(field, expected);
+        }
+    }
+}

@@ -428,6 +428,9 @@ async fn reach(
     loop {
         let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng))?;
         let target = Arc::clone(&picked.target);
+        if let Some(distance) = &cluster.config().delay {
+            tokio::time::sleep(worker.with_rng(|rng| distance.draw(rng))).await;
+        }
         let sender = Sender {
             cluster,
             target: &target,

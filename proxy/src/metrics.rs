@@ -3,6 +3,7 @@
 //! Families live as long as the process; handles are made when listeners, routes, clusters and
 //! endpoints are built, so that a request only adds to cells it already holds.
 
+mod choices;
 mod exchange;
 mod guards;
 mod mesh;
@@ -24,6 +25,7 @@ pub(crate) use mesh::{IdentityMetrics, MeshMetrics, Refusals};
 
 use crate::memory::BudgetMetrics;
 
+pub(crate) use choices::ChoiceMetrics;
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
 
 /// Classes of statuses, the label `status`.
@@ -36,6 +38,7 @@ pub(crate) struct Metrics {
     downstream: Downstream,
     upstream: Upstream,
     guards: Families,
+    choices: choices::Families,
     exchange: exchange::Families,
     mesh: mesh::Families,
     /// Of the proxy's own identity.
@@ -50,6 +53,7 @@ struct Downstream {
     requests: CounterFamily,
     request_duration: HistogramFamily,
     response_bytes: CounterFamily,
+    faults: CounterFamily,
     connections: GaugeFamily,
     connections_total: CounterFamily,
     refused: CounterFamily,
@@ -76,6 +80,11 @@ impl Downstream {
                 "http_response_bytes_total",
                 "Bytes of response bodies.",
                 &["listener"],
+            ),
+            faults: counter(
+                "http_faults_injected_total",
+                "Faults injected by a route's `fault`: an abort, or a delay.",
+                &["listener", "route", "kind"],
             ),
             connections: registry.gauge(
                 "downstream_connections",
@@ -215,6 +224,7 @@ impl Metrics {
             downstream: Downstream::new(&registry),
             upstream: Upstream::new(&registry),
             guards: Families::new(&registry),
+            choices: choices::Families::new(&registry),
             exchange: exchange::Families::new(&registry),
             mesh: mesh::Families::new(&registry),
             identity: IdentityMetrics::new(&registry),
@@ -271,6 +281,15 @@ impl Metrics {
         })
     }
 
+    /// Of a route that injects faults.
+    pub(crate) fn faults(&self, listener: &str, route: &str) -> FaultMetrics {
+        let kind = |kind| self.downstream.faults.with(&[listener, route, kind]);
+        FaultMetrics {
+            aborts: kind("abort"),
+            delays: kind("delay"),
+        }
+    }
+
     pub(crate) fn cluster(&self, cluster: &str) -> ClusterMetrics {
         ClusterMetrics {
             requests: CLASSES.map(|class| self.upstream.requests.with(&[cluster, class])),
@@ -281,6 +300,7 @@ impl Metrics {
             stale_retries: self.upstream.stale_retries.with(&[cluster]),
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
             guards: self.guards.cluster(cluster),
+            choices: self.choices.cluster(cluster),
         }
     }
 
@@ -390,6 +410,13 @@ impl RouteMetrics {
     }
 }
 
+/// Handles of a route that injects faults.
+#[derive(Debug)]
+pub(crate) struct FaultMetrics {
+    pub(crate) aborts: Counter,
+    pub(crate) delays: Counter,
+}
+
 /// Handles of a cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterMetrics {
@@ -401,6 +428,7 @@ pub(crate) struct ClusterMetrics {
     pub(crate) stale_retries: Counter,
     pub(crate) no_endpoint: Counter,
     pub(crate) guards: GuardMetrics,
+    pub(crate) choices: ChoiceMetrics,
 }
 
 impl ClusterMetrics {

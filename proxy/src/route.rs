@@ -20,7 +20,7 @@ use crate::authorization::Authorization;
 use crate::fields::Fields;
 use crate::limit::Limiter;
 use crate::message::Request;
-use crate::metrics::{Metrics, RouteMetrics};
+use crate::metrics::{FaultMetrics, Metrics, RouteMetrics};
 use crate::upstream::{Cluster, Clusters};
 
 /// A compiled route table.
@@ -52,6 +52,8 @@ pub(crate) struct Host {
 pub(crate) struct Route {
     pub(crate) config: config::Route,
     pub(crate) metrics: Arc<RouteMetrics>,
+    /// Where it injects faults.
+    pub(crate) faults: Option<FaultMetrics>,
     pub(crate) rate_limit: Option<Arc<Limiter>>,
     /// Who gets copies of the requests, and of which share.
     pub(crate) mirrors: Vec<(Arc<Cluster>, Percent)>,
@@ -186,6 +188,10 @@ fn compile_route(
     Route {
         config: route.clone(),
         metrics: metrics.route(listener, &route.name),
+        faults: route
+            .fault
+            .as_ref()
+            .map(|_| metrics.faults(listener, &route.name)),
         rate_limit: route
             .rate_limit
             .as_ref()

@@ -254,13 +254,16 @@ fn faults_are_injected_where_they_are_asked_for() {
         .route("timeout: 100ms, fault: {delay: {fixed_delay: 1h}}")
         .start();
     assert_eq!(get(&proxy, "/").status, 504);
-    // Half of the requests is about half of them.
+    // Half of the requests is about half of them, and they are counted.
     let proxy = Web::to([upstream.address()])
         .route("fault: {abort: {percent: 50, http_status: 500}}")
         .start();
     let mut client = connect(&proxy);
     let failed = (0..400).filter(|_| client.get("/").status == 500).count();
     assert!((140..=260).contains(&failed), "{failed}");
+    let injected = "maglor_http_faults_injected_total";
+    let counted = proxy.metric(injected, &["kind=\"abort\""]);
+    assert_eq!(counted as usize, failed);
     let proxy = Web::to([upstream.address()])
         .route("fault: {abort: {grpc_status: 8}}")
         .start();
@@ -283,6 +286,16 @@ fn a_distance_delays_every_request() {
         assert_eq!(get(&proxy, "/").status, 200);
     }
     assert!(started.elapsed() >= Duration::from_millis(180));
+    // Of bytes, the beginning.
+    let proxy = start(&format!(
+        "listeners:\n- {{name: bytes, address: '127.0.0.1:0', tcp: {{cluster: a}}}}\n\
+         clusters:\n- {{name: a, delay: 60ms, endpoints: ['{}']}}\n",
+        upstream.address()
+    ));
+    let mut client = RawHttp1::connect(proxy.listener("bytes"));
+    let started = Instant::now();
+    assert_eq!(client.get("/").text(), "a");
+    assert!(started.elapsed() >= Duration::from_millis(60));
 }
 
 #[test]

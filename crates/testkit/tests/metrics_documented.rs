@@ -10,8 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where metrics get their names. Others are a reason to add the file here.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "proxy/src/metrics.rs",
+    "proxy/src/metrics/choices.rs",
     "proxy/src/metrics/exchange.rs",
     "proxy/src/metrics/guards.rs",
     "proxy/src/metrics/mesh.rs",

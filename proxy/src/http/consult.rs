@@ -216,7 +216,9 @@ impl Tries<'_> {
             }
             // It could not be sent a second time.
             Some(_) if conditional && !self.is_resendable() => None,
-            Some(target) => target.take(time),
+            Some(target) => target.take(time).inspect(|_| {
+                self.cluster().judge_choice(&talk.endpoints, to, time);
+            }),
             None => None,
         };
         Ok(match picked {

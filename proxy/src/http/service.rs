@@ -365,6 +365,11 @@ impl Service {
             return Ok(());
         }
         let injected = self.worker.with_rng(|rng| fault.params.decide(rng));
+        if let Some(counts) = &route.faults {
+            let shard = self.worker.shard();
+            counts.delays.add(shard, injected.delay.is_some().into());
+            counts.aborts.add(shard, injected.abort.is_some().into());
+        }
         if let Some(delay) = injected.delay {
             let mut delay = Box::pin(tokio::time::sleep(delay));
             record.patiently(delay.as_mut()).await?;

@@ -14,7 +14,7 @@ use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng
 use maglor_config::cluster as config;
 
 use super::endpoints::{carried_names, static_addresses};
-use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target};
+use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target, quality};
 use crate::error::ProxyError;
 use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics, Refusals};
 use crate::own_connections::OwnConnections;
@@ -205,11 +205,21 @@ impl Cluster {
                 }
                 excluded.clone_from(&full);
             } else if let Some(picked) = target.take(now) {
+                self.judge_choice(&endpoints, index, now);
                 return Ok(picked);
             } else {
                 full.insert(index);
                 excluded.insert(index);
             }
+        }
+    }
+
+    /// Looks at how good some of the choices are.
+    pub(crate) fn judge_choice(&self, endpoints: &Endpoints, chosen: Index, now: Time) {
+        if quality::is_sampled(now) {
+            let quality = quality::judge(endpoints, chosen);
+            let metrics = &self.metrics.choices;
+            metrics.count(quality.missed_idle, quality.imbalance);
         }
     }
 

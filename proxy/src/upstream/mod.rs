@@ -11,6 +11,7 @@ mod link;
 mod open;
 mod original;
 mod pool;
+mod quality;
 mod room;
 mod send;
 mod target;

@@ -80,7 +80,8 @@ pub struct Cluster {
     pub circuit_breaker: Option<CircuitBreaker>,
     /// A limit on the requests in progress that adapts to latency. Absent: none.
     pub concurrency_limit: Option<ConcurrencyLimit>,
-    /// Delay every request, to emulate a distance; a text is its `fixed` part. Absent: none.
+    /// Delay every request, and the beginning of every TCP connection, to emulate a distance; a text is
+    /// its `fixed` part. Absent: none.
     pub delay: Option<Short<Delay>>,
 }
 

@@ -1,5 +1,28 @@
 //! The control plane: from Kubernetes, or from a folder of the same resources, to proxies.
+//!
+//! ```text
+//! source: folder, kubernetes ──events──► pipeline: index ──changes──► serve: proxies, by xDS
+//!                     ▲                             └──statuses──► status, under the lease
+//!                     └──────────────────────────────────────────────┘
+//! ```
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`args`], [`app`] | the program: what it is told, what it starts and ends |
+//! | [`crd`] | the mesh's own resources |
+//! | [`source`] | where resources come from |
+//! | [`index`], [`pipeline`] | from resources to what proxies are told; pure |
+//! | [`serve`] | who is told what |
+//! | [`status`], [`lease`] | what is written back, and by which replica |
 
+mod admin;
+pub mod app;
 pub mod args;
 pub mod crd;
 pub mod index;
+pub mod lease;
+mod metrics;
+pub mod pipeline;
+pub mod serve;
+pub mod source;
+pub mod status;

@@ -4,18 +4,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 13] = [
+const DOCUMENTS: [&str; 15] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
     "benches/README.md",
     "docs/cluster.md",
     "docs/configuration.md",
+    "docs/controller.md",
     "docs/figures.md",
     "docs/identity.md",
     "docs/metrics.md",
     "docs/model.md",
     "docs/placement.md",
+    "docs/policies.md",
     "docs/sidecar.md",
     "docs/simulation.md",
 ];

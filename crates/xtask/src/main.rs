@@ -47,7 +47,7 @@ enum Task {
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
 
-    /// Run an application with sidecars on a real Kubernetes of two nodes; builds Kubernetes the first time.
+    /// Run an application with sidecars, and the controller, on a real Kubernetes; builds it the first time.
     E2e,
 
     /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
@@ -126,6 +126,7 @@ fn main() -> ExitCode {
         }
         Task::E2e => Cargo::new("test")
             .args(["--locked", "-p", "maglor-cluster", "--test", "e2e"])
+            .args(["-p", "maglor-controller", "--test", "kubernetes"])
             .args(["--", "--ignored", "--nocapture"])
             .become_it(),
         Task::Fuzz(options) => fuzz::run(&options),

@@ -1,0 +1,102 @@
+//! The admin server: `/metrics /ready /live /sessions /receipts`. No authentication: it shows names of
+//! Services and who is connected, so it is for operators and Prometheus only.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::metrics::Metrics;
+use crate::serve::Table;
+
+const INDEX: &str = "\
+GET  /metrics    Prometheus metrics
+GET  /ready      200 once all resources are known and proxies are served
+GET  /live       200 while the process works
+GET  /sessions   who is connected, what they ask for, what they have refused (JSON)
+GET  /receipts   the last changes: who has them, how long it took (JSON)
+";
+
+/// What the admin server shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Admin {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) table: Table,
+    /// All resources are known.
+    pub(crate) whole: Arc<AtomicBool>,
+}
+
+/// Answers until it is dropped.
+pub(crate) async fn serve(socket: TcpListener, admin: Admin) {
+    loop {
+        let Ok((tcp, _)) = socket.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let admin = admin.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| {
+                let response = admin.answer(&request);
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .serve_connection(TokioIo::new(tcp), service);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "admin connection failed");
+            }
+        });
+    }
+}
+
+impl Admin {
+    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+        }
+        match request.uri().path() {
+            "/" => text(StatusCode::OK, INDEX.to_owned()),
+            "/live" => text(StatusCode::OK, "live\n".to_owned()),
+            "/metrics" => {
+                let mut response = text(StatusCode::OK, self.metrics.encode(&self.table));
+                let kind =
+                    header::HeaderValue::from_static(maglor_telemetry::metrics::CONTENT_TYPE);
+                response.headers_mut().insert(header::CONTENT_TYPE, kind);
+                response
+            }
+            // Relaxed: nothing else is read because of it.
+            "/ready" if self.whole.load(Ordering::Relaxed) => {
+                text(StatusCode::OK, "ready\n".to_owned())
+            }
+            "/ready" => {
+                let why = "not all resources are known yet\n";
+                text(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+            }
+            "/sessions" => values(&self.table.sessions()),
+            "/receipts" => values(&self.table.receipts()),
+            _ => text(StatusCode::NOT_FOUND, INDEX.to_owned()),
+        }
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response
+}
+
+fn values(list: &[Value]) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::OK, format!("{:#}\n", json!(list)));
+    let kind = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,288 @@
+//! The life of a controller: sources, the index, what is served, and the end.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::admin::{self, Admin};
+use crate::lease::{self, Term};
+use crate::metrics::Metrics;
+use crate::pipeline::Pipeline;
+use crate::serve::Table;
+use crate::source::folder::{self, FolderError};
+use crate::source::{Event, kubernetes};
+use crate::status::{self, Wanted};
+
+/// Events that are taken into the index in one go.
+const AT_ONCE: usize = 4096;
+/// Time for streams to end, and for the lease to be given back.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Where resources come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Files in a folder.
+    Folder(PathBuf),
+    /// The API server of the kubeconfig, or of the pod that this runs in.
+    Kubernetes {
+        /// The namespace of the Lease that lets one replica write.
+        namespace: String,
+        /// Who this replica is; different from every other.
+        replica: String,
+    },
+}
+
+/// What a controller is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where resources come from.
+    pub source: Source,
+    /// Where proxies are served; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// The admin server; `None` = none.
+    pub admin: Option<SocketAddr>,
+    /// Where to write the bound addresses once proxies are served, as JSON.
+    pub ready_file: Option<PathBuf>,
+}
+
+/// Why a controller did not start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A port is taken.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Which address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The folder cannot be read or watched.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// There is no kubeconfig, and this is no pod; or the API server's address makes no sense.
+    #[error("Kubernetes cannot be reached: {0}")]
+    Kubernetes(#[from] kube::Error),
+    /// The ready file cannot be written.
+    #[error("{}: {source}", path.display())]
+    ReadyFile {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Runs a controller until `stop` resolves.
+///
+/// # Errors
+/// When it cannot be started, or its folder cannot be watched any more.
+pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    let listener = bind(options.listen).await?;
+    let metrics = Arc::new(Metrics::new());
+    let whole = Arc::new(AtomicBool::new(false));
+    let table = Table::new(false);
+    let mut tasks = JoinSet::new();
+    let mut admin_address = None;
+    if let Some(address) = options.admin {
+        let socket = bind(address).await?;
+        admin_address = socket.local_addr().ok();
+        let admin = Admin {
+            metrics: Arc::clone(&metrics),
+            table: table.clone(),
+            whole: Arc::clone(&whole),
+        };
+        tasks.spawn(admin::serve(socket, admin));
+    }
+    let (sender, events) = mpsc::channel(AT_ONCE);
+    let mut source = start(&options.source, sender, &metrics).await?;
+    let ready = Ready {
+        file: options.ready_file.as_deref(),
+        listen: listener.local_addr().ok(),
+        admin: admin_address,
+    };
+    let mut serving = Serving {
+        pipeline: Pipeline::default(),
+        table: table.clone(),
+        metrics,
+        whole,
+        statuses: source.statuses.take(),
+    };
+    let mut stop = std::pin::pin!(stop);
+    let outcome = tokio::select! {
+        outcome = serving.serve(&listener, events, &ready) => outcome,
+        failed = &mut source.watch => match failed {
+            Ok(outcome) => outcome.map_err(RunError::from),
+            Err(_) => Ok(()),
+        },
+        () = &mut stop => Ok(()),
+    };
+    tracing::info!("ending");
+    table.close();
+    source.stop.send_replace(true);
+    if let Some(lease) = source.lease {
+        let _ = tokio::time::timeout(FAREWELL, lease).await;
+    }
+    outcome
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
+    let failed = |source| RunError::Bind { address, source };
+    TcpListener::bind(address).await.map_err(failed)
+}
+
+/// A source at work, and what writes to where it reads from.
+struct Started {
+    watch: tokio::task::JoinHandle<Result<(), FolderError>>,
+    statuses: Option<mpsc::UnboundedSender<Wanted>>,
+    lease: Option<tokio::task::JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+/// Name of the Lease that lets one replica write.
+const LEASE: &str = "maglor-controller";
+
+async fn start(
+    source: &Source,
+    events: mpsc::Sender<Event>,
+    metrics: &Arc<Metrics>,
+) -> Result<Started, RunError> {
+    let (stop, stopped) = watch::channel(false);
+    let (namespace, replica) = match source {
+        Source::Folder(path) => {
+            let path = path.clone();
+            return Ok(Started {
+                watch: tokio::spawn(async move { folder::watch(&path, events).await }),
+                statuses: None,
+                lease: None,
+                stop,
+            });
+        }
+        Source::Kubernetes { namespace, replica } => (namespace.clone(), replica.clone()),
+    };
+    let client = kube::Client::try_default().await?;
+    let (term, held) = watch::channel(Term::default());
+    let (statuses, wanted) = mpsc::unbounded_channel();
+    tokio::spawn(status::write(client.clone(), wanted, held.clone()));
+    tokio::spawn(show_term(held, Arc::clone(metrics)));
+    let watched = client.clone();
+    Ok(Started {
+        watch: tokio::spawn(async move {
+            kubernetes::watch(watched, events).await;
+            Ok(())
+        }),
+        statuses: Some(statuses),
+        lease: Some(tokio::spawn(async move {
+            lease::hold(client, &namespace, LEASE, &replica, term, stopped).await;
+        })),
+        stop,
+    })
+}
+
+async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
+    while term.changed().await.is_ok() {
+        metrics.leads(term.borrow_and_update().holds(Instant::now()));
+    }
+}
+
+/// What is written once proxies are served.
+struct Ready<'a> {
+    file: Option<&'a Path>,
+    listen: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+}
+
+impl Ready<'_> {
+    fn write(&self) -> Result<(), RunError> {
+        tracing::info!(listen = ?self.listen, admin = ?self.admin, "serving");
+        let Some(path) = self.file else { return Ok(()) };
+        let text = json!({"listen": self.listen, "admin": self.admin}).to_string();
+        // By a rename: who waits for the file finds all of it.
+        let new = path.with_extension("new");
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+        written.map_err(|source| RunError::ReadyFile {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+/// The index, and everybody who lives on it.
+struct Serving {
+    pipeline: Pipeline,
+    table: Table,
+    metrics: Arc<Metrics>,
+    whole: Arc<AtomicBool>,
+    statuses: Option<mpsc::UnboundedSender<Wanted>>,
+}
+
+impl Serving {
+    /// Takes events and clients; clients only once everything is known.
+    async fn serve(
+        &mut self,
+        listener: &TcpListener,
+        mut events: mpsc::Receiver<Event>,
+        ready: &Ready<'_>,
+    ) -> Result<(), RunError> {
+        let mut batch = Vec::new();
+        loop {
+            let was_whole = self.pipeline.is_whole();
+            tokio::select! {
+                count = events.recv_many(&mut batch, AT_ONCE) => {
+                    if count == 0 {
+                        // The source has ended; whoever waits for it says why.
+                        std::future::pending::<()>().await;
+                    }
+                    self.take(&mut batch);
+                    if !was_whole && self.pipeline.is_whole() {
+                        // Relaxed: nothing else is read because of it.
+                        self.whole.store(true, Ordering::Relaxed);
+                        ready.write()?;
+                    }
+                }
+                accepted = listener.accept(), if was_whole => match accepted {
+                    Ok((socket, address)) => {
+                        let table = self.table.clone();
+                        let _ = socket.set_nodelay(true);
+                        tokio::spawn(async move { table.serve(socket, address, None).await });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "accept failed");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, batch: &mut Vec<Event>) {
+        let begun = Instant::now();
+        for event in batch.iter() {
+            self.metrics.took(event);
+        }
+        let changes = self.pipeline.take(batch.drain(..));
+        let unserved = self.table.publish(&changes.resources);
+        self.metrics
+            .gave(&changes.resources, unserved, begun.elapsed());
+        for (kind, key, status) in changes.statuses {
+            match &self.statuses {
+                Some(statuses) => {
+                    // Without its writer the process is about to end.
+                    let _ = statuses.send((kind, key, status));
+                }
+                None => {
+                    tracing::info!(kind = kind.names().1, name = %key, status = %status.to_json(), "status");
+                }
+            }
+        }
+    }
+}

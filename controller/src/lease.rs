@@ -1,0 +1,270 @@
+//! Who writes: a Lease (`coordination.k8s.io/v1`) that one replica holds. Reading needs none: every
+//! replica serves proxies.
+//!
+//! The rules are those of client-go's leader election: no clocks are compared between machines. A
+//! replica takes a lease over when it has not seen it change for a lease's duration by its own clock;
+//! the holder stops writing well before, by its own clock, if it cannot renew. Replacing the object
+//! under its `resourceVersion` lets only one of several win.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long a lease holds without being renewed.
+const DURATION: Duration = Duration::from_secs(15);
+/// How long its holder writes without having renewed it: a write that was sent in time has arrived
+/// before somebody else holds the lease.
+const WRITES: Duration = Duration::from_secs(10);
+/// How often it is renewed, or looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+/// No request about it takes longer.
+const REQUEST: Duration = Duration::from_secs(4);
+
+/// Whether this replica may write.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Term {
+    until: Option<Instant>,
+    /// How often the lease has changed hands: terms differ by it.
+    transitions: i32,
+}
+
+impl Term {
+    /// Whether a write may be begun at a time.
+    #[must_use]
+    pub fn holds(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// The number of the term, larger than that of any before it.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.transitions
+    }
+}
+
+/// What is to be done about a lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Decision {
+    Create,
+    Renew,
+    TakeOver,
+    Wait,
+}
+
+/// The last change of somebody else's lease that was seen.
+#[derive(Debug, Default)]
+struct Observed {
+    version: Option<String>,
+    at: Option<Instant>,
+}
+
+impl Observed {
+    fn decide(&mut self, me: &str, lease: Option<&Lease>, now: Instant) -> Decision {
+        let Some(lease) = lease else {
+            return Decision::Create;
+        };
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+        match holder {
+            None | Some("") => return Decision::TakeOver,
+            Some(holder) if holder == me => return Decision::Renew,
+            Some(_) => {}
+        }
+        let version = &lease.metadata.resource_version;
+        let at = match self.at {
+            Some(at) if self.version == *version => at,
+            _ => {
+                self.version.clone_from(version);
+                *self.at.insert(now)
+            }
+        };
+        let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
+        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = seconds.map_or(DURATION, Duration::from_secs);
+        match now.duration_since(at) > duration {
+            true => Decision::TakeOver,
+            false => Decision::Wait,
+        }
+    }
+}
+
+/// Holds the lease, or tries to, until `stop` says true; then gives it back.
+pub async fn hold(
+    client: Client,
+    namespace: &str,
+    name: &str,
+    me: &str,
+    term: watch::Sender<Term>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let api: Api<Lease> = Api::namespaced(client, namespace);
+    let mut observed = Observed::default();
+    loop {
+        let asked = Instant::now();
+        let outcome = tokio::time::timeout(REQUEST, step(&api, name, me, &mut observed)).await;
+        let outcome = outcome.map_err(|_| "no answer in time".to_owned());
+        match outcome.and_then(|done| done.map_err(|error| error.to_string())) {
+            Ok(lease) => account(lease, asked, &term),
+            Err(error) => tracing::warn!(lease = name, error, "the lease cannot be renewed"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PERIOD) => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    let held = term.send_replace(Term::default());
+    if held.holds(Instant::now()) {
+        give_back(&api, name, me).await;
+    }
+}
+
+async fn give_back(api: &Api<Lease>, name: &str, me: &str) {
+    if let Err(error) = release(api, name, me).await {
+        tracing::warn!(lease = name, %error, "the lease cannot be given back");
+    }
+}
+
+/// Says what has come of a look at the lease that was begun at `asked`.
+fn account(lease: Option<Lease>, asked: Instant, term: &watch::Sender<Term>) {
+    let before = *term.borrow();
+    let Some(lease) = lease else {
+        if before.until.is_some() {
+            tracing::info!("another replica writes");
+            term.send_replace(Term::default());
+        }
+        return;
+    };
+    let transitions = lease.spec.and_then(|spec| spec.lease_transitions);
+    let held = Term {
+        until: Some(asked + WRITES),
+        transitions: transitions.unwrap_or(0),
+    };
+    if !before.holds(asked) {
+        tracing::info!(term = held.transitions, "this replica writes");
+    }
+    term.send_replace(held);
+}
+
+/// Looks at the lease and does what is to be done; the lease if it is this replica's now.
+async fn step(
+    api: &Api<Lease>,
+    name: &str,
+    me: &str,
+    observed: &mut Observed,
+) -> Result<Option<Lease>, kube::Error> {
+    let lease = api.get_opt(name).await?;
+    let decision = observed.decide(me, lease.as_ref(), Instant::now());
+    let written = match decision {
+        Decision::Wait => return Ok(None),
+        Decision::Create => {
+            let lease = renewed(None, name, me);
+            api.create(&PostParams::default(), &lease).await
+        }
+        Decision::Renew | Decision::TakeOver => {
+            let lease = renewed(lease, name, me);
+            api.replace(name, &PostParams::default(), &lease).await
+        }
+    };
+    match written {
+        Ok(lease) => Ok(Some(lease)),
+        // Another replica was faster.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The lease as it is written by its holder.
+fn renewed(lease: Option<Lease>, name: &str, me: &str) -> Lease {
+    let now = MicroTime(Timestamp::now());
+    let mut lease = lease.unwrap_or_else(|| Lease {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    });
+    let before = lease.spec.take().unwrap_or_default();
+    let mine = before.holder_identity.as_deref() == Some(me);
+    lease.spec = Some(LeaseSpec {
+        acquire_time: match mine {
+            true => before.acquire_time,
+            false => Some(now.clone()),
+        },
+        holder_identity: Some(me.to_owned()),
+        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(!mine)),
+        renew_time: Some(now),
+        ..LeaseSpec::default()
+    });
+    lease
+}
+
+async fn release(api: &Api<Lease>, name: &str, me: &str) -> Result<(), kube::Error> {
+    let Some(mut lease) = api.get_opt(name).await? else {
+        return Ok(());
+    };
+    let spec = lease.spec.get_or_insert_default();
+    if spec.holder_identity.as_deref() == Some(me) {
+        spec.holder_identity = Some(String::new());
+        api.replace(name, &PostParams::default(), &lease).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: &str, version: &str) -> Lease {
+        let mut lease = renewed(None, "l", holder);
+        lease.metadata.resource_version = Some(version.to_owned());
+        lease
+    }
+
+    #[test]
+    fn a_lease_is_taken_over_when_it_has_not_changed_for_its_duration() {
+        let mut observed = Observed::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut decide = |lease: Option<&Lease>, seconds| observed.decide("me", lease, at(seconds));
+        assert_eq!(decide(None, 0), Decision::Create);
+        assert_eq!(decide(Some(&lease("me", "1")), 0), Decision::Renew);
+        assert_eq!(decide(Some(&lease("", "1")), 0), Decision::TakeOver);
+        assert_eq!(decide(Some(&lease("other", "2")), 0), Decision::Wait);
+        assert_eq!(decide(Some(&lease("other", "2")), 15), Decision::Wait);
+        // It was renewed: from now on anew.
+        assert_eq!(decide(Some(&lease("other", "3")), 20), Decision::Wait);
+        assert_eq!(decide(Some(&lease("other", "3")), 35), Decision::Wait);
+        assert_eq!(decide(Some(&lease("other", "3")), 36), Decision::TakeOver);
+    }
+
+    #[test]
+    fn each_holder_has_a_term_of_its_own() {
+        let first = renewed(None, "l", "a");
+        let transitions = |lease: &Lease| lease.spec.as_ref().unwrap().lease_transitions;
+        assert_eq!(transitions(&first), Some(1));
+        let again = renewed(Some(first.clone()), "l", "a");
+        assert_eq!(transitions(&again), Some(1));
+        let other = renewed(Some(again), "l", "b");
+        assert_eq!(transitions(&other), Some(2));
+    }
+
+    #[test]
+    fn writing_ends_before_the_lease() {
+        let now = Instant::now();
+        let term = Term {
+            until: Some(now + WRITES),
+            transitions: 1,
+        };
+        assert!(term.holds(now));
+        assert!(!term.holds(now + WRITES));
+        assert!(WRITES + REQUEST < DURATION);
+        assert!(!Term::default().holds(now));
+    }
+}

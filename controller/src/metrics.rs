@@ -1,0 +1,134 @@
+//! What the controller counts. Names and labels are documented in docs/controller.md.
+
+use std::time::Duration;
+
+use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
+
+use crate::index::facts::Kind;
+use crate::index::{Change, ResourceKind};
+use crate::serve::Table;
+use crate::source::Event;
+
+/// Every family of the controller.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    /// By kind.
+    events: Vec<(Kind, Counter)>,
+    changes: Vec<(ResourceKind, Counter)>,
+    refused: Counter,
+    unserved: Counter,
+    update: Histogram,
+    leader: Gauge,
+    sessions: [(&'static str, Gauge); 2],
+}
+
+const KINDS: [ResourceKind; 5] = [
+    ResourceKind::Cluster,
+    ResourceKind::Endpoints,
+    ResourceKind::Inbound,
+    ResourceKind::Listener,
+    ResourceKind::Routes,
+];
+
+fn word(kind: ResourceKind) -> &'static str {
+    match kind {
+        ResourceKind::Cluster => "cluster",
+        ResourceKind::Endpoints => "endpoints",
+        ResourceKind::Inbound => "inbound",
+        ResourceKind::Listener => "listener",
+        ResourceKind::Routes => "routes",
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let registry = Registry::new(1);
+        registry.describe_process("maglor-controller", env!("CARGO_PKG_VERSION"));
+        let count = |name: &str, help: &str, labels: &[&str]| registry.counter(name, help, labels);
+        let events = count(
+            "controller_events_total",
+            "Resources that came or went, by kind.",
+            &["kind"],
+        );
+        let changes = count(
+            "controller_changes_total",
+            "Resources of xDS that were new, different or gone, by kind.",
+            &["kind"],
+        );
+        let sessions = registry.gauge(
+            "controller_sessions",
+            "Clients that are connected, by protocol.",
+            &["protocol"],
+        );
+        Self {
+            events: Kind::ALL
+                .map(|kind| (kind, events.with(&[kind.names().1])))
+                .into(),
+            changes: KINDS.map(|kind| (kind, changes.with(&[word(kind)]))).into(),
+            sessions: ["delta", "sotw"].map(|protocol| (protocol, sessions.with(&[protocol]))),
+            refused: count(
+                "controller_refused_total",
+                "Resources that could not be read.",
+                &[],
+            )
+            .with(&[]),
+            unserved: count(
+                "controller_unserved_total",
+                "Resources of xDS that could not be encoded; what was there holds.",
+                &[],
+            )
+            .with(&[]),
+            update: registry
+                .histogram(
+                    "controller_update_seconds",
+                    "From events to what is served.",
+                    &[],
+                    Buckets::latency(),
+                )
+                .with(&[]),
+            leader: registry
+                .gauge("controller_leader", "1 while this replica writes.", &[])
+                .with(&[]),
+            registry,
+        }
+    }
+
+    pub(crate) fn took(&self, event: &Event) {
+        let (kind, n) = match event {
+            Event::Apply(object) => (object.kind, 1),
+            Event::Delete(kind, _) => (*kind, 1),
+            Event::Refused { .. } => return self.refused.add_shared(1),
+            Event::Reset(kind, objects) => (*kind, objects.len()),
+        };
+        let n = u64::try_from(n).unwrap_or(u64::MAX);
+        for (_, counter) in self.events.iter().filter(|(one, _)| *one == kind) {
+            counter.add_shared(n);
+        }
+    }
+
+    pub(crate) fn gave(&self, changes: &[Change], unserved: u64, time: Duration) {
+        for change in changes {
+            let (Change::Remove(id) | Change::Set(id, _)) = change;
+            for (_, counter) in self.changes.iter().filter(|(one, _)| *one == id.kind) {
+                counter.add_shared(1);
+            }
+        }
+        self.unserved.add_shared(unserved);
+        self.update.observe_shared(time);
+    }
+
+    pub(crate) fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    pub(crate) fn encode(&self, table: &Table) -> String {
+        for (protocol, count) in table.protocols() {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            for (_, gauge) in self.sessions.iter().filter(|(one, _)| *one == protocol) {
+                gauge.set(count);
+            }
+        }
+        self.registry.encode()
+    }
+}

@@ -1,0 +1,84 @@
+//! Events in, changes out: the index, and whether it is whole.
+//!
+//! Nothing is given before every kind has been listed once: a proxy that asked earlier would learn
+//! that a Service has no endpoints, which is worse than to learn nothing.
+
+use std::collections::BTreeSet;
+
+use crate::index::facts::Kind;
+use crate::index::{Changes, Index};
+use crate::source::Event;
+
+/// The index and what has come of it.
+#[derive(Debug, Default)]
+pub struct Pipeline {
+    index: Index,
+    listed: BTreeSet<Kind>,
+}
+
+impl Pipeline {
+    /// Takes what has happened, and says what is different for it.
+    pub fn take(&mut self, events: impl IntoIterator<Item = Event>) -> Changes {
+        for event in events {
+            match event {
+                Event::Apply(object) => self.index.apply(object),
+                Event::Delete(kind, key) => self.index.delete(kind, &key),
+                Event::Refused { what, why } => {
+                    tracing::warn!(
+                        resource = what,
+                        error = why,
+                        "not read; what was there holds"
+                    );
+                }
+                Event::Reset(kind, objects) => {
+                    self.listed.insert(kind);
+                    self.index.reset(kind, objects);
+                }
+            }
+        }
+        match self.is_whole() {
+            true => self.index.changes(),
+            false => Changes::default(),
+        }
+    }
+
+    /// Whether every kind has been listed.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.listed.len() == Kind::ALL.len()
+    }
+
+    /// What is known.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::folder;
+
+    #[test]
+    fn nothing_is_given_before_everything_is_known() {
+        let service =
+            "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 80}]}}";
+        let mut pipeline = Pipeline::default();
+        for kind in Kind::ALL {
+            let objects = match kind {
+                Kind::Service => folder::objects(service).unwrap(),
+                _ => Vec::new(),
+            };
+            let changes = pipeline.take([Event::Reset(kind, objects)]);
+            assert_eq!(
+                changes.resources.is_empty(),
+                !pipeline.is_whole(),
+                "{kind:?}"
+            );
+        }
+        assert!(pipeline.is_whole());
+        let gone = pipeline.take([Event::Reset(Kind::Service, Vec::new())]);
+        assert!(!gone.resources.is_empty());
+    }
+}

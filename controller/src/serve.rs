@@ -1,0 +1,293 @@
+//! From the index to proxies: encodes what has changed, and says who may see what.
+//!
+//! A client that has proved an identity sees what its namespace sees, and what its own workload does;
+//! one that has not (where the server takes plain text: files, tests) is believed the namespace in its
+//! node id, `NAMESPACE/NAME`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use maglor_ads::{Code, Node, Peer, Policy, Server, Status};
+use maglor_config::raw;
+use maglor_identity::SpiffeId;
+use maglor_xds::encode::{self, EncodeError};
+use maglor_xds::server::{Protocol, Receipt, Scope};
+use maglor_xds::{self as xds, Health, Kind, ServedEndpoint};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::index::{Change, Endpoint, Listener, Resource, ResourceId, ResourceKind};
+
+/// Receipts that the admin server shows.
+const SHOWN: usize = 100;
+
+/// What proxies are served. A clone is the same table.
+#[derive(Clone)]
+pub struct Table {
+    server: Server,
+    consumers: Consumers,
+}
+
+/// Names of tables of routes that a namespace has of its own, as they stand in the cache.
+type Consumers = Arc<RwLock<BTreeSet<String>>>;
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
+}
+
+/// How a namespace's own variant of a resource is called in the cache; `#` is in no DNS name.
+fn variant(name: &str, namespace: &str) -> String {
+    format!("{name}#{namespace}")
+}
+
+impl Table {
+    /// An empty table; `strict`: clients have to prove who they are.
+    #[must_use]
+    pub fn new(strict: bool) -> Self {
+        let consumers = Consumers::default();
+        let access = Access {
+            strict,
+            consumers: Arc::clone(&consumers),
+        };
+        Self {
+            server: Server::new(Arc::new(access)),
+            consumers,
+        }
+    }
+
+    /// Puts changes in force, all at once; how many of them cannot be encoded.
+    pub fn publish(&self, changes: &[Change]) -> u64 {
+        let mut unserved = 0;
+        self.server.cache(|cache, now| {
+            for change in changes {
+                let (Change::Remove(id) | Change::Set(id, _)) = change;
+                let kind = kind(id.kind);
+                let key = match &id.consumer {
+                    Some(namespace) => variant(&id.name, namespace),
+                    None => id.name.clone(),
+                };
+                match change {
+                    Change::Remove(_) => {
+                        cache.remove(kind, &key, now);
+                    }
+                    Change::Set(id, resource) => match encoded(id, resource) {
+                        Ok(mut resource) => {
+                            resource.name = key.as_str().into();
+                            cache.set(resource, now);
+                        }
+                        Err(error) => {
+                            unserved += 1;
+                            tracing::error!(resource = key, %error, "not served; what was there holds");
+                            continue;
+                        }
+                    },
+                }
+                if id.consumer.is_some() {
+                    let mut consumers = self.consumers.write().unwrap_or_else(PoisonError::into_inner);
+                    let differs = match change {
+                        Change::Remove(_) => consumers.remove(&key),
+                        Change::Set(..) => consumers.insert(key),
+                    };
+                    drop(consumers);
+                    // Whoever asked for the name is served another resource under it.
+                    if differs {
+                        cache.touch(kind, &id.name, now);
+                    }
+                }
+            }
+        });
+        unserved
+    }
+
+    /// Serves one client up to its end.
+    pub async fn serve<Io>(&self, io: Io, address: SocketAddr, identity: Option<SpiffeId>)
+    where
+        Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let peer = Peer { address, identity };
+        self.server.clone().serve(io, peer).await;
+    }
+
+    /// Ends all streams, so that clients go elsewhere.
+    pub fn close(&self) {
+        self.server.close();
+    }
+
+    /// How many clients speak which protocol.
+    pub(crate) fn protocols(&self) -> [(&'static str, usize); 2] {
+        let sessions = self.server.sessions();
+        let count = |protocol| {
+            sessions
+                .iter()
+                .filter(|one| one.protocol == protocol)
+                .count()
+        };
+        [
+            ("delta", count(Protocol::Delta)),
+            ("sotw", count(Protocol::StateOfTheWorld)),
+        ]
+    }
+
+    /// Who is connected.
+    pub(crate) fn sessions(&self) -> Vec<Value> {
+        let shown = self.server.sessions().into_iter().map(|session| {
+            let subscribed = session.subscribed.iter().filter(|(_, count)| *count > 0);
+            let subscribed: serde_json::Map<String, Value> =
+                subscribed.map(|(kind, count)| (kind.to_string(), json!(count))).collect();
+            let nacks = session.nacks.iter();
+            let nacks: Vec<Value> = nacks
+                .map(|nack| json!({"kind": nack.kind.to_string(), "reason": &*nack.reason, "change": nack.change.0}))
+                .collect();
+            json!({
+                "node": &*session.node,
+                "identity": session.peer.identity.as_ref().map(ToString::to_string),
+                "address": session.peer.address.to_string(),
+                "seconds": session.age.as_secs(),
+                "subscribed": subscribed,
+                "nacks": nacks,
+            })
+        });
+        shown.collect()
+    }
+
+    /// The last changes, the newest first.
+    pub(crate) fn receipts(&self) -> Vec<Value> {
+        self.server.cache(|cache, _| {
+            let last = cache.receipts().iter().rev().take(SHOWN);
+            last.map(receipt).collect()
+        })
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn receipt(receipt: &Receipt) -> Value {
+    let deliveries = receipt.deliveries.iter();
+    let deliveries: Vec<Value> = deliveries
+        .map(|delivery| {
+            let refused = delivery
+                .outcome
+                .as_ref()
+                .and_then(|(_, result)| result.as_ref().err());
+            json!({
+                "node": &*delivery.node,
+                "answered": delivery.outcome.is_some(),
+                "refused": refused.map(|reason| &**reason),
+            })
+        })
+        .collect();
+    json!({
+        "change": receipt.change.0,
+        "kind": receipt.kind.to_string(),
+        "name": &*receipt.name,
+        "complete": receipt.is_complete(),
+        "took_ms": receipt.took().map(millis),
+        "deliveries": deliveries,
+    })
+}
+
+fn kind(kind: ResourceKind) -> Kind {
+    match kind {
+        ResourceKind::Cluster => Kind::Cluster,
+        ResourceKind::Endpoints => Kind::Endpoints,
+        ResourceKind::Inbound => Kind::Inbound,
+        ResourceKind::Listener => Kind::Listener,
+        ResourceKind::Routes => Kind::Routes,
+    }
+}
+
+fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, EncodeError> {
+    match resource {
+        Resource::Cluster(cluster) => encode::cluster(cluster),
+        Resource::Endpoints(list) => {
+            let list: Vec<ServedEndpoint> = list.iter().map(endpoint).collect();
+            encode::endpoints(&id.name, &list)
+        }
+        Resource::Inbound(inbound) => {
+            let inbound = xds::Inbound {
+                tls: Some(inbound.mtls),
+                ports: (!inbound.ports.is_empty()).then(|| inbound.ports.clone()),
+                authorization: inbound.authorization.clone(),
+            };
+            encode::inbound(&id.name, &inbound)
+        }
+        Resource::Listener(listener) => {
+            let listener = match listener.clone() {
+                Listener::Http { routes, bytes } => xds::Listener::Http { routes, bytes },
+                Listener::Tcp { cluster } => xds::Listener::Tcp { cluster },
+            };
+            encode::listener(&id.name, &listener)
+        }
+        Resource::Routes(table) => encode::routes(table),
+    }
+}
+
+fn endpoint(endpoint: &Endpoint) -> ServedEndpoint {
+    ServedEndpoint {
+        described: raw::Endpoint::clone(&endpoint.described),
+        health: match endpoint.draining {
+            true => Health::Draining,
+            false => Health::Healthy,
+        },
+    }
+}
+
+/// Who may see what.
+struct Access {
+    strict: bool,
+    consumers: Consumers,
+}
+
+impl Access {
+    fn namespace(&self, peer: &Peer, node: &Node) -> Result<Option<String>, Status> {
+        if let Some(identity) = &peer.identity {
+            let Some(namespace) = identity.namespace() else {
+                let what = format!("{identity} is no workload of Kubernetes");
+                return Err(Status::new(Code::PermissionDenied, what));
+            };
+            return Ok(Some(namespace.to_owned()));
+        }
+        if self.strict {
+            let what = "this control plane serves members of the mesh only";
+            return Err(Status::new(Code::Unauthenticated, what));
+        }
+        Ok(node
+            .id
+            .split_once('/')
+            .map(|(namespace, _)| namespace.to_owned()))
+    }
+}
+
+impl Policy for Access {
+    fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status> {
+        let namespace = self.namespace(peer, node)?;
+        let consumers = Arc::clone(&self.consumers);
+        Ok(Arc::new(move |kind, name| {
+            let Some(namespace) = &namespace else {
+                return (kind != Kind::Inbound).then(|| name.into());
+            };
+            match kind {
+                Kind::Inbound => {
+                    let own = name.split_once('/').is_some_and(|(of, _)| of == namespace);
+                    own.then(|| name.into())
+                }
+                Kind::Routes => {
+                    let own = variant(name, namespace);
+                    let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
+                    Some(match consumers.contains(&own) {
+                        true => own.as_str().into(),
+                        false => name.into(),
+                    })
+                }
+                _ => Some(name.into()),
+            }
+        }))
+    }
+}

@@ -1,0 +1,281 @@
+//! A folder of YAML or JSON files: the mesh without Kubernetes.
+//!
+//! The files hold the resources that an API server would: one or several documents each, or a `List`.
+//! The folder is watched, without what is below it. A file that cannot be read, or only in part, leaves
+//! in force what was read of it before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::{EventKind, RecursiveMode, Watcher as _};
+use serde::Deserialize as _;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::Event;
+use crate::index::facts::{Key, Kind, Object};
+
+/// Whoever writes files touches them several times; wait for the end.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Why a folder cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It cannot be listed.
+    #[error("{}: {source}", folder.display())]
+    Read {
+        /// Which folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system has no watch left.
+    #[error("{}: cannot be watched: {source}", folder.display())]
+    Watch {
+        /// Which folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: notify::Error,
+    },
+}
+
+/// A folder, and what was last read of each of its files.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    files: BTreeMap<PathBuf, Vec<Object>>,
+}
+
+impl Folder {
+    /// A folder that has not been read.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// Reads all files.
+    ///
+    /// # Errors
+    /// When the folder itself cannot be listed.
+    pub fn read(&mut self) -> Result<Vec<Event>, FolderError> {
+        let failed = |source| FolderError::Read {
+            folder: self.path.clone(),
+            source,
+        };
+        let mut paths = BTreeSet::new();
+        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if matches!(extension, Some("json" | "yaml" | "yml")) {
+                paths.insert(path);
+            }
+        }
+        let mut events = Vec::new();
+        let mut files = BTreeMap::new();
+        for path in paths {
+            let what = path.display().to_string();
+            let read = match std::fs::read_to_string(&path) {
+                Ok(text) => objects(&text),
+                Err(error) => Err(error.to_string()),
+            };
+            let objects = read.unwrap_or_else(|why| {
+                events.push(Event::Refused { what, why });
+                self.files.remove(&path).unwrap_or_default()
+            });
+            files.insert(path, objects);
+        }
+        self.files = files;
+        events.extend(self.resets());
+        Ok(events)
+    }
+
+    /// Everything, by kind; of a resource that is there twice the first holds.
+    fn resets(&self) -> Vec<Event> {
+        let mut kinds: BTreeMap<Kind, Vec<Object>> = Kind::ALL
+            .into_iter()
+            .map(|kind| (kind, Vec::new()))
+            .collect();
+        let mut seen: BTreeMap<(Kind, Key), &Path> = BTreeMap::new();
+        let mut events = Vec::new();
+        for (path, objects) in &self.files {
+            for object in objects {
+                let id = (object.kind, object.key.clone());
+                if let Some(other) = seen.get(&id) {
+                    let kind = object.kind.names().1;
+                    events.push(Event::Refused {
+                        what: path.display().to_string(),
+                        why: format!("{kind} {} is also in {}", object.key, other.display()),
+                    });
+                    continue;
+                }
+                seen.insert(id, path);
+                kinds.entry(object.kind).or_default().push(object.clone());
+            }
+        }
+        events.extend(
+            kinds
+                .into_iter()
+                .map(|(kind, objects)| Event::Reset(kind, objects)),
+        );
+        events
+    }
+}
+
+/// The resources of a text.
+///
+/// # Errors
+/// What is wrong with it, with the line where the parser knows it.
+pub fn objects(text: &str) -> Result<Vec<Object>, String> {
+    let mut found = Vec::new();
+    for (at, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+        let value = Value::deserialize(document).map_err(|error| error.to_string())?;
+        let items = match &value {
+            Value::Null => continue,
+            Value::Object(map) if map.get("kind") == Some(&Value::from("List")) => map
+                .get("items")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default(),
+            _ => vec![value],
+        };
+        for item in items {
+            let object = Object::read(&item).map_err(|error| {
+                let name = item["metadata"]["name"].as_str().unwrap_or("without name");
+                format!("document {}, {name}: {error}", at + 1)
+            })?;
+            found.push(object);
+        }
+    }
+    Ok(found)
+}
+
+/// Reads a folder and tells of its changes, as long as anybody listens.
+///
+/// # Errors
+/// When it cannot be read at first, or not be watched.
+pub async fn watch(path: &Path, events: mpsc::Sender<Event>) -> Result<(), FolderError> {
+    let (sender, mut changed) = mpsc::unbounded_channel();
+    let failed = |source| FolderError::Watch {
+        folder: path.to_owned(),
+        source,
+    };
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // An error may mean lost events: look.
+        let relevant = |event: notify::Event| !matches!(event.kind, EventKind::Access(_));
+        if event.map_or(true, relevant) {
+            let _ = sender.send(());
+        }
+    })
+    .map_err(failed)?;
+    // Before it is read: nothing that changes in between is missed.
+    watcher
+        .watch(path, RecursiveMode::NonRecursive)
+        .map_err(failed)?;
+    let mut folder = Folder::new(path);
+    let mut read = folder.read()?;
+    loop {
+        for event in read {
+            if events.send(event).await.is_err() {
+                return Ok(());
+            }
+        }
+        tokio::select! {
+            () = events.closed() => return Ok(()),
+            change = changed.recv() => if change.is_none() { return Ok(()) },
+        }
+        while let Ok(Some(())) = timeout(SETTLE, changed.recv()).await {}
+        read = folder.read().unwrap_or_else(|error| {
+            vec![Event::Refused {
+                what: path.display().to_string(),
+                why: error.to_string(),
+            }]
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVICE: &str =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 80}]}\n";
+
+    fn count(events: &[Event], kind: Kind) -> usize {
+        let found = events.iter().find_map(|event| match event {
+            Event::Reset(one, objects) if *one == kind => Some(objects.len()),
+            _ => None,
+        });
+        found.unwrap()
+    }
+
+    fn refused(events: &[Event]) -> Vec<&str> {
+        let why = events.iter().filter_map(|event| match event {
+            Event::Refused { why, .. } => Some(why.as_str()),
+            _ => None,
+        });
+        why.collect()
+    }
+
+    #[test]
+    fn documents_and_lists_are_read() {
+        let text = format!(
+            "{SERVICE}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Node, metadata: {{name: n}}}}\n"
+        );
+        assert_eq!(objects(&text).unwrap().len(), 2);
+        assert!(objects("").unwrap().is_empty());
+        for (text, expected) in [
+            ("a: [", "line 2"),
+            (
+                "{apiVersion: v1, kind: Secret, metadata: {name: s}}",
+                "document 1, s: apiVersion `v1`, kind `Secret`",
+            ),
+            (
+                "{apiVersion: v1, kind: Node}",
+                "document 1, without name: metadata.name is missing",
+            ),
+        ] {
+            let error = objects(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_breaks_leaves_what_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.yaml");
+        std::fs::write(&file, SERVICE).unwrap();
+        std::fs::write(folder.path().join("notes.txt"), "not: [read").unwrap();
+        let mut read = Folder::new(folder.path());
+        let events = read.read().unwrap();
+        assert_eq!(
+            (count(&events, Kind::Service), refused(&events).len()),
+            (1, 0)
+        );
+        std::fs::write(&file, "apiVersion: [").unwrap();
+        let events = read.read().unwrap();
+        assert_eq!(
+            (count(&events, Kind::Service), refused(&events).len()),
+            (1, 1)
+        );
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(count(&read.read().unwrap(), Kind::Service), 0);
+    }
+
+    #[test]
+    fn of_two_that_are_the_same_the_first_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.yaml", "b.yml"] {
+            std::fs::write(folder.path().join(name), SERVICE).unwrap();
+        }
+        let events = Folder::new(folder.path()).read().unwrap();
+        assert_eq!(count(&events, Kind::Service), 1);
+        assert!(refused(&events)[0].starts_with("Service default/a is also in "));
+        assert!(Folder::new(&folder.path().join("gone")).read().is_err());
+    }
+}

@@ -1,0 +1,24 @@
+//! Where resources come from: a folder of files, or an API server. Both tell the same [`Event`]s.
+
+pub mod folder;
+pub mod kubernetes;
+
+use crate::index::facts::{Key, Kind, Object};
+
+/// What a source has to say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A resource is new, or may have changed.
+    Apply(Object),
+    /// A resource is gone.
+    Delete(Kind, Key),
+    /// Something cannot be read; what was read of it before holds.
+    Refused {
+        /// What, as `FILE` or `KIND NAMESPACE/NAME`.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// All resources of a kind; what is not among them is gone. A source begins with one for each kind.
+    Reset(Kind, Vec<Object>),
+}

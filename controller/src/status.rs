@@ -1,0 +1,225 @@
+//! Writes statuses into resources, as long as this replica holds the lease.
+//!
+//! What a resource says already is not written again; a condition keeps its time of transition as long
+//! as its status is the same. The mesh's own kinds are written by server-side apply; a route's status is
+//! shared with other controllers in one list, so it is replaced under its `resourceVersion`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::index::facts::{Key, Kind};
+use crate::index::{CONTROLLER, Status};
+use crate::lease::Term;
+use crate::source::kubernetes::api_resource;
+
+/// The owner of what is applied.
+pub const FIELD_MANAGER: &str = "maglor-controller";
+/// After a failure.
+const REST: Duration = Duration::from_secs(1);
+/// Statuses of resources that change quickly are written once.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// A status that a resource is to have.
+pub type Wanted = (Kind, Key, Status);
+
+/// Writes what comes, until nobody sends any more.
+pub async fn write(
+    client: Client,
+    mut wanted: mpsc::UnboundedReceiver<Wanted>,
+    mut term: watch::Receiver<Term>,
+) {
+    let mut all: BTreeMap<(Kind, Key), Status> = BTreeMap::new();
+    let mut open: BTreeSet<(Kind, Key)> = BTreeSet::new();
+    let mut term_seen = None;
+    loop {
+        tokio::select! {
+            one = wanted.recv() => {
+                let Some((kind, key, status)) = one else { return };
+                open.insert((kind, key.clone()));
+                all.insert((kind, key), status);
+            }
+            changed = term.changed() => if changed.is_err() { return },
+        }
+        tokio::time::sleep(SETTLE).await;
+        while let Ok((kind, key, status)) = wanted.try_recv() {
+            open.insert((kind, key.clone()));
+            all.insert((kind, key), status);
+        }
+        let now = *term.borrow_and_update();
+        if now.holds(Instant::now()) && term_seen.replace(now.number()) != Some(now.number()) {
+            // Whoever wrote before may not have written everything.
+            open.extend(all.keys().cloned());
+        }
+        while let Some(id) = open.first().cloned() {
+            if !term.borrow().holds(Instant::now()) {
+                break;
+            }
+            let Some(status) = all.get(&id) else {
+                open.remove(&id);
+                continue;
+            };
+            match write_one(&client, id.0, &id.1, status).await {
+                Ok(Written::Gone) => {
+                    all.remove(&id);
+                    open.remove(&id);
+                }
+                Ok(Written::There) => {
+                    open.remove(&id);
+                }
+                Err(error) => {
+                    let kind = id.0.names().1;
+                    tracing::warn!(kind, name = %id.1, %error, "status cannot be written, it is tried again");
+                    tokio::time::sleep(REST).await;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+enum Written {
+    /// There is no such resource any more.
+    Gone,
+    /// The resource says it.
+    There,
+}
+
+async fn write_one(
+    client: &Client,
+    kind: Kind,
+    key: &Key,
+    status: &Status,
+) -> Result<Written, kube::Error> {
+    let resource = api_resource(kind);
+    let api: Api<DynamicObject> = match kind.is_namespaced() {
+        true => Api::namespaced_with(client.clone(), &key.namespace, &resource),
+        false => Api::all_with(client.clone(), &resource),
+    };
+    let Some(current) = api.get_opt(&key.name).await? else {
+        return Ok(Written::Gone);
+    };
+    // To the second, as everybody else writes them.
+    let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+    let now = now.to_string();
+    let before = current.data.get("status").cloned().unwrap_or(Value::Null);
+    let next = merged(&before, status, &now);
+    if before == next {
+        return Ok(Written::There);
+    }
+    let (api_version, name, _) = kind.names();
+    let mut patch = json!({
+        "apiVersion": api_version,
+        "kind": name,
+        "metadata": {"name": key.name},
+        "status": next,
+    });
+    match status {
+        Status::Policy(_) => {
+            let parameters = PatchParams::apply(FIELD_MANAGER).force();
+            api.patch_status(&key.name, &parameters, &Patch::Apply(&patch))
+                .await?;
+        }
+        Status::Route(_) => {
+            patch["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
+            let parameters = PatchParams::default();
+            let written = api
+                .patch_status(&key.name, &parameters, &Patch::Merge(&patch))
+                .await;
+            match written {
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Written::Gone),
+                other => other?,
+            };
+        }
+    }
+    Ok(Written::There)
+}
+
+/// The status that a resource is to have: that of others stays, and times of what has not changed.
+fn merged(before: &Value, status: &Status, now: &str) -> Value {
+    let mut wanted = status.to_json();
+    match status {
+        Status::Policy(_) => keep_times(&before["conditions"], &mut wanted["conditions"], now),
+        Status::Route(_) => {
+            let none = Vec::new();
+            let parents = before["parents"].as_array().unwrap_or(&none);
+            let (mine, others): (Vec<&Value>, Vec<&Value>) = parents
+                .iter()
+                .partition(|parent| parent["controllerName"] == CONTROLLER);
+            let mut next: Vec<Value> = others.into_iter().cloned().collect();
+            if let Value::Array(list) = wanted["parents"].take() {
+                for mut parent in list {
+                    let same = |one: &&&Value| one["parentRef"] == parent["parentRef"];
+                    let old = mine.iter().find(same).map(|one| one["conditions"].clone());
+                    keep_times(&old.unwrap_or_default(), &mut parent["conditions"], now);
+                    next.push(parent);
+                }
+            }
+            wanted["parents"] = Value::Array(next);
+        }
+    }
+    wanted
+}
+
+fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
+    let none = Vec::new();
+    let before = before.as_array().unwrap_or(&none);
+    for condition in wanted.as_array_mut().into_iter().flatten() {
+        let old = before.iter().find(|one| one["type"] == condition["type"]);
+        let old = old.filter(|one| one["status"] == condition["status"]);
+        let time = old.and_then(|one| one["lastTransitionTime"].as_str());
+        condition["lastTransitionTime"] = json!(time.unwrap_or(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crd::Condition;
+    use crate::index::ParentStatus;
+    use crate::index::facts::route::Parent;
+
+    fn condition(holds: bool) -> Condition {
+        Condition::new("Accepted", holds, "Accepted", "why", Some(2))
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_while_its_status_is_the_same() {
+        let status = |holds| Status::Policy(vec![condition(holds)]);
+        let first = merged(&Value::Null, &status(true), "t1");
+        assert_eq!(first["conditions"][0]["lastTransitionTime"], "t1");
+        let again = merged(&first, &status(true), "t2");
+        assert_eq!(again, first, "nothing to write");
+        let changed = merged(&first, &status(false), "t3");
+        assert_eq!(changed["conditions"][0]["lastTransitionTime"], "t3");
+    }
+
+    #[test]
+    fn other_controllers_keep_what_is_theirs() {
+        let parent = ParentStatus {
+            parent: Parent {
+                service: Key::new("n", "web"),
+                names_namespace: false,
+                port: Some(80),
+                section: None,
+            },
+            conditions: vec![condition(true)],
+        };
+        let status = Status::Route(vec![parent]);
+        let theirs =
+            json!({"controllerName": "example.com/other", "parentRef": {"name": "gateway"}});
+        let stale = json!({"controllerName": CONTROLLER, "parentRef": {"name": "gone"}});
+        let next = merged(&json!({"parents": [theirs, stale]}), &status, "t1");
+        let parents = next["parents"].as_array().unwrap();
+        assert_eq!(parents.len(), 2);
+        assert_eq!(parents[0], theirs);
+        assert_eq!(parents[1]["parentRef"]["port"], 80);
+        assert_eq!(merged(&next, &status, "t2"), next, "nothing to write");
+    }
+}

@@ -82,7 +82,7 @@ fn build(program: &str, profile: &str) -> Result<PathBuf, ClusterError> {
 /// Whether a 64-bit ELF file names a dynamic linker (a program header of type `PT_INTERP`, System V ABI ch. 5).
 fn interpreter(file: &[u8]) -> bool {
     let number = |at: usize, bytes: usize| {
-        let field = file.get(at..at + bytes)?;
+        let field = file.get(at..)?.get(..bytes)?;
         let digits = field.iter().rev();
         Some(digits.fold(0, |sum, byte| (sum << 8) | usize::from(*byte)))
     };
@@ -106,6 +106,10 @@ mod tests {
         assert!(!interpreter(&own[..64]), "a header alone");
         assert!(!interpreter(b"#!/bin/sh"));
         assert!(!interpreter(b""));
+        let mut absurd = own[..64].to_vec();
+        absurd[0x20..0x28].fill(0xff);
+        absurd[0x36..0x3a].fill(0xff);
+        assert!(!interpreter(&absurd), "a table beyond all addresses");
     }
 
     #[test]

@@ -291,6 +291,10 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn processes(&mut self) -> &mut [Process] {
+        &mut self.processes
+    }
+
     fn control(&self) -> Result<&Machine, ClusterError> {
         self.control.as_ref().ok_or_else(not_started)
     }

@@ -9,7 +9,6 @@ use crate::error::ClusterError;
 use crate::kubectl::Kubectl;
 use crate::machine::{HOME, Machine};
 use crate::process::Process;
-use crate::programs;
 use crate::wait::until;
 
 /// How long the API server may take; some twenty seconds on two busy cores.
@@ -51,10 +50,10 @@ pub(crate) fn start_api(
     port: u16,
 ) -> Result<Vec<Process>, ClusterError> {
     let etcd = machine.spawn(
-        &programs::find("etcd").unwrap_or_else(|| "etcd".into()),
+        &programs.join("etcd"),
         words(
             // In memory: the cluster does not outlive its machines.
-            "--name etcd --data-dir /var/lib/etcd --log-level warn \
+            "--name etcd --data-dir /var/lib/etcd --unsafe-no-fsync --log-level warn \
              --listen-client-urls http://127.0.0.1:2379 \
              --advertise-client-urls http://127.0.0.1:2379 \
              --listen-peer-urls http://127.0.0.1:2380",
@@ -125,6 +124,7 @@ pub(crate) fn start_controllers(
              --cluster-signing-cert-file={HOME}/authority.pem \
              --cluster-signing-key-file={HOME}/authority.key \
              --node-monitor-period=2s --node-monitor-grace-period=20s \
+             --concurrent-replicaset-syncs=20 --concurrent-deployment-syncs=10 \
              --kube-api-qps={REQUESTS} --kube-api-burst={REQUESTS}"
         )),
     )?;

@@ -1,6 +1,6 @@
 //! What can go wrong, in one line each.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -114,10 +114,24 @@ pub(crate) fn run(command: &mut Command) -> Result<String, ClusterError> {
     outcome(command, output)
 }
 
-pub(crate) fn outcome(
-    command: &Command,
-    output: io::Result<Output>,
-) -> Result<String, ClusterError> {
+/// Runs a command that reads `lines` on standard input; what it writes to standard output is not kept.
+///
+/// # Errors
+///
+/// It could not be started, or did not succeed.
+pub(crate) fn feed(command: &mut Command, lines: &str) -> Result<(), ClusterError> {
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    command.stderr(Stdio::piped());
+    let output = command.spawn().and_then(|mut child| {
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(lines.as_bytes())?;
+        }
+        child.wait_with_output()
+    });
+    outcome(command, output).map(drop)
+}
+
+fn outcome(command: &Command, output: io::Result<Output>) -> Result<String, ClusterError> {
     let detail = match output {
         Ok(output) if output.status.success() => {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

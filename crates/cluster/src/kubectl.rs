@@ -1,12 +1,11 @@
 //! `kubectl`, which is how the cluster is asked and told.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::error::{ClusterError, outcome, run};
+use crate::error::{ClusterError, feed, run};
 
 /// A `kubectl` that talks to one cluster as its administrator.
 #[derive(Clone, Debug)]
@@ -67,15 +66,7 @@ impl Kubectl {
     pub fn apply(&self, manifest: &str) -> Result<(), ClusterError> {
         let mut command = self.command();
         command.args(["apply", "--server-side", "--force-conflicts", "-f", "-"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
-        command.stderr(Stdio::piped());
-        let output = command.spawn().and_then(|mut child| {
-            if let Some(mut stdin) = child.stdin.take() {
-                stdin.write_all(manifest.as_bytes())?;
-            }
-            child.wait_with_output()
-        });
-        outcome(&command, output).map(drop)
+        feed(&mut command, manifest)
     }
 
     /// The names of nodes, and whether each is ready.

@@ -21,6 +21,7 @@
 //! - `control`, `node`, `credentials`: the programs of Kubernetes, how they are told what to do, who may do what.
 //! - `programs`: where foreign programs come from; [`static_program`]: ours; [`Image`]: how they get onto nodes.
 //! - [`state`], [`command`]: a cluster that outlives the command that starts it.
+//! - `fault`: what goes wrong on demand.
 //! - [`scale`]: objects that only exist in the API; `conformance`: the Gateway API's suite.
 
 mod addresses;
@@ -33,6 +34,7 @@ mod control;
 mod credentials;
 mod delay;
 mod error;
+mod fault;
 mod image;
 mod kubectl;
 mod machine;

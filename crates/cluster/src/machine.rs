@@ -6,13 +6,12 @@
 //! path or a crash could have left behind, save what [`crate::cgroup`] and the state folder are for.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{At as _, ClusterError, outcome, run};
+use crate::error::{At as _, ClusterError, feed, run};
 use crate::process::Process;
 
 /// Where a machine sees its folder. Short, because Unix sockets in it have paths of 107 bytes at most.
@@ -106,16 +105,7 @@ impl Machine {
 
     /// Lines for `ip -batch`, which see the processes and files of the host.
     pub(crate) fn ip(&self, lines: &str) -> Result<(), ClusterError> {
-        let mut command = self.network_command("ip");
-        command.args(["-batch", "-"]).stdin(Stdio::piped());
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let output = command.spawn().and_then(|mut child| {
-            if let Some(mut stdin) = child.stdin.take() {
-                stdin.write_all(lines.as_bytes())?;
-            }
-            child.wait_with_output()
-        });
-        outcome(&command, output).map(drop)
+        feed(self.network_command("ip").args(["-batch", "-"]), lines)
     }
 
     /// A file of its folder.
@@ -141,16 +131,9 @@ impl Machine {
     ) -> Result<Process, ClusterError> {
         let mut command = self.command(&program.to_string_lossy());
         command.args(arguments);
-        let name = program
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        Process::start(
-            command,
-            &format!("{name} of {}", self.name),
-            &self.file(&format!("{name}.log")),
-        )
+        let program = program.file_name().unwrap_or_default().to_string_lossy();
+        let log = self.file(&format!("{program}.log"));
+        Process::start(command, &Process::name(&program, &self.name), &log)
     }
 
     fn wait_for_init(&mut self) -> Result<u32, ClusterError> {

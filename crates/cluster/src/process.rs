@@ -11,10 +11,21 @@ use crate::error::{At as _, ClusterError};
 pub(crate) struct Process {
     name: String,
     log: PathBuf,
+    command: Command,
     child: Child,
 }
 
 impl Process {
+    /// What a program of a machine is called.
+    pub(crate) fn name(program: &str, machine: &str) -> String {
+        format!("{program} of {machine}")
+    }
+
+    /// Whether it is called so.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.name == name
+    }
+
     pub(crate) fn start(
         mut command: Command,
         name: &str,
@@ -23,15 +34,20 @@ impl Process {
         let output = File::create(log).at(log)?;
         let errors = output.try_clone().at(log)?;
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        let child = command.spawn().map_err(|error| ClusterError::Command {
-            command: name.to_owned(),
-            detail: error.to_string(),
-        })?;
+        let child = spawn(&mut command, name)?;
         Ok(Self {
             name: name.to_owned(),
             log: log.to_owned(),
+            command,
             child,
         })
+    }
+
+    /// Starts it again; its log goes on.
+    pub(crate) fn restart(&mut self) -> Result<(), ClusterError> {
+        self.kill();
+        self.child = spawn(&mut self.command, &self.name)?;
+        Ok(())
     }
 
     /// An error if it has ended.
@@ -65,6 +81,13 @@ impl Process {
         }
         let _ = self.child.wait();
     }
+}
+
+fn spawn(command: &mut Command, name: &str) -> Result<Child, ClusterError> {
+    command.spawn().map_err(|error| ClusterError::Command {
+        command: name.to_owned(),
+        detail: error.to_string(),
+    })
 }
 
 impl Drop for Process {

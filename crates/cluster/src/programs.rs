@@ -25,7 +25,7 @@ pub(crate) struct Suite {
     takes: &'static str,
 }
 
-/// Kubernetes, with the DNS server and the pause program that pods need.
+/// Kubernetes, with its store, and the DNS server and the pause program that pods need.
 pub(crate) const KUBERNETES: Suite = Suite {
     module: "kubernetes",
     version: "1.34.4",
@@ -37,6 +37,7 @@ pub(crate) const KUBERNETES: Suite = Suite {
         "k8s.io/kubernetes/cmd/kubectl",
         "k8s.io/kubernetes/cmd/kubelet",
         "./coredns",
+        "./etcd",
         "./pause",
     ],
     flags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4 \
@@ -81,10 +82,9 @@ pub(crate) const CONFORMANCE: Suite = Suite {
 };
 
 /// Programs of the system, with the Debian packages that hold them.
-const SYSTEM: [(&str, &str); 6] = [
+const SYSTEM: [(&str, &str); 5] = [
     ("bridge", "containernetworking-plugins"),
     ("containerd", "containerd"),
-    ("etcd", "etcd-server"),
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("runc", "runc"),

@@ -1,6 +1,7 @@
 //! Objects that only exist in the API: nodes that kwok keeps ready, and Services with as many endpoints as a test
 //! of scale wants.
 
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +11,10 @@ use crate::kubectl::Kubectl;
 use crate::wait::until;
 
 /// How long simulated pods may take; some 100 a second become ready on two cores.
-const PODS: Duration = Duration::from_secs(600);
+const PODS: Duration = Duration::from_secs(900);
+
+/// The time between two looks at them.
+const LOOK: Duration = Duration::from_secs(3);
 
 /// By this annotation kwok knows its nodes.
 pub(crate) const ANNOTATION: &str = "kwok.x-k8s.io/node";
@@ -56,12 +60,15 @@ pub fn services(services: u32, endpoints: u32) -> String {
     });
     let pair = |index: u32| {
         let name = format!("s{index}");
-        let metadata = json!({"name": name, "namespace": "scale", "labels": {"app": name}});
         let labels = json!({"app": name});
+        let metadata = json!({"name": name, "namespace": "scale", "labels": labels});
+        // Nothing answers behind these addresses, so kube-proxy need not write thousands of rules for them.
+        let mut of_service = metadata.clone();
+        of_service["labels"]["service.kubernetes.io/service-proxy-name"] = "none".into();
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": metadata,
+            "metadata": of_service,
             "spec": {
                 "selector": labels,
                 "ports": [{"name": "http", "port": 80, "targetPort": 8080, "appProtocol": "http"}],
@@ -98,6 +105,8 @@ pub fn services(services: u32, endpoints: u32) -> String {
 pub(crate) fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
     let what = format!("{wanted} simulated pods are ready");
     until(PODS, &what, "is kwok running (up --kwok)?", || {
+        // A look costs the API server as much as some hundred pods do.
+        thread::sleep(LOOK);
         let counts = "jsonpath={.items[*].status.readyReplicas}";
         let arguments = [
             "get",

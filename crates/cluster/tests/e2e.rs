@@ -52,7 +52,7 @@ fn requests_pass_through_sidecars_on_two_nodes_and_nothing_is_left() {
         say: |line| println!("{line}"),
         ..Options::default()
     });
-    let cluster = cluster.unwrap();
+    let mut cluster = cluster.unwrap();
     println!("the cluster is up after {:?}", started.elapsed());
     let folder = cluster.kubeconfig().parent().unwrap().to_owned();
     let inits: Vec<_> = cluster.nodes().iter().map(Machine::init).collect();
@@ -62,6 +62,7 @@ fn requests_pass_through_sidecars_on_two_nodes_and_nothing_is_left() {
         cluster.load(image).unwrap();
     }
     sidecars_carry_requests(&cluster);
+    faults_come_and_go(&mut cluster);
 
     let stopping = Instant::now();
     cluster.stop().unwrap();
@@ -72,6 +73,42 @@ fn requests_pass_through_sidecars_on_two_nodes_and_nothing_is_left() {
     }
     nothing_is_left(&folder);
     assert_eq!(interfaces(), before, "interfaces of the host");
+}
+
+fn faults_come_and_go(cluster: &mut Cluster) {
+    // The kubelet of a node that is cut off cannot be reached, and can be afterwards.
+    let kubelet = SocketAddr::from(([10, 231, 0, 12], 10250));
+    let brief = Duration::from_millis(500);
+    let reached = |cluster: &Cluster| {
+        let connected = cluster.in_network(move || TcpStream::connect_timeout(&kubelet, brief));
+        connected.unwrap().is_ok()
+    };
+    cluster.cut("node-2").unwrap();
+    assert!(!reached(cluster));
+    cluster.mend("node-2").unwrap();
+    assert!(reached(cluster));
+
+    for program in ["kube-apiserver", "etcd"] {
+        cluster.kill("control", program).unwrap();
+        wait_until_ready(cluster, program, false);
+        cluster.restart("control", program).unwrap();
+        wait_until_ready(cluster, program, true);
+    }
+    let wrong = cluster.kill("node-1", "etcd").unwrap_err();
+    assert_eq!(wrong.to_string(), "program: there is no etcd of node-1");
+    assert_eq!(pods(cluster.kubectl(), "back").len(), 2, "nothing is lost");
+}
+
+fn wait_until_ready(cluster: &Cluster, program: &str, expected: bool) {
+    let ready = ["get", "--raw", "/readyz", "--request-timeout=2s"];
+    let deadline = Instant::now() + 6 * LIMIT;
+    while cluster.kubectl().run(&ready).is_ok() != expected {
+        assert!(
+            Instant::now() < deadline,
+            "{program}: ready is not {expected}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// A connection takes a round trip.

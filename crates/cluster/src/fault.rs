@@ -1,0 +1,84 @@
+//! What may go wrong in a cluster, on demand: programs that die and come back, nodes that nobody reaches.
+
+use crate::cluster::Cluster;
+use crate::delay::TUN;
+use crate::error::{ClusterError, feed};
+use crate::machine::Machine;
+use crate::process::Process;
+
+/// The table that cuts a node off. Its own pods still reach each other.
+const TABLE: &str = "inet cut";
+
+impl Cluster {
+    /// Ends a program at once, as a crash would: `etcd`, `kube-apiserver`, `kube-controller-manager`,
+    /// `kube-scheduler` or `kwok` of `control`, `containerd`, `kubelet` or `kube-proxy` of a node.
+    ///
+    /// # Errors
+    ///
+    /// There is no such machine or program.
+    pub fn kill(&mut self, machine: &str, program: &str) -> Result<(), ClusterError> {
+        self.process(machine, program)?.kill();
+        Ok(())
+    }
+
+    /// Starts a program again as it was started before; ends it first if it runs.
+    ///
+    /// # Errors
+    ///
+    /// There is no such machine or program, or it cannot be started.
+    pub fn restart(&mut self, machine: &str, program: &str) -> Result<(), ClusterError> {
+        self.process(machine, program)?.restart()
+    }
+
+    /// Drops every packet between a node and the other machines, until [`Cluster::mend`].
+    ///
+    /// # Errors
+    ///
+    /// There is no such node.
+    pub fn cut(&self, node: &str) -> Result<(), ClusterError> {
+        let node = self.node(node)?;
+        let ways = format!("{{ \"eth0\", \"{TUN}\" }}");
+        nft(
+            node,
+            &format!(
+                "table {TABLE} {{\n\
+                 chain in {{ type filter hook prerouting priority -400; iifname {ways} drop; }}\n\
+                 chain out {{ type filter hook postrouting priority 400; oifname {ways} drop; }}\n\
+                 }}\n"
+            ),
+        )
+    }
+
+    /// Ends a [`Cluster::cut`].
+    ///
+    /// # Errors
+    ///
+    /// There is no such node, or it was not cut off.
+    pub fn mend(&self, node: &str) -> Result<(), ClusterError> {
+        nft(self.node(node)?, &format!("delete table {TABLE}\n"))
+    }
+
+    fn node(&self, name: &str) -> Result<&Machine, ClusterError> {
+        let mut nodes = self.nodes().iter();
+        let node = nodes.find(|node| node.name() == name);
+        node.ok_or_else(|| unknown("node", name))
+    }
+
+    fn process(&mut self, machine: &str, program: &str) -> Result<&mut Process, ClusterError> {
+        let name = Process::name(program, machine);
+        let mut processes = self.processes().iter_mut();
+        let process = processes.find(|process| process.is(&name));
+        process.ok_or_else(|| unknown("program", &name))
+    }
+}
+
+fn unknown(field: &'static str, name: &str) -> ClusterError {
+    ClusterError::Invalid {
+        field,
+        reason: format!("there is no {name}"),
+    }
+}
+
+fn nft(machine: &Machine, lines: &str) -> Result<(), ClusterError> {
+    feed(machine.network_command("nft").args(["-f", "-"]), lines)
+}

@@ -214,9 +214,13 @@ impl Cluster {
 
     fn start_rest(&mut self, server: &Server, people: &People) -> Result<(), ClusterError> {
         let control = self.control.as_ref().ok_or_else(not_started)?;
-        let (controllers, scheduler) = (&people.controllers, &people.scheduler);
-        let started =
-            control::start_controllers(control, &self.programs, server, controllers, scheduler)?;
+        let started = control::start_controllers(
+            control,
+            &self.programs,
+            server,
+            (&people.controllers, &people.scheduler),
+            self.kwok.is_some(),
+        )?;
         self.processes.extend(started);
         let nodes = self.nodes.iter().zip(&people.nodes);
         for ((machine, user), index) in nodes.zip(1..) {

@@ -14,6 +14,12 @@ use crate::wait::until;
 /// How long the API server may take; some twenty seconds on two busy cores.
 const API_START: Duration = Duration::from_secs(120);
 
+/// After how much silence a node is taken for lost: half of Kubernetes' default, for tests that lose one.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// The same where a hundred nodes are one busy process.
+const SIMULATED_SILENCE: Duration = Duration::from_secs(300);
+
 /// How many requests a second a part may make, so that scale tests measure the mesh and not these limits.
 const REQUESTS: u32 = 500;
 
@@ -110,9 +116,15 @@ pub(crate) fn start_controllers(
     machine: &Machine,
     programs: &Path,
     server: &Server,
-    controllers: &User,
-    scheduler: &User,
+    (controllers, scheduler): (&User, &User),
+    simulated: bool,
 ) -> Result<Vec<Process>, ClusterError> {
+    // Pods of a node that is silent for longer are not ready, and kwok does not make them so again.
+    let silence = if simulated {
+        SIMULATED_SILENCE
+    } else {
+        SILENCE
+    };
     let kubeconfig = server.admit(machine, controllers)?;
     let manager = machine.spawn(
         &programs.join("kube-controller-manager"),
@@ -123,9 +135,10 @@ pub(crate) fn start_controllers(
              --root-ca-file={HOME}/authority.pem \
              --cluster-signing-cert-file={HOME}/authority.pem \
              --cluster-signing-key-file={HOME}/authority.key \
-             --node-monitor-period=2s --node-monitor-grace-period=20s \
+             --node-monitor-period=2s --node-monitor-grace-period={}s \
              --concurrent-replicaset-syncs=20 --concurrent-deployment-syncs=10 \
-             --kube-api-qps={REQUESTS} --kube-api-burst={REQUESTS}"
+             --kube-api-qps={REQUESTS} --kube-api-burst={REQUESTS}",
+            silence.as_secs(),
         )),
     )?;
     let kubeconfig = server.admit(machine, scheduler)?;
@@ -159,7 +172,7 @@ pub(crate) fn start_kwok(
         words(&format!(
             "--kubeconfig={kubeconfig} --config={stages} --cidr={} --node-ip={CONTROL} \
              --manage-nodes-with-annotation-selector={}=fake \
-             --node-lease-duration-seconds=120 --v=WARN",
+             --node-lease-duration-seconds=40 --v=WARN",
             crate::addresses::SIMULATED_PODS,
             crate::scale::ANNOTATION,
         )),

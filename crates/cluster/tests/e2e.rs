@@ -71,8 +71,45 @@ fn requests_pass_through_sidecars_on_two_nodes_and_nothing_is_left() {
     for init in inits {
         assert!(!Path::new(&format!("/proc/{init}")).exists());
     }
-    nothing_is_left(&folder);
+    nothing_is_left(NAME, &folder);
     assert_eq!(interfaces(), before, "interfaces of the host");
+}
+
+/// `up`, the death of what it leaves behind, `down`.
+#[test]
+#[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
+fn a_crash_leaves_nothing_that_down_does_not_remove() {
+    if let Err(missing @ ClusterError::Missing { .. }) = Cluster::prepare(|_| {}) {
+        println!("skipped: {missing}");
+        return;
+    }
+    let cluster = |task: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_maglor-cluster"));
+        let output = command.args([task, "--name", "crash"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said)
+    };
+    let (up, said) = cluster("up");
+    assert!(up, "{said}");
+    let state = maglor_cluster::state::read("crash").unwrap();
+    let folder = state.kubeconfig.parent().unwrap().to_owned();
+    let holder = fs::read_to_string(folder.with_extension("lock")).unwrap();
+    let kill = Command::new("kill").args(["-9", &holder]).status();
+    assert!(kill.unwrap().success());
+    // Every machine goes with it.
+    let deadline = Instant::now() + LIMIT;
+    for machine in &state.machines {
+        while Path::new(&format!("/proc/{}", machine.init)).exists() {
+            assert!(Instant::now() < deadline, "{machine:?} outlives its holder");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    assert!(!cluster("status").0, "there is no cluster any more");
+    assert!(cluster("down").0);
+    assert!(!folder.exists());
+    nothing_is_left("crash", &folder);
+    let (down, said) = cluster("down");
+    assert!(!down && said.contains("no cluster named crash"), "{said}");
 }
 
 fn faults_come_and_go(cluster: &mut Cluster) {
@@ -234,12 +271,12 @@ fn interfaces() -> BTreeSet<String> {
         .collect()
 }
 
-fn nothing_is_left(folder: &Path) {
+fn nothing_is_left(name: &str, folder: &Path) {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let folder = folder.to_string_lossy();
     assert!(!mounts.contains(&*folder), "{mounts}");
     let groups = Command::new("find")
-        .args(["/sys/fs/cgroup", "-name", &format!("maglor-cluster-{NAME}")])
+        .args(["/sys/fs/cgroup", "-name", &format!("maglor-cluster-{name}")])
         .output()
         .unwrap();
     let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
@@ -247,7 +284,7 @@ fn nothing_is_left(folder: &Path) {
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let group = fs::read_to_string(process.path().join("cgroup")).unwrap_or_default();
         assert!(
-            !group.contains(&format!("maglor-cluster-{NAME}/")),
+            !group.contains(&format!("maglor-cluster-{name}/")),
             "{group}"
         );
         let command = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();

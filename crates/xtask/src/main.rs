@@ -127,7 +127,7 @@ fn main() -> ExitCode {
         Task::E2e => Cargo::new("test")
             .args(["--locked", "-p", "maglor-cluster", "--test", "e2e"])
             .args(["-p", "maglor-controller", "--test", "kubernetes"])
-            .args(["--", "--ignored", "--nocapture"])
+            .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
             .become_it(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])

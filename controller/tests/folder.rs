@@ -1,0 +1,303 @@
+//! The program with a folder: a delta client over TCP learns what the files say, and what changes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use maglor_ads::Node;
+use maglor_config::raw;
+use maglor_controller::index::Index;
+use maglor_controller::serve::Table;
+use maglor_xds::client::Client;
+use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::{Health, Kind, Message as _, decode};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const NAME: &str = "web.shop.svc.cluster.local:80";
+
+/// What the index makes of every case can be said by xDS.
+#[test]
+fn everything_that_is_given_can_be_served() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/index");
+    let mut changes = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "yaml")
+        {
+            let mut index = Index::default();
+            for object in support::objects(&std::fs::read_to_string(&path).unwrap()) {
+                index.apply(object);
+            }
+            let resources = index.changes().resources;
+            changes += resources.len();
+            let unserved = Table::new(false).publish(&resources);
+            assert_eq!(unserved, 0, "{}", path.display());
+        }
+    }
+    assert!(changes > 50, "{changes}");
+}
+
+struct Controller(Child);
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn start(folder: &Path, ready: &Path) -> (Controller, String) {
+    let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
+        .args(["--listen", "127.0.0.1:0", "--folder"])
+        .arg(folder)
+        .arg("--ready-file")
+        .arg(ready)
+        .spawn()
+        .unwrap();
+    let controller = Controller(child);
+    let started = Instant::now();
+    while !ready.exists() {
+        assert!(started.elapsed() < LIMIT, "the controller serves");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let addresses: Value = serde_json::from_slice(&std::fs::read(ready).unwrap()).unwrap();
+    (controller, addresses["listen"].as_str().unwrap().to_owned())
+}
+
+/// A delta stream, and what was last heard of each resource; `None`: there is none.
+struct Stream {
+    client: Client,
+    requests: mpsc::UnboundedSender<Bytes>,
+    response: Incoming,
+    deframer: Deframer,
+    seen: BTreeMap<Kind, Option<Bytes>>,
+}
+
+impl Stream {
+    async fn open(address: &str, node: &str) -> Self {
+        let socket = TcpStream::connect(address).await.unwrap();
+        let handshake =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
+        let (mut sender, connection) = handshake.await.unwrap();
+        tokio::spawn(connection);
+        let (requests, mut receiver) = mpsc::unbounded_channel();
+        let parts = futures_util::stream::poll_fn(move |context| {
+            let part = receiver.poll_recv(context);
+            part.map(|part: Option<Bytes>| part.map(|data| Ok::<_, Infallible>(Frame::data(data))))
+        });
+        let path =
+            "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+        let request = Request::post(format!("http://{address}{path}"))
+            .header("content-type", "application/grpc")
+            .body(StreamBody::new(parts))
+            .unwrap();
+        let node = Node {
+            id: node.to_owned(),
+            ..Node::default()
+        };
+        let mut client = Client::new(node);
+        client.connected();
+        for kind in [Kind::Cluster, Kind::Endpoints, Kind::Listener, Kind::Routes] {
+            client.subscribe(kind, NAME);
+        }
+        let mut stream = Self {
+            client,
+            requests,
+            response: sender.send_request(request).await.unwrap().into_body(),
+            deframer: Deframer::new(1 << 20),
+            seen: BTreeMap::new(),
+        };
+        stream.say();
+        stream
+    }
+
+    fn say(&mut self) {
+        while let Some(request) = self.client.request() {
+            self.requests.send(frame(&request)).unwrap();
+        }
+    }
+
+    /// Listens until a condition holds.
+    async fn until(&mut self, what: &str, holds: impl Fn(&BTreeMap<Kind, Option<Bytes>>) -> bool) {
+        let started = Instant::now();
+        while !holds(&self.seen) {
+            let part = timeout(LIMIT, self.response.frame()).await;
+            let part = part.unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"));
+            let data = part.unwrap().unwrap().into_data().unwrap();
+            self.deframer.put(&data);
+            while let Some(message) = self.deframer.message().unwrap() {
+                let response = maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse::decode(message);
+                let Some(update) = self.client.receive(response.unwrap()) else {
+                    continue;
+                };
+                for received in &update.resources {
+                    self.seen.insert(update.kind, Some(received.body.clone()));
+                }
+                if !update.removed.is_empty() {
+                    self.seen.insert(update.kind, None);
+                }
+                self.client.accept(&update);
+                self.say();
+            }
+        }
+        println!("{what} after {:?}", started.elapsed());
+    }
+}
+
+fn of(seen: &BTreeMap<Kind, Option<Bytes>>, kind: Kind) -> Option<&Bytes> {
+    seen.get(&kind).and_then(Option::as_ref)
+}
+
+/// `ADDRESS` of those that get requests, `(ADDRESS)` of those that drain.
+fn endpoints(seen: &BTreeMap<Kind, Option<Bytes>>) -> Vec<String> {
+    let Some(body) = of(seen, Kind::Endpoints) else {
+        return Vec::new();
+    };
+    let list = decode::endpoints(NAME, body).unwrap().into_iter();
+    let mut list: Vec<String> = list
+        .map(|one| {
+            let address = one.described.address.unwrap();
+            match one.health {
+                Health::Draining => format!("({address})"),
+                _ => address,
+            }
+        })
+        .collect();
+    list.sort();
+    list
+}
+
+fn routes(seen: &BTreeMap<Kind, Option<Bytes>>) -> Vec<raw::Route> {
+    let body = of(seen, Kind::Routes);
+    let table = body.map(|body| decode::routes(NAME, body).unwrap());
+    table
+        .into_iter()
+        .flat_map(|table| table.virtual_hosts)
+        .flat_map(|host| host.routes)
+        .collect()
+}
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.0.0.1, ports: [{port: 80, name: http}]}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: TrafficPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  targetRefs: [{name: web}]
+  cluster: {policy: bounce(tries=3), connect_timeout: 1s}
+  route: {timeout: 2s, retry: {attempts: 1, retry_on: ['5xx']}}
+";
+
+fn slice(endpoints: &str) -> String {
+    format!(
+        "
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: web-1, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}
+ports: [{{name: http, port: 8080}}]
+endpoints: [{endpoints}]
+"
+    )
+}
+
+const CONSUMER: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: mine, namespace: client}
+spec:
+  parentRefs: [{group: '', kind: Service, name: web, namespace: shop}]
+  rules: [{name: own, backendRefs: [{name: web, namespace: shop, port: 80}]}]
+";
+
+#[tokio::test]
+async fn proxies_learn_what_files_say_and_what_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        // As editors do: a whole file takes the place of the old one.
+        let new = other.path().join(name);
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, folder.path().join(name)).unwrap();
+    };
+    put("web.yaml", SERVICE);
+    put("slices.yaml", &slice("{addresses: [10.1.0.1]}"));
+    let (_controller, address) = start(folder.path(), &other.path().join("ready.json")).await;
+
+    let mut shop = Stream::open(&address, "shop/a").await;
+    shop.until("everything is there", |seen| seen.len() == 4)
+        .await;
+    assert_eq!(endpoints(&shop.seen), ["10.1.0.1:8080"]);
+    let cluster = decode::cluster(NAME, of(&shop.seen, Kind::Cluster).unwrap()).unwrap();
+    let policy: maglor_balance::Spec = "bounce(tries=3)".parse().unwrap();
+    assert_eq!(cluster.raw.policy, Some(policy));
+    assert_eq!(
+        routes(&shop.seen)[0].timeout.unwrap().0,
+        Duration::from_secs(2)
+    );
+
+    put(
+        "slices.yaml",
+        &slice(
+            "{addresses: [10.1.0.1], conditions: {ready: false, serving: true, terminating: true}}, {addresses: [10.1.0.2]}",
+        ),
+    );
+    let now = ["(10.1.0.1:8080)", "10.1.0.2:8080"];
+    shop.until("endpoints have changed", |seen| endpoints(seen) == now)
+        .await;
+
+    // A client of another namespace gets the routes of its own, and only it.
+    let mut client = Stream::open(&address, "client/b").await;
+    client
+        .until("everything is there", |seen| seen.len() == 4)
+        .await;
+    put("routes.yaml", CONSUMER);
+    let own = |seen: &BTreeMap<Kind, Option<Bytes>>| {
+        routes(seen)
+            .iter()
+            .any(|route| route.name.as_deref() == Some("client/mine/own"))
+    };
+    client.until("a namespace has its own routes", own).await;
+    assert!(!own(&shop.seen));
+
+    // What cannot be read changes nothing; the next file does.
+    put("slices.yaml", "apiVersion: [");
+    put("routes.yaml", "");
+    client
+        .until("the own routes are gone", |seen| !own(seen))
+        .await;
+    assert_eq!(endpoints(&shop.seen), now);
+    put("slices.yaml", &slice("{addresses: [10.1.0.3]}"));
+    shop.until("the file is read again", |seen| {
+        endpoints(seen) == ["10.1.0.3:8080"]
+    })
+    .await;
+
+    std::fs::remove_file(folder.path().join("web.yaml")).unwrap();
+    let gone = |seen: &BTreeMap<Kind, Option<Bytes>>| seen.values().all(Option::is_none);
+    shop.until("the Service is gone", gone).await;
+}

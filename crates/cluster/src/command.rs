@@ -184,7 +184,7 @@ impl Shape {
 
 fn up(name: &str, shape: &Shape) -> Result<(), ClusterError> {
     let started = Instant::now();
-    shape.options(name.to_owned())?;
+    shape.options(name.to_owned())?.check()?;
     let own = Path::new("/proc/self/exe");
     let own = std::fs::read_link(own).at(own)?;
     // One pipe for all that it says: with our own streams it would keep open whatever we were started with.

@@ -47,13 +47,7 @@ impl Options {
             let reason = reason.to_owned();
             Err(ClusterError::Invalid { field, reason })
         };
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if self.name.is_empty() || self.name.len() > 20 || !self.name.chars().all(allowed) {
-            return invalid(
-                "name",
-                "must be 1 to 20 lower case letters, digits and hyphens",
-            );
-        }
+        check_name(&self.name)?;
         if !(1..=MOST_NODES).contains(&self.nodes) {
             return invalid("nodes", &format!("must be 1 to {MOST_NODES}"));
         }
@@ -62,6 +56,18 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// A name becomes a folder that is removed with all that is in it, and part of paths that must be short.
+pub(crate) fn check_name(name: &str) -> Result<(), ClusterError> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 20 || !name.chars().all(allowed) {
+        return Err(ClusterError::Invalid {
+            field: "name",
+            reason: "must be 1 to 20 lower case letters, digits and hyphens".into(),
+        });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::error::{At as _, ClusterError};
+use crate::options::check_name;
 use crate::programs;
 use crate::wait::until;
 
@@ -168,12 +169,30 @@ pub(crate) fn end(name: &str) -> Result<bool, ClusterError> {
 }
 
 /// The folder of a cluster of this name.
+///
+/// # Errors
+///
+/// It is no name: nothing outside of the cache must ever be taken for a cluster's folder.
 pub(crate) fn place(name: &str) -> Result<PathBuf, ClusterError> {
+    check_name(name)?;
     Ok(programs::cache()?.join("cluster").join(name))
 }
 
 fn lock_path(name: &str) -> Result<PathBuf, ClusterError> {
-    Ok(programs::cache()?
-        .join("cluster")
-        .join(format!("{name}.lock")))
+    Ok(place(name)?.with_extension("lock"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_name_is_never_taken_for_a_folder() {
+        for name in ["", ".", "..", "../..", "/", "a/b", "A", "a.lock"] {
+            for refused in [read(name).err(), end(name).err(), Folder::take(name).err()] {
+                let field = matches!(refused, Some(ClusterError::Invalid { field: "name", .. }));
+                assert!(field, "{name}: {refused:?}");
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`encode`], [`decode`] | [`maglor_config`]'s words ⇄ Envoy's types (`envoy.config.*.v3`) |
 //! | [`client`] | one end: subscriptions by name, delta ADS, ACK and NACK |
+//! | [`discovery`] | what a client makes of it: from a name to its routes, clusters and endpoints |
 //! | [`server`] | the other end: resources with versions, sessions of both protocols, receipts |
 //! | [`frame`] | gRPC's framing of messages |
 //! | [`proto`] | the generated types |
@@ -17,6 +18,7 @@
 
 pub mod client;
 pub mod decode;
+pub mod discovery;
 pub mod encode;
 pub mod frame;
 mod resource;

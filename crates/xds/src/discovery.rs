@@ -1,0 +1,371 @@
+//! From names to their routes, clusters and endpoints.
+//!
+//! [`Discovery`] follows *targets*: names of Listeners. What a target refers to is asked for as it
+//! becomes known (Listener → RouteConfiguration → Cluster → ClusterLoadAssignment) and forgotten when
+//! nothing refers to it any more. What comes is decoded and checked at once; what is wrong is refused,
+//! resource by resource, and the last good one stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::Rng;
+use maglor_config::{self as config, RouteAction, resource};
+
+use crate::client::{Client, Received, Update};
+use crate::decode::{self, DecodeError};
+use crate::proto::envoy::config::core::v3::Node;
+use crate::proto::envoy::service::discovery::v3 as wire;
+use crate::{Kind, Listener};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Discovery {
+    client: Client,
+    has_identity: bool,
+    targets: BTreeSet<Arc<str>>,
+    listeners: Known<Route>,
+    routes: Known<Arc<config::RouteTable>>,
+    clusters: Known<Found>,
+    endpoints: Known<Arc<[config::Endpoint]>>,
+}
+
+/// What the server has said of names: `None` = there is nothing of that name.
+type Known<T> = BTreeMap<Arc<str>, Option<T>>;
+
+/// Where a target leads.
+#[derive(Clone, Debug)]
+enum Route {
+    Http {
+        routes: Arc<str>,
+        bytes: Option<Arc<str>>,
+    },
+    Inline(Arc<config::RouteTable>),
+    Tcp(Arc<str>),
+}
+
+/// A cluster, and the name of its endpoints where they come apart.
+#[derive(Clone, Debug)]
+struct Found {
+    cluster: Arc<config::Cluster>,
+    eds: Option<Arc<str>>,
+}
+
+/// What is known of a target.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// There is nothing of that name.
+    Absent,
+    /// Something it needs has not come yet.
+    Pending,
+    /// Requests go by routes, and other bytes to a cluster where one is given.
+    Http {
+        /// The routes; all of their clusters are known.
+        routes: Arc<config::RouteTable>,
+        /// The cluster for what is not HTTP.
+        bytes: Option<Arc<str>>,
+    },
+    /// Bytes go to a cluster.
+    Tcp(Arc<str>),
+}
+
+/// A cluster that some target uses.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// The cluster.
+    pub cluster: Arc<config::Cluster>,
+    /// Its endpoints, where they come apart from it; none until they have come.
+    pub endpoints: Option<Arc<[config::Endpoint]>>,
+}
+
+/// What a response has changed.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Listeners, routes or clusters.
+    pub routing: bool,
+    /// Only the endpoints of these clusters.
+    pub endpoints: Vec<Arc<str>>,
+    /// Why some of it was refused.
+    pub refused: Vec<DecodeError>,
+}
+
+impl Discovery {
+    /// Follows nothing yet. With `has_identity`, clusters may speak mesh TLS.
+    #[must_use]
+    pub fn new(node: Node, has_identity: bool) -> Self {
+        Self {
+            client: Client::new(node),
+            has_identity,
+            targets: BTreeSet::new(),
+            listeners: Known::new(),
+            routes: Known::new(),
+            clusters: Known::new(),
+            endpoints: Known::new(),
+        }
+    }
+
+    /// Follows a target from now on.
+    pub fn want(&mut self, target: &str) {
+        if self.targets.insert(target.into()) {
+            self.follow();
+        }
+    }
+
+    /// Does not follow a target any more.
+    pub fn forget(&mut self, target: &str) {
+        if self.targets.remove(target) {
+            self.follow();
+        }
+    }
+
+    /// Targets that are followed.
+    pub fn targets(&self) -> impl ExactSizeIterator<Item = &Arc<str>> {
+        self.targets.iter()
+    }
+
+    /// There is a new stream.
+    pub fn connected(&mut self) {
+        self.client.connected();
+    }
+
+    /// The stream has ended: how long to wait before the next attempt.
+    pub fn disconnected(&mut self, rng: &mut Rng) -> Duration {
+        self.client.disconnected(rng)
+    }
+
+    /// What is to be said next on the stream, if anything is.
+    pub fn request(&mut self) -> Option<wire::DeltaDiscoveryRequest> {
+        self.client.request()
+    }
+
+    /// Takes a response.
+    pub fn receive(&mut self, response: wire::DeltaDiscoveryResponse) -> Changes {
+        let Some(mut update) = self.client.receive(response) else {
+            return Changes::default();
+        };
+        let mut changes = Changes::default();
+        let mut good = Vec::with_capacity(update.resources.len());
+        for resource in update.resources.drain(..) {
+            match self.take(update.kind, &resource) {
+                Ok(()) => good.push(resource),
+                Err(error) => changes.refused.push(error),
+            }
+        }
+        update.resources = good;
+        for name in &update.removed {
+            self.remove(update.kind, name);
+        }
+        self.answer(&update, &changes.refused);
+        match update.kind {
+            Kind::Endpoints => {
+                let named = update.resources.iter().map(|resource| &resource.name);
+                changes.endpoints = self.clusters_of(named.chain(&update.removed));
+            }
+            _ => changes.routing = !update.resources.is_empty() || !update.removed.is_empty(),
+        }
+        self.follow();
+        changes
+    }
+
+    fn answer(&mut self, update: &Update, refused: &[DecodeError]) {
+        if refused.is_empty() {
+            return self.client.accept(update);
+        }
+        let reasons: Vec<_> = refused.iter().map(ToString::to_string).collect();
+        self.client.refuse(update, &reasons.join("\n"));
+    }
+
+    fn take(&mut self, kind: Kind, resource: &Received) -> Result<(), DecodeError> {
+        let (name, body) = (Arc::clone(&resource.name), &resource.body);
+        match kind {
+            Kind::Cluster => {
+                let decoded = decode::cluster(&name, body)?;
+                let cluster = resource::cluster(&decoded.raw, self.has_identity)?;
+                let found = Found {
+                    cluster: Arc::new(cluster),
+                    eds: decoded.eds.map(Into::into),
+                };
+                self.clusters.insert(name, Some(found));
+            }
+            Kind::Endpoints => {
+                let endpoints = decode::usable_endpoints(&name, body)?;
+                self.endpoints.insert(name, Some(endpoints.into()));
+            }
+            Kind::Listener => {
+                let route = match decode::listener(&name, body)? {
+                    Listener::Http { routes, bytes } => Route::Http {
+                        routes: routes.into(),
+                        bytes: bytes.map(Into::into),
+                    },
+                    Listener::Inline(table) => Route::Inline(Arc::new(resource::routes(&table)?)),
+                    Listener::Tcp { cluster } => Route::Tcp(cluster.into()),
+                };
+                self.listeners.insert(name, Some(route));
+            }
+            Kind::Routes => {
+                let table = resource::routes(&decode::routes(&name, body)?)?;
+                self.routes.insert(name, Some(Arc::new(table)));
+            }
+            // Nobody asks for it here.
+            Kind::Inbound => {}
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, kind: Kind, name: &Arc<str>) {
+        let name = Arc::clone(name);
+        match kind {
+            Kind::Cluster => drop(self.clusters.insert(name, None)),
+            Kind::Endpoints => drop(self.endpoints.insert(name, None)),
+            Kind::Listener => drop(self.listeners.insert(name, None)),
+            Kind::Routes => drop(self.routes.insert(name, None)),
+            Kind::Inbound => {}
+        }
+    }
+
+    /// Clusters whose endpoints have one of these names.
+    fn clusters_of<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) -> Vec<Arc<str>> {
+        let names: BTreeSet<&Arc<str>> = names.collect();
+        let known = self.clusters.iter();
+        let theirs = known.filter(|(_, found)| {
+            let eds = found.as_ref().and_then(|found| found.eds.as_ref());
+            eds.is_some_and(|eds| names.contains(eds))
+        });
+        theirs.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// What is known of a target.
+    #[must_use]
+    pub fn target(&self, name: &str) -> Target {
+        let Some(listener) = self.listeners.get(name) else {
+            return Target::Pending;
+        };
+        match listener {
+            None => Target::Absent,
+            Some(Route::Tcp(cluster)) if self.is_known(cluster) => Target::Tcp(Arc::clone(cluster)),
+            Some(Route::Tcp(_)) => Target::Pending,
+            Some(Route::Inline(table)) => self.http(table, None),
+            Some(Route::Http { routes, bytes }) => match self.routes.get(routes) {
+                None => Target::Pending,
+                Some(None) => Target::Absent,
+                Some(Some(table)) => self.http(table, bytes.as_ref()),
+            },
+        }
+    }
+
+    fn http(&self, table: &Arc<config::RouteTable>, bytes: Option<&Arc<str>>) -> Target {
+        let all_known = clusters_in(table).all(|name| self.is_known(name));
+        match all_known && bytes.is_none_or(|name| self.is_known(name)) {
+            true => Target::Http {
+                routes: Arc::clone(table),
+                bytes: bytes.cloned(),
+            },
+            false => Target::Pending,
+        }
+    }
+
+    /// Whether it was said that there is a cluster, with its endpoints, or that there is none.
+    fn is_known(&self, name: &Arc<str>) -> bool {
+        match self.clusters.get(name) {
+            None => false,
+            Some(None) => true,
+            Some(Some(found)) => match &found.eds {
+                None => true,
+                Some(eds) => self.endpoints.contains_key(eds),
+            },
+        }
+    }
+
+    /// Every cluster that has come.
+    pub fn clusters(&self) -> impl Iterator<Item = Used> {
+        let found = self.clusters.values().flatten();
+        found.map(|found| self.used(found))
+    }
+
+    /// A cluster by its name.
+    #[must_use]
+    pub fn cluster(&self, name: &str) -> Option<Used> {
+        let found = self.clusters.get(name)?.as_ref()?;
+        Some(self.used(found))
+    }
+
+    fn used(&self, found: &Found) -> Used {
+        let none = || Arc::from(Vec::new());
+        let endpoints = found.eds.as_ref().map(|eds| {
+            let known = self.endpoints.get(eds).cloned().flatten();
+            known.unwrap_or_else(none)
+        });
+        Used {
+            cluster: Arc::clone(&found.cluster),
+            endpoints,
+        }
+    }
+
+    /// Asks for what targets lead to and forgets what none leads to.
+    fn follow(&mut self) {
+        let targets = self.targets.clone();
+        sync(
+            &mut self.client,
+            Kind::Listener,
+            &targets,
+            &mut self.listeners,
+        );
+        let (mut tables, mut clusters) = (BTreeSet::new(), BTreeSet::new());
+        for route in self.listeners.values().flatten() {
+            match route {
+                Route::Http { routes, bytes } => {
+                    tables.insert(Arc::clone(routes));
+                    clusters.extend(bytes.clone());
+                }
+                Route::Inline(table) => clusters.extend(clusters_in(table).cloned()),
+                Route::Tcp(cluster) => drop(clusters.insert(Arc::clone(cluster))),
+            }
+        }
+        sync(&mut self.client, Kind::Routes, &tables, &mut self.routes);
+        for table in self.routes.values().flatten() {
+            clusters.extend(clusters_in(table).cloned());
+        }
+        sync(
+            &mut self.client,
+            Kind::Cluster,
+            &clusters,
+            &mut self.clusters,
+        );
+        let eds = self.clusters.values().flatten();
+        let eds = eds.filter_map(|found| found.eds.clone()).collect();
+        sync(&mut self.client, Kind::Endpoints, &eds, &mut self.endpoints);
+    }
+}
+
+/// The clusters that a table's routes lead to, mirrors included.
+fn clusters_in(table: &config::RouteTable) -> impl Iterator<Item = &Arc<str>> {
+    let routes = table.virtual_hosts.iter().flat_map(|host| &host.routes);
+    routes.flat_map(|route| {
+        let forward = match &route.action {
+            RouteAction::Forward(forward) => Some(forward),
+            RouteAction::Direct(_) | RouteAction::Redirect(_) => None,
+        };
+        let shares = forward
+            .into_iter()
+            .flat_map(|f| f.clusters.iter().map(|c| &c.cluster));
+        let mirrors = forward
+            .into_iter()
+            .flat_map(|f| f.mirrors.iter().map(|m| &m.cluster));
+        shares.chain(mirrors)
+    })
+}
+
+fn sync<T>(client: &mut Client, kind: Kind, wanted: &BTreeSet<Arc<str>>, known: &mut Known<T>) {
+    let subscribed: BTreeSet<_> = client.subscribed(kind).cloned().collect();
+    wanted
+        .difference(&subscribed)
+        .for_each(|name| client.subscribe(kind, name));
+    for name in subscribed.difference(wanted) {
+        client.unsubscribe(kind, name);
+        known.remove(name);
+    }
+}
+
+#[cfg(test)]
+#[path = "discovery_tests.rs"]
+mod tests;

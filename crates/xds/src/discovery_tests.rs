@@ -1,0 +1,238 @@
+use bytes::Bytes;
+use maglor_balance::Time;
+use maglor_config::raw;
+
+use super::*;
+use crate::server::{Cache, Protocol, Session};
+use crate::{Health, Resource, ServedEndpoint, encode};
+
+const TARGET: &str = "a.shop.svc.cluster.local:80";
+
+struct World {
+    discovery: Discovery,
+    cache: Cache,
+    session: Session,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut discovery = Discovery::new(Node::default(), false);
+        discovery.connected();
+        Self {
+            discovery,
+            cache: Cache::new(),
+            session: session(),
+        }
+    }
+
+    fn put(&mut self, resource: Resource) {
+        self.cache.set(resource, Time::ZERO);
+    }
+
+    /// A service of one cluster with one endpoint.
+    fn serve(&mut self) {
+        let routes = TARGET.to_owned();
+        self.put(
+            encode::listener(
+                TARGET,
+                &Listener::Http {
+                    routes,
+                    bytes: None,
+                },
+            )
+            .unwrap(),
+        );
+        self.put(table(&format!(
+            "{{name: {TARGET:?}, virtual_hosts: [{{domains: ['*'], routes: [{{cluster: a}}]}}]}}"
+        )));
+        self.put(cluster("{name: a}"));
+        self.put(endpoints("a", &["10.0.0.1:80"]));
+    }
+
+    /// Lets both sides talk until neither has anything to say; what has changed.
+    fn settle(&mut self) -> Changes {
+        let mut all = Changes::default();
+        loop {
+            while let Some(request) = self.discovery.request() {
+                self.session
+                    .receive_delta(&mut self.cache, &request, Time::ZERO);
+            }
+            let responses = self.session.poll_delta(&mut self.cache, Time::ZERO);
+            if responses.is_empty() {
+                return all;
+            }
+            for response in responses {
+                let changes = self.discovery.receive(response);
+                all.routing |= changes.routing;
+                all.endpoints.extend(changes.endpoints);
+                all.refused.extend(changes.refused);
+            }
+        }
+    }
+
+    fn subscribed(&self) -> [usize; 4] {
+        [Kind::Listener, Kind::Routes, Kind::Cluster, Kind::Endpoints]
+            .map(|kind| self.session.subscribed(kind))
+    }
+}
+
+fn session() -> Session {
+    Session::new(Protocol::Delta, "n", Arc::new(|_, name| Some(name.into())))
+}
+
+fn table(text: &str) -> Resource {
+    encode::routes(&resource::read::<raw::RouteTable>(text, "x").unwrap()).unwrap()
+}
+
+fn cluster(text: &str) -> Resource {
+    encode::cluster(&resource::read::<raw::Cluster>(text, "x").unwrap()).unwrap()
+}
+
+fn endpoints(name: &str, addresses: &[&str]) -> Resource {
+    let all: Vec<_> = addresses
+        .iter()
+        .map(|address| ServedEndpoint {
+            described: raw::Endpoint {
+                address: Some((*address).to_owned()),
+                ..raw::Endpoint::default()
+            },
+            health: Health::Healthy,
+        })
+        .collect();
+    encode::endpoints(name, &all).unwrap()
+}
+
+#[test]
+fn a_target_leads_to_its_endpoints_step_by_step() {
+    let mut world = World::new();
+    world.serve();
+    world.discovery.want(TARGET);
+    assert!(matches!(world.discovery.target(TARGET), Target::Pending));
+    world.settle();
+    assert!(matches!(
+        world.discovery.target(TARGET),
+        Target::Http { bytes: None, .. }
+    ));
+    let used: Vec<_> = world.discovery.clusters().collect();
+    assert_eq!(used.len(), 1);
+    assert_eq!(used[0].endpoints.as_ref().unwrap().len(), 1);
+    assert_eq!(world.subscribed(), [1, 1, 1, 1]);
+}
+
+#[test]
+fn what_no_target_leads_to_is_forgotten() {
+    let mut world = World::new();
+    world.serve();
+    world.discovery.want(TARGET);
+    world.settle();
+    world.discovery.forget(TARGET);
+    world.settle();
+    assert_eq!(world.subscribed(), [0, 0, 0, 0]);
+    assert_eq!(world.discovery.clusters().count(), 0);
+    world.discovery.want(TARGET);
+    world.settle();
+    assert!(
+        matches!(world.discovery.target(TARGET), Target::Http { .. }),
+        "asked for again"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_known_not_to_be_and_may_come() {
+    let mut world = World::new();
+    world.discovery.want(TARGET);
+    world.settle();
+    assert!(matches!(world.discovery.target(TARGET), Target::Absent));
+    world.serve();
+    world.settle();
+    assert!(matches!(
+        world.discovery.target(TARGET),
+        Target::Http { .. }
+    ));
+    // A cluster that has gone is one without endpoints, not a reason to wait.
+    world.cache.remove(Kind::Cluster, "a", Time::ZERO);
+    world.settle();
+    assert!(matches!(
+        world.discovery.target(TARGET),
+        Target::Http { .. }
+    ));
+    assert!(world.discovery.cluster("a").is_none());
+}
+
+#[test]
+fn a_change_of_endpoints_is_only_that() {
+    let mut world = World::new();
+    world.serve();
+    world.discovery.want(TARGET);
+    world.settle();
+    let before = world.discovery.cluster("a").unwrap().cluster;
+    world.put(endpoints("a", &["10.0.0.1:80", "10.0.0.2:80"]));
+    let changes = world.settle();
+    assert!(!changes.routing);
+    assert_eq!(
+        changes
+            .endpoints
+            .iter()
+            .map(|name| &**name)
+            .collect::<Vec<_>>(),
+        ["a"]
+    );
+    let after = world.discovery.cluster("a").unwrap();
+    assert!(Arc::ptr_eq(&before, &after.cluster));
+    assert_eq!(after.endpoints.unwrap().len(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_refused_and_the_last_good_one_stays() {
+    let mut world = World::new();
+    world.serve();
+    world.discovery.want(TARGET);
+    world.settle();
+    let before = world.discovery.cluster("a").unwrap().cluster;
+    let bad = cluster("{name: a, max_concurrent_streams: 0}");
+    world.put(bad);
+    let changes = world.settle();
+    let error = changes.refused[0].to_string();
+    assert!(
+        error.contains("cluster `a`") && error.contains("max_concurrent_streams"),
+        "{error}"
+    );
+    assert!(Arc::ptr_eq(
+        &before,
+        &world.discovery.cluster("a").unwrap().cluster
+    ));
+    let nacks: Vec<_> = world
+        .session
+        .nacks()
+        .map(|nack| nack.reason.to_string())
+        .collect();
+    assert_eq!(nacks, [error]);
+    world.put(Resource {
+        body: Bytes::from_static(b"\xff\xff"),
+        ..cluster("{name: a}")
+    });
+    assert_eq!(world.settle().refused.len(), 1, "no protobuf at all");
+    world.put(cluster("{name: a, policy: random}"));
+    assert!(world.settle().refused.is_empty());
+    assert_eq!(world.session.nacks().count(), 0);
+}
+
+#[test]
+fn a_new_stream_goes_on_where_the_last_one_ended() {
+    let mut world = World::new();
+    world.serve();
+    world.discovery.want(TARGET);
+    world.settle();
+    let mut rng = Rng::seed(1);
+    world.discovery.disconnected(&mut rng);
+    assert!(
+        matches!(world.discovery.target(TARGET), Target::Http { .. }),
+        "it goes on serving"
+    );
+    world.put(endpoints("a", &["10.0.0.9:80"]));
+    world.session = session();
+    world.discovery.connected();
+    let changes = world.settle();
+    assert!(!changes.routing, "what it has is not sent again");
+    assert_eq!(changes.endpoints.len(), 1);
+}

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hashbrown::HashMap;
 use maglor_config as config;
 use maglor_config::listener::TrafficDirection;
+use maglor_xds::discovery::Used;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -24,11 +25,14 @@ use crate::build::{self, BuildError, Built, Sources};
 use crate::identity::Own;
 use crate::memory::{self, Memory};
 use crate::metrics::{EndpointMetrics, ListenerMetrics};
+use crate::on_demand::Asks;
 use crate::shared::Shared;
 use crate::state::Listener;
 use crate::thread::{Command, Handle};
 use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 use crate::{ejection, health};
+
+mod discovered;
 
 /// The proxy as its control thread sees it.
 #[derive(Debug)]
@@ -51,6 +55,10 @@ pub(crate) struct App {
     leaving: Vec<(Instant, Arc<ListenerMetrics>)>,
     /// The clusters, for those who watch over them.
     watched: watch::Sender<Vec<Arc<Cluster>>>,
+    /// What workers want to know of the control plane.
+    asks: Asks,
+    /// Clusters that the control plane gave.
+    discovered: Vec<Used>,
 }
 
 /// A listener that is in force.
@@ -126,6 +134,8 @@ impl App {
             draining: false,
             leaving: Vec::new(),
             watched,
+            asks: Asks::default(),
+            discovered: Vec::new(),
             shared,
         })
     }
@@ -199,7 +209,14 @@ impl App {
                 .map(|l| Arc::clone(&l.state.borrow()));
             let before = before.filter(|before| before.config.name == listener.name);
             let before = before.as_deref();
-            let new = build::listener(listener, before, &clusters, &mut sources, metrics)?;
+            let new = build::listener(
+                listener,
+                before,
+                &clusters,
+                &mut sources,
+                &self.asks,
+                metrics,
+            )?;
             let sockets = match self.listening.contains_key(&key) {
                 true => Vec::new(),
                 false => {
@@ -226,7 +243,8 @@ impl App {
         self.config = Arc::new(wanted);
         self.yaml = loaded.yaml;
         self.commit(built);
-        self.clusters = clusters;
+        let before = std::mem::replace(&mut self.clusters, clusters);
+        self.keep_discovered(&before);
         self.watched
             .send_replace(self.clusters.iter().cloned().collect());
         self.resolve();
@@ -314,25 +332,6 @@ impl App {
                     path: settings.path.clone(),
                     source,
                 }),
-        }
-    }
-
-    /// Follows the names of all clusters anew.
-    fn resolve(&mut self) {
-        self.resolving.drain(..).for_each(|task| task.abort());
-        let Some(resolver) = &self.resolver else {
-            return;
-        };
-        for cluster in self
-            .clusters
-            .iter()
-            .filter(|cluster| needs_resolver(cluster.config()))
-        {
-            let follow = resolver
-                .clone()
-                .follow(Arc::clone(cluster), Arc::clone(&self.shared));
-            self.resolving
-                .push(tokio::task::spawn_local(follow).abort_handle());
         }
     }
 
@@ -483,7 +482,7 @@ fn needs_resolver(cluster: &config::Cluster) -> bool {
 }
 
 /// Different in each process: replicas must not draw the same candidates in step.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -22,6 +22,7 @@ use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
 use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, Metrics};
+use crate::on_demand::{Asks, OnDemand};
 use crate::route::Table;
 use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain, Termination};
 use crate::station::Station;
@@ -92,18 +93,34 @@ pub(crate) fn clusters(
     let mut clusters = Clusters::default();
     for wanted in &config.clusters {
         let old = before.get(&wanted.name);
-        let stays_tls = !files_changed || !matches!(wanted.tls, Some(Origination::Names(_)));
-        match old {
-            Some(old) if stays_tls && same(old.config().as_ref(), wanted.as_ref()) => {
-                clusters.insert(old);
-            }
-            old => {
-                let cluster = cluster(wanted, old.as_deref(), sources, metrics, now)?;
-                clusters.insert(Arc::new(cluster));
-            }
-        }
+        clusters.insert(one_cluster(
+            wanted,
+            old,
+            files_changed,
+            sources,
+            metrics,
+            now,
+        )?);
     }
     Ok(clusters)
+}
+
+/// Builds a cluster, unless it is configured as it was.
+pub(crate) fn one_cluster(
+    wanted: &Arc<config::Cluster>,
+    old: Option<Arc<Cluster>>,
+    files_changed: bool,
+    sources: &mut Sources<'_>,
+    metrics: &Metrics,
+    now: Time,
+) -> Result<Arc<Cluster>, BuildError> {
+    let stays_tls = !files_changed || !matches!(wanted.tls, Some(Origination::Names(_)));
+    let unchanged =
+        |old: &config::Cluster| std::ptr::eq(old, wanted.as_ref()) || same(old, wanted.as_ref());
+    match old {
+        Some(old) if stays_tls && unchanged(old.config()) => Ok(old),
+        old => cluster(wanted, old.as_deref(), sources, metrics, now).map(Arc::new),
+    }
 }
 
 /// Where TLS configurations get roots and identities from.
@@ -241,6 +258,7 @@ pub(crate) fn listener(
     before: Option<&Listener>,
     clusters: &Clusters,
     sources: &mut Sources<'_>,
+    asks: &Asks,
     metrics: &Metrics,
 ) -> Result<Built, BuildError> {
     let own = before.map_or_else(
@@ -262,6 +280,7 @@ pub(crate) fn listener(
         before,
         clusters,
         metrics,
+        asks,
         own: &own,
         rate_limit,
         routes: Vec::new(),
@@ -299,6 +318,7 @@ struct Build<'a> {
     before: Option<&'a Listener>,
     clusters: &'a Clusters,
     metrics: &'a Metrics,
+    asks: &'a Asks,
     own: &'a Arc<ListenerMetrics>,
     authorization: Option<&'a Arc<Authorization>>,
     rate_limit: Option<Arc<Limiter>>,
@@ -360,6 +380,10 @@ impl Build<'_> {
             retired: AtomicBool::new(false),
             metrics: Arc::clone(self.own),
             station: self.station(settings, old),
+            on_demand: settings.discovery.as_ref().map(|wanted| {
+                let known = old.and_then(|old| old.on_demand.clone());
+                OnDemand::new(wanted, self.name, self.asks, known)
+            }),
             unrouted: self.metrics.route(self.name, UNROUTED),
         })
     }

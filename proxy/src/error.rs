@@ -42,6 +42,9 @@ pub enum ProxyError {
     /// Every endpoint has as many requests as it may have.
     #[error("overflow: all endpoints are full")]
     EndpointsFull,
+    /// The control plane has not said in time where the host is.
+    #[error("the control plane has not answered in time")]
+    DiscoveryTimeout,
     /// A fault that the route asks for.
     #[error("fault injected")]
     Fault(AbortAnswer),
@@ -155,6 +158,7 @@ impl ProxyError {
             }
             Self::Fault(answer) => fault_status(*answer),
             Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, "RL"),
+            Self::DiscoveryTimeout => (S::SERVICE_UNAVAILABLE, 14, "NC"),
             Self::NoHealthyUpstream | Self::NoOriginalDestination => {
                 (S::SERVICE_UNAVAILABLE, 14, "UH")
             }
@@ -186,9 +190,11 @@ impl ProxyError {
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::BreakerOpen(wait) | Self::RateLimited(wait) => Some(*wait),
-            Self::EndpointsFull | Self::MemoryBudget | Self::Overflow | Self::QueueTimeout => {
-                Some(Duration::from_secs(1))
-            }
+            Self::DiscoveryTimeout
+            | Self::EndpointsFull
+            | Self::MemoryBudget
+            | Self::Overflow
+            | Self::QueueTimeout => Some(Duration::from_secs(1)),
             _ => None,
         }
     }

@@ -24,6 +24,7 @@ mod fields;
 mod http;
 mod limit;
 mod message;
+mod on_demand;
 mod route;
 mod station;
 mod timer;

@@ -7,6 +7,7 @@ mod choices;
 mod exchange;
 mod guards;
 mod mesh;
+mod xds;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub(crate) use mesh::{IdentityMetrics, MeshMetrics, Refusals};
 use crate::memory::BudgetMetrics;
 
 pub(crate) use choices::ChoiceMetrics;
+pub(crate) use xds::XdsMetrics;
+
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
 
 /// Classes of statuses, the label `status`.
@@ -45,6 +48,8 @@ pub(crate) struct Metrics {
     pub(crate) identity: IdentityMetrics,
     /// Process-wide counts of the control thread.
     pub(crate) control: Control,
+    /// What is asked of the control plane.
+    pub(crate) xds: XdsMetrics,
 }
 
 /// Families of what clients do.
@@ -229,6 +234,7 @@ impl Metrics {
             mesh: mesh::Families::new(&registry),
             identity: IdentityMetrics::new(&registry),
             control: Control::new(&registry),
+            xds: XdsMetrics::new(&registry),
             registry,
         }
     }

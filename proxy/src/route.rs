@@ -152,6 +152,13 @@ impl Table {
         Some((host, route))
     }
 
+    /// Whether a virtual host has just this name, and not any.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        let found = self.host(name).map(std::ptr::from_ref);
+        let any = self.any.and_then(|any| self.hosts.get(any));
+        found.is_some() && found != any.map(std::ptr::from_ref)
+    }
+
     /// The virtual host of a name: exact, longest suffix, longest prefix, any.
     pub(crate) fn host(&self, name: &[u8]) -> Option<&Host> {
         if self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() {

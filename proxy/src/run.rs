@@ -20,7 +20,7 @@ use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::files::Files;
 use crate::memory::{self, Forget};
-use crate::source::Watch;
+use crate::source::{self, Watch};
 
 /// How often memory and certificate files are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -127,6 +127,7 @@ async fn control(
         };
         tokio::task::spawn_local(admin::serve(socket, admin));
     }
+    discover(&app);
     memory::forget(Forget::Code);
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
@@ -140,6 +141,16 @@ async fn control(
     life.until_stopped(&mut signals, &drain, stop).await;
     life.end(&mut signals).await;
     Ok(())
+}
+
+/// Begins to answer workers that ask for hosts, where there is somebody to ask.
+fn discover(app: &SharedApp) {
+    let asks = app.borrow_mut().take_asks();
+    let settings = app.borrow().config().control_plane.clone();
+    if let (Some(asks), Some(settings)) = (asks, settings) {
+        let source = source::xds::run(Rc::clone(app), settings, asks, app::seed());
+        tokio::task::spawn_local(source);
+    }
 }
 
 fn watch(file: Option<&Path>) -> Option<Watch> {
@@ -340,6 +351,9 @@ fn warn_of_what_stays(now: &Config, wanted: &Config) {
             workers = wanted.workers,
             "a new number of workers needs a restart"
         );
+    }
+    if now.control_plane != wanted.control_plane {
+        tracing::warn!("another control plane needs a restart");
     }
     if admin(now) != admin(wanted) {
         tracing::warn!(admin = ?admin(wanted), "a new address of the admin port needs a restart");

@@ -1,4 +1,6 @@
-//! Where configurations come from: a file that is watched.
+//! Where configurations come from: a file that is watched, and a control plane ([`xds`]).
+
+pub(crate) mod xds;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -14,6 +14,7 @@ use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
 use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, RouteMetrics};
+use crate::on_demand::OnDemand;
 use crate::route::Table;
 use crate::station::Station;
 use crate::tls::mesh::Mesh;
@@ -103,6 +104,8 @@ pub(crate) struct HttpChain {
     pub(crate) metrics: Arc<ListenerMetrics>,
     /// Where the chain stands before one server and tells how busy that is.
     pub(crate) station: Option<Arc<Station>>,
+    /// Hosts that are asked for when they are called.
+    pub(crate) on_demand: Option<Arc<OnDemand>>,
     /// Of requests that no route takes, or that cannot be read.
     pub(crate) unrouted: Arc<RouteMetrics>,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use maglor_identity::Paths;
 
-use crate::{Cluster, Listener};
+use crate::{Cluster, ControlPlane, Listener};
 
 /// A validated configuration: every name resolves, every number is in range.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Where the proxy's identity is; `None` = it has none, and no chain or cluster needs one.
     pub identity: Option<Paths>,
+    /// Who tells of services that are not in the file; `None` = nobody, and no chain asks.
+    pub control_plane: Option<ControlPlane>,
     /// How long open connections may finish after SIGTERM or removal of their listener.
     pub drain_timeout: Duration,
     /// How long outbound listeners go on after SIGTERM at least; at most `drain_timeout`.

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::authorization::Authorization;
 use crate::traffic::RateLimit;
-use crate::{RouteTable, Termination};
+use crate::{Discovery, RouteTable, Termination};
 
 /// A listening socket and the chains that its connections may take.
 #[derive(Clone, Debug)]
@@ -169,6 +169,8 @@ pub struct HttpFilter {
     pub protocol: HttpProtocol,
     /// Virtual hosts and routes.
     pub routes: Arc<RouteTable>,
+    /// Asks for hosts that no virtual host has; `None` = nobody is asked.
+    pub discovery: Option<Discovery>,
     /// What is done to a path before a route is looked for.
     pub path_normalization: PathNormalization,
     /// `X-Forwarded-For/-Proto/-Host`.

@@ -268,7 +268,9 @@ impl Service {
         context: &RequestContext,
         record: &mut Record,
     ) -> Result<Response, ProxyError> {
-        let Some((host, route)) = table.find(&request) else {
+        let discovered = self.discover(&request, table, context, record).await?;
+        let routes = discovered.as_deref().unwrap_or(table);
+        let Some((host, route)) = routes.find(&request) else {
             record.route(&self.chain.unrouted, None);
             return Err(ProxyError::NoRoute);
         };
@@ -313,6 +315,32 @@ impl Service {
             standing.describe(&mut response.fields);
         }
         Ok(response)
+    }
+
+    /// The table of a host that the chain's own does not have, where the chain asks for such hosts.
+    async fn discover(
+        &self,
+        request: &Request,
+        table: &Table,
+        context: &RequestContext,
+        record: &mut Record,
+    ) -> Result<Option<Arc<Table>>, ProxyError> {
+        let Some(chain) = &self.chain.on_demand else {
+            return Ok(None);
+        };
+        let host = request.host().unwrap_or_default();
+        if table.has(host) {
+            return Ok(None);
+        }
+        let port = self.original.map_or(80, |original| original.port());
+        let now = self.worker.time(context.started);
+        // On its own: it is large, and few requests wait.
+        let mut found = Box::pin(chain.find(host, port, now));
+        let found = record.patiently(found.as_mut()).await?;
+        if found.is_err() {
+            record.route(&self.chain.unrouted, None);
+        }
+        found
     }
 
     /// Takes a token of the listener's and of the route's rate limit: where the request stands, or

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use hashbrown::HashMap;
 use maglor_balance::guard::breaker::Transition;
 use maglor_balance::guard::outlier::Sample;
@@ -48,6 +48,9 @@ pub(crate) struct Cluster {
     exchange: Option<ExchangeMetrics>,
     guard: Guard,
     endpoints: ArcSwap<Endpoints>,
+    /// Its endpoints as the control plane gives them, apart from the cluster; `None` = they are those
+    /// of the configuration.
+    assigned: ArcSwapOption<Vec<config::Endpoint>>,
     /// Where it has no endpoints of its own.
     destinations: Option<Destinations>,
     /// Where it is the destination of a redirected connection itself: its connections may be
@@ -90,11 +93,13 @@ impl Cluster {
             .filter(|_| same_wire)
             .map(|before| before.endpoints.load_full());
         let old_targets = old.as_ref().map_or(&[][..], |old| old.targets());
-        let mut known = static_addresses(&config);
+        let assigned = before.and_then(|before| before.assigned.load_full());
+        let described = assigned.as_ref().map_or(&config.endpoints, |list| list);
+        let mut known = static_addresses(described);
         if let Some(old) = &old {
             known.extend(carried_names(&config, old.targets()));
         }
-        let endpoints = Endpoints::build(&config, &known, old_targets, metrics, now)?;
+        let endpoints = Endpoints::build(&config, described, &known, old_targets, metrics, now)?;
         let talks = config.policy.is_collaborative();
         let exchange = talks.then(|| metrics.exchange(&config.name));
         let metrics = metrics.cluster(&config.name);
@@ -107,6 +112,7 @@ impl Cluster {
             exchange,
             guard,
             endpoints: ArcSwap::from_pointee(endpoints),
+            assigned: ArcSwapOption::new(assigned),
             destinations,
             own_connections: None,
         })
@@ -160,11 +166,39 @@ impl Cluster {
         metrics: &Metrics,
         now: Time,
     ) -> Result<(), balance::SpecError> {
-        let mut all = static_addresses(&self.config);
+        let mut all = static_addresses(&self.config.endpoints);
         all.extend_from_slice(resolved);
         let old = self.endpoints.load_full();
-        let endpoints = Endpoints::build(&self.config, &all, old.targets(), metrics, now)?;
+        let described = &self.config.endpoints;
+        let endpoints =
+            Endpoints::build(&self.config, described, &all, old.targets(), metrics, now)?;
         self.endpoints.store(Arc::new(endpoints));
+        Ok(())
+    }
+
+    /// Replaces the endpoints by those that the control plane gives. Those that stay keep their
+    /// connections, their statistics and their state.
+    ///
+    /// # Errors
+    /// When the policy cannot be built for the endpoints; the old ones stay.
+    pub(crate) fn assign(
+        &self,
+        described: &[config::Endpoint],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<(), balance::SpecError> {
+        let before = self.assigned.load();
+        if before
+            .as_ref()
+            .is_some_and(|before| ***before == *described)
+        {
+            return Ok(());
+        }
+        let (all, old) = (static_addresses(described), self.endpoints.load_full());
+        let endpoints =
+            Endpoints::build(&self.config, described, &all, old.targets(), metrics, now)?;
+        self.endpoints.store(Arc::new(endpoints));
+        self.assigned.store(Some(Arc::new(described.to_vec())));
         Ok(())
     }
 

@@ -80,6 +80,11 @@ pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> 
     establish(cluster, target, None, Speaks::Http1).await
 }
 
+/// Connects to a server of the control plane, in HTTP/2; the caller minds the time.
+pub(crate) async fn connect_for_control(cluster: &Cluster, target: &Target) -> io::Result<Io> {
+    establish(cluster, target, None, Speaks::Http2).await
+}
+
 async fn establish(
     cluster: &Cluster,
     target: &Target,

@@ -76,6 +76,7 @@ impl Endpoints {
 
     pub(super) fn build(
         config: &config::Cluster,
+        described: &[config::Endpoint],
         addresses: &[Resolved],
         old: &[Arc<Target>],
         metrics: &Metrics,
@@ -84,7 +85,7 @@ impl Endpoints {
         let mut targets: Vec<Arc<Target>> = Vec::with_capacity(addresses.len());
         let mut endpoints = Vec::with_capacity(addresses.len());
         for resolved in addresses {
-            let Some(endpoint) = config.endpoints.get(resolved.endpoint) else {
+            let Some(endpoint) = described.get(resolved.endpoint) else {
                 continue;
             };
             if targets
@@ -125,8 +126,8 @@ fn describe(endpoint: &config::Endpoint, target: &Target) -> balance::Endpoint {
     }
 }
 
-pub(super) fn static_addresses(config: &config::Cluster) -> Vec<Resolved> {
-    let endpoints = config.endpoints.iter().enumerate();
+pub(super) fn static_addresses(endpoints: &[config::Endpoint]) -> Vec<Resolved> {
+    let endpoints = endpoints.iter().enumerate();
     endpoints
         .filter_map(|(endpoint, described)| match described.address {
             EndpointAddress::Socket(address) => Some(Resolved { address, endpoint }),

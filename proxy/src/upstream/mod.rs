@@ -17,7 +17,7 @@ mod send;
 mod target;
 
 pub(crate) use cluster::{ClientTls, Cluster, Clusters, Picked};
-pub(crate) use connect::connect;
+pub(crate) use connect::{connect, connect_for_control};
 pub(crate) use dns::Resolver;
 pub(crate) use endpoints::{Endpoints, Resolved};
 pub(crate) use guard::{Guard, Place};

@@ -7,7 +7,7 @@ use http::{HeaderValue, Method};
 
 use super::route::{self, Tables};
 use super::rule::{self, DAY, HOUR, MILLISECOND, MINUTE, SECOND};
-use super::{Scope, load_reports};
+use super::{Scope, control_plane, load_reports};
 use crate::listener::{ClientCertMode, ForwardedMode, HttpProtocol, PathNormalization};
 use crate::report::At;
 use crate::{HttpFilter, RouteTable, raw};
@@ -54,6 +54,10 @@ pub(super) fn with_routes(
     HttpFilter {
         protocol,
         routes,
+        discovery: raw
+            .discovery
+            .as_ref()
+            .map(|raw| control_plane::discovery(raw, &at.field("discovery"), scope)),
         path_normalization: path_normalization(raw.path_normalization),
         x_forwarded: forwarded(raw.x_forwarded, ForwardedMode::Append),
         forwarded: forwarded(raw.forwarded, ForwardedMode::Off),
@@ -180,6 +184,12 @@ fn routes(
         ("virtual_hosts", !raw.virtual_hosts.is_empty()),
         ("routes", raw.routes.is_some()),
     ];
+    if raw.discovery.is_some() && given.iter().all(|(_, there)| !there) {
+        return Arc::new(RouteTable {
+            name: name.into(),
+            ..RouteTable::default()
+        });
+    }
     match (rule::exactly_one(&given, at), &raw.routes) {
         (Some("routes"), Some(table)) => {
             scope.table(table, &at.field("routes"));

@@ -11,6 +11,7 @@ mod action;
 mod authorization;
 mod bootstrap;
 mod cluster;
+mod control_plane;
 mod endpoint;
 mod filter_chain;
 mod guard;
@@ -52,6 +53,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
     let tables = route::tables(&raw.route_tables, &at.field("route_tables"), &scope);
     let listeners = listener::all(raw, at, &scope, &tables);
     let admin = bootstrap::admin(raw, at);
+    let control_plane = control_plane::control_plane(raw, at, &scope);
     overlap::check(&listeners, admin.as_ref(), at);
     sidecar::names(raw, &made, at);
     scope.warn_unused(raw, at);
@@ -61,6 +63,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         log_level: bootstrap::log_level(raw),
         access_log: bootstrap::access_log(raw, at),
         identity: tls::identity(raw, at),
+        control_plane,
         drain_timeout: bootstrap::drain_timeout(raw, at),
         outbound_grace: bootstrap::outbound_grace(raw, at),
         memory_budget: bootstrap::memory_budget(raw, at),

@@ -22,6 +22,8 @@ pub(crate) struct Scope<'a> {
     tables: HashSet<&'a str>,
     identity: bool,
     used_identity: Cell<bool>,
+    control_plane: bool,
+    used_control_plane: Cell<bool>,
     used_clusters: RefCell<HashSet<&'a str>>,
     used_tables: RefCell<HashSet<&'a str>>,
     /// Regular expressions compiled so far.
@@ -43,6 +45,8 @@ impl<'a> Scope<'a> {
             tables: tables.collect(),
             identity: raw.identity.is_some(),
             used_identity: Cell::new(false),
+            control_plane: raw.control_plane.is_some(),
+            used_control_plane: Cell::new(false),
             used_clusters: RefCell::default(),
             used_tables: RefCell::default(),
             patterns: Cell::new(0),
@@ -72,6 +76,15 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Discovery needs somebody to ask; an error if there is nobody.
+    pub(super) fn needs_control_plane(&self, at: &At<'_>) {
+        self.used_control_plane.set(true);
+        if !self.control_plane {
+            at.error("discovery needs a control plane, and this proxy has none")
+                .help("add `control_plane: {cluster: NAME, node: {id: NAME}}` at the top");
+        }
+    }
+
     /// Whether there is a route table of that name; an error if not.
     pub(super) fn table(&self, name: &str, at: &At<'_>) -> bool {
         if let Some(name) = self.tables.get(name) {
@@ -91,6 +104,12 @@ impl<'a> Scope<'a> {
                 .warning("no listener and no cluster uses the identity")
                 .on_key()
                 .help("write `tls: mesh` where members of the mesh meet");
+        }
+        if self.control_plane && !self.used_control_plane.get() {
+            at.field("control_plane")
+                .warning("no listener asks the control plane")
+                .on_key()
+                .help("write `discovery: {}` where hosts are to be asked for");
         }
         let (used, clusters) = (self.used_clusters.borrow(), at.field("clusters"));
         for (i, cluster) in raw.clusters.iter().enumerate() {

@@ -107,6 +107,7 @@ pub(super) fn inbound(
     let sidecar = Sidecar {
         context,
         normalization: raw::PathNormalization::Base,
+        discovery: None,
     };
     let filter = |port: &raw::ApplicationPort, place: &At<'_>| {
         let hosts = [Host {
@@ -210,6 +211,8 @@ struct Sidecar<'a, 'b, 'c> {
     context: &'c Context<'a, 'b>,
     /// What is done to paths.
     normalization: raw::PathNormalization,
+    /// Hosts that are not known are asked for.
+    discovery: Option<raw::Discovery>,
 }
 
 impl Sidecar<'_, '_, '_> {
@@ -262,6 +265,7 @@ impl Sidecar<'_, '_, '_> {
             protocol: Some(version),
             x_forwarded: Some(raw::ForwardedMode::Off),
             path_normalization: Some(self.normalization),
+            discovery: self.discovery.clone(),
             stream_idle_timeout: Some(TimeSpan(HOUR)),
             // There is no `Upgrade` in HTTP/2.
             upgrades: only_http2.then(OneOrMany::default),

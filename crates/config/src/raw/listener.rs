@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Authorization, DownstreamTls, Inbound, OneOrMany, Outbound, RateLimit, Short, Size, TimeSpan,
-    VirtualHost,
+    Authorization, Discovery, DownstreamTls, Inbound, OneOrMany, Outbound, RateLimit, Short, Size,
+    TimeSpan, VirtualHost,
 };
 
 /// A listening socket. Give it `http` or `tcp` (or both: the first bytes decide), a list of
@@ -198,6 +198,8 @@ pub struct Http {
     pub virtual_hosts: Vec<VirtualHost>,
     /// Name of a table in `route_tables`, instead of `virtual_hosts`.
     pub routes: Option<String>,
+    /// Ask the control plane for hosts that no virtual host has. Absent: nobody is asked.
+    pub discovery: Option<Discovery>,
     /// What is done to a path before it is routed and forwarded: `base` removes dot segments and
     /// decodes unreserved characters (RFC 3986), the others also treat slashes.
     #[schemars(extend("default" = "base"))]

@@ -7,6 +7,7 @@
 mod action;
 mod authorization;
 mod cluster;
+mod control_plane;
 mod forms;
 mod guard;
 mod health;
@@ -29,6 +30,7 @@ pub use authorization::{
 pub use cluster::{
     Cluster, ClusterType, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol,
 };
+pub use control_plane::{ControlPlane, Discovery, Node};
 pub use forms::{OneOrMany, Pairs, Short, Shorthand};
 pub use guard::{
     CircuitBreaker, ConcurrencyLimit, Delay, EndpointLimits, Limits, OutlierEjection, RetryBudget,
@@ -69,6 +71,8 @@ pub struct Document {
     pub access_log: Option<AccessLog>,
     /// Who the proxy is inside the mesh; `tls: mesh` needs it. Absent: nobody.
     pub identity: Option<Identity>,
+    /// Who tells of services that are not in this file. Absent: nobody.
+    pub control_plane: Option<ControlPlane>,
     /// How long open connections may finish after SIGTERM, or after their listener has gone, 0s-24h.
     #[schemars(extend("default" = "30s"))]
     pub drain_timeout: Option<TimeSpan>,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LoadReports, NotationError, Pairs, Retry, Short, Shorthand, TimeSpan};
+use super::{Discovery, LoadReports, NotationError, Pairs, Retry, Short, Shorthand, TimeSpan};
 
 /// Connections of other hosts to the application on this one, redirected by `maglor-proxy init`. HTTP
 /// gets routes, limits and metrics; everything else passes as bytes.
@@ -91,6 +91,8 @@ pub struct Outbound {
     /// What is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
+    /// HTTP: ask the control plane for hosts that are not known. Absent: nobody is asked.
+    pub discovery: Option<Discovery>,
     /// What becomes of connections to nothing that is known.
     #[schemars(extend("default" = "pass"))]
     pub unknown: Option<Unknown>,

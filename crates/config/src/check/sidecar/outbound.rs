@@ -35,6 +35,7 @@ pub(in crate::check) fn outbound(
     let sidecar = Sidecar {
         context,
         normalization: raw::PathNormalization::Off,
+        discovery: None,
     };
     let place = at.field("outbound");
     let list = place.field("services");
@@ -67,6 +68,26 @@ pub(in crate::check) fn outbound(
             route: forward(cluster),
             load_reports: None,
             place: place.field("unknown"),
+        });
+    }
+    let sidecar = Sidecar {
+        discovery: outbound.discovery.clone(),
+        ..sidecar
+    };
+    if hosts.is_empty() && outbound.discovery.is_some() {
+        // Nobody is known, and nobody gets through who is not found.
+        hosts.push(Host {
+            name: "unknown",
+            domains: Vec::new(),
+            route: raw::Route {
+                direct_response: Some(raw::DirectResponse {
+                    status: Some(404),
+                    ..raw::DirectResponse::default()
+                }),
+                ..raw::Route::default()
+            },
+            load_reports: None,
+            place,
         });
     }
     let protocol = match pass {

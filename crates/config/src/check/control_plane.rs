@@ -1,0 +1,56 @@
+//! The control plane, and chains that ask it.
+
+use std::time::Duration;
+
+use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND};
+use super::{Scope, host};
+use crate::control_plane::{ControlPlane, Discovery};
+use crate::raw;
+use crate::report::At;
+
+pub(super) fn control_plane(
+    raw: &raw::Document,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) -> Option<ControlPlane> {
+    let raw = raw.control_plane.as_ref()?;
+    let at = at.field("control_plane");
+    match &raw.cluster {
+        None => at.missing("cluster", "name the cluster of its servers"),
+        Some(name) => drop(scope.cluster(name, &at.field("cluster"))),
+    }
+    let node = raw.node.clone().unwrap_or_default();
+    let id = node.id.unwrap_or_default();
+    if id.is_empty() {
+        let help = "write `node: {id: POD.NAMESPACE}`: the control plane knows proxies by it";
+        at.field("node").missing("id", help);
+    }
+    Some(ControlPlane {
+        cluster: raw.cluster.as_deref().unwrap_or_default().into(),
+        node_id: id,
+        node_cluster: node.cluster.unwrap_or_default(),
+    })
+}
+
+pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) -> Discovery {
+    scope.needs_control_plane(at);
+    let name = |given: Option<&String>, field: &str, default: &str| {
+        let name = given.map_or(default, String::as_str);
+        if host::exact(name).is_err() {
+            at.field(field).error(format!(
+                "`{}` is not part of a host",
+                crate::yaml::short(name)
+            ));
+        }
+        name.to_ascii_lowercase()
+    };
+    let time = |given, field: &str, default: Duration, range| {
+        rule::time(given, &at.field(field), default, range)
+    };
+    Discovery {
+        namespace: name(raw.namespace.as_ref(), "namespace", "default"),
+        domain: name(raw.domain.as_ref(), "domain", "cluster.local"),
+        timeout: time(raw.timeout, "timeout", 5 * SECOND, MILLISECOND..=MINUTE),
+        idle_timeout: time(raw.idle_timeout, "idle_timeout", 10 * MINUTE, SECOND..=DAY),
+    }
+}

@@ -1,0 +1,87 @@
+//! Where what is not in the file comes from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The control plane that chains with [`Discovery`] ask.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ControlPlane {
+    /// Name of the cluster of its servers.
+    pub cluster: Arc<str>,
+    /// What the proxy calls itself; not empty.
+    pub node_id: String,
+    /// The group of proxies that it is one of; may be empty.
+    pub node_cluster: String,
+}
+
+/// Hosts that no virtual host has are asked for when they are first called.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Discovery {
+    /// The namespace of hosts of one label.
+    pub namespace: String,
+    /// The domain of the cluster.
+    pub domain: String,
+    /// How long a request waits.
+    pub timeout: Duration,
+    /// A host that was not called for so long is not followed any more.
+    pub idle_timeout: Duration,
+}
+
+impl Discovery {
+    /// The name of a host and port at the control plane; `None` where a host cannot be one of a
+    /// service. Names are completed as the resolver of a pod would: `reviews`, `reviews.shop` and
+    /// `reviews.shop.svc` are of the cluster, names of others stay as they are.
+    #[must_use]
+    pub fn target(&self, host: &str, port: u16) -> Option<String> {
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let host = host.as_str();
+        let plain =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':' | '[' | ']');
+        if host.is_empty() || host.len() > 253 || !host.chars().all(plain) {
+            return None;
+        }
+        if host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok() {
+            return Some(format!("{host}:{port}"));
+        }
+        let (namespace, domain) = (&self.namespace, &self.domain);
+        let labels = host.split('.').count();
+        Some(match labels {
+            1 => format!("{host}.{namespace}.svc.{domain}:{port}"),
+            2 => format!("{host}.svc.{domain}:{port}"),
+            3 if host.ends_with(".svc") => format!("{host}.{domain}:{port}"),
+            _ => format!("{host}:{port}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_completed_like_in_a_pod() {
+        let discovery = Discovery {
+            namespace: "shop".to_owned(),
+            domain: "cluster.local".to_owned(),
+            timeout: Duration::ZERO,
+            idle_timeout: Duration::ZERO,
+        };
+        for (host, target) in [
+            ("cart", "cart.shop.svc.cluster.local:80"),
+            ("Cart.Other", "cart.other.svc.cluster.local:80"),
+            ("cart.other.svc", "cart.other.svc.cluster.local:80"),
+            (
+                "cart.other.svc.cluster.local.",
+                "cart.other.svc.cluster.local:80",
+            ),
+            ("www.example.com", "www.example.com:80"),
+            ("10.96.0.1", "10.96.0.1:80"),
+            ("[fd00::1]", "[fd00::1]:80"),
+        ] {
+            assert_eq!(discovery.target(host, 80).as_deref(), Some(target));
+        }
+        for host in ["", ".", "a b", "a/b", "ä"] {
+            assert_eq!(discovery.target(host, 80), None, "{host}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `control_plane` and `discovery`: what is not in the file, and where it comes from.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::TimeSpan;
+
+/// Who tells the proxy of services that the file does not know (Envoy's discovery protocol, delta ADS;
+/// see docs/xds.md). Chains with `discovery` ask it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["cluster", "node"]))]
+pub struct ControlPlane {
+    /// Name of the cluster of its servers, which says how they are reached: addresses, TLS. HTTP/2 is
+    /// spoken to them whatever its `protocol`.
+    pub cluster: Option<String>,
+    /// Who asks.
+    pub node: Option<Node>,
+}
+
+/// What a proxy calls itself to its control plane.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("required" = ["id"]))]
+pub struct Node {
+    /// Unique in the mesh, such as `POD.NAMESPACE`.
+    pub id: Option<String>,
+    /// The group of proxies that it is one of. Default: none.
+    pub cluster: Option<String>,
+}
+
+/// Hosts that no virtual host has are asked for at the control plane when they are first called. A
+/// request waits for the answer.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Discovery {
+    /// The namespace that a host of one label is in: `reviews` is `reviews.NAMESPACE.svc.DOMAIN`.
+    #[schemars(extend("default" = "default"))]
+    pub namespace: Option<String>,
+    /// The domain of the cluster.
+    #[schemars(extend("default" = "cluster.local"))]
+    pub domain: Option<String>,
+    /// How long a request waits for the answer; then it gets 503, 1ms-1m.
+    #[schemars(extend("default" = "5s"))]
+    pub timeout: Option<TimeSpan>,
+    /// A host that was not called for so long is not followed any more, 1s-24h.
+    #[schemars(extend("default" = "10m"))]
+    pub idle_timeout: Option<TimeSpan>,
+}

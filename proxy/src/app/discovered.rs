@@ -1,0 +1,135 @@
+//! What the control plane gives: clusters beside those of the file, and their endpoints.
+
+use std::sync::Arc;
+
+use maglor_config as config;
+use maglor_xds::discovery::Used;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+use super::{App, needs_resolver};
+use crate::build::{self, Sources};
+use crate::on_demand::Ask;
+use crate::upstream::{Clusters, Resolver};
+
+impl App {
+    /// The questions of workers, for the one who answers them; `None` after the first call.
+    pub(crate) fn take_asks(&mut self) -> Option<UnboundedReceiver<Ask>> {
+        self.asks.take()
+    }
+
+    /// Puts these clusters in force, in place of those that the control plane gave before.
+    pub(crate) fn discover(&mut self, used: Vec<Used>) {
+        let names = |used: &[Used]| used.iter().any(|used| needs_resolver(&used.cluster));
+        let resolves = names(&used) || names(&self.discovered);
+        if names(&used) && self.resolver.is_none() {
+            match Resolver::new() {
+                Ok(resolver) => self.resolver = Some(resolver),
+                Err(error) => tracing::error!(%error, "names cannot be resolved"),
+            }
+        }
+        let before = std::mem::replace(&mut self.discovered, used);
+        let gone = |used: &Used| !self.is_of_file(&used.cluster.name);
+        let gone: Vec<_> = before.into_iter().filter(gone).collect();
+        let mut clusters = Clusters::default();
+        let kept = self.clusters.iter().filter(|cluster| {
+            let discovered = |used: &Used| used.cluster.name == *cluster.name();
+            // The old one is what the new one is built from.
+            !gone.iter().any(discovered) || self.discovered.iter().any(discovered)
+        });
+        kept.for_each(|cluster| clusters.insert(Arc::clone(cluster)));
+        self.clusters = clusters;
+        self.add_discovered();
+        self.watched
+            .send_replace(self.clusters.iter().cloned().collect());
+        if resolves {
+            self.resolve();
+        }
+    }
+
+    /// Follows the names of all clusters anew.
+    pub(super) fn resolve(&mut self) {
+        self.resolving.drain(..).for_each(|task| task.abort());
+        let Some(resolver) = &self.resolver else {
+            return;
+        };
+        for cluster in self
+            .clusters
+            .iter()
+            .filter(|cluster| needs_resolver(cluster.config()))
+        {
+            let follow = resolver
+                .clone()
+                .follow(Arc::clone(cluster), Arc::clone(&self.shared));
+            self.resolving
+                .push(tokio::task::spawn_local(follow).abort_handle());
+        }
+    }
+
+    /// A name in the file outweighs the same one from elsewhere.
+    fn is_of_file(&self, name: &str) -> bool {
+        self.config.clusters.iter().any(|own| *own.name == *name)
+    }
+
+    /// After a new file: what the control plane gave goes on as it is.
+    pub(super) fn keep_discovered(&mut self, before: &Clusters) {
+        for used in &self.discovered {
+            let name = &used.cluster.name;
+            if let Some(cluster) = before.get(name).filter(|_| !self.is_of_file(name)) {
+                self.clusters.insert(cluster);
+            }
+        }
+    }
+
+    /// Builds what the control plane gave beside what the file says. What cannot be built is left as it
+    /// was.
+    fn add_discovered(&mut self) {
+        let now = self.shared.time(Instant::now());
+        let metrics = &self.shared.metrics;
+        let own = match self.own.prepare(self.config.identity.as_ref()) {
+            Ok(own) => own,
+            Err(error) => return tracing::error!(%error, "discovered clusters not applied"),
+        };
+        let mut sources = Sources::new(own.live());
+        for used in &self.discovered {
+            if self.is_of_file(&used.cluster.name) {
+                continue;
+            }
+            let old = self.clusters.get(&used.cluster.name);
+            let wanted = &used.cluster;
+            let built = build::one_cluster(wanted, old, false, &mut sources, metrics, now);
+            match built {
+                Ok(cluster) => {
+                    if let Some(endpoints) = &used.endpoints
+                        && let Err(error) = cluster.assign(endpoints, metrics, now)
+                    {
+                        tracing::error!(cluster = %wanted.name, %error, "endpoints not applied");
+                    }
+                    self.clusters.insert(cluster);
+                }
+                Err(error) => {
+                    tracing::error!(cluster = %wanted.name, %error, "discovered cluster not applied");
+                }
+            }
+        }
+    }
+
+    /// Puts the endpoints of a discovered cluster in force; nothing else changes.
+    pub(crate) fn assign(&mut self, cluster: &str, endpoints: &Arc<[config::Endpoint]>) {
+        let known = self.discovered.iter_mut();
+        for used in known.filter(|used| *used.cluster.name == *cluster) {
+            used.endpoints = Some(Arc::clone(endpoints));
+        }
+        let Some(found) = self
+            .clusters
+            .get(cluster)
+            .filter(|_| !self.is_of_file(cluster))
+        else {
+            return;
+        };
+        let now = self.shared.time(Instant::now());
+        if let Err(error) = found.assign(endpoints, &self.shared.metrics, now) {
+            tracing::error!(%cluster, %error, "endpoints not applied");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What is asked of the control plane.
+
+use maglor_telemetry::{Counter, Gauge, Registry};
+
+/// Handles of the control thread.
+#[derive(Debug)]
+pub(crate) struct XdsMetrics {
+    pub(crate) connected: Gauge,
+    pub(crate) targets: Gauge,
+    pub(crate) accepted: Counter,
+    pub(crate) refused: Counter,
+}
+
+impl XdsMetrics {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let gauge = |name, help| registry.gauge(name, help, &[]).with(&[]);
+        let updates = registry.counter(
+            "xds_updates_total",
+            "Responses of the control plane, by what became of them.",
+            &["result"],
+        );
+        Self {
+            connected: gauge(
+                "xds_connected",
+                "Whether there is a stream to the control plane.",
+            ),
+            targets: gauge("xds_targets", "Hosts that the control plane is asked for."),
+            accepted: updates.with(&["accepted"]),
+            refused: updates.with(&["refused"]),
+        }
+    }
+}

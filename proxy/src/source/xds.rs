@@ -1,0 +1,340 @@
+//! Configurations that come from a control plane: hosts that workers ask for, one by one.
+//!
+//! Runs on the control thread. What the protocol does is [`maglor_xds::discovery`]'s; here are the
+//! stream, the hosts that wait, and what is put in force. While the control plane is away everything
+//! that is known goes on.
+
+mod link;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use maglor_balance::{Rng, Time};
+use maglor_config as config;
+use maglor_xds::Message as _;
+use maglor_xds::discovery::{Changes, Discovery, Target};
+use maglor_xds::frame::frame;
+use maglor_xds::proto::envoy::config::core::v3::Node;
+use maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use self::link::{Event, Link};
+use crate::app::SharedApp;
+use crate::on_demand::{Ask, Found, Key, OnDemand};
+use crate::route::Table;
+
+/// How often it is looked which hosts are not called any more.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// See the module's documentation.
+struct Source {
+    app: SharedApp,
+    settings: config::ControlPlane,
+    discovery: Discovery,
+    followed: BTreeMap<String, Followed>,
+    link: Option<Link>,
+    rng: Rng,
+}
+
+/// A target, and who called it by which names.
+#[derive(Default)]
+struct Followed {
+    places: Vec<Place>,
+    waiting: Vec<oneshot::Sender<()>>,
+    /// Whether something is known of it, and was put in force.
+    settled: bool,
+}
+
+struct Place {
+    chain: Weak<OnDemand>,
+    key: Key,
+    found: Arc<Found>,
+}
+
+/// Answers the questions of workers; never returns.
+pub(crate) async fn run(
+    app: SharedApp,
+    settings: config::ControlPlane,
+    asks: UnboundedReceiver<Ask>,
+    seed: u64,
+) {
+    let has_identity = app.borrow().config().identity.is_some();
+    let node = Node {
+        id: settings.node_id.clone(),
+        cluster: settings.node_cluster.clone(),
+        user_agent_name: "maglor-proxy".to_owned(),
+        user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Node::default()
+    };
+    let source = Source {
+        app,
+        settings,
+        discovery: Discovery::new(node, has_identity),
+        followed: BTreeMap::new(),
+        link: None,
+        rng: Rng::seed(seed),
+    };
+    source.serve(asks).await;
+}
+
+impl Source {
+    async fn serve(mut self, mut asks: UnboundedReceiver<Ask>) {
+        let mut look = tokio::time::interval(LOOK);
+        let mut again = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+        loop {
+            self.say();
+            let connected = self.link.is_some();
+            tokio::select! {
+                ask = asks.recv() => match ask {
+                    Some(ask) => self.ask(ask),
+                    None => return,
+                },
+                event = next(self.link.as_mut()) => {
+                    if let Some(pause) = self.event(event) {
+                        again.as_mut().reset(Instant::now() + pause);
+                    }
+                }
+                () = &mut again, if !connected => self.connect(&mut again),
+                _ = look.tick() => self.forget(),
+            }
+        }
+    }
+
+    /// Says what is to be said.
+    fn say(&mut self) {
+        let Some(link) = &self.link else { return };
+        while let Some(request) = self.discovery.request() {
+            // A stream that has ended says so itself.
+            let _ = link.requests.send(frame(&request));
+        }
+    }
+
+    fn connect(&mut self, again: &mut std::pin::Pin<&mut tokio::time::Sleep>) {
+        let app = self.app.borrow();
+        let now = app.shared().time(Instant::now());
+        match app.clusters().get(&self.settings.cluster) {
+            Some(cluster) => {
+                self.link = Some(Link::begin(cluster, now, &mut self.rng));
+                self.discovery.connected();
+            }
+            None => again.as_mut().reset(Instant::now() + LOOK),
+        }
+    }
+
+    /// Takes what has happened on the stream, all at once; after its end, how long to wait before the
+    /// next.
+    fn event(&mut self, first: Event) -> Option<Duration> {
+        let mut all = Changes::default();
+        let mut next = Some(first);
+        let mut pause = None;
+        while let Some(event) = next {
+            match event {
+                Event::Open => self.connected(true),
+                Event::Message(message) => match DeltaDiscoveryResponse::decode(message) {
+                    Ok(response) => self.receive(response, &mut all),
+                    Err(error) => pause = Some(self.lost(&error)),
+                },
+                Event::Ended(why) => pause = Some(self.lost(&why)),
+            }
+            next = self.link.as_mut().and_then(Link::try_next);
+        }
+        self.apply(&all);
+        pause
+    }
+
+    fn lost(&mut self, why: &dyn std::error::Error) -> Duration {
+        let pause = self.discovery.disconnected(&mut self.rng);
+        let targets = self.discovery.targets().len();
+        tracing::warn!(%why, again_in = ?pause, targets, "no stream to the control plane");
+        self.link = None;
+        self.connected(false);
+        pause
+    }
+
+    fn connected(&self, connected: bool) {
+        let app = self.app.borrow();
+        app.shared().metrics.xds.connected.set(i64::from(connected));
+    }
+
+    fn receive(&mut self, response: DeltaDiscoveryResponse, all: &mut Changes) {
+        let changes = self.discovery.receive(response);
+        let app = self.app.borrow();
+        let metrics = &app.shared().metrics.xds;
+        match changes.refused.is_empty() {
+            true => metrics.accepted.add_shared(1),
+            false => metrics.refused.add_shared(1),
+        }
+        for error in &changes.refused {
+            tracing::error!(%error, "refused, the last good one stays in force");
+        }
+        all.routing |= changes.routing;
+        all.endpoints.extend(changes.endpoints);
+    }
+
+    /// Puts in force what has changed.
+    fn apply(&mut self, changes: &Changes) {
+        if changes.routing {
+            let used = self.discovery.clusters().collect();
+            self.app.borrow_mut().discover(used);
+        } else {
+            for name in &changes.endpoints {
+                let used = self.discovery.cluster(name);
+                if let Some(endpoints) = used.and_then(|used| used.endpoints) {
+                    self.app.borrow_mut().assign(name, &endpoints);
+                }
+            }
+        }
+        if changes.routing || !changes.endpoints.is_empty() {
+            self.settle(changes.routing);
+        }
+    }
+
+    /// Tells those who wait, and gives those who know a host its new routes.
+    fn settle(&mut self, routing: bool) {
+        for (name, followed) in &mut self.followed {
+            if followed.settled && !routing {
+                continue;
+            }
+            let target = self.discovery.target(name);
+            // Until all of it is there, what was known goes on.
+            followed.settled = !matches!(target, Target::Pending);
+            if !followed.settled {
+                continue;
+            }
+            for place in &followed.places {
+                let Some(chain) = place.chain.upgrade() else {
+                    continue;
+                };
+                place.found.set(compile(&self.app, &chain, name, &target));
+                chain.insert(&place.key, &place.found);
+            }
+            // One that waits no more has gone.
+            followed.waiting.drain(..).for_each(|waiting| {
+                let _ = waiting.send(());
+            });
+        }
+        let targets = i64::try_from(self.followed.len()).unwrap_or(i64::MAX);
+        self.app.borrow().shared().metrics.xds.targets.set(targets);
+    }
+
+    fn now(&self) -> Time {
+        self.app.borrow().shared().time(Instant::now())
+    }
+
+    /// A worker wants to know of a host.
+    fn ask(&mut self, ask: Ask) {
+        let Ask {
+            chain,
+            key,
+            target,
+            answered,
+        } = ask;
+        let now = self.now();
+        let followed = self.followed.entry(target.clone()).or_default();
+        followed.waiting.push(answered);
+        let here = |place: &Place| {
+            place.key == key && std::ptr::eq(place.chain.as_ptr(), Arc::as_ptr(&chain))
+        };
+        if !followed.places.iter().any(here) {
+            followed.places.push(Place {
+                chain: Arc::downgrade(&chain),
+                key,
+                found: Found::new(None, now),
+            });
+        }
+        followed.settled = false;
+        self.discovery.want(&target);
+        self.settle(false);
+    }
+
+    /// Forgets hosts that nobody calls any more.
+    fn forget(&mut self) {
+        let now = self.now();
+        let mut gone = Vec::new();
+        for (name, followed) in &mut self.followed {
+            followed.places.retain(|place| {
+                let Some(chain) = place.chain.upgrade() else {
+                    return false;
+                };
+                let idle = now.saturating_since(place.found.used());
+                let stays = idle < chain.settings.idle_timeout;
+                if !stays {
+                    chain.remove(&place.key);
+                }
+                stays
+            });
+            followed.waiting.retain(|waiting| !waiting.is_closed());
+            if followed.places.is_empty() {
+                gone.push(name.clone());
+            }
+        }
+        if gone.is_empty() {
+            return;
+        }
+        for name in gone {
+            tracing::debug!(target = %name, "not called any more");
+            self.followed.remove(&name);
+            self.discovery.forget(&name);
+        }
+        self.apply(&Changes {
+            routing: true,
+            ..Changes::default()
+        });
+    }
+}
+
+async fn next(link: Option<&mut Link>) -> Event {
+    if let Some(link) = link
+        && let Some(event) = link.next().await
+    {
+        return event;
+    }
+    std::future::pending().await
+}
+
+/// The table of a target for a chain; `None` where there is nothing, or nothing that HTTP goes by.
+fn compile(app: &SharedApp, chain: &OnDemand, name: &str, target: &Target) -> Option<Arc<Table>> {
+    let Target::Http { routes, .. } = target else {
+        return None;
+    };
+    let host = host_of(routes, name)?;
+    let whole = config::RouteTable {
+        name: Arc::clone(&routes.name),
+        virtual_hosts: vec![config::VirtualHost {
+            domains: vec![config::Domain::Any],
+            ..host.clone()
+        }],
+    };
+    let app = app.borrow();
+    let metrics = &app.shared().metrics;
+    let table = Table::compile(&whole, &chain.listener, app.clusters(), metrics, None, None);
+    Some(Arc::new(table))
+}
+
+/// The virtual host of a target: by its name with and without port, then the most specific; by the
+/// table's own name where the target is an address.
+fn host_of<'a>(routes: &'a config::RouteTable, name: &str) -> Option<&'a config::VirtualHost> {
+    let find = |name: &str| {
+        let bare = crate::route::without_port(name);
+        let rank = |domain: &config::Domain| match domain {
+            config::Domain::Exact(exact) if exact == name => Some(usize::MAX),
+            config::Domain::Exact(exact) if exact == bare => Some(usize::MAX - 1),
+            config::Domain::Suffix(suffix) if bare.ends_with(suffix.as_str()) => {
+                Some((1 << 20) + suffix.len())
+            }
+            config::Domain::Prefix(prefix) if bare.starts_with(prefix.as_str()) => {
+                Some(1 + prefix.len())
+            }
+            config::Domain::Any => Some(0),
+            _ => None,
+        };
+        let best = |host: &config::VirtualHost| host.domains.iter().filter_map(rank).max();
+        let ranked = routes.virtual_hosts.iter();
+        let ranked = ranked.filter_map(|host| Some((best(host)?, host)));
+        ranked.max_by_key(|(rank, _)| *rank).map(|(_, host)| host)
+    };
+    find(name).or_else(|| find(&routes.name))
+}

@@ -1,0 +1,312 @@
+//! Hosts that the proxy learns of from its control plane when they are called.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use maglor_ads::{Node, Peer, Policy, Server, Status};
+use maglor_config::{raw, resource};
+use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_xds::server::Scope;
+use maglor_xds::{Health, Kind, Listener, Resource, ServedEndpoint, encode};
+use support::start;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+const CART: &str = "cart.shop.svc.cluster.local:80";
+
+struct Everybody;
+
+impl Policy for Everybody {
+    fn authorize(&self, _: &Peer, _: &Node) -> Result<Scope, Status> {
+        Ok(Arc::new(|_, name| Some(name.into())))
+    }
+}
+
+/// A control plane on a port of its own; gone when it is dropped.
+struct ControlPlane {
+    server: Server,
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl ControlPlane {
+    fn start() -> Self {
+        Self::at(
+            "127.0.0.1:0".parse().unwrap(),
+            Server::new(Arc::new(Everybody)),
+        )
+    }
+
+    fn at(address: SocketAddr, server: Server) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = server.clone();
+        runtime.spawn(async move {
+            loop {
+                let (socket, address) = listener.accept().await.unwrap();
+                let peer = Peer {
+                    address,
+                    identity: None,
+                };
+                tokio::spawn(serving.clone().serve(socket, peer));
+            }
+        });
+        Self {
+            server,
+            address,
+            runtime: Some(runtime),
+        }
+    }
+
+    fn put(&self, resource: Resource) {
+        self.server.cache(|cache, now| cache.set(resource, now));
+    }
+
+    fn remove(&self, kind: Kind, name: &str) {
+        self.server
+            .cache(|cache, now| cache.remove(kind, name, now));
+    }
+
+    /// A service of one cluster.
+    fn serve(&self, target: &str, cluster: &str, upstreams: &[SocketAddr]) {
+        let routes = target.to_owned();
+        let http = Listener::Http {
+            routes,
+            bytes: None,
+        };
+        self.put(encode::listener(target, &http).unwrap());
+        self.route(target, &format!("{{cluster: {cluster}}}"));
+        self.put(cluster_of(&format!("{{name: {cluster}}}")));
+        self.assign(cluster, upstreams);
+    }
+
+    fn route(&self, target: &str, route: &str) {
+        let text =
+            format!("{{name: {target:?}, virtual_hosts: [{{domains: ['*'], routes: [{route}]}}]}}");
+        let table: raw::RouteTable = resource::read(&text, "test").unwrap();
+        self.put(encode::routes(&table).unwrap());
+    }
+
+    fn assign(&self, cluster: &str, upstreams: &[SocketAddr]) {
+        let endpoint = |address: &SocketAddr| ServedEndpoint {
+            described: raw::Endpoint {
+                address: Some(address.to_string()),
+                ..raw::Endpoint::default()
+            },
+            health: Health::Healthy,
+        };
+        let all: Vec<_> = upstreams.iter().map(endpoint).collect();
+        self.put(encode::endpoints(cluster, &all).unwrap());
+    }
+
+    /// The process is killed, as far as its clients can see.
+    fn kill(mut self) -> (SocketAddr, Server) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(TIMEOUT);
+        }
+        (self.address, self.server.clone())
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn cluster_of(text: &str) -> Resource {
+    encode::cluster(&resource::read::<raw::Cluster>(text, "test").unwrap()).unwrap()
+}
+
+/// A proxy that asks for every host but `own.example`.
+fn proxy(control: SocketAddr, discovery: &str) -> Proxy {
+    start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+control_plane: {{cluster: control, node: {{id: proxy-1.shop, cluster: test}}}}
+listeners:
+- name: out
+  address: 127.0.0.1:0
+  http:
+    discovery: {{namespace: shop, {discovery}}}
+    virtual_hosts: [{{domains: [own.example], routes: [{{direct_response: {{status: 200, body: own}}}}]}}]
+clusters:
+- {{name: control, endpoints: ['{control}']}}
+"
+    ))
+}
+
+fn get(proxy: &Proxy, host: &str) -> (u16, String) {
+    let mut client = RawHttp1::connect(proxy.listener("out"));
+    client.send(format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+    let response = client.response();
+    (response.status, response.text().to_owned())
+}
+
+fn ok(text: &str) -> (u16, String) {
+    (200, text.to_owned())
+}
+
+#[test]
+fn a_host_is_found_when_it_is_called_by_each_of_its_names() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve(CART, "cart", &[upstream.address()]);
+    let proxy = proxy(control.address, "timeout: 5s");
+    for host in [
+        "cart",
+        "cart.shop",
+        "cart.shop.svc",
+        "Cart.Shop.svc.cluster.local:80",
+    ] {
+        assert_eq!(get(&proxy, host), ok("cart"), "{host}");
+    }
+    assert_eq!(get(&proxy, "own.example"), ok("own"));
+    assert_eq!(get(&proxy, "nobody").0, 404);
+    assert_eq!(
+        get(&proxy, "cart:81").0,
+        404,
+        "another port is another service"
+    );
+    let sessions = control.server.sessions();
+    assert_eq!(&*sessions[0].node, "proxy-1.shop");
+    assert_eq!(proxy.metric("maglor_xds_connected", &[]), 1.0);
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 3.0);
+}
+
+#[test]
+fn changes_reach_a_proxy_that_uses_what_has_changed() {
+    let control = ControlPlane::start();
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    control.serve(CART, "cart", &[a.address()]);
+    let proxy = proxy(control.address, "timeout: 5s");
+    assert_eq!(get(&proxy, "cart"), ok("a"));
+    control.assign("cart", &[b.address()]);
+    eventually(TIMEOUT, "endpoints", || get(&proxy, "cart") == ok("b"));
+    control.route(CART, "{direct_response: {status: 200, body: routed}}");
+    eventually(TIMEOUT, "routes", || get(&proxy, "cart") == ok("routed"));
+    control.remove(Kind::Listener, CART);
+    eventually(TIMEOUT, "it has gone", || get(&proxy, "cart").0 == 404);
+    control.serve(CART, "cart", &[a.address()]);
+    eventually(TIMEOUT, "it is back", || get(&proxy, "cart") == ok("a"));
+    control.remove(Kind::Cluster, "cart");
+    eventually(TIMEOUT, "no cluster", || get(&proxy, "cart").0 == 503);
+}
+
+#[test]
+fn endpoints_that_stay_keep_their_connections() {
+    let control = ControlPlane::start();
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    control.serve(CART, "cart", &[a.address()]);
+    let proxy = proxy(control.address, "timeout: 5s");
+    assert_eq!(get(&proxy, "cart"), ok("a"));
+    control.assign("cart", &[a.address(), b.address()]);
+    eventually(TIMEOUT, "both are used", || get(&proxy, "cart") == ok("b"));
+    control.assign("cart", &[a.address()]);
+    eventually(TIMEOUT, "one has gone", || {
+        (0..20).all(|_| get(&proxy, "cart") == ok("a"))
+    });
+    assert_eq!(a.connections(), 1);
+}
+
+#[test]
+fn what_is_wrong_is_refused_and_the_last_good_one_stays() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve(CART, "cart", &[upstream.address()]);
+    let proxy = proxy(control.address, "timeout: 5s");
+    assert_eq!(get(&proxy, "cart"), ok("cart"));
+    control.put(cluster_of("{name: cart, max_concurrent_streams: 0}"));
+    let nack = || {
+        control
+            .server
+            .sessions()
+            .first()
+            .and_then(|s| s.nacks.first().cloned())
+    };
+    eventually(TIMEOUT, "it is refused", || nack().is_some());
+    let reason = nack().unwrap().reason;
+    assert!(
+        reason.contains("cart") && reason.contains("max_concurrent_streams"),
+        "{reason}"
+    );
+    assert_eq!(get(&proxy, "cart"), ok("cart"));
+    let refused = || proxy.metric("maglor_xds_updates_total", &["result=\"refused\""]);
+    assert_eq!(refused(), 1.0);
+    // Mesh TLS without an identity cannot be spoken.
+    control.put(cluster_of("{name: cart, tls: mesh}"));
+    eventually(TIMEOUT, "it is refused, too", || refused() == 2.0);
+    assert_eq!(get(&proxy, "cart"), ok("cart"));
+    control.put(cluster_of("{name: cart, policy: random}"));
+    eventually(TIMEOUT, "something better is taken", || nack().is_none());
+}
+
+#[test]
+fn a_proxy_goes_on_without_its_control_plane_and_catches_up() {
+    let control = ControlPlane::start();
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    control.serve(CART, "cart", &[a.address()]);
+    let proxy = proxy(control.address, "timeout: 200ms");
+    assert_eq!(get(&proxy, "cart"), ok("a"));
+    let (address, server) = control.kill();
+    eventually(TIMEOUT, "it is noticed", || {
+        proxy.metric("maglor_xds_connected", &[]) == 0.0
+    });
+    assert_eq!(get(&proxy, "cart"), ok("a"));
+    let began = Instant::now();
+    assert_eq!(get(&proxy, "unknown").0, 503, "nobody can say");
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    let control = ControlPlane::at(address, server);
+    control.assign("cart", &[b.address()]);
+    eventually(TIMEOUT, "it catches up", || get(&proxy, "cart") == ok("b"));
+    eventually(TIMEOUT, "the other host is asked for", || {
+        get(&proxy, "unknown").0 == 404
+    });
+}
+
+#[test]
+fn a_host_that_is_not_called_any_more_is_forgotten() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve(CART, "cart", &[upstream.address()]);
+    let proxy = proxy(control.address, "idle_timeout: 1s");
+    assert_eq!(get(&proxy, "cart"), ok("cart"));
+    let subscribed = || {
+        let sessions = control.server.sessions();
+        sessions
+            .iter()
+            .flat_map(|s| &s.subscribed)
+            .map(|(_, count)| count)
+            .sum::<usize>()
+    };
+    assert_eq!(subscribed(), 4);
+    eventually(TIMEOUT, "it is forgotten", || subscribed() == 0);
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 0.0);
+    assert_eq!(get(&proxy, "cart"), ok("cart"), "and found again");
+}
+
+#[test]
+fn a_new_file_leaves_what_was_discovered_as_it_is() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve(CART, "cart", &[upstream.address()]);
+    let proxy = proxy(control.address, "timeout: 5s");
+    assert_eq!(get(&proxy, "cart"), ok("cart"));
+    let text = std::fs::read_to_string(proxy.config_file()).unwrap();
+    proxy.replace_config(&text.replace("body: own", "body: changed"));
+    eventually(TIMEOUT, "the file", || {
+        get(&proxy, "own.example") == ok("changed")
+    });
+    assert_eq!(get(&proxy, "cart"), ok("cart"));
+    assert_eq!(upstream.connections(), 1);
+}

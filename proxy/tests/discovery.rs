@@ -310,3 +310,38 @@ fn a_new_file_leaves_what_was_discovered_as_it_is() {
     assert_eq!(get(&proxy, "cart"), ok("cart"));
     assert_eq!(upstream.connections(), 1);
 }
+
+/// What a proxy needs grows with what its application calls, not with the mesh.
+#[test]
+fn memory_follows_what_is_called() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("x"));
+    let service = |i: usize| format!("s{i}.shop.svc.cluster.local:80");
+    for i in 0..1000 {
+        // Ten addresses of one server.
+        let all: Vec<_> = (0..10)
+            .map(|k| {
+                format!("127.0.0.{}:{}", k + 1, upstream.address().port())
+                    .parse()
+                    .unwrap()
+            })
+            .collect();
+        control.serve(
+            &service(i),
+            &format!("s{i}"),
+            &all[..if i < 200 { 10 } else { 1 }],
+        );
+    }
+    let proxy = proxy(control.address, "timeout: 5s");
+    let call = |range: std::ops::Range<usize>| {
+        // Nobody listens at the other addresses: that there was an answer is enough.
+        range.for_each(|i| assert_ne!(get(&proxy, &format!("s{i}")).0, 404));
+        proxy.allocated_bytes()
+    };
+    let (few, many) = (call(0..5), call(5..200));
+    println!("allocated with 5 of 1000 services: {few}, with 200 of 10 endpoints: {many} bytes");
+    assert!(
+        many < 45 << 20,
+        "{many} bytes with 200 services of 10 endpoints"
+    );
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 200.0);
+}

@@ -1,129 +1,49 @@
-//! `maglor demo`: the real proxy in front of real servers, under a load that tells policies apart.
+//! `maglor demo`: the mesh, or how one proxy balances, under real requests on this machine.
 //!
-//! Read in this order: [`plan`] what will happen, [`servers`] and [`proxy`] what is started,
-//! [`load`] the requests, [`client`] how one is sent, [`tally`] what is counted, [`screen`] what is
-//! shown.
-//!
-//! Each request carries the work that it makes, drawn from a fixed seed, and so do its arrival
-//! times: every policy gets exactly the same requests at the same moments.
+//! [`mesh`] is an application of several services with a sidecar beside each replica, [`balancing`]
+//! one proxy before servers of different speeds. They share [`client`], how a request is sent,
+//! [`latencies`], what is made of the times, and [`stop`], how somebody ends a demo.
 
+mod balancing;
 mod client;
-mod load;
-mod plan;
-mod proxy;
-mod screen;
-mod servers;
-mod tally;
+mod latencies;
+mod mesh;
+mod stop;
 
-use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::rc::Rc;
-use std::time::Duration;
 
-use maglor_balance::Spec;
-use tokio::runtime::{Builder, LocalOptions};
-
-use self::load::{Stage, Stop};
-use self::plan::Plan;
-use self::proxy::Proxy;
-use self::screen::Screen;
-use self::servers::Servers;
-use crate::output;
+use maglor_balance::Rng;
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = mesh::EXAMPLES)]
 pub(crate) struct Options {
-    /// How long the demo lasts, all policies together.
-    #[arg(
-        long = "for",
-        value_name = "SECONDS",
-        default_value_t = 20,
-        value_parser = clap::value_parser!(u64).range(1..=3600),
-    )]
-    seconds: u64,
+    #[command(subcommand)]
+    other: Option<Other>,
 
-    /// The policy to show beside the baselines: lor(choices=2), lor(choices=all), peak-ewma,
-    /// maglev(table_size=65537), ring-hash(min=1024).
-    #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
-    policy: Spec,
-
-    /// How many servers; the last one is slow.
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 4,
-        value_parser = clap::value_parser!(u16).range(2..=64),
-    )]
-    servers: u16,
+    #[command(flatten)]
+    mesh: mesh::Options,
 }
 
-/// Why there was nothing to see.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("the demo's own configuration is wrong, please report this:\n{0}")]
-    Config(#[from] maglor_config::Errors),
-    #[error("the proxy was not ready within {0:?}")]
-    NotReady(Duration),
-    #[error("the proxy: {0}")]
-    Proxy(#[from] maglor_proxy::RunError),
-    #[error("the proxy ended by a panic")]
-    ProxyPanicked,
-    #[error("{path}: not what the proxy writes when it is ready: {found}")]
-    ReadyFile { path: PathBuf, found: String },
-    #[error("cannot {doing}: {source}")]
-    System {
-        doing: &'static str,
-        source: io::Error,
-    },
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    /// Show how one proxy balances, under one policy after the other.
+    ///
+    /// Starts a few small HTTP servers, one of them at half the speed of the others, and the real
+    /// proxy in front of them, all in this process and on the loopback interface. Then sends it the
+    /// same requests under one policy after the other, shows what happens, and sums up. Fails if any
+    /// request fails.
+    Balancing(balancing::Options),
 }
 
-impl Error {
-    fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::System { doing, source }
-    }
-}
-
-/// Runs the demo; succeeds if every request did.
+/// Runs what was asked for; what it takes for success, each demo says itself.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let plan = Plan::new(&options.policy, options.servers, options.seconds);
-    match show(&plan) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("maglor demo: {error}");
-            ExitCode::FAILURE
-        }
+    match &options.other {
+        Some(Other::Balancing(options)) => balancing::run(options),
+        None => mesh::run(&options.mesh),
     }
 }
 
-/// Starts everything, shows it, ends everything in the opposite order.
-fn show(plan: &Plan) -> Result<bool, Error> {
-    let servers = Servers::start(&plan.service_times())?;
-    let proxy = Proxy::start(&plan.configuration(&servers.addresses))?;
-    output::print(&plan.introduction(&servers.addresses, &proxy));
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build_local(LocalOptions::default())
-        .map_err(Error::system("start a runtime"))?;
-    let tallies = runtime.block_on(async {
-        let stop = Stop::on_signals().map_err(Error::system("wait for signals"))?;
-        let stage = Stage {
-            plan,
-            servers: &servers.addresses,
-            proxy: &proxy,
-            stop: Rc::new(stop),
-        };
-        let mut screen = Screen::new(plan);
-        let mut tallies = Vec::new();
-        for index in 0..plan.policies.len() {
-            if !stage.stop.requested() {
-                tallies.push(stage.drive(index, &mut screen).await);
-            }
-        }
-        Ok::<_, Error>(tallies)
-    })?;
-    drop(runtime);
-    proxy.stop()?;
-    output::print(&screen::summary(plan, &tallies));
-    Ok(tallies.iter().all(|tally| tally.failures() == 0))
+/// An exponentially distributed number with mean 1.
+fn exponential(rng: &mut Rng) -> f64 {
+    -(1.0 - rng.unit()).ln()
 }

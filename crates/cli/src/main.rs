@@ -17,10 +17,12 @@ mod sim;
 
 const EXAMPLES: &str = "\
 Examples:
-  See least outstanding requests beside random and round-robin, with real requests:
+  A mesh on this machine, with faults: four services, a proxy beside each replica, mutual TLS:
     maglor demo
+  See least outstanding requests beside random and round-robin, with real requests:
+    maglor demo balancing
   The same for 60 seconds with eight servers and another policy:
-    maglor demo --for 60 --servers 8 --policy 'peak-ewma'
+    maglor demo balancing --for 60 --servers 8 --policy 'peak-ewma'
   What theory says about 1, 20 and 200 balancers:
     maglor model --balancers 1,20,200 --format table
   The paper's figures and ours, in less than a minute:
@@ -58,12 +60,14 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
-    /// Run a proxy in front of real servers on this machine and show how it balances.
+    /// Run a mesh on this machine and show what it does: real proxies, real requests, faults.
     ///
-    /// Starts a few small HTTP servers, one of them at half the speed of the others, and the real
-    /// proxy in front of them, all in this process and on the loopback interface; needs no
-    /// privileges. Then sends it the same requests under one policy after the other, shows what
-    /// happens, and sums up. Fails if any request fails.
+    /// Starts an application of four services in several replicas (Bookinfo: productpage calls
+    /// details and reviews, reviews calls ratings), a maglor-proxy beside each replica, with mutual
+    /// TLS between them, and users; all on the loopback interface, without privileges. In four
+    /// stages all is well, then one replica is slow and fails, then one is killed and started again,
+    /// then strangers try to get in. Numbers are shown as it runs and summed up at the end. Fails
+    /// if a request fails while all is well, or if somebody gets in who should not.
     Demo(demo::Options),
     /// Draw the figures of the paper and ours, from the models and the simulator.
     Figures(figures::Options),

@@ -16,7 +16,7 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn the_demo_shows_every_policy_and_succeeds() {
-    let output = maglor(&["demo", "--for", "4", "--servers", "3"]);
+    let output = maglor(&["demo", "balancing", "--for", "4", "--servers", "3"]);
     let text = stdout(&output);
     assert!(output.status.success(), "{text}{output:?}");
     for part in [
@@ -35,7 +35,8 @@ fn the_demo_shows_every_policy_and_succeeds() {
 #[test]
 fn an_interrupted_demo_ends_cleanly() {
     let child = Command::new(env!("CARGO_BIN_EXE_maglor"))
-        .args(["demo", "--for", "60", "--policy", "maglev(table_size=251)"])
+        .args(["demo", "balancing", "--for", "60"])
+        .args(["--policy", "maglev(table_size=251)"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("the binary can be started");

@@ -43,7 +43,7 @@ enum Task {
     #[command(disable_help_flag = true)]
     Conformance(PassedOn),
 
-    /// Build a release and run `maglor demo`: a proxy, servers and load on this machine.
+    /// Build a release and run `maglor demo`: a mesh with faults, or `demo balancing`: one proxy.
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
 
@@ -119,6 +119,11 @@ fn main() -> ExitCode {
             .become_it(),
         Task::Demo(passed) => {
             eprintln!("Building a release; the first time this takes a few minutes.");
+            // The mesh runs the proxy's own program, which is found beside the command line's.
+            let proxy = ["--release", "-p", "maglor-proxy", "--bin", "maglor-proxy"];
+            if !Cargo::new("build").args(proxy).succeeds() {
+                return ExitCode::FAILURE;
+            }
             run(&["--release", "-p", "maglor-cli", "--bin", "maglor"])
                 .arg("demo")
                 .args(passed.arguments)

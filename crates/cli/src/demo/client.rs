@@ -1,4 +1,4 @@
-//! A client of the proxy that keeps its connections.
+//! An HTTP/1.1 client of one address that keeps its connections.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -10,8 +10,6 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-
-use super::servers::{SERVED_BY, WORK};
 
 /// Far more than any answer takes.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -39,44 +37,34 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    /// Of whoever listens at `address`, which it calls by the name `host`.
+    pub(super) fn new(address: SocketAddr, host: &'static str) -> Self {
         Self {
             address,
-            host: HeaderValue::from_static("demo.example"),
+            host: HeaderValue::from_static(host),
             idle: RefCell::default(),
         }
     }
 
-    /// Sends a request that makes this much work; who answered it.
-    pub(super) async fn work(&self, work: f64, user: u32) -> Result<usize, Failure> {
-        let mut request = self.request("/");
-        let headers = request.headers_mut();
-        headers.insert("x-user", HeaderValue::from(user));
-        if let Ok(work) = HeaderValue::from_str(&format!("{work:.4}")) {
-            headers.insert(WORK, work);
-        }
-        let response = self.send(request).await?.0;
-        let server = response.headers().get(SERVED_BY);
-        server
-            .and_then(|index| index.to_str().ok()?.parse().ok())
-            .ok_or(Failure::Stranger)
-    }
-
     /// The body of a page.
     pub(super) async fn get(&self, path: &'static str) -> Result<Bytes, Failure> {
-        Ok(self.send(self.request(path)).await?.1)
+        Ok(self.send(Self::request(path)).await?.into_body())
     }
 
-    fn request(&self, path: &'static str) -> Request<Empty<Bytes>> {
+    /// A request for a page, to be sent with more headers.
+    pub(super) fn request(path: &'static str) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = http::Uri::from_static(path);
         request
-            .headers_mut()
-            .insert(header::HOST, self.host.clone());
-        request
     }
 
-    async fn send(&self, request: Request<Empty<Bytes>>) -> Result<(Response<()>, Bytes), Failure> {
+    /// Sends a request; its answer once all of it is there, if it is a success.
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Empty<Bytes>>,
+    ) -> Result<Response<Bytes>, Failure> {
+        let host = self.host.clone();
+        request.headers_mut().insert(header::HOST, host);
         let exchange = async {
             let mut connection = self.connection().await?;
             let response = connection.send_request(request).await?;
@@ -84,7 +72,7 @@ impl Client {
             let body = body.collect().await?.to_bytes();
             self.idle.borrow_mut().push(connection);
             match head.status {
-                StatusCode::OK => Ok((Response::from_parts(head, ()), body)),
+                StatusCode::OK => Ok(Response::from_parts(head, body)),
                 status => Err(Failure::Status(status)),
             }
         };

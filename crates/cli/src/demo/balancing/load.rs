@@ -1,73 +1,37 @@
 //! The load: an open loop with random arrivals, the same ones for every policy.
 
-use std::cell::{Cell, RefCell};
-use std::io;
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use maglor_balance::Rng;
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::client::Client;
 use super::plan::Plan;
 use super::proxy::Proxy;
 use super::screen::{Frame, Screen};
+use super::servers::{SERVED_BY, WORK};
 use super::tally::Tally;
+use crate::demo::client::{Client, Failure};
+use crate::demo::exponential;
+use crate::demo::stop::Stop;
 
 /// Requests under way at once; beyond that arrivals wait, so that the demo stays a small load
 /// whatever happens.
 const MOST_UNDER_WAY: u32 = 1000;
 /// Different users, for policies that hash.
 const USERS: u32 = 1000;
+const HOST: &str = "demo.example";
 const SEED: u64 = 0x6d61_676c_6f72;
 const FRAME: Duration = Duration::from_secs(1);
 /// The proxy heeds the same signals. A request that fails is not counted when one comes this soon.
 const SIGNAL_LAG: Duration = Duration::from_millis(100);
-
-/// Whether somebody wants the demo to end.
-#[derive(Debug, Default)]
-pub(super) struct Stop {
-    requested: Rc<Cell<bool>>,
-    told: Rc<Notify>,
-}
-
-impl Stop {
-    /// Heeds the terminal (Ctrl-C), `kill`, and a terminal that goes away.
-    pub(super) fn on_signals() -> io::Result<Self> {
-        let stop = Self::default();
-        for kind in [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ] {
-            let mut signal = signal(kind)?;
-            let (requested, told) = (Rc::clone(&stop.requested), Rc::clone(&stop.told));
-            tokio::task::spawn_local(async move {
-                signal.recv().await;
-                requested.set(true);
-                told.notify_waiters();
-            });
-        }
-        Ok(stop)
-    }
-
-    pub(super) fn requested(&self) -> bool {
-        self.requested.get()
-    }
-
-    async fn wait(&self) {
-        let told = self.told.notified();
-        if !self.requested() {
-            told.await;
-        }
-    }
-}
 
 /// What does not change from policy to policy.
 #[derive(Debug)]
@@ -87,12 +51,12 @@ impl Stage<'_> {
             return tally.take();
         };
         let load = Load {
-            client: Rc::new(Client::new(address)),
+            client: Rc::new(Client::new(address, HOST)),
             tally: Rc::clone(&tally),
             stop: Rc::clone(&self.stop),
             places: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
         };
-        let admin = Client::new(self.proxy.admin);
+        let admin = Client::new(self.proxy.admin, HOST);
         let started = Instant::now();
         let mut frames = tokio::time::interval_at(started + FRAME, FRAME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -169,7 +133,7 @@ impl Load {
             let tally = Rc::clone(&self.tally);
             tokio::task::spawn_local(async move {
                 let sent = Instant::now();
-                match client.work(work, user).await {
+                match ask(&client, work, user).await {
                     Ok(server) => tally.borrow_mut().answered(server, sent.elapsed()),
                     Err(failure) => {
                         tokio::time::sleep(SIGNAL_LAG).await;
@@ -189,7 +153,17 @@ impl Load {
     }
 }
 
-/// An exponentially distributed number with mean 1.
-fn exponential(rng: &mut Rng) -> f64 {
-    -(1.0 - rng.unit()).ln()
+/// Sends a request that makes this much work; who answered it.
+async fn ask(client: &Client, work: f64, user: u32) -> Result<usize, Failure> {
+    let mut request = Client::request("/");
+    let headers = request.headers_mut();
+    headers.insert("x-user", HeaderValue::from(user));
+    if let Ok(work) = HeaderValue::from_str(&format!("{work:.4}")) {
+        headers.insert(WORK, work);
+    }
+    let response = client.send(request).await?;
+    let server = response.headers().get(SERVED_BY);
+    server
+        .and_then(|index| index.to_str().ok()?.parse().ok())
+        .ok_or(Failure::Stranger)
 }

@@ -8,6 +8,7 @@ use maglor_balance::Spec;
 
 use super::plan::Plan;
 use super::tally::{Tally, Window};
+use crate::demo::latencies::millis;
 use crate::output;
 
 /// A bar of so many characters stands for all requests.
@@ -96,7 +97,7 @@ impl Screen {
     }
 
     fn numbers(&self, frame: &Frame<'_>) -> String {
-        let [p50, p99] = frame.recent.percentiles([50, 99]);
+        let [p50, p99] = frame.recent.latencies.percentiles([50, 99]);
         format!(
             "  {:>3.0} of {:.0} s  {:>5} req/s  p50 {}  p99 {}  errors {}",
             frame.since.as_secs_f64(),
@@ -136,7 +137,7 @@ pub(super) fn summary(plan: &Plan, tallies: &[Tally]) -> String {
     );
     for (policy, tally) in plan.policies.iter().zip(tallies) {
         let total = &tally.total;
-        let [p50, p99] = total.percentiles([50, 99]);
+        let [p50, p99] = total.latencies.percentiles([50, 99]);
         let seconds = tally.took.as_secs_f64().max(f64::EPSILON);
         let _ = writeln!(
             text,
@@ -144,7 +145,7 @@ pub(super) fn summary(plan: &Plan, tallies: &[Tally]) -> String {
             policy.to_string(),
             total.answers(),
             total.answers() as f64 / seconds,
-            millis(total.mean()),
+            millis(total.latencies.mean()),
             millis(p50),
             millis(p99),
             total.shares().last().unwrap_or(0.0),
@@ -166,7 +167,7 @@ fn verdict(plan: &Plan, tallies: &[Tally]) -> String {
     if tallies.len() < plan.policies.len() {
         return "Ended early.\n".into();
     }
-    let p99 = |tally: &Tally| tally.total.percentiles([99])[0];
+    let p99 = |tally: &Tally| tally.total.latencies.percentiles([99])[0];
     let Some(first) = p99(&tallies[0]).filter(|first| !first.is_zero()) else {
         return "No answers.\n".into();
     };
@@ -184,13 +185,6 @@ fn verdict(plan: &Plan, tallies: &[Tally]) -> String {
     text
 }
 
-fn millis(time: Option<Duration>) -> String {
-    match time {
-        Some(time) => format!("{:>7.1} ms", time.as_secs_f64() * 1e3),
-        None => format!("{:>7} ms", "-"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,7 +196,7 @@ mod tests {
         }
         tally.took = Duration::from_secs(2);
         if failures {
-            tally.failed(&super::super::client::Failure::Timeout);
+            tally.failed(&crate::demo::client::Failure::Timeout);
         }
         tally
     }

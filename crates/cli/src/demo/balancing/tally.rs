@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::client::Failure;
+use crate::demo::client::Failure;
+use crate::demo::latencies::Latencies;
 
 /// Different reasons of failures that are kept.
 const REASONS: usize = 5;
@@ -23,7 +24,7 @@ pub(super) struct Tally {
 /// Answers during some time.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    latencies: Vec<Duration>,
+    pub(super) latencies: Latencies,
     by_server: Vec<usize>,
 }
 
@@ -69,30 +70,14 @@ impl Window {
     }
 
     fn add(&mut self, server: usize, latency: Duration) {
-        self.latencies.push(latency);
+        self.latencies.add(latency);
         if let Some(count) = self.by_server.get_mut(server) {
             *count += 1;
         }
     }
 
     pub(super) fn answers(&self) -> usize {
-        self.latencies.len()
-    }
-
-    pub(super) fn mean(&self) -> Option<Duration> {
-        let count = u32::try_from(self.answers()).ok()?;
-        let sum: Duration = self.latencies.iter().sum();
-        sum.checked_div(count)
-    }
-
-    /// Percentiles by nearest rank, `None` where there was no answer.
-    pub(super) fn percentiles<const N: usize>(&self, wanted: [u32; N]) -> [Option<Duration>; N] {
-        let mut sorted = self.latencies.clone();
-        sorted.sort_unstable();
-        wanted.map(|percent| {
-            let rank = (sorted.len() * percent as usize).div_ceil(100);
-            sorted.get(rank.saturating_sub(1)).copied()
-        })
+        self.latencies.count()
     }
 
     /// The share of each server in the answers, in percent.
@@ -108,18 +93,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_ranks() {
+    fn answers_are_shared_out_among_servers() {
         let mut tally = Tally::new(2);
-        for millis in (1..=200).rev() {
+        for millis in 1..=200 {
             tally.answered(usize::from(millis > 50), Duration::from_millis(millis));
         }
-        let millis = |percent| tally.total.percentiles([percent])[0].unwrap().as_millis();
-        assert_eq!([50, 99, 100].map(millis), [100, 198, 200]);
-        assert_eq!(tally.total.mean(), Some(Duration::from_micros(100_500)));
         assert_eq!(Vec::from_iter(tally.total.shares()), [25.0, 75.0]);
         assert_eq!(tally.take_recent().answers(), 200);
-        assert_eq!(tally.take_recent().percentiles([50]), [None]);
-        assert_eq!(Window::new(1).mean(), None);
+        assert_eq!(tally.take_recent().answers(), 0);
     }
 
     #[test]

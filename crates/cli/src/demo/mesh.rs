@@ -1,0 +1,206 @@
+//! `maglor demo`: an application of four services on one machine, a real proxy beside each replica.
+//!
+//! Read in this order: [`plan`] what will run and happen, [`fault`] what can be asked for;
+//! [`members`] and [`configuration`] what the proxies are given, [`sidecar`] their processes,
+//! [`application`] what is beside them, [`fleet`] all of it together; [`load`] the requests,
+//! [`intruders`] those who should not get in, [`stages`] what happens when; [`scrape`], [`flow`] and
+//! [`record`] what is counted, [`screen`] and [`report`] what is shown.
+//!
+//! Applications, users and the screen share one thread of this process; only the proxies are
+//! processes. Everything ends with its owner, so that nothing is left however the demo ends.
+
+mod application;
+mod configuration;
+mod fault;
+mod fleet;
+mod flow;
+mod intruders;
+mod load;
+mod members;
+mod plan;
+mod record;
+mod report;
+mod scrape;
+mod screen;
+mod sidecar;
+mod stages;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use maglor_balance::Spec;
+use maglor_identity::SpiffeError;
+use tokio::runtime::{Builder, LocalOptions};
+
+use self::fault::At;
+use self::fleet::Fleet;
+use self::plan::{Plan, PlanError, Replicas};
+use self::report::Report;
+use self::screen::Screen;
+use super::stop::Stop;
+use crate::output;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  The four stages, for a minute:
+    maglor demo --for 60
+  Two replicas of the reviews killed, one started again:
+    maglor demo --fault reviews-1:kill@4 --fault reviews-2:kill@6 --fault reviews-1:heal@10
+  More replicas, and balancing that knows the servers' true queues:
+    maglor demo --replicas reviews=6 --policy 'bounce(tries=3)'
+  One proxy before a slow server, under one policy after the other:
+    maglor demo balancing
+
+Lines that may be typed while it runs, on a terminal:
+  slow reviews-2      500 ms longer for each request
+  fail reviews-2      30 % of its requests are answered with 500
+  kill ratings-1      its proxy and its server end at once
+  heal ratings-1      as it was; what was killed is started again
+  quit";
+
+#[derive(Debug, clap::Args)]
+// The group's name would be that of the command's own options.
+#[group(skip)]
+pub(super) struct Options {
+    /// How long requests are sent.
+    #[arg(
+        long = "for",
+        value_name = "SECONDS",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+    )]
+    seconds: u64,
+
+    /// Requests of users a second, on average; each makes three more inside the mesh.
+    #[arg(
+        long,
+        value_name = "REQUESTS",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=5000),
+    )]
+    rate: u32,
+
+    /// How the proxies choose among replicas: lor(choices=2), lor(choices=all), peak-ewma,
+    /// bounce(tries=3), ledger(group=40,fallback=bounce), a-lsq(choices=2,overhead=10), and others.
+    #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
+    policy: Spec,
+
+    /// Another number of replicas, 1-16; may be repeated. Without: productpage=2, details=2,
+    /// reviews=3, ratings=2.
+    #[arg(long, value_name = "SERVICE=N")]
+    replicas: Vec<Replicas>,
+
+    /// A fault instead of the four stages, so many seconds after the start: slow, errors, kill or
+    /// heal; may be repeated.
+    #[arg(long = "fault", value_name = "SERVICE-N:KIND@SECONDS")]
+    faults: Vec<At>,
+
+    /// How results are printed; JSON is the summary only.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// The program maglor-proxy. Without: the one beside this program, or the first in PATH.
+    #[arg(long, value_name = "FILE")]
+    proxy: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Format {
+    Json,
+    Text,
+}
+
+/// Why there was nothing to see, or no more of it.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{0}")]
+    Config(#[from] maglor_config::Errors),
+    #[error("the proxy of {name} ended before it was ready ({status}): {said}")]
+    Ended {
+        name: String,
+        status: ExitStatus,
+        said: String,
+    },
+    #[error("certificates: {0}")]
+    Identity(#[from] maglor_identity::Error),
+    #[error("the demo's own names are wrong, please report this: {0}")]
+    Name(SpiffeError),
+    #[error(
+        "maglor-proxy is neither beside this program nor in PATH; build it \
+         (cargo build --release -p maglor-proxy) or name it with --proxy"
+    )]
+    NoProgram,
+    #[error("--proxy {}: no such file", .0.display())]
+    NoSuchProgram(PathBuf),
+    #[error("the proxy of {0} was not ready within {1:?}")]
+    NotReady(String, Duration),
+    #[error("{0}")]
+    Plan(#[from] PlanError),
+    #[error("--policy {0}: for comparison in `maglor sim` only")]
+    Policy(Spec),
+    #[error("cannot start {}: {source}", program.display())]
+    Start { program: PathBuf, source: io::Error },
+    #[error("cannot {doing}: {source}")]
+    System {
+        doing: &'static str,
+        source: io::Error,
+    },
+}
+
+impl Error {
+    fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { doing, source }
+    }
+}
+
+/// Runs the demo; succeeds if all that should work did, and nobody got in who should not.
+pub(super) fn run(options: &Options) -> ExitCode {
+    match show(options) {
+        Ok(report) => {
+            output::print(&match options.format {
+                Format::Json => report.json(),
+                Format::Text => report.text(),
+            });
+            match report.is_success() {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            }
+        }
+        Err(error) => {
+            eprintln!("maglor demo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts everything, shows it, and has ended everything when it returns.
+fn show(options: &Options) -> Result<Report, Error> {
+    let length = Duration::from_secs(options.seconds);
+    if matches!(
+        options.policy,
+        Spec::JoinIdleQueue { .. } | Spec::Prequal(_)
+    ) {
+        return Err(Error::Policy(options.policy.clone()));
+    }
+    let plan = Plan::new(length, &options.replicas, &options.faults)?;
+    let program = sidecar::find(options.proxy.as_deref())?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(Error::system("start a runtime"))?;
+    runtime.block_on(async {
+        let stop = Stop::on_signals().map_err(Error::system("wait for signals"))?;
+        let silent = options.format == Format::Json;
+        let rate = f64::from(options.rate);
+        let mut screen = Screen::new(length, silent);
+        let mut fleet = Fleet::start(program, &plan, &options.policy).await?;
+        if !silent {
+            output::print(&plan.introduction(rate, &fleet.ingress));
+        }
+        let record = stages::run(&plan, rate, &mut fleet, &mut screen, &stop).await?;
+        let policy = options.policy.to_string();
+        Ok(Report::new(policy, record, &fleet))
+    })
+}

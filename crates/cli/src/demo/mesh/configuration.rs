@@ -1,0 +1,199 @@
+//! The proxies' configurations, as text: what an operator without Kubernetes would write.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use maglor_balance::Spec;
+
+use super::flow::INBOUND;
+use super::members;
+use super::plan::{INGRESS, SERVICES, callers};
+
+/// The listener for the application beside the proxy, or for clients of the ingress.
+pub(super) const OUTBOUND: &str = "outbound";
+
+/// Sockets of a replica, all on its own loopback address, as those of a pod are on the pod's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    pub(super) admin: SocketAddr,
+    pub(super) application: SocketAddr,
+    pub(super) inbound: SocketAddr,
+    pub(super) outbound: SocketAddr,
+}
+
+/// Who is where, and how requests are shared out among them.
+#[derive(Debug)]
+pub(super) struct Mesh<'a> {
+    pub(super) policy: &'a Spec,
+    /// Inbound addresses of all replicas, by position in [`SERVICES`].
+    pub(super) endpoints: &'a [Vec<SocketAddr>],
+}
+
+/// Every failure is tried again elsewhere: pages are only read.
+const ROUTE: &str = "timeout: 5s, retry: {retry_on: 5xx, attempts: 2}";
+
+/// A sick replica is noticed within seconds, so that the demo can show it.
+const EJECTION: &str = "{interval: 1s, base_ejection_time: 2s, \
+    failure_percentage_threshold: 15, enforcing_failure_percentage: 100, \
+    failure_percentage_minimum_hosts: 2, failure_percentage_request_volume: 5}";
+
+fn top(admin: SocketAddr) -> String {
+    format!(
+        "admin: {{address: \"{admin}\"}}\nlog_level: warn\ndrain_timeout: 0s\n\
+         identity: {{certificate: certificate.pem, private_key: private_key.pem, \
+         trust_bundle: trust_bundle.pem}}\n"
+    )
+}
+
+impl Mesh<'_> {
+    /// The sidecar of a replica: members that may call it come in, its application goes out to
+    /// every other service. What an application must not call is the called one's business.
+    pub(super) fn sidecar(&self, service: usize, ports: &Ports) -> String {
+        let Ports {
+            admin,
+            application,
+            inbound,
+            outbound,
+        } = ports;
+        let own = SERVICES[service].name;
+        let ids: Vec<_> = callers(service).map(members::id).collect();
+        let ids = ids.join(", ");
+        let reports = if self.policy.is_collaborative() {
+            format!("    load_reports: {{cluster: {own}, endpoint: \"{inbound}\"}}\n")
+        } else {
+            String::new()
+        };
+        let mut text = top(*admin);
+        let _ = write!(
+            text,
+            "listeners:\n- name: {INBOUND}\n  address: \"{inbound}\"\n  tls: mesh\n  \
+             authorization: {{rules: [{{name: callers, from: [{{identities: [{ids}]}}]}}]}}\n  \
+             http:\n{reports}    virtual_hosts: [{{domains: [\"*\"], routes: [{{cluster: application}}]}}]\n"
+        );
+        text.push_str(&self.outbound(*outbound, false));
+        let _ = write!(
+            text,
+            "clusters:\n- {{name: application, endpoints: [\"{application}\"]}}\n"
+        );
+        for called in 0..SERVICES.len() {
+            text.push_str(&self.cluster(called));
+        }
+        text
+    }
+
+    /// The ingress: whatever host clients ask for, they get the first service.
+    pub(super) fn ingress(&self, admin: SocketAddr, address: SocketAddr) -> String {
+        let listener = self.outbound(address, true);
+        let cluster = self.cluster(0);
+        format!("{}listeners:\n{listener}clusters:\n{cluster}", top(admin))
+    }
+
+    fn outbound(&self, address: SocketAddr, only_first: bool) -> String {
+        let mut text = format!("- name: {OUTBOUND}\n  address: \"{address}\"\n  http:\n");
+        text.push_str("    virtual_hosts:\n");
+        let hash = if self.policy.uses_hash() {
+            ", hash_policy: [{header: x-request-id}]"
+        } else {
+            ""
+        };
+        let called = if only_first { 1 } else { SERVICES.len() };
+        for service in &SERVICES[..called] {
+            let name = service.name;
+            let domain = if only_first { "*" } else { name };
+            let _ = writeln!(
+                text,
+                "    - {{domains: [\"{domain}\"], routes: [{{cluster: {name}, {ROUTE}{hash}}}]}}"
+            );
+        }
+        text
+    }
+
+    /// A service, whose replicas have to prove that they are of it.
+    fn cluster(&self, service: usize) -> String {
+        let name = SERVICES[service].name;
+        let endpoints = self.endpoints[service].iter();
+        let endpoints: Vec<_> = endpoints.map(|address| format!("\"{address}\"")).collect();
+        format!(
+            "- name: {name}\n  policy: {}\n  tls: {{mesh: {{identities: [{}]}}}}\n  \
+             outlier_ejection: {EJECTION}\n  endpoints: [{}]\n",
+            self.policy,
+            members::id(name),
+            endpoints.join(", ")
+        )
+    }
+}
+
+/// A proxy that is no member: TLS without a certificate, to a server that it does not check.
+pub(super) fn stranger(admin: SocketAddr, listener: SocketAddr, victim: SocketAddr) -> String {
+    format!(
+        "admin: {{address: \"{admin}\"}}\nlog_level: error\ndrain_timeout: 0s\n\
+         listeners:\n- name: {OUTBOUND}\n  address: \"{listener}\"\n  http:\n    \
+         virtual_hosts: [{{domains: [\"*\"], routes: [{{cluster: victim, retry: {{attempts: 0}}}}]}}]\n\
+         clusters:\n- name: victim\n  tls: {{insecure_skip_verify: true}}\n  endpoints: [\"{victim}\"]\n"
+    )
+}
+
+/// Whose replicas' proxies are called so; the ingress has no replicas.
+pub(super) fn service_name(service: Option<usize>) -> &'static str {
+    service.map_or(INGRESS, |service| SERVICES[service].name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{RATINGS, REVIEWS};
+    use super::*;
+
+    fn valid(text: &str) -> maglor_config::Loaded {
+        let loaded = maglor_config::parse(text, "demo").unwrap_or_else(|error| {
+            unreachable!("{error}\n{text}");
+        });
+        assert_eq!(loaded.warnings, [], "{text}");
+        loaded
+    }
+
+    #[test]
+    fn configurations_are_valid_for_every_policy() {
+        let address = |port| SocketAddr::from(([127, 64, 0, 1], port));
+        let endpoints =
+            [7001, 7002, 7003, 7004].map(|port| vec![address(port), address(port + 10)]);
+        let ports = Ports {
+            admin: address(1),
+            application: address(2),
+            inbound: address(7003),
+            outbound: address(4),
+        };
+        for policy in [
+            "lor(choices=2)",
+            "maglev(table_size=251)",
+            "bounce(tries=3)",
+            "ledger(group=40,fallback=bounce)",
+            "a-lsq(choices=2,overhead=10)",
+        ] {
+            let policy = policy.parse().unwrap();
+            let mesh = Mesh {
+                policy: &policy,
+                endpoints: &endpoints,
+            };
+            let loaded = valid(&mesh.sidecar(REVIEWS, &ports));
+            assert_eq!(loaded.config.clusters.len(), 5);
+            let text = mesh.sidecar(
+                RATINGS,
+                &Ports {
+                    inbound: address(7004),
+                    ..ports
+                },
+            );
+            assert!(
+                text.contains(
+                    "from: [{identities: [spiffe://demo.maglor/ns/bookinfo/sa/reviews]}]"
+                )
+            );
+            valid(&text);
+            valid(&mesh.ingress(address(1), address(2)));
+        }
+        // Its warning is right: it does not look whom it speaks to.
+        let text = stranger(address(1), address(2), address(3));
+        let loaded = maglor_config::parse(&text, "stranger").unwrap();
+        assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
+    }
+}

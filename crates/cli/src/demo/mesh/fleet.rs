@@ -1,0 +1,324 @@
+//! Everything that runs: the ingress, and for each replica an application and its sidecar.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use maglor_balance::Spec;
+use tempfile::TempDir;
+
+use super::Error;
+use super::application::Application;
+use super::configuration::{Mesh, Ports, service_name};
+use super::fault::{Fault, Kind};
+use super::flow::Flows;
+use super::members::Members;
+use super::plan::{INGRESS, Plan, Replica, SERVICES};
+use super::scrape::Meter;
+use super::sidecar::Sidecar;
+use crate::demo::client::Client;
+
+/// What replicas draw their times from.
+const SEED: u64 = 0x6d61_676c_6f72;
+
+/// A proxy, and what is known of it while it runs and while it does not.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    name: String,
+    service: Option<usize>,
+    folder: PathBuf,
+    configuration: String,
+    admin: Client,
+    meter: Meter,
+    /// Absent while it is killed.
+    running: Option<Sidecar>,
+    /// Largest resident memory that was seen, in bytes.
+    pub(super) memory: f64,
+}
+
+/// A replica's application and proxy.
+#[derive(Debug)]
+struct Pod {
+    replica: Replica,
+    ports: Ports,
+    application: Rc<Application>,
+    proxy: Proxy,
+}
+
+/// All of it; it ends with this, and leaves nothing.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    program: PathBuf,
+    /// Where clients of the application go.
+    pub(super) ingress: SocketAddr,
+    front: Proxy,
+    pods: Vec<Pod>,
+    /// Dropped last: the proxies' files are in it.
+    folder: TempDir,
+}
+
+/// A loopback address for each replica, as each pod has one. Addresses of demos that run at the
+/// same time differ, and none of them is one from which connections are made: that is 127.0.0.1.
+fn own_address(place: u8) -> Ipv4Addr {
+    let process = std::process::id();
+    let [.., high, low] = process.to_be_bytes();
+    Ipv4Addr::new(127, 64 | high & 63, low, place)
+}
+
+/// Ports of an address that are free; held until all are chosen, so that they differ.
+pub(super) fn free<const N: usize>(address: Ipv4Addr) -> io::Result<[SocketAddr; N]> {
+    let mut held = Vec::with_capacity(N);
+    let mut found = [SocketAddr::from((address, 0)); N];
+    for place in &mut found {
+        let socket = TcpListener::bind((address, 0))?;
+        *place = socket.local_addr()?;
+        held.push(socket);
+    }
+    Ok(found)
+}
+
+fn ports(address: Ipv4Addr) -> io::Result<Ports> {
+    let [admin, application, inbound, outbound] = free(address)?;
+    Ok(Ports {
+        admin,
+        application,
+        inbound,
+        outbound,
+    })
+}
+
+impl Fleet {
+    /// Starts everything and waits until it takes requests.
+    pub(super) async fn start(program: PathBuf, plan: &Plan, policy: &Spec) -> Result<Self, Error> {
+        let folder = tempfile::Builder::new().prefix("maglor-demo-").tempdir();
+        let folder = folder.map_err(Error::system("make a temporary folder"))?;
+        let members = Members::new()?;
+        let chosen = Error::system("choose ports");
+        let places: io::Result<Vec<_>> = plan
+            .replicas()
+            .zip(2..)
+            .map(|(replica, place)| Ok((replica, ports(own_address(place))?)))
+            .collect();
+        let places = places.map_err(chosen)?;
+        let [admin, ingress] = free(own_address(1)).map_err(Error::system("choose ports"))?;
+        let mut endpoints = vec![Vec::new(); SERVICES.len()];
+        for (replica, ports) in &places {
+            endpoints[replica.service].push(ports.inbound);
+        }
+        let mesh = Mesh {
+            policy,
+            endpoints: &endpoints,
+        };
+        let named = |name: String, service, admin, configuration: String| {
+            Proxy::new(&folder, &members, name, service, admin, configuration)
+        };
+        let front = mesh.ingress(admin, ingress);
+        let front = named(INGRESS.into(), None, admin, front)?;
+        let mut pods = Vec::new();
+        for (replica, ports) in places {
+            let configuration = mesh.sidecar(replica.service, &ports);
+            let service = Some(replica.service);
+            let proxy = named(replica.to_string(), service, ports.admin, configuration)?;
+            pods.push(Pod {
+                replica,
+                ports,
+                application: Application::new(replica, ports.outbound, SEED),
+                proxy,
+            });
+        }
+        let mut fleet = Self {
+            program,
+            ingress,
+            front,
+            pods,
+            folder,
+        };
+        fleet.start_all().await?;
+        Ok(fleet)
+    }
+
+    /// All processes at once; they do not need each other to become ready.
+    async fn start_all(&mut self) -> Result<(), Error> {
+        for pod in &mut self.pods {
+            pod.start_application().await?;
+            pod.proxy.start(&self.program)?;
+        }
+        self.front.start(&self.program)?;
+        for proxy in self.proxies_mut() {
+            proxy.ready().await?;
+        }
+        Ok(())
+    }
+
+    fn proxies_mut(&mut self) -> impl Iterator<Item = &mut Proxy> {
+        let pods = self.pods.iter_mut().map(|pod| &mut pod.proxy);
+        std::iter::once(&mut self.front).chain(pods)
+    }
+
+    /// The ingress first.
+    pub(super) fn proxies(&self) -> impl Iterator<Item = &Proxy> {
+        std::iter::once(&self.front).chain(self.pods.iter().map(|pod| &pod.proxy))
+    }
+
+    fn pod(&mut self, replica: Replica) -> Option<&mut Pod> {
+        self.pods.iter_mut().find(|pod| pod.replica == replica)
+    }
+
+    /// Where a replica's proxy listens; `None` if there is no such replica.
+    pub(super) fn ports(&self, replica: Replica) -> Option<Ports> {
+        let mut pods = self.pods.iter();
+        pods.find(|pod| pod.replica == replica).map(|pod| pod.ports)
+    }
+
+    /// A folder for one more proxy, and the program.
+    pub(super) fn room(&self, name: &str) -> Result<(PathBuf, PathBuf), Error> {
+        let folder = self.folder.path().join(name);
+        fs::create_dir_all(&folder).map_err(Error::system("make a folder"))?;
+        Ok((folder, self.program.clone()))
+    }
+
+    /// Lets a fault begin. What was counted until now is added to `flows`.
+    pub(super) async fn apply(&mut self, fault: Fault, flows: &mut Flows) -> Result<(), Error> {
+        let program = self.program.clone();
+        let Some(pod) = self.pod(fault.replica) else {
+            return Ok(()); // never: faults are checked where they are read
+        };
+        match fault.kind {
+            Kind::Errors => pod.application.failing.set(true),
+            Kind::Heal => {
+                pod.application.failing.set(false);
+                pod.application.slow.set(false);
+                if pod.proxy.running.is_none() {
+                    pod.start_application().await?;
+                    pod.proxy.start(&program)?;
+                    pod.proxy.ready().await?;
+                }
+            }
+            Kind::Kill => {
+                pod.proxy.look(flows).await;
+                pod.proxy.running = None;
+                pod.application.stop().await;
+            }
+            Kind::Slow => pod.application.slow.set(true),
+        }
+        Ok(())
+    }
+
+    /// Adds everything that has been counted since the last look.
+    pub(super) async fn look(&mut self, flows: &mut Flows) {
+        for proxy in self.proxies_mut() {
+            proxy.look(flows).await;
+        }
+        for pod in &self.pods {
+            let (arrived, proved) = pod.application.take_arrivals();
+            flows.add_arrivals(SERVICES[pod.replica.service].name, arrived, proved);
+        }
+    }
+
+    /// Starts those proxies again that have ended without being asked to, as Kubernetes would;
+    /// says which.
+    pub(super) async fn revive(&mut self) -> Result<Vec<String>, Error> {
+        let program = self.program.clone();
+        let mut notes = Vec::new();
+        for proxy in self.proxies_mut() {
+            let Some(running) = &mut proxy.running else {
+                continue;
+            };
+            if let Some(status) = running.ended()? {
+                proxy.start(&program)?;
+                proxy.ready().await?;
+                let name = &proxy.name;
+                notes.push(format!(
+                    "the proxy of {name} ended ({status}) and was started again"
+                ));
+            }
+        }
+        Ok(notes)
+    }
+}
+
+impl Pod {
+    async fn start_application(&self) -> Result<(), Error> {
+        let started = self.application.start(self.ports.application).await;
+        started.map_err(Error::system("start an application"))
+    }
+}
+
+impl Proxy {
+    /// A member with a folder and a certificate, not yet started.
+    fn new(
+        folder: &TempDir,
+        members: &Members,
+        name: String,
+        service: Option<usize>,
+        admin: SocketAddr,
+        configuration: String,
+    ) -> Result<Self, Error> {
+        let folder = folder.path().join(&name);
+        fs::create_dir(&folder).map_err(Error::system("make a folder"))?;
+        members.issue(service_name(service), &folder)?;
+        maglor_config::parse(&configuration, &name)?;
+        Ok(Self {
+            name,
+            service,
+            folder,
+            configuration,
+            admin: Client::new(admin, INGRESS),
+            meter: Meter::default(),
+            running: None,
+            memory: 0.0,
+        })
+    }
+
+    fn start(&mut self, program: &std::path::Path) -> Result<(), Error> {
+        self.meter.restart();
+        let name = self.name.clone();
+        let started = Sidecar::start(program, name, &self.folder, &self.configuration)?;
+        self.running = Some(started);
+        Ok(())
+    }
+
+    async fn ready(&mut self) -> Result<(), Error> {
+        match &mut self.running {
+            Some(running) => running.ready().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reads its metrics; one that does not answer has nothing new.
+    async fn look(&mut self, flows: &mut Flows) {
+        if self.running.is_none() {
+            return;
+        }
+        let Ok(page) = self.admin.get("/metrics").await else {
+            return;
+        };
+        let Ok(page) = std::str::from_utf8(&page) else {
+            return;
+        };
+        let samples = self.meter.grown(page);
+        for sample in &samples {
+            if sample.name == "process_resident_memory_bytes" {
+                self.memory = self.memory.max(sample.value);
+            }
+        }
+        flows.add(service_name(self.service), &samples);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_have_addresses_and_ports_of_their_own() {
+        assert_ne!(own_address(1), own_address(2));
+        assert!(own_address(1).is_loopback() && own_address(1) != Ipv4Addr::LOCALHOST);
+        let ports: [_; 4] = free(Ipv4Addr::LOCALHOST).unwrap();
+        let mut numbers = ports.map(|address| address.port());
+        numbers.sort_unstable();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+}

@@ -1,0 +1,246 @@
+//! What has happened on an edge of the graph, as the sidecars at both ends have counted it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::plan::{Edge, SERVICES, edges};
+use super::scrape::Sample;
+
+/// The sidecars' listener for other members of the mesh.
+pub(super) const INBOUND: &str = "inbound";
+
+/// Everything that the proxies have counted during some time.
+#[derive(Clone, Debug)]
+pub(super) struct Flows {
+    pub(super) edges: Vec<(Edge, Flow)>,
+    /// Requests that proxies have handled: a page is handled by several.
+    pub(super) handled: f64,
+    /// Processor time of all proxies, in seconds.
+    pub(super) cpu: f64,
+    /// Clients that were turned away by a handshake, by reason.
+    pub(super) refused: BTreeMap<String, f64>,
+    /// Requests that were turned away by authorization.
+    pub(super) denied: f64,
+}
+
+/// One edge.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flow {
+    tries: f64,
+    /// Tries that the called one answered with 5xx, or not at all.
+    pub(super) failed_tries: f64,
+    pub(super) retries: f64,
+    pub(super) ejections: f64,
+    /// Replicas that are out now, as the caller with the most of them sees it.
+    pub(super) ejected: f64,
+    /// Mutual TLS handshakes with the callers, sessions resumed included.
+    pub(super) handshakes: f64,
+    /// Requests at the applications, and those of them whose caller was proved to be this one.
+    pub(super) arrived: f64,
+    pub(super) proved: f64,
+    /// Tries by their latency: upper bounds in microseconds and how many are below.
+    buckets: BTreeMap<u64, f64>,
+}
+
+impl Flows {
+    pub(super) fn new() -> Self {
+        let edges = edges().into_iter();
+        Self {
+            edges: edges.map(|edge| (edge, Flow::default())).collect(),
+            handled: 0.0,
+            cpu: 0.0,
+            refused: BTreeMap::new(),
+            denied: 0.0,
+        }
+    }
+
+    /// Adds what a proxy of `service` (or of the ingress) has counted.
+    pub(super) fn add(&mut self, service: &str, samples: &[Sample<'_>]) {
+        for sample in samples {
+            match sample.name {
+                "maglor_authorization_total" if sample.label("decision") == Some("deny") => {
+                    self.denied += sample.value;
+                }
+                "maglor_http_requests_total" => self.handled += sample.value,
+                "maglor_mesh_refused_total" => {
+                    let reason = sample.label("reason").unwrap_or_default();
+                    *self.refused.entry(reason.into()).or_default() += sample.value;
+                }
+                "process_cpu_seconds_total" => self.cpu += sample.value,
+                _ => {}
+            }
+            for (edge, flow) in &mut self.edges {
+                let called = SERVICES[edge.to].name;
+                if edge.from == service && sample.label("cluster") == Some(called) {
+                    flow.call(sample);
+                }
+                if called == service && sample.label("listener") == Some(INBOUND) {
+                    flow.arrival(sample);
+                }
+            }
+        }
+    }
+
+    /// Adds what was counted during another time.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.handled += other.handled;
+        self.cpu += other.cpu;
+        self.denied += other.denied;
+        for (reason, count) in &other.refused {
+            *self.refused.entry(reason.clone()).or_default() += count;
+        }
+        for ((_, flow), (_, other)) in self.edges.iter_mut().zip(&other.edges) {
+            flow.merge(other);
+        }
+    }
+
+    /// Adds what the applications of a service have seen since the last time.
+    pub(super) fn add_arrivals(&mut self, service: &str, arrived: u64, proved: u64) {
+        for (edge, flow) in &mut self.edges {
+            if SERVICES[edge.to].name == service {
+                flow.arrived += arrived as f64;
+                flow.proved += proved as f64;
+            }
+        }
+    }
+}
+
+impl Flow {
+    /// What the calling side has counted.
+    fn call(&mut self, sample: &Sample<'_>) {
+        let value = sample.value;
+        match sample.name {
+            "maglor_upstream_requests_total" => {
+                self.tries += value;
+                if matches!(sample.label("status"), Some("5xx" | "none")) {
+                    self.failed_tries += value;
+                }
+            }
+            "maglor_upstream_retries_total" => self.retries += value,
+            "maglor_upstream_ejected_endpoints" => self.ejected = self.ejected.max(value),
+            "maglor_upstream_ejections_total" => self.ejections += value,
+            "maglor_upstream_request_duration_seconds_bucket" => {
+                let bound = sample.label("le").and_then(|le| le.parse::<f64>().ok());
+                // `+Inf` becomes the largest number.
+                let bound = (bound.unwrap_or(f64::INFINITY) * 1e6).round() as u64;
+                *self.buckets.entry(bound).or_default() += value;
+            }
+            _ => {}
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.tries += other.tries;
+        self.failed_tries += other.failed_tries;
+        self.retries += other.retries;
+        self.ejections += other.ejections;
+        self.ejected = self.ejected.max(other.ejected);
+        self.handshakes += other.handshakes;
+        self.arrived += other.arrived;
+        self.proved += other.proved;
+        for (&bound, count) in &other.buckets {
+            *self.buckets.entry(bound).or_default() += count;
+        }
+    }
+
+    /// What the called side has counted.
+    fn arrival(&mut self, sample: &Sample<'_>) {
+        if sample.name == "maglor_mesh_handshakes_total" {
+            self.handshakes += sample.value;
+        }
+    }
+
+    /// Requests, each counted once however often it was tried.
+    pub(super) fn requests(&self) -> f64 {
+        (self.tries - self.retries).max(0.0)
+    }
+
+    /// A percentile of the latency of tries, by linear interpolation within its bucket, as
+    /// Prometheus' `histogram_quantile` computes it.
+    pub(super) fn percentile(&self, percent: f64) -> Option<Duration> {
+        let all = *self.buckets.values().last()?;
+        let rank = all * percent / 100.0;
+        let (mut lower, mut below) = (0, 0.0);
+        for (&upper, &count) in &self.buckets {
+            if count >= rank && count > 0.0 {
+                if upper == u64::MAX {
+                    return Some(Duration::from_micros(lower));
+                }
+                let share = (rank - below) / (count - below).max(f64::MIN_POSITIVE);
+                let micros = lower as f64 + (upper - lower) as f64 * share.clamp(0.0, 1.0);
+                return Some(Duration::from_secs_f64(micros / 1e6));
+            }
+            (lower, below) = (upper, count);
+        }
+        None
+    }
+
+    /// The share of requests whose caller had proved who it is, in percent; `None` without any.
+    pub(super) fn mutual_tls(&self) -> Option<f64> {
+        (self.arrived > 0.0).then(|| self.proved / self.arrived * 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scrape::Meter;
+    use super::*;
+
+    fn flows(service: &str, page: &str) -> Flows {
+        let mut flows = Flows::new();
+        flows.add(service, &Meter::default().grown(page));
+        flows
+    }
+
+    fn flow<'a>(flows: &'a Flows, edge: &str) -> &'a Flow {
+        let mut all = flows.edges.iter();
+        let found = all.find(|(this, _)| this.to_string() == edge);
+        &found.unwrap().1
+    }
+
+    #[test]
+    fn calls_belong_to_the_edge_of_caller_and_cluster() {
+        let flows = flows(
+            "productpage",
+            "maglor_upstream_requests_total{cluster=\"reviews\",status=\"2xx\"} 90\n\
+             maglor_upstream_requests_total{cluster=\"reviews\",status=\"5xx\"} 8\n\
+             maglor_upstream_requests_total{cluster=\"reviews\",status=\"none\"} 2\n\
+             maglor_upstream_requests_total{cluster=\"ratings\",status=\"2xx\"} 5\n\
+             maglor_upstream_retries_total{cluster=\"reviews\"} 10\n\
+             maglor_mesh_handshakes_total{listener=\"inbound\",kind=\"full\"} 4\n\
+             maglor_mesh_refused_total{listener=\"inbound\",reason=\"plaintext\"} 1\n\
+             process_cpu_seconds_total 0.5\n",
+        );
+        let reviews = flow(&flows, "productpage → reviews");
+        assert_eq!((reviews.requests(), reviews.failed_tries), (90.0, 10.0));
+        assert_eq!(flow(&flows, "reviews → ratings").requests(), 0.0);
+        assert_eq!(flow(&flows, "ingress → productpage").handshakes, 4.0);
+        assert_eq!((flows.cpu, flows.refused["plaintext"]), (0.5, 1.0));
+        let mut twice = flows.clone();
+        twice.merge(&flows);
+        assert_eq!(flow(&twice, "productpage → reviews").requests(), 180.0);
+        assert_eq!((twice.cpu, twice.refused["plaintext"]), (1.0, 2.0));
+    }
+
+    #[test]
+    fn percentiles_are_interpolated() {
+        let bucket = |le: &str, count: u32| {
+            format!(
+                "maglor_upstream_request_duration_seconds_bucket{{cluster=\"ratings\",le=\"{le}\"}} \
+                 {count}\n"
+            )
+        };
+        let page = [("0.001", 0), ("0.01", 50), ("0.1", 99), ("+Inf", 100)];
+        let page: String = page.map(|(le, count)| bucket(le, count)).concat();
+        let flows = flows("reviews", &page);
+        let ratings = flow(&flows, "reviews → ratings");
+        let millis = |percent| ratings.percentile(percent).unwrap().as_secs_f64() * 1e3;
+        assert!((millis(25.0) - 5.5).abs() < 0.01, "{}", millis(25.0));
+        assert!((millis(50.0) - 10.0).abs() < 0.01);
+        assert!(
+            (millis(100.0) - 100.0).abs() < 0.01,
+            "beyond the last bound"
+        );
+        assert_eq!(Flow::default().percentile(50.0), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Those who have no business in the mesh, and what becomes of them.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::Error;
+use super::configuration::stranger;
+use super::fleet::{Fleet, free};
+use super::flow::Flows;
+use super::plan::{DETAILS, RATINGS, Replica, SERVICES};
+use super::sidecar::Sidecar;
+use crate::demo::client::{Client, Failure};
+
+/// Counters follow within so long.
+const COUNTED_WITHIN: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// An attempt to reach the ratings.
+#[derive(Debug, Serialize)]
+pub(super) struct Attempt {
+    /// Who tries, and how.
+    pub(super) who: &'static str,
+    /// What they got.
+    pub(super) got: String,
+    /// Whether that was no answer of the application.
+    pub(super) refused: bool,
+    /// The counter by which the proxy of the ratings should say so.
+    pub(super) counter: &'static str,
+    /// Whether it does.
+    pub(super) counted: bool,
+}
+
+const PLAINTEXT: &str = "plaintext";
+const NO_CERTIFICATE: &str = "no-certificate";
+const DENIED: &str = "deny";
+
+impl Attempt {
+    fn new(who: &'static str, counter: &'static str, answer: Result<(), Failure>) -> Self {
+        let (got, refused) = match answer {
+            Ok(()) => ("an answer".into(), false),
+            Err(failure) => (failure.to_string(), true),
+        };
+        Self {
+            who,
+            got,
+            refused,
+            counter,
+            counted: false,
+        }
+    }
+
+    fn is_counted(&self, flows: &Flows) -> bool {
+        match self.counter {
+            DENIED => flows.denied >= 1.0,
+            reason => flows.refused.get(reason).is_some_and(|&count| count >= 1.0),
+        }
+    }
+}
+
+/// Makes all attempts; what was counted meanwhile is added to `flows`.
+pub(super) async fn intrude(fleet: &mut Fleet, flows: &mut Flows) -> Result<Vec<Attempt>, Error> {
+    fleet.look(flows).await;
+    let ratings = fleet.ports(Replica::new(RATINGS, 1));
+    let details = fleet.ports(Replica::new(DETAILS, 1));
+    let (Some(ratings), Some(details)) = (ratings, details) else {
+        return Ok(Vec::new()); // never: each service has a replica
+    };
+    let name = SERVICES[RATINGS].name;
+    let plain = Client::new(ratings.inbound, name).get("/").await;
+    let mut attempts = vec![Attempt::new(
+        "a stranger in plain text, to ratings-1",
+        PLAINTEXT,
+        plain.map(drop),
+    )];
+
+    let [admin, listener] = free(Ipv4Addr::LOCALHOST).map_err(Error::system("choose ports"))?;
+    let (folder, program) = fleet.room("stranger")?;
+    let configuration = stranger(admin, listener, ratings.inbound);
+    maglor_config::parse(&configuration, "stranger")?;
+    let mut proxy = Sidecar::start(&program, "stranger".into(), &folder, &configuration)?;
+    proxy.ready().await?;
+    let anonymous = Client::new(listener, name).get("/").await;
+    drop(proxy);
+    attempts.push(Attempt::new(
+        "a stranger by TLS without a certificate, to ratings-1",
+        NO_CERTIFICATE,
+        anonymous.map(drop),
+    ));
+
+    let member = Client::new(details.outbound, name).get("/").await;
+    attempts.push(Attempt::new(
+        "details-1, a member without permission, to ratings",
+        DENIED,
+        member.map(drop),
+    ));
+    count(fleet, &mut attempts, flows).await;
+    Ok(attempts)
+}
+
+/// Waits until the proxies have counted every attempt.
+async fn count(fleet: &mut Fleet, attempts: &mut [Attempt], flows: &mut Flows) {
+    let mut counted = Flows::new();
+    let started = Instant::now();
+    loop {
+        fleet.look(&mut counted).await;
+        for attempt in &mut *attempts {
+            attempt.counted = attempt.is_counted(&counted);
+        }
+        let all = attempts.iter().all(|attempt| attempt.counted);
+        if all || started.elapsed() > COUNTED_WITHIN {
+            break;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    flows.merge(&counted);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_no_refusal_and_counters_are_told_apart() {
+        let answered = Attempt::new("a", PLAINTEXT, Ok(()));
+        assert!(!answered.refused);
+        let denied = Attempt::new("b", DENIED, Err(Failure::Timeout));
+        assert!(denied.refused);
+        let mut flows = Flows::new();
+        flows.refused.insert(PLAINTEXT.into(), 1.0);
+        assert!(answered.is_counted(&flows) && !denied.is_counted(&flows));
+        flows.denied = 1.0;
+        assert!(denied.is_counted(&flows));
+    }
+}

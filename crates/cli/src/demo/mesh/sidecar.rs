@@ -1,0 +1,143 @@
+//! Real `maglor-proxy` processes, which end with their guards.
+
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Error;
+
+/// The program's name.
+const PROGRAM: &str = "maglor-proxy";
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The program: the one that is given, the one beside this program, or the first in `PATH`.
+pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(given) = given {
+        // Absolute, because proxies run in folders of their own.
+        let found = given.canonicalize().ok();
+        let found = found.filter(|path| path.is_file());
+        return found.ok_or_else(|| Error::NoSuchProgram(given.to_owned()));
+    }
+    let own = env::current_exe().ok();
+    let beside = own.and_then(|own| Some(own.parent()?.to_owned()));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = beside.into_iter().chain(env::split_paths(&path));
+    let mut found = folders.map(|folder| folder.join(PROGRAM));
+    found.find(|file| file.is_file()).ok_or(Error::NoProgram)
+}
+
+/// A running proxy; it is killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Sidecar {
+    child: Child,
+    name: String,
+    folder: PathBuf,
+}
+
+impl Sidecar {
+    /// Starts the proxy with a configuration. Its files are in `folder`, where the paths in the
+    /// configuration begin, too.
+    pub(super) fn start(
+        program: &Path,
+        name: String,
+        folder: &Path,
+        configuration: &str,
+    ) -> Result<Self, Error> {
+        let file = folder.join("maglor.yaml");
+        fs::write(&file, configuration).map_err(Error::system("write a configuration"))?;
+        let ready = ready_file(folder);
+        if ready.exists() {
+            fs::remove_file(&ready).map_err(Error::system("remove a ready file"))?;
+        }
+        let log = File::create(log_file(folder)).map_err(Error::system("write a log"))?;
+        let child = Command::new(program)
+            .arg("--config")
+            .arg(&file)
+            .arg("--ready-file")
+            .arg(&ready)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            // Ctrl-C is for the demo, which ends its proxies after the last answer.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| Error::Start {
+                program: program.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            child,
+            name,
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Waits until it takes requests.
+    pub(super) async fn ready(&mut self) -> Result<(), Error> {
+        let started = Instant::now();
+        let ready = ready_file(&self.folder);
+        while !ready.exists() {
+            if let Some(status) = self.ended()? {
+                return Err(Error::Ended {
+                    name: self.name.clone(),
+                    status,
+                    said: self.last_words(),
+                });
+            }
+            if started.elapsed() > READY_WITHIN {
+                let name = self.name.clone();
+                return Err(Error::NotReady(name, READY_WITHIN));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// How it has ended, if it has.
+    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
+        let waited = self.child.try_wait();
+        waited.map_err(Error::system("wait for a proxy"))
+    }
+
+    /// The last line of its log.
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(log_file(&self.folder)).unwrap_or_default();
+        let last = log.lines().rfind(|line| !line.trim().is_empty());
+        last.unwrap_or("it said nothing").into()
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed, and is only waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ready_file(folder: &Path) -> PathBuf {
+    folder.join("ready.json")
+}
+
+fn log_file(folder: &Path) -> PathBuf {
+    folder.join("log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let error = find(Some(Path::new("/nowhere/maglor-proxy"))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--proxy /nowhere/maglor-proxy: no such file"
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! How somebody ends a demo before its time.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+/// Whether somebody wants the demo to end.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    requested: Rc<Cell<bool>>,
+    told: Rc<Notify>,
+}
+
+impl Stop {
+    /// Heeds the terminal (Ctrl-C), `kill`, and a terminal that goes away.
+    pub(super) fn on_signals() -> io::Result<Self> {
+        let stop = Self::default();
+        for kind in [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ] {
+            let mut signal = signal(kind)?;
+            let (requested, told) = (Rc::clone(&stop.requested), Rc::clone(&stop.told));
+            tokio::task::spawn_local(async move {
+                signal.recv().await;
+                requested.set(true);
+                told.notify_waiters();
+            });
+        }
+        Ok(stop)
+    }
+
+    pub(super) fn requested(&self) -> bool {
+        self.requested.get()
+    }
+
+    /// Until it is requested; at once when it was.
+    pub(super) async fn wait(&self) {
+        let told = self.told.notified();
+        if !self.requested() {
+            told.await;
+        }
+    }
+}

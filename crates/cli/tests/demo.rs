@@ -1,0 +1,165 @@
+//! `maglor demo` with real proxies: what it finds, and that it leaves nothing behind.
+//!
+//! The proxy's program is the one beside `maglor`, where the build of the workspace puts it; without
+//! it, it is built first.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+const MAGLOR: &str = env!("CARGO_BIN_EXE_maglor");
+
+/// The demo with a folder of its own for what is temporary.
+fn demo(temporary: &Path, arguments: &[&str]) -> Command {
+    let proxy = Path::new(MAGLOR).with_file_name("maglor-proxy");
+    if !proxy.is_file() {
+        let build = [
+            "build",
+            "--locked",
+            "-p",
+            "maglor-proxy",
+            "--bin",
+            "maglor-proxy",
+        ];
+        let built = Command::new(env!("CARGO")).args(build).status().unwrap();
+        assert!(built.success() && proxy.is_file(), "{}", proxy.display());
+    }
+    let mut command = Command::new(MAGLOR);
+    command.arg("demo").args(arguments).env("TMPDIR", temporary);
+    command
+}
+
+/// Processes whose command line has something of the folder.
+fn processes(temporary: &Path) -> Vec<u32> {
+    let folder = temporary.to_str().unwrap();
+    let of = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        String::from_utf8_lossy(&line)
+            .contains(folder)
+            .then_some(pid)
+    };
+    let all = fs::read_dir("/proc").unwrap();
+    all.filter_map(|entry| of(entry.ok()?)).collect()
+}
+
+#[track_caller]
+fn assert_nothing_is_left(temporary: &Path) {
+    assert_eq!(processes(temporary), [0; 0], "no process is left");
+    let left: Vec<PathBuf> = fs::read_dir(temporary)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn signal(signal: &str, pid: u32) {
+    let sent = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(sent.is_ok_and(|status| status.success()));
+}
+
+#[test]
+fn the_stages_show_what_a_mesh_is_for() {
+    let temporary = tempfile::tempdir().unwrap();
+    let arguments = ["--for", "8", "--rate", "20", "--format", "json"];
+    let output = demo(temporary.path(), &arguments).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert!(output.status.success(), "{report:#}");
+    assert_eq!(report["success"], true);
+    assert_eq!(report["proxies"]["count"], 10);
+
+    let stages = report["stages"].as_array().unwrap();
+    assert_eq!(stages.len(), 4, "{report:#}");
+    assert_eq!(
+        (&stages[0]["title"], &stages[0]["failures"]),
+        (&"healthy".into(), &0.into())
+    );
+    for stage in stages {
+        assert!(stage["requests"].as_u64().unwrap() > 10, "{stage:#}");
+        for edge in stage["edges"].as_array().unwrap() {
+            assert!(edge["requests"].as_f64().unwrap() > 10.0, "{edge:#}");
+            assert_eq!(edge["mutual_tls_percent"], 100.0, "{edge:#}");
+        }
+    }
+    let slow = &stages[1]["edges"][2];
+    assert_eq!(slow["edge"], "productpage → reviews");
+
+    let attempts = report["intruders"].as_array().unwrap();
+    let counters: Vec<_> = attempts.iter().map(|attempt| &attempt["counter"]).collect();
+    assert_eq!(counters, ["plaintext", "no-certificate", "deny"]);
+    for attempt in attempts {
+        assert_eq!(attempt["refused"], true, "{attempt:#}");
+        assert_eq!(attempt["counted"], true, "{attempt:#}");
+    }
+    assert_nothing_is_left(temporary.path());
+}
+
+#[test]
+fn a_proxy_that_dies_is_started_again_and_an_interruption_leaves_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let arguments = ["--for", "600", "--rate", "20", "--replicas", "reviews=1"];
+    let mut child = demo(temporary.path(), &arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    let mut read_until = |part: &str| {
+        while !text.contains(part) {
+            let read = lines.read_line(&mut text).unwrap();
+            assert!(read > 0, "{part} did not come:\n{text}");
+        }
+    };
+    read_until("healthy\n");
+    let running = processes(temporary.path());
+    assert_eq!(running.len(), 8, "an ingress, and 2 + 2 + 1 + 2 replicas");
+    signal("-KILL", running[3]);
+    read_until("was started again");
+    signal("-INT", child.id());
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    child.wait().unwrap();
+    assert!(rest.contains("Ended early."), "{rest}");
+    assert_nothing_is_left(temporary.path());
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let temporary = tempfile::tempdir().unwrap();
+    let wrong = |arguments: &[&str]| {
+        let output = demo(temporary.path(), arguments).output().unwrap();
+        assert!(!output.status.success());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    };
+    let text = wrong(&["--proxy", "/nowhere/maglor-proxy"]);
+    assert_eq!(
+        text,
+        "maglor demo: --proxy /nowhere/maglor-proxy: no such file\n"
+    );
+    let text = wrong(&["--fault", "reviews-2:sleepy@5"]);
+    assert!(text.contains("slow, errors, kill and heal"), "{text}");
+    let text = wrong(&["--fault", "reviews-9:slow@5"]);
+    assert!(text.contains("reviews has 3 replicas"), "{text}");
+    let text = wrong(&["--policy", "prequal"]);
+    assert!(
+        text.contains("for comparison in `maglor sim` only"),
+        "{text}"
+    );
+    let text = wrong(&["--replicas", "reviews=0"]);
+    assert!(text.contains("from 1 to 16"), "{text}");
+    assert_nothing_is_left(temporary.path());
+}

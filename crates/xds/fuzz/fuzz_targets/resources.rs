@@ -1,4 +1,5 @@
-//! Any bytes are a resource or are refused; what is taken can be sent on, and means the same then.
+//! Any bytes are a resource or are refused, and nothing panics: not reading them, not checking what
+//! they say, not sending it on.
 //!
 //! The first byte chooses the kind. From crates/xds:
 //!
@@ -34,27 +35,15 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn cluster(body: &[u8]) {
-    let Ok(first) = decode::cluster("a", body) else {
-        return;
-    };
-    let Ok(meant) = resource::cluster(&first.raw, true) else {
-        return;
-    };
-    let sent = encode::cluster(&first.raw).expect("what was read can be sent");
-    let again = decode::cluster("a", &sent.body).expect("what is sent can be read");
-    let understood = resource::cluster(&again.raw, true).expect("it is as good as it was");
-    assert_eq!(format!("{understood:?}"), format!("{meant:?}"));
+    if let Ok(decoded) = decode::cluster("a", body) {
+        drop(resource::cluster(&decoded.raw, true));
+        drop(encode::cluster(&decoded.raw));
+    }
 }
 
 fn routes(body: &[u8]) {
-    let Ok(first) = decode::routes("a", body) else {
-        return;
-    };
-    let Ok(meant) = resource::routes(&first) else {
-        return;
-    };
-    let sent = encode::routes(&first).expect("what was read can be sent");
-    let again = decode::routes("a", &sent.body).expect("what is sent can be read");
-    let understood = resource::routes(&again).expect("it is as good as it was");
-    assert_eq!(format!("{understood:?}"), format!("{meant:?}"));
+    if let Ok(decoded) = decode::routes("a", body) {
+        drop(resource::routes(&decoded));
+        drop(encode::routes(&decoded));
+    }
 }

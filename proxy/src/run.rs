@@ -295,16 +295,20 @@ impl Life {
         let limit = self.app.borrow().config().drain_timeout;
         let deadline = Instant::now() + limit;
         tracing::info!(timeout = ?limit, "draining");
-        let whole = tokio::select! {
-            whole = self.drain(deadline) => whole,
-            _ = signals.terminate.recv() => false,
-            _ = signals.interrupt.recv() => false,
-        };
-        if !whole {
+        if !self.drain_unless_told(signals, deadline).await {
             tracing::warn!("ending with open connections");
         }
         self.app.borrow_mut().stop();
         tracing::info!("ended");
+    }
+
+    /// Drains until the deadline or a signal; whether all connections have ended.
+    async fn drain_unless_told(&self, signals: &mut Signals, deadline: Instant) -> bool {
+        tokio::select! {
+            whole = self.drain(deadline) => whole,
+            _ = signals.terminate.recv() => false,
+            _ = signals.interrupt.recv() => false,
+        }
     }
 }
 

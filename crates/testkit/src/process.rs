@@ -216,6 +216,11 @@ impl Proxy {
     pub fn signal(&self, signal: Signal) {
         // The child has not been waited for, so that its id cannot be another process's.
         spawn::signal(self.pid(), signal).expect("the process runs");
+        if signal == Signal::Stop {
+            // A thread on another processor may run on for a moment.
+            let tasks = format!("/proc/{}/task", self.pid());
+            wait::eventually(TIMEOUT, "every thread has stopped", || all_stopped(&tasks));
+        }
     }
 
     /// Ends the proxy with SIGTERM and waits for it to drain.
@@ -291,4 +296,17 @@ impl Drop for Proxy {
             eprintln!("--- log of the proxy{how}:\n{}---", self.stderr());
         }
     }
+}
+
+/// Whether the state of every thread is `T`, as proc_pid_stat(5) has it.
+fn all_stopped(tasks: &str) -> bool {
+    let Ok(tasks) = fs::read_dir(tasks) else {
+        return false;
+    };
+    tasks.flatten().all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The name before it may hold anything, also parentheses.
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
 }

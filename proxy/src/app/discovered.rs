@@ -8,9 +8,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use super::{App, needs_resolver};
-use crate::build::{self, Sources};
+use crate::build::{self, BuildError, Sources};
 use crate::on_demand::Ask;
-use crate::upstream::{Clusters, Resolver};
+use crate::upstream::{Cluster, Clusters, Resolver};
 
 impl App {
     /// The questions of workers, for the one who answers them; `None` after the first call.
@@ -84,8 +84,6 @@ impl App {
     /// Builds what the control plane gave beside what the file says. What cannot be built is left as it
     /// was.
     fn add_discovered(&mut self) {
-        let now = self.shared.time(Instant::now());
-        let metrics = &self.shared.metrics;
         let own = match self.own.prepare(self.config.identity.as_ref()) {
             Ok(own) => own,
             Err(error) => return tracing::error!(%error, "discovered clusters not applied"),
@@ -95,23 +93,35 @@ impl App {
             if self.is_of_file(&used.cluster.name) {
                 continue;
             }
-            let old = self.clusters.get(&used.cluster.name);
-            let wanted = &used.cluster;
-            let built = build::one_cluster(wanted, old, false, &mut sources, metrics, now);
-            match built {
+            let name = &used.cluster.name;
+            match self.build_discovered(used, &mut sources) {
                 Ok(cluster) => {
-                    if let Some(endpoints) = &used.endpoints
-                        && let Err(error) = cluster.assign(endpoints, metrics, now)
-                    {
-                        tracing::error!(cluster = %wanted.name, %error, "endpoints not applied");
-                    }
                     self.clusters.insert(cluster);
                 }
                 Err(error) => {
-                    tracing::error!(cluster = %wanted.name, %error, "discovered cluster not applied");
+                    tracing::error!(cluster = %name, %error, "discovered cluster not applied");
                 }
             }
         }
+    }
+
+    /// Builds one of them, with the endpoints that it has.
+    fn build_discovered(
+        &self,
+        used: &Used,
+        sources: &mut Sources<'_>,
+    ) -> Result<Arc<Cluster>, BuildError> {
+        let now = self.shared.time(Instant::now());
+        let metrics = &self.shared.metrics;
+        let wanted = &used.cluster;
+        let old = self.clusters.get(&wanted.name);
+        let cluster = build::one_cluster(wanted, old, false, sources, metrics, now)?;
+        let assigned = used.endpoints.as_ref();
+        let assigned = assigned.map(|endpoints| cluster.assign(endpoints, metrics, now));
+        if let Some(Err(error)) = assigned {
+            tracing::error!(cluster = %wanted.name, %error, "endpoints not applied");
+        }
+        Ok(cluster)
     }
 
     /// Puts the endpoints of a discovered cluster in force; nothing else changes.

@@ -58,6 +58,12 @@ impl Client {
         self.member.as_ref().map(|member| &member.peer.id)
     }
 
+    /// Whether it has proved to be of the same workload as this proxy.
+    pub(crate) fn is_of_own_workload(&self) -> bool {
+        let peer = self.member.as_ref().map(|member| &member.peer);
+        peer.is_some_and(|peer| peer.id == peer.by)
+    }
+
     pub(crate) fn scheme(&self) -> &'static str {
         scheme(self.tls)
     }

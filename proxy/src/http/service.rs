@@ -226,6 +226,7 @@ impl Service {
         let host = station::Host {
             worker: &self.worker,
             idle_timeout: self.settings().idle_timeout,
+            may_report: !self.chain.mesh || self.client.is_of_own_workload(),
             is_draining: &|| self.is_draining(),
         };
         station::serve(downstream, station, host).await;

@@ -16,6 +16,7 @@ pub(super) struct Families {
     bounced: CounterFamily,
     told: CounterFamily,
     reports: CounterFamily,
+    reports_refused: CounterFamily,
     referrals: CounterFamily,
 }
 
@@ -78,6 +79,11 @@ impl Families {
                 "Reports sent to the host of a ledger.",
                 "listener",
             ),
+            reports_refused: counter(
+                "exchange_reports_refused_total",
+                "Reports from members of the mesh that are not of the same workload.",
+                "listener",
+            ),
             referrals: counter(
                 "exchange_referrals_total",
                 "Questions answered by the ledger that this proxy hosts.",
@@ -107,6 +113,7 @@ impl Families {
             refused: self.bounced.with(&[listener]),
             told: self.told.with(&[listener]),
             reports: self.reports.with(&[listener]),
+            reports_refused: self.reports_refused.with(&[listener]),
             referrals: self.referrals.with(&[listener]),
         }
     }
@@ -132,5 +139,6 @@ pub(crate) struct StationMetrics {
     pub(crate) refused: Counter,
     pub(crate) told: Counter,
     pub(crate) reports: Counter,
+    pub(crate) reports_refused: Counter,
     pub(crate) referrals: Counter,
 }

@@ -20,6 +20,8 @@ pub(crate) struct Host<'a> {
     pub(crate) worker: &'a Worker,
     /// A channel on which nothing moves is closed after this.
     pub(crate) idle_timeout: Duration,
+    /// Whether what it reports to the ledger is believed: servers of one ledger are of one workload.
+    pub(crate) may_report: bool,
     /// Whether the connection should end. Whoever changes that wakes the connection's task.
     pub(crate) is_draining: &'a dyn Fn() -> bool,
 }
@@ -35,7 +37,7 @@ pub(crate) async fn serve(stream: Stream, station: &Station, host: Host<'_>) {
             Ok(Event::Filled) => {
                 let now = host.worker.time(Instant::now());
                 while let Some(frame) = wire.next() {
-                    let answer = answer(station, host.worker, &frame, &outbox, now);
+                    let answer = answer(station, &host, &frame, &outbox, now);
                     answers.extend(answer.into_iter().flat_map(|answer| answer.encode()));
                 }
             }
@@ -81,7 +83,7 @@ async fn next_event(
 
 fn answer(
     station: &Station,
-    worker: &Worker,
+    host: &Host<'_>,
     frame: &Frame,
     outbox: &Outbox,
     now: Time,
@@ -93,7 +95,7 @@ fn answer(
         }),
         Frame::AskReferral { number } => Some(Frame::Referral {
             number,
-            referral: worker.with_rng(|rng| station.refer(now, rng)),
+            referral: host.worker.with_rng(|rng| station.refer(now, rng)),
         }),
         Frame::Subscribe { overhead } => {
             station.listeners.add(overhead, outbox);
@@ -101,6 +103,11 @@ fn answer(
                 number: 0,
                 load: station.load(),
             })
+        }
+        Frame::Report { .. } if !host.may_report => {
+            let shard = host.worker.shard();
+            station.metrics.reports_refused.inc(shard);
+            None
         }
         Frame::Report { from, report } => {
             station.reported(from, &report, Some(outbox), now);

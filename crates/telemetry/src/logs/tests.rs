@@ -48,16 +48,24 @@ fn the_level_changes_at_run_time() {
     });
 }
 
+fn one_to_four() {
+    tracing::trace!(target: "maglor_proxy::http::serve", "one");
+    tracing::info!(target: "maglor_proxy::tcp", "two");
+    two_more();
+}
+
+fn two_more() {
+    tracing::warn!(target: "maglor_proxy::tcp", "three");
+    tracing::error!(target: "noisy", "four");
+}
+
 #[test]
 fn the_longest_target_decides() {
     logging(
         "maglor_proxy::http=trace, WARN,noisy=off",
         Format::Text,
         |buffer, _| {
-            tracing::trace!(target: "maglor_proxy::http::serve", "one");
-            tracing::info!(target: "maglor_proxy::tcp", "two");
-            tracing::warn!(target: "maglor_proxy::tcp", "three");
-            tracing::error!(target: "noisy", "four");
+            one_to_four();
             let text = buffer.take();
             assert!(text.contains("one") && text.contains("three"), "{text}");
             assert_eq!(text.lines().count(), 2, "{text}");

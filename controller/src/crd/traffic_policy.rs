@@ -103,16 +103,20 @@ pub(crate) fn foreign_fields(
     found
 }
 
+/// Takes the fields that `$into` leaves open from `$outer`.
+macro_rules! inherit {
+    ($into:ident, $outer:ident, $($field:ident),*) => {$(
+        if $into.$field.is_none() {
+            $into.$field.clone_from(&$outer.$field);
+        }
+    )*};
+}
+
 /// Fills what `into` leaves open from a level further out.
 pub fn merge_cluster(into: &mut raw::Cluster, outer: &raw::Cluster) {
-    macro_rules! inherit {
-        ($($field:ident),*) => {$(
-            if into.$field.is_none() {
-                into.$field.clone_from(&outer.$field);
-            }
-        )*};
-    }
     inherit!(
+        into,
+        outer,
         policy,
         protocol,
         proxy_protocol,
@@ -137,14 +141,9 @@ pub fn merge_cluster(into: &mut raw::Cluster, outer: &raw::Cluster) {
 
 /// Fills what `into` leaves open from a level further out.
 pub fn merge_route(into: &mut raw::Route, outer: &raw::Route) {
-    macro_rules! inherit {
-        ($($field:ident),*) => {$(
-            if into.$field.is_none() {
-                into.$field.clone_from(&outer.$field);
-            }
-        )*};
-    }
     inherit!(
+        into,
+        outer,
         timeout,
         retry,
         hedge,

@@ -99,17 +99,18 @@ pub(crate) fn remove_hop_by_hop(fields: &mut Fields) {
 
 /// Takes off what `connection` names.
 fn remove_named(fields: &mut Fields) {
+    // What most messages have; the field of that name goes anyway.
     let connection = fields.get(Known::Connection);
     if connection == Some(b"keep-alive") && fields.all(Known::Connection).count() == 1 {
         return;
     }
     let named: Vec<Vec<u8>> = fields
         .tokens(Known::Connection)
-        // `keep-alive` goes anyway. Naming the others would change what the message is, not how it
-        // is carried; `te` has rules of its own.
+        // Naming these would change what the message is, not how it is carried; `te` has rules of
+        // its own.
         .filter(|name| {
-            let apart: [&[u8]; 4] = [b"keep-alive", b"host", b"content-length", b"te"];
-            !apart.iter().any(|apart| name.eq_ignore_ascii_case(apart))
+            let kept: [&[u8]; 3] = [b"host", b"content-length", b"te"];
+            !kept.iter().any(|kept| name.eq_ignore_ascii_case(kept))
         })
         .map(<[u8]>::to_vec)
         .collect();

@@ -168,10 +168,20 @@ impl Cluster {
     ) -> Result<(), balance::SpecError> {
         let mut all = static_addresses(&self.config.endpoints);
         all.extend_from_slice(resolved);
+        self.replace(&self.config.endpoints, &all, metrics, now)
+    }
+
+    /// Puts endpoints in force; those that stay keep their targets.
+    fn replace(
+        &self,
+        described: &[config::Endpoint],
+        all: &[Resolved],
+        metrics: &Metrics,
+        now: Time,
+    ) -> Result<(), balance::SpecError> {
         let old = self.endpoints.load_full();
-        let described = &self.config.endpoints;
         let endpoints =
-            Endpoints::build(&self.config, described, &all, old.targets(), metrics, now)?;
+            Endpoints::build(&self.config, described, all, old.targets(), metrics, now)?;
         self.endpoints.store(Arc::new(endpoints));
         Ok(())
     }
@@ -194,10 +204,7 @@ impl Cluster {
         {
             return Ok(());
         }
-        let (all, old) = (static_addresses(described), self.endpoints.load_full());
-        let endpoints =
-            Endpoints::build(&self.config, described, &all, old.targets(), metrics, now)?;
-        self.endpoints.store(Arc::new(endpoints));
+        self.replace(described, &static_addresses(described), metrics, now)?;
         self.assigned.store(Some(Arc::new(described.to_vec())));
         Ok(())
     }

@@ -136,14 +136,10 @@ pub(super) fn header(matcher: &HeaderMatcher) -> Result<raw::HeaderMatch, Fault>
         None => raw.present = Some(true),
         Some(HeaderMatchSpecifier::PresentMatch(present)) => raw.present = Some(*present),
         Some(HeaderMatchSpecifier::StringMatch(text)) => {
-            let slot = match pattern(text)? {
-                MatchPattern::Exact(_) => &mut raw.exact,
-                MatchPattern::Prefix(_) => &mut raw.prefix,
-                MatchPattern::Suffix(_) => &mut raw.suffix,
-                MatchPattern::Contains(_) => &mut raw.contains,
-                MatchPattern::SafeRegex(_) => &mut raw.regex,
-            };
-            *slot = Some(pattern(text).map(value)?);
+            let raw = &mut raw;
+            let (exact, prefix, suffix) = (&mut raw.exact, &mut raw.prefix, &mut raw.suffix);
+            let (contains, regex) = (&mut raw.contains, &mut raw.regex);
+            condition(text, [exact, prefix, suffix, contains, regex])?;
         }
     }
     Ok(raw)
@@ -158,14 +154,10 @@ fn query(matcher: &QueryParameterMatcher) -> Result<raw::QueryMatch, Fault> {
         None => raw.present = Some(true),
         Some(QueryParameterMatchSpecifier::PresentMatch(present)) => raw.present = Some(*present),
         Some(QueryParameterMatchSpecifier::StringMatch(text)) => {
-            let slot = match pattern(text)? {
-                MatchPattern::Exact(_) => &mut raw.exact,
-                MatchPattern::Prefix(_) => &mut raw.prefix,
-                MatchPattern::Suffix(_) => &mut raw.suffix,
-                MatchPattern::Contains(_) => &mut raw.contains,
-                MatchPattern::SafeRegex(_) => &mut raw.regex,
-            };
-            *slot = Some(pattern(text).map(value)?);
+            let raw = &mut raw;
+            let (exact, prefix, suffix) = (&mut raw.exact, &mut raw.prefix, &mut raw.suffix);
+            let (contains, regex) = (&mut raw.contains, &mut raw.regex);
+            condition(text, [exact, prefix, suffix, contains, regex])?;
         }
     }
     Ok(raw)
@@ -179,12 +171,16 @@ fn pattern(text: &StringMatcher) -> Result<&MatchPattern, Fault> {
     pattern.ok_or_else(|| Fault::unsupported("string_match.match_pattern"))
 }
 
-fn value(pattern: &MatchPattern) -> String {
-    match pattern {
-        MatchPattern::Exact(text)
-        | MatchPattern::Prefix(text)
-        | MatchPattern::Suffix(text)
-        | MatchPattern::Contains(text) => text.clone(),
-        MatchPattern::SafeRegex(regex) => regex.regex.clone(),
-    }
+/// Puts what a matcher says where it belongs: `exact`, `prefix`, `suffix`, `contains` or `regex`.
+fn condition(text: &StringMatcher, slots: [&mut Option<String>; 5]) -> Result<(), Fault> {
+    let [exact, prefix, suffix, contains, regex] = slots;
+    let (slot, value) = match pattern(text)? {
+        MatchPattern::Exact(text) => (exact, text),
+        MatchPattern::Prefix(text) => (prefix, text),
+        MatchPattern::Suffix(text) => (suffix, text),
+        MatchPattern::Contains(text) => (contains, text),
+        MatchPattern::SafeRegex(pattern) => (regex, &pattern.regex),
+    };
+    *slot = Some(value.clone());
+    Ok(())
 }

@@ -6,13 +6,15 @@
 //! The same binary re-executes itself as [`load`] generator and as [`origin`] server, which
 //! share the codecs in [`wire`]. [`sys`] is the only file with unsafe code.
 //!
-//! Another command, [`resilience`], asks what failures, overload and restarts do, and a third one,
-//! [`mesh`], repeats the experiments on whole applications behind many proxies.
+//! Another command, [`resilience`], asks what failures, overload and restarts do, a third one,
+//! [`mesh`], repeats the experiments on whole applications behind many proxies, and [`distribution`]
+//! measures the controller.
 
 mod bar;
 mod chart;
 pub mod child;
 pub mod compare;
+pub mod distribution;
 pub mod error;
 pub mod histogram;
 pub mod load;

@@ -313,9 +313,7 @@ fn make_services(name: &str, services: u32, endpoints: u32) -> Result<(), Cluste
     }
     let started = Instant::now();
     let kubectl = kubectl(&state::read(name)?);
-    kubectl.apply(&scale::services(services, endpoints))?;
-    let wanted = u64::from(services) * u64::from(endpoints);
-    let ready = scale::wait(&kubectl, wanted)?;
+    let ready = scale::fill(&kubectl, services, endpoints)?;
     eprintln!(
         "{ready} endpoints are ready after {} s",
         started.elapsed().as_secs()

@@ -97,12 +97,22 @@ pub fn services(services: u32, endpoints: u32) -> String {
     list(std::iter::once(namespace).chain((0..services).flat_map(pair)))
 }
 
+/// Makes them, and waits until all of their pods are ready; says how many that are.
+///
+/// # Errors
+///
+/// They cannot be made, or are not ready in time.
+pub fn fill(kubectl: &Kubectl, services: u32, endpoints: u32) -> Result<u64, ClusterError> {
+    kubectl.apply(&self::services(services, endpoints))?;
+    wait(kubectl, u64::from(services) * u64::from(endpoints))
+}
+
 /// Waits until the Deployments of the namespace `scale` have as many ready pods, and says how many.
 ///
 /// # Errors
 ///
 /// They do not within ten minutes.
-pub(crate) fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
+fn wait(kubectl: &Kubectl, wanted: u64) -> Result<u64, ClusterError> {
     let what = format!("{wanted} simulated pods are ready");
     until(PODS, &what, "is kwok running (up --kwok)?", || {
         // A look costs the API server as much as some hundred pods do.

@@ -76,6 +76,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "maglor-benches",
         &[
             "maglor-balance",
+            // A Kubernetes for the controller.
+            "maglor-cluster",
             "maglor-config",
             "maglor-identity",
             "maglor-proxy",
@@ -83,6 +85,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-telemetry",
             // For its emulated applications.
             "maglor-testkit",
+            // To ask the controller as a sidecar does.
+            "maglor-xds",
         ],
     ),
     // It starts our programs and links none.

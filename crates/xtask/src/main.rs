@@ -47,6 +47,12 @@ enum Task {
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
 
+    /// Measure how fast changes of a big, simulated cluster reach its proxies; see benches/README.md.
+    ///
+    /// What follows goes to the measurement: `cargo xtask distribution --proxies 100`.
+    #[command(disable_help_flag = true)]
+    Distribution(PassedOn),
+
     /// Run an application with sidecars, and the controller, on a real Kubernetes; builds it the first time.
     E2e,
 
@@ -126,6 +132,15 @@ fn main() -> ExitCode {
             }
             run(&["--release", "-p", "maglor-cli", "--bin", "maglor"])
                 .arg("demo")
+                .args(passed.arguments)
+                .become_it()
+        }
+        Task::Distribution(passed) => {
+            let controller = ["--release", "-p", "maglor-controller"];
+            if !Cargo::new("build").args(controller).succeeds() {
+                return ExitCode::FAILURE;
+            }
+            run(&["--release", "-p", "maglor-benches", "--bin", "distribution"])
                 .args(passed.arguments)
                 .become_it()
         }

@@ -1,0 +1,131 @@
+//! The API server's pods: which there are, and making them ready or not.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use maglor_cluster::Kubectl;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::error::{Doing, Error, Result};
+
+/// `kubectl proxy`, which speaks plain HTTP and proves to the API server who asks. It ends with the value.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Proxy {
+    pub(super) fn start(kubectl: &Kubectl) -> Result<Self> {
+        let mut command: Command = kubectl.command();
+        command.args(["proxy", "--port=0"]).stdout(Stdio::piped());
+        let mut child = command.spawn().doing("start kubectl proxy")?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            let read = BufReader::new(out).read_line(&mut line);
+            read.doing("read what kubectl proxy says")?;
+        }
+        // `Starting to serve on 127.0.0.1:41234`
+        let address = line
+            .split_whitespace()
+            .last()
+            .and_then(|one| one.parse().ok());
+        match address {
+            Some(address) => Ok(Self { child, address }),
+            None => Err(Error::parse("what kubectl proxy says", line)),
+        }
+    }
+}
+
+/// A pod behind a Service.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Pod {
+    pub(super) name: String,
+    /// With the port of the application.
+    pub(super) address: String,
+}
+
+/// The pods of the namespace `scale` by their Services.
+pub(super) fn pods(kubectl: &Kubectl) -> Result<BTreeMap<u32, Vec<Pod>>> {
+    let failed = |error: maglor_cluster::ClusterError| Error::Command {
+        command: "kubectl get pods".into(),
+        detail: error.to_string(),
+    };
+    let list = kubectl
+        .json(&["get", "pods", "--namespace=scale"])
+        .map_err(failed)?;
+    let mut pods: BTreeMap<u32, Vec<Pod>> = BTreeMap::new();
+    for item in list["items"].as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+        let service = text(&item["metadata"]["labels"]["app"]);
+        let service = service.and_then(|name| name.strip_prefix('s')?.parse().ok());
+        let pod = text(&item["metadata"]["name"]).zip(text(&item["status"]["podIP"]));
+        let Some((service, (name, address))) = service.zip(pod) else {
+            return Err(Error::parse(
+                "a simulated pod",
+                item["metadata"].to_string(),
+            ));
+        };
+        let address = format!("{address}:8080");
+        pods.entry(service).or_default().push(Pod { name, address });
+    }
+    Ok(pods)
+}
+
+/// A connection to the API server.
+#[derive(Debug)]
+pub(super) struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+}
+
+impl Connection {
+    pub(super) async fn open(server: SocketAddr) -> Result<Self> {
+        let socket = TcpStream::connect(server).await;
+        let socket = socket.doing("connect to kubectl proxy")?;
+        let (sender, connection) = http1::handshake(TokioIo::new(socket))
+            .await
+            .map_err(spoke)?;
+        tokio::spawn(connection);
+        Ok(Self { sender })
+    }
+
+    /// Says that a pod is ready, or is not, as a kubelet would.
+    pub(super) async fn set_ready(&mut self, pod: &str, ready: bool) -> Result<()> {
+        let status = if ready { "True" } else { "False" };
+        let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        let request = hyper::Request::patch(format!("/api/v1/namespaces/scale/pods/{pod}/status"))
+            .header("host", "localhost")
+            .header("content-type", "application/strategic-merge-patch+json")
+            .body(Full::from(patch.to_string()))
+            .map_err(|error| Error::Protocol(error.to_string()))?;
+        self.sender.ready().await.map_err(spoke)?;
+        let response = self.sender.send_request(request).await.map_err(spoke)?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(spoke)?;
+        match status.is_success() {
+            true => Ok(()),
+            false => {
+                let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+                Err(Error::Protocol(format!("{pod}: {status}: {text}")))
+            }
+        }
+    }
+}
+
+fn spoke(error: hyper::Error) -> Error {
+    Error::Protocol(format!("API server: {error}"))
+}

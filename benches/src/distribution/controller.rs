@@ -1,0 +1,115 @@
+//! The controller that is measured.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use maglor_cluster::Kubectl;
+use serde_json::Value;
+
+use crate::error::{Doing, Error, Result};
+use crate::procfs::{self, CpuTime, Memory};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
+/// A running one. It ends with the value.
+#[derive(Debug)]
+pub(super) struct Controller {
+    child: Child,
+    admin: SocketAddr,
+    /// From its start until it served proxies.
+    pub(super) ready_after: Duration,
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Controller {
+    /// Starts one that serves at `listen`, and waits until it does.
+    pub(super) async fn start(
+        binary: &Path,
+        kubectl: &Kubectl,
+        folder: &Path,
+        listen: SocketAddr,
+    ) -> Result<Self> {
+        let ready = folder.join("ready.json");
+        let _ = fs::remove_file(&ready);
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.join("controller.log"))
+            .doing("open the controller's log")?;
+        let started = Instant::now();
+        let child = Command::new(binary)
+            .env("KUBECONFIG", kubectl.kubeconfig())
+            .args([
+                "--plain-text",
+                "--namespace",
+                "default",
+                "--admin",
+                "127.0.0.1:0",
+            ])
+            .args(["--listen", &listen.to_string(), "--ready-file"])
+            .arg(&ready)
+            .stderr(log.try_clone().doing("open the controller's log")?)
+            .stdout(log)
+            .stdin(Stdio::null())
+            .spawn();
+        let mut child = child.doing(format!("start {}", binary.display()))?;
+        while !ready.exists() {
+            let ended = child.try_wait().doing("look after the controller")?;
+            if ended.is_some() || started.elapsed() > PATIENCE {
+                let log = fs::read_to_string(folder.join("controller.log")).unwrap_or_default();
+                let _ = child.kill();
+                return Err(Error::NotReady {
+                    name: "maglor-controller".into(),
+                    seconds: PATIENCE.as_secs(),
+                    detail: log.lines().last().unwrap_or_default().to_owned(),
+                });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        let ready_after = started.elapsed();
+        let text = fs::read_to_string(&ready).doing("read the controller's addresses")?;
+        let addresses: Value = serde_json::from_str(&text).unwrap_or_default();
+        let admin = addresses["admin"]
+            .as_str()
+            .and_then(|text| text.parse().ok());
+        let admin = admin.ok_or_else(|| Error::parse("the controller's addresses", text))?;
+        Ok(Self {
+            child,
+            admin,
+            ready_after,
+        })
+    }
+
+    /// How many clients are connected.
+    pub(super) fn sessions(&self) -> Result<u32> {
+        let mut stream = TcpStream::connect(self.admin).doing("connect to the admin port")?;
+        let request = "GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n";
+        stream
+            .write_all(request.as_bytes())
+            .doing("ask the admin port")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).doing("read metrics")?;
+        let counts = text.lines().filter_map(|line| {
+            let line = line.strip_prefix("maglor_controller_sessions{")?;
+            line.rsplit(' ').next()?.parse::<u32>().ok()
+        });
+        Ok(counts.sum())
+    }
+
+    /// What it takes.
+    pub(super) fn usage(&self) -> Result<(Memory, CpuTime)> {
+        let pid = self.child.id();
+        Ok((procfs::memory(pid)?, procfs::cpu(&[pid])?))
+    }
+}

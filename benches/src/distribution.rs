@@ -59,6 +59,7 @@ pub fn run(options: &Options) -> Result<bool> {
     report::write(options, &machine, &outcome?)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn of_cluster(error: ClusterError) -> Error {
     Error::Command {
         command: "cluster".into(),

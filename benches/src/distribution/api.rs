@@ -126,6 +126,7 @@ impl Connection {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn spoke(error: hyper::Error) -> Error {
     Error::Protocol(format!("API server: {error}"))
 }

@@ -165,7 +165,7 @@ impl Follower {
                 let endpoints = decode::endpoints(&resource.name, &resource.body);
                 let ready = endpoints.unwrap_or_default().into_iter();
                 let ready = ready.filter(|one| one.health == Health::Healthy);
-                let ready = ready.map(|one| one.described.address).collect();
+                let ready = ready.filter_map(|one| one.described.address).collect();
                 let mut ledger = self.board.ledger.borrow_mut();
                 ledger.heard(self.number, service, &ready, now);
             }

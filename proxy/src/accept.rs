@@ -10,27 +10,27 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
-use maglor_balance::guard::outlier::Sample;
-use maglor_balance::guard::retry::FREE_RETRIES;
 use maglor_config::listener::{ProxyProtocolIn, TrafficDirection};
 use maglor_telemetry::Counter;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use self::forward::forward;
 use crate::authorization::Facts;
 use crate::detect::{self, ClientHello, Protocol};
-use crate::error::ProxyError;
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
 use crate::metrics::ListenerMetrics;
+use crate::on_demand::Discovered;
 use crate::original_destination::original_destination;
 use crate::proxy_protocol::{self, Addresses};
-use crate::relay::relay;
-use crate::state::{Chain, Filter, Listener, TcpChain, Termination};
+use crate::state::{Chain, Filter, HttpChain, Listener, Termination};
 use crate::tls::{self, Peer, mesh};
-use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
+use crate::upstream::Pools;
 use crate::worker::{Connections, Worker};
+
+mod forward;
 
 /// What a worker's connections share.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ struct Ready {
     protocol: Option<Protocol>,
     /// Which member of the mesh the client is.
     peer: Option<Box<Peer>>,
+    /// What the control plane knows of where it was going.
+    discovered: Option<Arc<Discovered>>,
 }
 
 /// Whom a connection joins.
@@ -112,7 +114,7 @@ async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<
         false => prepare(tcp, &listener, local.worker.shard()).await,
     };
     let ready = match ready {
-        Ok(ready) => tell(ready, &listener, local.worker.shard()).await,
+        Ok(ready) => tell(ready, &listener, &local).await,
         refused => refused,
     };
     match ready {
@@ -251,6 +253,7 @@ async fn handshake(
         ends,
         protocol,
         peer,
+        discovered: None,
     })
 }
 
@@ -297,9 +300,12 @@ async fn client_hello(
 }
 
 /// Finds out what is spoken, where the chain goes by that.
-async fn tell(mut ready: Ready, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
+async fn tell(mut ready: Ready, listener: &Listener, local: &Local) -> Result<Ready, Refused> {
     let chain = listener.chains.get(ready.chain);
     if let Some(Filter::Detect { http, .. }) = chain.map(|chain| &chain.filter) {
+        if declared(&mut ready, http, local).await {
+            return Ok(ready);
+        }
         let limit = listener.config.detection_timeout;
         let mut protocol = match ready.protocol {
             Some(told) => told,
@@ -309,10 +315,31 @@ async fn tell(mut ready: Ready, listener: &Listener, shard: usize) -> Result<Rea
         if http.settings.allow_connect && ready.stream.prefix.starts_with(b"CONNECT ") {
             protocol = Protocol::Http1;
         }
-        listener.metrics.detected(shard, protocol);
+        listener.metrics.detected(local.worker.shard(), protocol);
         ready.protocol = Some(protocol);
     }
     Ok(ready)
+}
+
+/// Asks the control plane of where the connection was going, where the chain asks; whether it has said
+/// what is spoken there, so that nobody has to wait for a client that waits for the server.
+async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
+    let (Some(on_demand), Some(address)) = (&chain.on_demand, ready.ends.original) else {
+        return false;
+    };
+    let now = local.worker.time(Instant::now());
+    // What is not said in time is as if nobody knew: the connection passes as without discovery.
+    let found = on_demand.find_address(address, now).await.ok();
+    let known = found
+        .as_deref()
+        .map(|found| (found.table.is_some(), found.bytes.is_some()));
+    ready.discovered = found;
+    match known {
+        Some((true, false)) => ready.protocol = None,
+        Some((false, true)) => ready.protocol = Some(Protocol::Bytes),
+        Some((true, true) | (false, false)) | None => return false,
+    }
+    true
 }
 
 fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Serving> {
@@ -322,6 +349,7 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
         ends,
         protocol,
         peer,
+        discovered,
     } = ready;
     let Ends {
         addresses,
@@ -346,7 +374,9 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
                 return None;
             }
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
-            Box::pin(forward(stream, chain, ends, metrics, local.clone()))
+            let cluster = discovered.and_then(|found| found.bytes.clone());
+            let local = local.clone();
+            Box::pin(forward(stream, chain, cluster, ends, metrics, local))
         }
         Filter::Http(_) => return None,
     })
@@ -371,89 +401,6 @@ fn may_connect(
         listener.metrics.refused_denied.inc(shard);
     }
     allowed
-}
-
-/// TCP: pick, connect, relay.
-async fn forward(
-    downstream: Stream,
-    chain: Arc<TcpChain>,
-    ends: Ends,
-    metrics: Arc<ListenerMetrics>,
-    local: Local,
-) {
-    let Local { worker, pools } = local;
-    let Some(cluster) = chain.cluster.load_full() else {
-        return;
-    };
-    let now = worker.time(Instant::now());
-    let name = Arc::clone(cluster.name());
-    let toward = cluster.toward(ends.original, worker.shared(), now);
-    let reached = match toward {
-        Ok(cluster) => {
-            let reached = reach(&cluster, &pools, ends.addresses, &worker).await;
-            if let Err(error) = &reached {
-                cluster.count_overflow(error);
-            }
-            // Held for as long as the connection: a destination in use is not forgotten.
-            reached.map(|reached| (cluster, reached))
-        }
-        Err(error) => Err(error),
-    };
-    let (_cluster, (upstream, _place, picked)) = match reached {
-        Ok(reached) => reached,
-        Err(error) => {
-            metrics.refused_upstream.inc(worker.shard());
-            tracing::debug!(cluster = %name, %error, "TCP connection refused");
-            return;
-        }
-    };
-    let idle = chain.settings.idle_timeout;
-    relay(&worker, &metrics, downstream, upstream, idle).await;
-    picked.outstanding.finish(worker.time(Instant::now()));
-}
-
-/// Connects to an endpoint, and to another one where that fails: nothing has been sent.
-async fn reach(
-    cluster: &Arc<Cluster>,
-    pools: &Pools,
-    addresses: Addresses,
-    worker: &Rc<Worker>,
-) -> Result<(Stream, Place, Picked), ProxyError> {
-    let started = Instant::now();
-    let now = worker.time(started);
-    let mut place = Place::enter(cluster, now).await?;
-    let source = addresses.source.ip().to_string();
-    let hash = Some(maglor_balance::hash_bytes(source.as_bytes()));
-    let mut tried = Vec::new();
-    loop {
-        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng))?;
-        let target = Arc::clone(&picked.target);
-        if let Some(distance) = &cluster.config().delay {
-            tokio::time::sleep(worker.with_rng(|rng| distance.draw(rng))).await;
-        }
-        let sender = Sender {
-            cluster,
-            target: &target,
-            pools,
-            shard: worker.shard(),
-            now: started,
-            ends: addresses,
-            interim: None,
-            unlimited: false,
-        };
-        let reached = sender.stream().await;
-        let sample = match &reached {
-            Ok(_) => Sample::Success,
-            Err(_) => Sample::LocalFailure,
-        };
-        cluster.judge(&target, sample, worker.shared());
-        tried.push(target.id);
-        let last = tried.len() > FREE_RETRIES as usize || !cluster.is_usable_beyond(&tried);
-        if reached.is_ok() || last {
-            worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
-            return reached.map(|stream| (stream, place, picked));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const INDEX: &str = "\
 GET  /metrics            Prometheus metrics
-GET  /ready              200 when requests are taken, 503 while draining
+GET  /ready              200 when requests are taken, 503 with the reason when not
 GET  /live               200 while the process works
 GET  /config             the configuration in force (YAML)
 GET  /clusters           endpoints, health and outstanding requests (JSON)
@@ -112,6 +112,11 @@ impl Admin {
     fn ready(&self) -> Answer {
         if self.app.borrow().is_draining() {
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n");
+        }
+        if let Some(workload) = self.app.borrow().unknown_workload() {
+            let why =
+                format!("not ready: the control plane has said nothing of `{workload}` yet\n");
+            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
         }
         answer(StatusCode::OK, TEXT, "ready\n")
     }

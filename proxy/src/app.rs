@@ -13,13 +13,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashMap;
-use maglor_config as config;
 use maglor_config::listener::TrafficDirection;
+use maglor_config::workload::Workloads;
+use maglor_config::{self as config, Errors};
 use maglor_xds::discovery::Used;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use self::names::has_names;
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built, Sources};
 use crate::identity::Own;
@@ -33,6 +35,8 @@ use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 use crate::{ejection, health};
 
 mod discovered;
+mod inbound;
+mod names;
 
 /// The proxy as its control thread sees it.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ pub(crate) struct App {
     config: Arc<config::Config>,
     /// The configuration in force as YAML.
     yaml: String,
+    /// That of the file, before what the control plane says.
+    file: String,
+    /// What the control plane says of inbound listeners.
+    workloads: Workloads,
     clusters: Clusters,
     listening: HashMap<Arc<str>, Listening>,
     own: Own,
@@ -90,6 +98,9 @@ pub enum ApplyError {
         /// What the system said.
         source: io::Error,
     },
+    /// What the control plane says of an inbound listener does not fit the file.
+    #[error("{0}")]
+    Inbound(#[source] Errors),
     /// The system's resolver configuration cannot be read.
     #[error("DNS: {0}")]
     Resolver(String),
@@ -124,6 +135,8 @@ impl App {
                 ..config.clone()
             }),
             yaml: String::new(),
+            file: String::new(),
+            workloads: Workloads::new(),
             clusters: Clusters::default(),
             listening: HashMap::new(),
             own: Own::default(),
@@ -177,8 +190,7 @@ impl App {
         all
     }
 
-    /// Puts a configuration in force: as a whole, or not at all.
-    pub(crate) fn apply(
+    fn put_in_force(
         &mut self,
         loaded: config::Loaded,
         files_changed: bool,
@@ -192,7 +204,7 @@ impl App {
             source: Box::new(source),
         })?;
         let mut sources = Sources::new(own.live());
-        let clusters = build::clusters(
+        let mut clusters = build::clusters(
             &wanted,
             &self.clusters,
             files_changed,
@@ -200,6 +212,7 @@ impl App {
             metrics,
             now,
         )?;
+        self.keep_discovered(&wanted, &mut clusters);
         let mut built = Vec::with_capacity(wanted.listeners.len());
         for listener in &wanted.listeners {
             let key = socket_key(listener);
@@ -227,13 +240,8 @@ impl App {
             built.push((key, new, sockets));
         }
         let access_log = self.access_log(&wanted)?;
-        let names = wanted
-            .clusters
-            .iter()
-            .any(|cluster| needs_resolver(cluster));
-        if names && self.resolver.is_none() {
-            let resolver = Resolver::new().map_err(|e| ApplyError::Resolver(e.to_string()))?;
-            self.resolver = Some(resolver);
+        if wanted.clusters.iter().any(|one| has_names(&one.endpoints)) {
+            self.need_resolver()?;
         }
         // Nothing can fail from here on.
         self.own.commit(own, &self.shared.metrics.identity);
@@ -243,8 +251,7 @@ impl App {
         self.config = Arc::new(wanted);
         self.yaml = loaded.yaml;
         self.commit(built);
-        let before = std::mem::replace(&mut self.clusters, clusters);
-        self.keep_discovered(&before);
+        self.clusters = clusters;
         self.watched
             .send_replace(self.clusters.iter().cloned().collect());
         self.resolve();
@@ -472,13 +479,6 @@ fn socket_key(listener: &config::Listener) -> Arc<str> {
         return Arc::clone(&listener.name);
     }
     listener.address.to_string().into()
-}
-
-fn needs_resolver(cluster: &config::Cluster) -> bool {
-    let is_name = |endpoint: &config::Endpoint| {
-        matches!(endpoint.address, config::EndpointAddress::Dns { .. })
-    };
-    cluster.endpoints.iter().any(is_name)
 }
 
 /// Different in each process: replicas must not draw the same candidates in step.

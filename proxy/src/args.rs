@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use maglor_config::raw::{NotationError, Size};
 use maglor_config::{Config, Errors, Loaded};
-use maglor_proxy::Options;
-use maglor_telemetry::logs::{self, Format};
+
+use self::running::RunningArgs;
 
 mod init;
+mod member;
+mod running;
+mod sidecar;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,8 +30,10 @@ Examples:
     maglor-proxy --check --config maglor.yaml
     maglor-proxy --print-config --listen 127.0.0.1:8080 --upstream 127.0.0.1:9001
 
-  As a sidecar: redirect the connections of a pod to it (see maglor-proxy init --help):
+  As a sidecar: redirect the connections of a pod to it, and go by what the control plane says
+  (see maglor-proxy init --help and maglor-proxy sidecar --help):
     maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102
+    maglor-proxy sidecar
 
 Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
 
@@ -76,81 +80,27 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
 
-    /// Memory to stay within, as in 32MiB, over that of the configuration; above it requests are
-    /// answered with 503.
-    #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
-    memory_budget: Option<u64>,
-
-    /// Check the configuration, print what is wrong with it, and end.
-    #[arg(long)]
-    check: bool,
-
-    /// Print the configuration as YAML and end.
-    #[arg(long)]
-    print_config: bool,
-
-    /// Format of the proxy's own log on standard error.
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    log_format: String,
-
-    /// Level of the proxy's own log, over that of the configuration: error, warn, info, debug,
-    /// trace, or target=level,...
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
-
-    /// Write the bound addresses to this file (JSON) once requests are taken.
-    #[arg(long, value_name = "FILE")]
-    ready_file: Option<PathBuf>,
-}
-
-fn memory_budget(text: &str) -> Result<u64, String> {
-    let size: Size = text
-        .parse()
-        .map_err(|error: NotationError| error.to_string())?;
-    let range = Config::LEAST_MEMORY_BUDGET..=Config::MOST_MEMORY_BUDGET;
-    if range.contains(&size.0) {
-        return Ok(size.0);
-    }
-    let (least, most) = (Size(*range.start()), Size(*range.end()));
-    Err(format!("{size} is not in the range {least} to {most}"))
+    #[command(flatten)]
+    running: RunningArgs,
 }
 
 /// What else the binary does.
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::InitArgs),
+    Sidecar(Box<sidecar::SidecarArgs>),
 }
 
 impl Args {
     pub(crate) fn run(mut self) -> ExitCode {
-        if let Some(Command::Init(init)) = self.command.take() {
-            return init.run();
-        }
-        let loaded = match self.load() {
-            Ok(loaded) => loaded,
-            Err(errors) => {
-                eprintln!("{errors}");
-                return ExitCode::from(2);
+        match self.command.take() {
+            Some(Command::Init(init)) => init.run(),
+            Some(Command::Sidecar(sidecar)) => sidecar.run(),
+            None => {
+                let loaded = self.load();
+                self.running.run(loaded, self.config)
             }
-        };
-        for warning in &loaded.warnings {
-            eprintln!("{warning}");
         }
-        if self.print_config {
-            print!("{}", loaded.yaml);
-            return ExitCode::SUCCESS;
-        }
-        if self.check {
-            println!("{}: configuration is valid", self.place());
-            return ExitCode::SUCCESS;
-        }
-        self.serve(loaded)
-    }
-
-    fn place(&self) -> String {
-        self.config
-            .as_ref()
-            .map_or_else(|| "flags".into(), |file| file.display().to_string())
     }
 
     fn load(&self) -> Result<Loaded, Errors> {
@@ -167,36 +117,5 @@ impl Args {
             self.admin,
             self.workers.unwrap_or(1),
         )
-    }
-
-    fn serve(self, loaded: Loaded) -> ExitCode {
-        let level = self
-            .log_level
-            .unwrap_or_else(|| loaded.config.log_level.to_string());
-        let format = if self.log_format == "json" {
-            Format::Json
-        } else {
-            Format::Text
-        };
-        let log = match logs::init(&level, format) {
-            Ok(log) => log,
-            Err(error) => {
-                eprintln!("--log-level: {error}");
-                return ExitCode::from(2);
-            }
-        };
-        let options = Options {
-            file: self.config,
-            ready_file: self.ready_file,
-            memory_budget: self.memory_budget,
-            log: Some(log),
-        };
-        match maglor_proxy::run(loaded, options, std::future::pending()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("maglor-proxy: {error}");
-                ExitCode::FAILURE
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,11 +12,11 @@ use hashbrown::HashMap;
 use maglor_balance::{SpecError, Time};
 use maglor_config as config;
 use maglor_config::cluster::UpstreamProtocol;
-use maglor_config::listener::HttpFilter;
+use maglor_config::listener::{HttpFilter, LoadReports};
+use maglor_config::tls::MeshMode;
 use maglor_config::{FilterChain, Origination, RouteTable};
 use maglor_identity::Live;
 use maglor_identity::tls::{Expected, client_config};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
@@ -30,8 +30,9 @@ use crate::tls::mesh::Mesh;
 use crate::tls::{self, Roots};
 use crate::upstream::{ClientTls, Cluster, Clusters};
 
-/// Connections that may wait for `accept`.
-const BACKLOG: i32 = 4096;
+mod bind;
+
+pub(crate) use bind::bind;
 
 /// Label `route` of requests that no route took.
 const UNROUTED: &str = "-";
@@ -333,7 +334,11 @@ impl Build<'_> {
             .and_then(|before| before.chains.iter().find(|chain| chain.name == wanted.name));
         let http = old.and_then(|old| old.filter.http());
         let tcp = old.and_then(|old| old.filter.tcp());
-        let mesh = matches!(wanted.tls, Some(config::Termination::Mesh(_)));
+        // Who came in by one mode must not stay by another: such a chain begins anew.
+        let mesh = match &wanted.tls {
+            Some(config::Termination::Mesh(mesh)) => Some(mesh.mode),
+            Some(config::Termination::Certificates(_)) | None => None,
+        };
         match &wanted.filter {
             config::Filter::Detect {
                 http: routed,
@@ -350,7 +355,7 @@ impl Build<'_> {
     fn http(
         &mut self,
         settings: &HttpFilter,
-        mesh: bool,
+        mesh: Option<MeshMode>,
         old: Option<&Arc<HttpChain>>,
     ) -> Arc<HttpChain> {
         let before = old.map(|old| old.routes.load());
@@ -397,11 +402,7 @@ impl Build<'_> {
             let metrics = self.metrics.station(self.name);
             Arc::new(Station::new(wanted.orca, metrics))
         });
-        let peers = wanted.peers.as_ref().and_then(|peers| {
-            let cluster = self.clusters.get(&peers.cluster)?;
-            Some((cluster, peers.endpoint.to_string()))
-        });
-        station.set_peers(peers);
+        station.set_peers(peers(wanted, self.clusters));
         Some(station)
     }
 
@@ -416,6 +417,21 @@ impl Build<'_> {
             settings: settings.clone(),
             cluster: ArcSwapOption::new(cluster),
         })
+    }
+}
+
+/// The servers of a service, once they are known, and which of them is the one behind the chain.
+fn peers(wanted: &LoadReports, clusters: &Clusters) -> Option<(Arc<Cluster>, String)> {
+    let peers = wanted.peers.as_ref()?;
+    Some((clusters.get(&peers.cluster)?, peers.endpoint.to_string()))
+}
+
+/// Tells the stations of a listener where the servers of their services are now.
+pub(crate) fn introduce_peers(listener: &Listener, clusters: &Clusters) {
+    for chain in http_chains(listener) {
+        if let (Some(station), Some(wanted)) = (&chain.station, &chain.settings.load_reports) {
+            station.set_peers(peers(wanted, clusters));
+        }
     }
 }
 
@@ -435,58 +451,4 @@ pub(crate) fn retired(before: &Listener, now: Option<&Listener>) -> Vec<Arc<Http
 fn http_chains(listener: &Listener) -> impl Iterator<Item = &Arc<HttpChain>> {
     let chains = listener.chains.iter();
     chains.filter_map(|chain| chain.filter.http())
-}
-
-/// One listening socket a worker, all on one address; with `alone` only if no other socket has it.
-pub(crate) fn bind(
-    listener: &config::Listener,
-    workers: usize,
-    alone: bool,
-) -> Result<Vec<TcpListener>, BuildError> {
-    let failed = |address, source| BuildError::Bind {
-        listener: Arc::clone(&listener.name),
-        address,
-        source,
-    };
-    let mut address = listener.address;
-    if alone && address.port() != 0 {
-        // The kernel lets all processes of a user share a port; a probe that does not is refused.
-        socket(address, false)
-            .and_then(|probe| probe.bind(&address.into()))
-            .map_err(|source| failed(address, source))?;
-    }
-    let mut sockets = Vec::with_capacity(workers);
-    for _ in 0..workers {
-        let bound = bind_one(address).and_then(|socket| {
-            // Port 0 is chosen once, for all workers.
-            address = socket.local_addr()?;
-            Ok(socket)
-        });
-        sockets.push(bound.map_err(|source| failed(address, source))?);
-    }
-    Ok(sockets)
-}
-
-fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = socket(address, true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    if address.is_ipv6() {
-        // `[::]` is for both families, as operators expect it from other proxies.
-        socket.set_only_v6(false)?;
-    }
-    socket.set_reuse_address(true)?;
-    // Workers share a port, and so do an old and a new listener where one address is a wildcard.
-    socket.set_reuse_port(shared)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }

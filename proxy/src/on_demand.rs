@@ -1,13 +1,15 @@
-//! Hosts that are asked for when they are called.
+//! Hosts and addresses that are asked for when they are called.
 //!
-//! A chain with `discovery` looks here for hosts that its table does not have. What the control plane
-//! has said is a table of its own for each host; what it was not asked yet makes the request wait.
-//! Workers read a map behind an `ArcSwap`; the control thread alone writes it ([`crate::source`]).
+//! A chain with `discovery` looks here for where a redirected connection was going, and for hosts that
+//! its table does not have. What the control plane has said is a table of its own for each, or a cluster
+//! for bytes, or both; what it was not asked yet makes the request or the connection wait. Workers read
+//! a map behind an `ArcSwap`; the control thread alone writes it ([`crate::source`]).
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use hashbrown::{Equivalent, HashMap};
 use maglor_balance::Time;
 use maglor_config::Discovery;
@@ -16,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::error::ProxyError;
 use crate::route::{Table, without_port};
+use crate::upstream::Cluster;
 
 /// A look that is not much younger than the last one is not noted: workers would pass a cache line
 /// around for it.
@@ -31,45 +34,77 @@ pub(crate) struct OnDemand {
     asks: UnboundedSender<Ask>,
 }
 
-/// A host as requests name it, and the port where they do not.
+/// What is called.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Key {
-    authority: Box<[u8]>,
-    port: u16,
+pub(crate) enum Key {
+    /// Where a connection was going.
+    Address(SocketAddr),
+    /// A host as requests name it, and the port where they do not.
+    Host { authority: Box<[u8]>, port: u16 },
 }
 
 /// The same without owning it.
-#[derive(Hash)]
-struct KeyRef<'a> {
-    authority: &'a [u8],
-    port: u16,
+#[derive(Clone, Copy, Hash)]
+enum KeyRef<'a> {
+    Address(SocketAddr),
+    Host { authority: &'a [u8], port: u16 },
 }
 
 impl Equivalent<Key> for KeyRef<'_> {
     fn equivalent(&self, key: &Key) -> bool {
-        self.port == key.port && *self.authority == *key.authority
+        match (self, key) {
+            (Self::Address(own), Key::Address(other)) => own == other,
+            (
+                Self::Host { authority, port },
+                Key::Host {
+                    authority: other,
+                    port: of_other,
+                },
+            ) => port == of_other && **authority == **other,
+            _ => false,
+        }
     }
 }
 
-/// What is known of a host.
+impl KeyRef<'_> {
+    fn to_key(self) -> Key {
+        match self {
+            Self::Address(address) => Key::Address(address),
+            Self::Host { authority, port } => Key::Host {
+                authority: authority.into(),
+                port,
+            },
+        }
+    }
+}
+
+/// What the control plane has said of a host or an address; neither: it has nothing of that name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Discovered {
+    /// Where HTTP goes.
+    pub(crate) table: Option<Arc<Table>>,
+    /// Where other bytes go.
+    pub(crate) bytes: Option<Arc<Cluster>>,
+}
+
+/// What is known of a host or an address.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// `None` = the control plane has nothing of that name.
-    table: ArcSwapOption<Table>,
+    discovered: ArcSwap<Discovered>,
     /// When it was called last, in nanoseconds.
     used: AtomicU64,
 }
 
 impl Found {
-    pub(crate) fn new(table: Option<Arc<Table>>, now: Time) -> Arc<Self> {
+    pub(crate) fn new(now: Time) -> Arc<Self> {
         Arc::new(Self {
-            table: ArcSwapOption::new(table),
+            discovered: ArcSwap::default(),
             used: AtomicU64::new(now.as_nanos()),
         })
     }
 
-    pub(crate) fn set(&self, table: Option<Arc<Table>>) {
-        self.table.store(table);
+    pub(crate) fn set(&self, discovered: Discovered) {
+        self.discovered.store(Arc::new(discovered));
     }
 
     /// When it was called last, to a second.
@@ -91,7 +126,7 @@ impl Found {
 pub(crate) struct Ask {
     pub(crate) chain: Arc<OnDemand>,
     pub(crate) key: Key,
-    /// The host's name at the control plane.
+    /// The name at the control plane.
     pub(crate) target: String,
     /// Told when the answer is there.
     pub(crate) answered: oneshot::Sender<()>,
@@ -141,7 +176,7 @@ impl OnDemand {
         })
     }
 
-    /// Adds a host, unless it is there. Control thread only.
+    /// Adds one, unless it is there. Control thread only.
     pub(crate) fn insert(&self, key: &Key, found: &Arc<Found>) {
         let before = self.found.load();
         if before.contains_key(key) {
@@ -152,53 +187,96 @@ impl OnDemand {
         self.found.store(Arc::new(all));
     }
 
-    /// Forgets a host. Control thread only.
+    /// Forgets one. Control thread only.
     pub(crate) fn remove(&self, key: &Key) {
         let mut all = HashMap::clone(&self.found.load());
         all.remove(key);
         self.found.store(Arc::new(all));
     }
 
-    fn known(&self, authority: &[u8], port: u16, now: Time) -> Option<Option<Arc<Table>>> {
+    fn known(&self, key: KeyRef<'_>, now: Time) -> Option<Arc<Discovered>> {
         let all = self.found.load();
-        let found = all.get(&KeyRef { authority, port })?;
+        let found = all.get(&key)?;
         found.touch(now);
-        Some(found.table.load_full())
+        Some(found.discovered.load_full())
     }
 
-    /// The table of a host, asked for where it is not known; `None` = there is nothing of that name.
-    /// `port` is that of a host without one.
+    /// What is known of a request's way, without waiting; `None` = it has to be asked for. Where the
+    /// connection was going counts more than the host that the request names: that is what the client
+    /// has chosen.
+    pub(crate) fn recall(
+        &self,
+        original: Option<SocketAddr>,
+        authority: &[u8],
+        now: Time,
+    ) -> Option<Arc<Discovered>> {
+        if let Some(address) = original {
+            let known = self.known(KeyRef::Address(canonical(address)), now)?;
+            if known.table.is_some() {
+                return Some(known);
+            }
+        }
+        let port = default_port(original);
+        self.known(KeyRef::Host { authority, port }, now)
+    }
+
+    /// The same, asked for where nothing is known.
     ///
     /// # Errors
     /// [`ProxyError::DiscoveryTimeout`]
     pub(crate) async fn find(
         self: &Arc<Self>,
+        original: Option<SocketAddr>,
         authority: &[u8],
-        port: u16,
         now: Time,
-    ) -> Result<Option<Arc<Table>>, ProxyError> {
-        if let Some(table) = self.known(authority, port, now) {
-            return Ok(table);
+    ) -> Result<Arc<Discovered>, ProxyError> {
+        if let Some(address) = original
+            && let found = self.find_address(address, now).await?
+            && found.table.is_some()
+        {
+            return Ok(found);
         }
-        let Some(target) = self.target(authority, port) else {
-            return Ok(None);
+        let port = default_port(original);
+        let key = KeyRef::Host { authority, port };
+        self.ask(key, now, || self.target(authority, port)).await
+    }
+
+    /// What is known of where a connection was going, asked for where nothing is.
+    ///
+    /// # Errors
+    /// [`ProxyError::DiscoveryTimeout`]
+    pub(crate) async fn find_address(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        now: Time,
+    ) -> Result<Arc<Discovered>, ProxyError> {
+        let address = canonical(address);
+        let key = KeyRef::Address(address);
+        self.ask(key, now, || Some(address.to_string())).await
+    }
+
+    async fn ask(
+        self: &Arc<Self>,
+        key: KeyRef<'_>,
+        now: Time,
+        target: impl FnOnce() -> Option<String>,
+    ) -> Result<Arc<Discovered>, ProxyError> {
+        if let Some(known) = self.known(key, now) {
+            return Ok(known);
+        }
+        let Some(target) = target() else {
+            return Ok(Arc::default());
         };
         let (answered, answer) = oneshot::channel();
-        let authority: Box<[u8]> = authority.into();
-        let key = Key {
-            authority: authority.clone(),
-            port,
-        };
-        let chain = Arc::clone(self);
         // Without a receiver the process ends.
         let _ = self.asks.send(Ask {
-            chain,
-            key,
+            chain: Arc::clone(self),
+            key: key.to_key(),
             target,
             answered,
         });
         match tokio::time::timeout(self.settings.timeout, answer).await {
-            Ok(Ok(())) => Ok(self.known(&authority, port, now).flatten()),
+            Ok(Ok(())) => Ok(self.known(key, now).unwrap_or_default()),
             Ok(Err(_)) | Err(_) => Err(ProxyError::DiscoveryTimeout),
         }
     }
@@ -212,4 +290,14 @@ impl OnDemand {
         let own = own.filter(|_| !authority.ends_with(']'));
         self.settings.target(host, own.unwrap_or(port))
     }
+}
+
+/// An IPv4 address is the same in a socket of both families.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The port of a host without one.
+fn default_port(original: Option<SocketAddr>) -> u16 {
+    original.map_or(80, |original| original.port())
 }

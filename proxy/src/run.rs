@@ -278,7 +278,7 @@ impl Life {
     fn apply(&self, file: &Path, files_changed: bool) -> Result<Option<Files>, RunError> {
         let loaded = maglor_config::load(file)?;
         let mut app = self.app.borrow_mut();
-        if !files_changed && loaded.yaml == app.yaml() {
+        if !files_changed && app.is_of(&loaded) {
             return Ok(None);
         }
         for warning in &loaded.warnings {

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use maglor_config as config;
 use maglor_config::listener::{HttpFilter, ProxyProtocolIn};
+use maglor_config::tls::MeshMode;
 
 use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
@@ -96,8 +97,9 @@ impl Filter {
 #[derive(Debug)]
 pub(crate) struct HttpChain {
     pub(crate) settings: HttpFilter,
-    /// Whether the chain is one of the mesh: what others say of queues is believed of its members only.
-    pub(crate) mesh: bool,
+    /// Who is let in, where the chain is one of the mesh: what others say of queues is believed of its
+    /// members only.
+    pub(crate) mesh: Option<MeshMode>,
     pub(crate) routes: ArcSwap<Table>,
     /// The chain is gone or has other settings: its connections should end when they can.
     pub(crate) retired: AtomicBool,

@@ -8,130 +8,14 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use maglor_ads::{Node, Peer, Policy, Server, Status};
-use maglor_config::{raw, resource};
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use maglor_xds::server::Scope;
-use maglor_xds::{Health, Kind, Listener, Resource, ServedEndpoint, encode};
+use maglor_xds::Kind;
+use support::control_plane::{ControlPlane, cluster_of};
 use support::start;
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 
 const CART: &str = "cart.shop.svc.cluster.local:80";
-
-struct Everybody;
-
-impl Policy for Everybody {
-    fn authorize(&self, _: &Peer, _: &Node) -> Result<Scope, Status> {
-        Ok(Arc::new(|_, name| Some(name.into())))
-    }
-}
-
-/// A control plane on a port of its own; gone when it is dropped.
-struct ControlPlane {
-    server: Server,
-    address: SocketAddr,
-    runtime: Option<Runtime>,
-}
-
-impl ControlPlane {
-    fn start() -> Self {
-        Self::at(
-            "127.0.0.1:0".parse().unwrap(),
-            Server::new(Arc::new(Everybody)),
-        )
-    }
-
-    fn at(address: SocketAddr, server: Server) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = server.clone();
-        runtime.spawn(async move {
-            loop {
-                let (socket, address) = listener.accept().await.unwrap();
-                let peer = Peer {
-                    address,
-                    identity: None,
-                };
-                tokio::spawn(serving.clone().serve(socket, peer));
-            }
-        });
-        Self {
-            server,
-            address,
-            runtime: Some(runtime),
-        }
-    }
-
-    fn put(&self, resource: Resource) {
-        self.server.cache(|cache, now| cache.set(resource, now));
-    }
-
-    fn remove(&self, kind: Kind, name: &str) {
-        self.server
-            .cache(|cache, now| cache.remove(kind, name, now));
-    }
-
-    /// A service of one cluster.
-    fn serve(&self, target: &str, cluster: &str, upstreams: &[SocketAddr]) {
-        let routes = target.to_owned();
-        let http = Listener::Http {
-            routes,
-            bytes: None,
-        };
-        self.put(encode::listener(target, &http).unwrap());
-        self.route(target, &format!("{{cluster: {cluster}}}"));
-        self.put(cluster_of(&format!("{{name: {cluster}}}")));
-        self.assign(cluster, upstreams);
-    }
-
-    fn route(&self, target: &str, route: &str) {
-        let text =
-            format!("{{name: {target:?}, virtual_hosts: [{{domains: ['*'], routes: [{route}]}}]}}");
-        let table: raw::RouteTable = resource::read(&text, "test").unwrap();
-        self.put(encode::routes(&table).unwrap());
-    }
-
-    fn assign(&self, cluster: &str, upstreams: &[SocketAddr]) {
-        let endpoint = |address: &SocketAddr| ServedEndpoint {
-            described: raw::Endpoint {
-                address: Some(address.to_string()),
-                ..raw::Endpoint::default()
-            },
-            health: Health::Healthy,
-        };
-        let all: Vec<_> = upstreams.iter().map(endpoint).collect();
-        self.put(encode::endpoints(cluster, &all).unwrap());
-    }
-
-    /// The process is killed, as far as its clients can see.
-    fn kill(mut self) -> (SocketAddr, Server) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(TIMEOUT);
-        }
-        (self.address, self.server.clone())
-    }
-}
-
-impl Drop for ControlPlane {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn cluster_of(text: &str) -> Resource {
-    encode::cluster(&resource::read::<raw::Cluster>(text, "test").unwrap()).unwrap()
-}
 
 /// A proxy that asks for every host but `own.example`.
 fn proxy(control: SocketAddr, discovery: &str) -> Proxy {

@@ -12,9 +12,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually, pattern};
+use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually, pattern};
 use support::h2::{self, Client};
-use support::load::Load;
 use support::{Web, connect};
 
 #[test]

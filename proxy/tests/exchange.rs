@@ -11,8 +11,7 @@ mod support;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use support::load::Load;
+use maglor_testkit::{Answer, Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use support::mesh::Root;
 use support::{Web, get, reload};
 

@@ -13,12 +13,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use maglor_identity::{Authority, LeafRequest};
-use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Load, Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
 use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
 use support::Web;
 use support::h2::{self, Client};
-use support::load::Load;
 use support::mesh::{Member, Pair, Root, both, careless, id};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";

@@ -12,8 +12,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
-use support::load::Load;
+use maglor_testkit::{Load, RawHttp1, TIMEOUT, Upstream, eventually};
 use support::{Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet};
 
 const ASK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";

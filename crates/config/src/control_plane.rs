@@ -14,16 +14,17 @@ pub struct ControlPlane {
     pub node_cluster: String,
 }
 
-/// Hosts that no virtual host has are asked for when they are first called.
+/// Hosts that no virtual host has, and where redirected connections were going, are asked for when they
+/// are first called.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Discovery {
     /// The namespace of hosts of one label.
     pub namespace: String,
     /// The domain of the cluster.
     pub domain: String,
-    /// How long a request waits.
+    /// How long a request or connection waits.
     pub timeout: Duration,
-    /// A host that was not called for so long is not followed any more.
+    /// What was not called for so long is not followed any more.
     pub idle_timeout: Duration,
 }
 

@@ -33,15 +33,18 @@ pub mod health;
 mod hints;
 pub mod listener;
 mod load;
+pub mod member;
 pub mod raw;
 mod report;
 pub mod resource;
 pub mod route;
 mod schema;
+pub mod sidecar;
 mod source;
 mod suggest;
 pub mod tls;
 pub mod traffic;
+pub mod workload;
 mod yaml;
 
 pub use authorization::Authorization;

@@ -35,6 +35,9 @@ pub struct Listener {
     pub authorization: Option<Authorization>,
     /// On HTTP requests over all chains; `None` = no limit.
     pub rate_limit: Option<RateLimit>,
+    /// The workload that the control plane is asked for: its TLS mode, ports and authorization; `None` =
+    /// nobody is asked.
+    pub workload: Option<Arc<str>>,
 }
 
 /// Whether a listener reads the PROXY protocol.

@@ -12,6 +12,13 @@ use crate::source::{Lines, Source, Yaml};
 use crate::yaml::{Tree, de};
 use crate::{Cluster, Diagnostic, Endpoint, Errors, RouteTable, Severity, raw};
 
+/// What a part refers to may be missing.
+pub(crate) const PARTS: Known = Known {
+    clusters: false,
+    route_tables: false,
+    identity: true,
+};
+
 /// Reads one block of the vocabulary; `name` is what messages call the text.
 ///
 /// # Errors
@@ -45,7 +52,7 @@ pub fn cluster(raw: &raw::Cluster, has_identity: bool) -> Result<Cluster, Errors
         identity: has_identity.then(raw::Identity::default),
         ..raw::Document::default()
     };
-    judge(&document, &name, |at, scope| {
+    judge(&document, PARTS, &name, |at, scope| {
         check::one_cluster(raw, at, scope)
     })
 }
@@ -60,7 +67,9 @@ pub fn endpoints(
 ) -> Result<Vec<Endpoint>, Errors> {
     let name = format!("endpoints of `{}`", crate::yaml::short(cluster));
     let document = raw::Document::default();
-    judge(&document, &name, |at, _| Some(check::endpoints(raw, at)))
+    judge(&document, PARTS, &name, |at, _| {
+        Some(check::endpoints(raw, at))
+    })
 }
 
 /// Checks a table of routes. Their clusters may be missing.
@@ -70,7 +79,7 @@ pub fn endpoints(
 pub fn routes(raw: &raw::RouteTable) -> Result<RouteTable, Errors> {
     let name = format!("routes `{}`", shown(raw.name.as_deref()));
     let document = raw::Document::default();
-    judge(&document, &name, |at, scope| {
+    judge(&document, PARTS, &name, |at, scope| {
         check::one_table(raw, at, scope)
     })
 }
@@ -80,17 +89,13 @@ fn shown(name: Option<&str>) -> String {
 }
 
 /// Runs a check; warnings are for those who write a file.
-fn judge<T>(
+pub(crate) fn judge<T>(
     document: &raw::Document,
+    known: Known,
     name: &str,
     check: impl FnOnce(&At<'_>, &Scope<'_>) -> Option<T>,
 ) -> Result<T, Errors> {
     let report = Report::default();
-    let known = Known {
-        clusters: false,
-        route_tables: false,
-        identity: true,
-    };
     let checked = check(&report.root(), &Scope::new(document, &[], known));
     let (findings, _) = report.into_findings();
     let source = Source::Resource(name);

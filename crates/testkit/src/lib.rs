@@ -7,6 +7,7 @@
 //! - [`raw`]: HTTP/1.1 by hand: a strict client and a server that may break any rule.
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
 //! - [`process`]: the real `maglor-proxy` as a child process.
+//! - [`Load`]: clients that ask without pause, and forgive nothing.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
 //! - [`pattern`]: long bodies that need no memory and can be checked.
 //! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated.
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub mod app;
 pub mod certs;
+mod load;
 pub mod netns;
 pub mod pattern;
 pub mod process;
@@ -33,6 +35,7 @@ pub mod upstream;
 pub mod wait;
 
 pub use certs::{Authority, Identity};
+pub use load::Load;
 pub use process::{Proxy, ProxyBuilder};
 pub use raw::{RawConnection, RawHttp1, RawResponse, RawServer};
 pub use seed::seed;

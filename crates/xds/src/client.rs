@@ -64,6 +64,14 @@ pub struct Update {
     nonce: String,
 }
 
+impl Update {
+    /// Whether there is nothing in it, or nothing that was asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.removed.is_empty()
+    }
+}
+
 /// A resource as it came.
 #[derive(Debug)]
 pub struct Received {

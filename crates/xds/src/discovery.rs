@@ -4,19 +4,23 @@
 //! becomes known (Listener → RouteConfiguration → Cluster → ClusterLoadAssignment) and forgotten when
 //! nothing refers to it any more. What comes is decoded and checked at once; what is wrong is refused,
 //! resource by resource, and the last good one stays.
+//!
+//! Beside targets it follows *workloads*: what the inbound listener of a sidecar does. The clusters for
+//! which a workload keeps ledgers are asked for, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Rng;
+use maglor_config::workload::Workloads;
 use maglor_config::{self as config, RouteAction, resource};
 
 use crate::client::{Client, Received, Update};
 use crate::decode::{self, DecodeError};
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3 as wire;
-use crate::{Kind, Listener};
+use crate::{Inbound, Kind, Listener};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -24,10 +28,12 @@ pub struct Discovery {
     client: Client,
     has_identity: bool,
     targets: BTreeSet<Arc<str>>,
+    workloads: BTreeSet<Arc<str>>,
     listeners: Known<Route>,
     routes: Known<Arc<config::RouteTable>>,
     clusters: Known<Found>,
     endpoints: Known<Arc<[config::Endpoint]>>,
+    inbound: Known<Arc<Inbound>>,
 }
 
 /// What the server has said of names: `None` = there is nothing of that name.
@@ -85,6 +91,8 @@ pub struct Changes {
     pub routing: bool,
     /// Only the endpoints of these clusters.
     pub endpoints: Vec<Arc<str>>,
+    /// What workloads do.
+    pub inbound: bool,
     /// Why some of it was refused.
     pub refused: Vec<DecodeError>,
 }
@@ -97,10 +105,12 @@ impl Discovery {
             client: Client::new(node),
             has_identity,
             targets: BTreeSet::new(),
+            workloads: BTreeSet::new(),
             listeners: Known::new(),
             routes: Known::new(),
             clusters: Known::new(),
             endpoints: Known::new(),
+            inbound: Known::new(),
         }
     }
 
@@ -116,6 +126,29 @@ impl Discovery {
         if self.targets.remove(target) {
             self.follow();
         }
+    }
+
+    /// Follows these workloads from now on, and no others; whether that changes what is known.
+    pub fn want_workloads(&mut self, names: impl Iterator<Item = Arc<str>>) -> bool {
+        let wanted: BTreeSet<_> = names.collect();
+        if wanted == self.workloads {
+            return false;
+        }
+        let gone = self.workloads.difference(&wanted);
+        let known = gone.filter(|name| self.inbound.get(*name).is_some_and(Option::is_some));
+        let changes = known.count() > 0;
+        self.workloads = wanted;
+        self.follow();
+        changes
+    }
+
+    /// What is known of workloads.
+    #[must_use]
+    pub fn workloads(&self) -> Workloads {
+        let known = self.inbound.iter();
+        known
+            .filter_map(|(name, inbound)| Some((Arc::clone(name), Arc::clone(inbound.as_ref()?))))
+            .collect()
     }
 
     /// Targets that are followed.
@@ -161,7 +194,8 @@ impl Discovery {
                 let named = update.resources.iter().map(|resource| &resource.name);
                 changes.endpoints = self.clusters_of(named.chain(&update.removed));
             }
-            _ => changes.routing = !update.resources.is_empty() || !update.removed.is_empty(),
+            Kind::Inbound => changes.inbound = !update.is_empty(),
+            _ => changes.routing = !update.is_empty(),
         }
         self.follow();
         changes
@@ -206,8 +240,11 @@ impl Discovery {
                 let table = resource::routes(&decode::routes(&name, body)?)?;
                 self.routes.insert(name, Some(Arc::new(table)));
             }
-            // Nobody asks for it here.
-            Kind::Inbound => {}
+            Kind::Inbound => {
+                let inbound = decode::inbound(&name, body)?;
+                inbound.check(&name, self.has_identity)?;
+                self.inbound.insert(name, Some(Arc::new(inbound)));
+            }
         }
         Ok(())
     }
@@ -219,7 +256,7 @@ impl Discovery {
             Kind::Endpoints => drop(self.endpoints.insert(name, None)),
             Kind::Listener => drop(self.listeners.insert(name, None)),
             Kind::Routes => drop(self.routes.insert(name, None)),
-            Kind::Inbound => {}
+            Kind::Inbound => drop(self.inbound.insert(name, None)),
         }
     }
 
@@ -310,7 +347,15 @@ impl Discovery {
             &targets,
             &mut self.listeners,
         );
+        sync(
+            &mut self.client,
+            Kind::Inbound,
+            &self.workloads,
+            &mut self.inbound,
+        );
         let (mut tables, mut clusters) = (BTreeSet::new(), BTreeSet::new());
+        let kept = self.inbound.values().flatten();
+        clusters.extend(kept.flat_map(|inbound| inbound.clusters().map(Arc::from)));
         for route in self.listeners.values().flatten() {
             match route {
                 Route::Http { routes, bytes } => {

@@ -236,3 +236,51 @@ fn a_new_stream_goes_on_where_the_last_one_ended() {
     assert!(!changes.routing, "what it has is not sent again");
     assert_eq!(changes.endpoints.len(), 1);
 }
+
+const WORKLOAD: &str = "shop/cart-1";
+
+impl World {
+    fn inbound(&mut self, words: &str) {
+        let inbound: Inbound = resource::read(words, "x").unwrap();
+        self.put(encode::inbound(WORKLOAD, &inbound).unwrap());
+    }
+}
+
+#[test]
+fn a_workload_is_followed_with_the_clusters_of_its_ledgers() {
+    let mut world = World::new();
+    world.serve();
+    world.inbound("{ports: {80: {load_reports: {cluster: a, endpoint: '10.0.0.1:80'}}}}");
+    assert!(
+        !world
+            .discovery
+            .want_workloads([WORKLOAD.into()].into_iter())
+    );
+    world.settle();
+    assert_eq!(world.discovery.workloads().len(), 1);
+    assert_eq!(
+        world.subscribed(),
+        [0, 0, 1, 1],
+        "its cluster and the endpoints"
+    );
+    let known = world.discovery.workloads();
+    world.inbound("{tls: strict}");
+    let refused = world.settle().refused;
+    assert!(refused[0].to_string().contains(WORKLOAD), "{}", refused[0]);
+    assert_eq!(
+        world.discovery.workloads(),
+        known,
+        "the last good one stays"
+    );
+    world.cache.remove(Kind::Inbound, WORKLOAD, Time::ZERO);
+    world.settle();
+    assert!(world.discovery.workloads().is_empty());
+    assert_eq!(world.subscribed(), [0, 0, 0, 0]);
+    world.inbound("{}");
+    world.settle();
+    assert!(
+        world.discovery.want_workloads(std::iter::empty()),
+        "what was known is not"
+    );
+    assert!(world.discovery.workloads().is_empty());
+}

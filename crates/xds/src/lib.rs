@@ -38,6 +38,7 @@ mod words;
 #[path = "gen/mod.rs"]
 pub mod proto;
 
+pub use maglor_config::workload::Inbound;
 pub use prost::Message;
 pub use prost_types::Timestamp;
-pub use resource::{Health, Inbound, Kind, Listener, Resource, ServedEndpoint};
+pub use resource::{Health, Kind, Listener, Resource, ServedEndpoint};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use maglor_config::raw;
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Kinds of resources, in the order in which they are sent: what others refer to comes first
@@ -126,18 +125,6 @@ pub struct ServedEndpoint {
     pub described: raw::Endpoint,
     /// Whether it gets requests.
     pub health: Health,
-}
-
-/// What a sidecar's inbound listener does, for one workload.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Inbound {
-    /// Who is let in; `None` = whoever speaks plain text.
-    pub tls: Option<raw::MeshMode>,
-    /// What is spoken on the application's ports.
-    pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
-    /// Who may do what; `None` = everybody everything.
-    pub authorization: Option<raw::Authorization>,
 }
 
 /// What a control plane knows of an endpoint's health.

@@ -7,10 +7,11 @@ use maglor_xds::discovery::Used;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
-use super::{App, needs_resolver};
+use super::App;
+use super::names::has_names;
 use crate::build::{self, BuildError, Sources};
 use crate::on_demand::Ask;
-use crate::upstream::{Cluster, Clusters, Resolver};
+use crate::upstream::{Cluster, Clusters};
 
 impl App {
     /// The questions of workers, for the one who answers them; `None` after the first call.
@@ -20,13 +21,12 @@ impl App {
 
     /// Puts these clusters in force, in place of those that the control plane gave before.
     pub(crate) fn discover(&mut self, used: Vec<Used>) {
-        let names = |used: &[Used]| used.iter().any(|used| needs_resolver(&used.cluster));
+        let names = |all: &[Used]| all.iter().any(names_in);
         let resolves = names(&used) || names(&self.discovered);
-        if names(&used) && self.resolver.is_none() {
-            match Resolver::new() {
-                Ok(resolver) => self.resolver = Some(resolver),
-                Err(error) => tracing::error!(%error, "names cannot be resolved"),
-            }
+        if names(&used)
+            && let Err(error) = self.need_resolver()
+        {
+            tracing::error!(%error, "names cannot be resolved");
         }
         let before = std::mem::replace(&mut self.discovered, used);
         let gone = |used: &Used| !self.is_of_file(&used.cluster.name);
@@ -40,29 +40,11 @@ impl App {
         kept.for_each(|cluster| clusters.insert(Arc::clone(cluster)));
         self.clusters = clusters;
         self.add_discovered();
+        self.introduce_peers();
         self.watched
             .send_replace(self.clusters.iter().cloned().collect());
         if resolves {
             self.resolve();
-        }
-    }
-
-    /// Follows the names of all clusters anew.
-    pub(super) fn resolve(&mut self) {
-        self.resolving.drain(..).for_each(|task| task.abort());
-        let Some(resolver) = &self.resolver else {
-            return;
-        };
-        for cluster in self
-            .clusters
-            .iter()
-            .filter(|cluster| needs_resolver(cluster.config()))
-        {
-            let follow = resolver
-                .clone()
-                .follow(Arc::clone(cluster), Arc::clone(&self.shared));
-            self.resolving
-                .push(tokio::task::spawn_local(follow).abort_handle());
         }
     }
 
@@ -71,13 +53,22 @@ impl App {
         self.config.clusters.iter().any(|own| *own.name == *name)
     }
 
-    /// After a new file: what the control plane gave goes on as it is.
-    pub(super) fn keep_discovered(&mut self, before: &Clusters) {
+    /// With a new file what the control plane gave goes on as it is.
+    pub(super) fn keep_discovered(&self, wanted: &config::Config, clusters: &mut Clusters) {
         for used in &self.discovered {
             let name = &used.cluster.name;
-            if let Some(cluster) = before.get(name).filter(|_| !self.is_of_file(name)) {
-                self.clusters.insert(cluster);
+            let is_of_file = wanted.clusters.iter().any(|own| own.name == *name);
+            if let Some(cluster) = self.clusters.get(name).filter(|_| !is_of_file) {
+                clusters.insert(cluster);
             }
+        }
+    }
+
+    /// Tells the inbound listeners where the servers of their services are now.
+    fn introduce_peers(&self) {
+        for listening in self.listening.values() {
+            let listener = Arc::clone(&listening.state.borrow());
+            build::introduce_peers(&listener, &self.clusters);
         }
     }
 
@@ -126,8 +117,10 @@ impl App {
 
     /// Puts the endpoints of a discovered cluster in force; nothing else changes.
     pub(crate) fn assign(&mut self, cluster: &str, endpoints: &Arc<[config::Endpoint]>) {
+        let mut resolves = has_names(endpoints);
         let known = self.discovered.iter_mut();
         for used in known.filter(|used| *used.cluster.name == *cluster) {
+            resolves |= names_in(used);
             used.endpoints = Some(Arc::clone(endpoints));
         }
         let Some(found) = self
@@ -141,5 +134,17 @@ impl App {
         if let Err(error) = found.assign(endpoints, &self.shared.metrics, now) {
             tracing::error!(%cluster, %error, "endpoints not applied");
         }
+        if resolves {
+            if let Err(error) = self.need_resolver() {
+                tracing::error!(%error, "names cannot be resolved");
+            }
+            self.resolve();
+        }
     }
+}
+
+/// Whether some of its endpoints are names.
+fn names_in(used: &Used) -> bool {
+    let assigned = used.endpoints.as_deref().unwrap_or_default();
+    has_names(&used.cluster.endpoints) || has_names(assigned)
 }

@@ -215,7 +215,7 @@ impl Service {
 
     /// Whether what the client says of queues is to be believed.
     fn believes(&self) -> bool {
-        !self.chain.mesh || self.client.peer().is_some()
+        self.chain.mesh.is_none() || self.client.peer().is_some()
     }
 
     /// Exchanges messages about the queue of the server behind this chain.
@@ -226,7 +226,7 @@ impl Service {
         let host = station::Host {
             worker: &self.worker,
             idle_timeout: self.settings().idle_timeout,
-            may_report: !self.chain.mesh || self.client.is_of_own_workload(),
+            may_report: self.chain.mesh.is_none() || self.client.is_of_own_workload(),
             is_draining: &|| self.is_draining(),
         };
         station::serve(downstream, station, host).await;
@@ -318,7 +318,8 @@ impl Service {
         Ok(response)
     }
 
-    /// The table of a host that the chain's own does not have, where the chain asks for such hosts.
+    /// The table of where the connection was going, or of a host that the chain's own table does not
+    /// have, where the chain asks for such.
     async fn discover(
         &self,
         request: &Request,
@@ -333,15 +334,17 @@ impl Service {
         if table.has(host) {
             return Ok(None);
         }
-        let port = self.original.map_or(80, |original| original.port());
         let now = self.worker.time(context.started);
+        if let Some(known) = chain.recall(self.original, host, now) {
+            return Ok(known.table.clone());
+        }
         // On its own: it is large, and few requests wait.
-        let mut found = Box::pin(chain.find(host, port, now));
+        let mut found = Box::pin(chain.find(self.original, host, now));
         let found = record.patiently(found.as_mut()).await?;
         if found.is_err() {
             record.route(&self.chain.unrouted, None);
         }
-        found
+        Ok(found?.table.clone())
     }
 
     /// Takes a token of the listener's and of the route's rate limit: where the request stands, or

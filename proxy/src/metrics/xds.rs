@@ -7,6 +7,7 @@ use maglor_telemetry::{Counter, Gauge, Registry};
 pub(crate) struct XdsMetrics {
     pub(crate) connected: Gauge,
     pub(crate) targets: Gauge,
+    pub(crate) inbound: Gauge,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
 }
@@ -24,7 +25,14 @@ impl XdsMetrics {
                 "xds_connected",
                 "Whether there is a stream to the control plane.",
             ),
-            targets: gauge("xds_targets", "Hosts that the control plane is asked for."),
+            targets: gauge(
+                "xds_targets",
+                "Hosts and addresses that the control plane is asked for.",
+            ),
+            inbound: gauge(
+                "xds_inbound",
+                "Inbound listeners that do what the control plane says.",
+            ),
             accepted: updates.with(&["accepted"]),
             refused: updates.with(&["refused"]),
         }

@@ -1,9 +1,11 @@
-//! Configurations that come from a control plane: hosts that workers ask for, one by one.
+//! Configurations that come from a control plane: hosts and addresses that workers ask for, one by one,
+//! and what the inbound listeners of this workload do.
 //!
 //! Runs on the control thread. What the protocol does is [`maglor_xds::discovery`]'s; here are the
 //! stream, the hosts that wait, and what is put in force. While the control plane is away everything
 //! that is known goes on.
 
+mod discovered;
 mod link;
 
 use std::collections::BTreeMap;
@@ -21,13 +23,15 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::discovered::compile;
 use self::link::{Event, Link};
 use crate::app::SharedApp;
 use crate::on_demand::{Ask, Found, Key, OnDemand};
-use crate::route::Table;
 
 /// How often it is looked which hosts are not called any more.
 const LOOK: Duration = Duration::from_secs(1);
+/// Targets that are followed at once; beyond, the one that was not called for the longest time gives way.
+const MAX_FOLLOWED: usize = 4096;
 
 /// See the module's documentation.
 struct Source {
@@ -84,6 +88,7 @@ impl Source {
     async fn serve(mut self, mut asks: UnboundedReceiver<Ask>) {
         let mut look = tokio::time::interval(LOOK);
         let mut again = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+        self.follow_workloads();
         loop {
             self.say();
             let connected = self.link.is_some();
@@ -98,7 +103,10 @@ impl Source {
                     }
                 }
                 () = &mut again, if !connected => self.connect(&mut again),
-                _ = look.tick() => self.forget(),
+                _ = look.tick() => {
+                    self.follow_workloads();
+                    self.forget();
+                }
             }
         }
     }
@@ -171,6 +179,7 @@ impl Source {
             tracing::error!(%error, "refused, the last good one stays in force");
         }
         all.routing |= changes.routing;
+        all.inbound |= changes.inbound;
         all.endpoints.extend(changes.endpoints);
     }
 
@@ -190,6 +199,26 @@ impl Source {
         if changes.routing || !changes.endpoints.is_empty() {
             self.settle(changes.routing);
         }
+        if changes.inbound {
+            self.set_workloads();
+        }
+    }
+
+    /// Asks for what the listeners in force want to know; a new file may have others.
+    fn follow_workloads(&mut self) {
+        let config = Arc::clone(self.app.borrow().config());
+        let wanted = config.listeners.iter();
+        let wanted = wanted.filter_map(|listener| listener.workload.clone());
+        if self.discovery.want_workloads(wanted) {
+            self.set_workloads();
+        }
+    }
+
+    fn set_workloads(&mut self) {
+        let known = self.discovery.workloads();
+        if let Err(error) = self.app.borrow_mut().set_workloads(known) {
+            tracing::error!(%error, "inbound settings not applied, the last good ones stay in force");
+        }
     }
 
     /// Tells those who wait, and gives those who know a host its new routes.
@@ -208,7 +237,8 @@ impl Source {
                 let Some(chain) = place.chain.upgrade() else {
                     continue;
                 };
-                place.found.set(compile(&self.app, &chain, name, &target));
+                let discovered = compile(&self.app.borrow(), &chain, name, &target);
+                place.found.set(discovered);
                 chain.insert(&place.key, &place.found);
             }
             // One that waits no more has gone.
@@ -224,7 +254,7 @@ impl Source {
         self.app.borrow().shared().time(Instant::now())
     }
 
-    /// A worker wants to know of a host.
+    /// A worker wants to know of a host or an address.
     fn ask(&mut self, ask: Ask) {
         let Ask {
             chain,
@@ -233,6 +263,9 @@ impl Source {
             answered,
         } = ask;
         let now = self.now();
+        if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&target) {
+            self.make_room();
+        }
         let followed = self.followed.entry(target.clone()).or_default();
         followed.waiting.push(answered);
         let here = |place: &Place| {
@@ -242,7 +275,7 @@ impl Source {
             followed.places.push(Place {
                 chain: Arc::downgrade(&chain),
                 key,
-                found: Found::new(None, now),
+                found: Found::new(now),
             });
         }
         followed.settled = false;
@@ -250,8 +283,35 @@ impl Source {
         self.settle(false);
     }
 
-    /// Forgets hosts that nobody calls any more.
+    /// Forgets the target that was not called for the longest time.
+    fn make_room(&mut self) {
+        let used =
+            |followed: &Followed| followed.places.iter().map(|place| place.found.used()).max();
+        let oldest = self
+            .followed
+            .iter()
+            .min_by_key(|(_, followed)| used(followed));
+        let Some(name) = oldest.map(|(name, _)| name.clone()) else {
+            return;
+        };
+        for place in self
+            .followed
+            .remove(&name)
+            .into_iter()
+            .flat_map(|gone| gone.places)
+        {
+            if let Some(chain) = place.chain.upgrade() {
+                chain.remove(&place.key);
+            }
+        }
+        self.discovery.forget(&name);
+    }
+
+    /// Forgets what nobody calls any more, unless nobody could say it again.
     fn forget(&mut self) {
+        if self.link.is_none() {
+            return;
+        }
         let now = self.now();
         let mut gone = Vec::new();
         for (name, followed) in &mut self.followed {
@@ -293,48 +353,4 @@ async fn next(link: Option<&mut Link>) -> Event {
         return event;
     }
     std::future::pending().await
-}
-
-/// The table of a target for a chain; `None` where there is nothing, or nothing that HTTP goes by.
-fn compile(app: &SharedApp, chain: &OnDemand, name: &str, target: &Target) -> Option<Arc<Table>> {
-    let Target::Http { routes, .. } = target else {
-        return None;
-    };
-    let host = host_of(routes, name)?;
-    let whole = config::RouteTable {
-        name: Arc::clone(&routes.name),
-        virtual_hosts: vec![config::VirtualHost {
-            domains: vec![config::Domain::Any],
-            ..host.clone()
-        }],
-    };
-    let app = app.borrow();
-    let metrics = &app.shared().metrics;
-    let table = Table::compile(&whole, &chain.listener, app.clusters(), metrics, None, None);
-    Some(Arc::new(table))
-}
-
-/// The virtual host of a target: by its name with and without port, then the most specific; by the
-/// table's own name where the target is an address.
-fn host_of<'a>(routes: &'a config::RouteTable, name: &str) -> Option<&'a config::VirtualHost> {
-    let find = |name: &str| {
-        let bare = crate::route::without_port(name);
-        let rank = |domain: &config::Domain| match domain {
-            config::Domain::Exact(exact) if exact == name => Some(usize::MAX),
-            config::Domain::Exact(exact) if exact == bare => Some(usize::MAX - 1),
-            config::Domain::Suffix(suffix) if bare.ends_with(suffix.as_str()) => {
-                Some((1 << 20) + suffix.len())
-            }
-            config::Domain::Prefix(prefix) if bare.starts_with(prefix.as_str()) => {
-                Some(1 + prefix.len())
-            }
-            config::Domain::Any => Some(0),
-            _ => None,
-        };
-        let best = |host: &config::VirtualHost| host.domains.iter().filter_map(rank).max();
-        let ranked = routes.virtual_hosts.iter();
-        let ranked = ranked.filter_map(|host| Some((best(host)?, host)));
-        ranked.max_by_key(|(rank, _)| *rank).map(|(_, host)| host)
-    };
-    find(name).or_else(|| find(&routes.name))
 }

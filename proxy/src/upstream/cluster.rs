@@ -66,6 +66,24 @@ pub(crate) struct ClientTls {
     pub(crate) mesh: Option<Arc<Refusals>>,
 }
 
+/// Endpoints as they are given, names unresolved.
+#[derive(Clone, Debug)]
+pub(crate) enum Described {
+    Assigned(Arc<Vec<config::Endpoint>>),
+    Configured(Arc<config::Cluster>),
+}
+
+impl std::ops::Deref for Described {
+    type Target = [config::Endpoint];
+
+    fn deref(&self) -> &[config::Endpoint] {
+        match self {
+            Self::Assigned(endpoints) => endpoints,
+            Self::Configured(cluster) => &cluster.endpoints,
+        }
+    }
+}
+
 /// The endpoint chosen for a request, which counts as outstanding from now on.
 #[derive(Debug)]
 pub(crate) struct Picked {
@@ -97,7 +115,7 @@ impl Cluster {
         let described = assigned.as_ref().map_or(&config.endpoints, |list| list);
         let mut known = static_addresses(described);
         if let Some(old) = &old {
-            known.extend(carried_names(&config, old.targets()));
+            known.extend(carried_names(described, old.targets()));
         }
         let endpoints = Endpoints::build(&config, described, &known, old_targets, metrics, now)?;
         let talks = config.policy.is_collaborative();
@@ -166,9 +184,18 @@ impl Cluster {
         metrics: &Metrics,
         now: Time,
     ) -> Result<(), balance::SpecError> {
-        let mut all = static_addresses(&self.config.endpoints);
+        let described = self.described();
+        let mut all = static_addresses(&described);
         all.extend_from_slice(resolved);
-        self.replace(&self.config.endpoints, &all, metrics, now)
+        self.replace(&described, &all, metrics, now)
+    }
+
+    /// Its endpoints as they are given: by the control plane, or by the configuration.
+    pub(crate) fn described(&self) -> Described {
+        match self.assigned.load_full() {
+            Some(assigned) => Described::Assigned(assigned),
+            None => Described::Configured(Arc::clone(&self.config)),
+        }
     }
 
     /// Puts endpoints in force; those that stay keep their targets.
@@ -204,7 +231,9 @@ impl Cluster {
         {
             return Ok(());
         }
-        self.replace(described, &static_addresses(described), metrics, now)?;
+        let mut all = static_addresses(described);
+        all.extend(carried_names(described, self.endpoints.load().targets()));
+        self.replace(described, &all, metrics, now)?;
         self.assigned.store(Some(Arc::new(described.to_vec())));
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Resolver {
             valid_for: refresh.max,
             failures: 0,
         };
-        for (endpoint, described) in cluster.config().endpoints.iter().enumerate() {
+        for (endpoint, described) in cluster.described().iter().enumerate() {
             let EndpointAddress::Dns { host, port } = &described.address else {
                 continue;
             };

@@ -137,9 +137,9 @@ pub(super) fn static_addresses(endpoints: &[config::Endpoint]) -> Vec<Resolved> 
 }
 
 /// Addresses that names had before a reload: they serve until the names are resolved again.
-pub(super) fn carried_names(config: &config::Cluster, old: &[Arc<Target>]) -> Vec<Resolved> {
+pub(super) fn carried_names(endpoints: &[config::Endpoint], old: &[Arc<Target>]) -> Vec<Resolved> {
     let mut carried = Vec::new();
-    for (endpoint, described) in config.endpoints.iter().enumerate() {
+    for (endpoint, described) in endpoints.iter().enumerate() {
         let EndpointAddress::Dns { host, port } = &described.address else {
             continue;
         };

@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use maglor_balance::guard::limits::{Admission, Slots};
 use maglor_balance::guard::outlier::Monitor;
@@ -15,8 +14,10 @@ use super::Picked;
 use crate::metrics::{EndpointMetrics, Metrics};
 
 /// How long an endpoint that does not speak our protocol is treated by plain `lor` before it is tried
-/// again: it may have been upgraded.
-const STRANGER: Duration = Duration::from_secs(60);
+/// again: at first, since it may only have to hear of it from the control plane, and at most, since it
+/// may be upgraded. Between them the time doubles.
+const STRANGER_AT_FIRST: u64 = 1_000_000_000;
+const STRANGER_AT_MOST: u64 = 60_000_000_000;
 
 static NEXT_TARGET: AtomicU64 = AtomicU64::new(0);
 
@@ -39,6 +40,8 @@ pub(crate) struct Target {
     joined: AtomicU64,
     /// Until when it is not asked how busy it is, in nanoseconds; see [`crate::exchange`].
     stranger_until: AtomicU64,
+    /// For how long it is not asked, in nanoseconds; 0 while it is none.
+    stranger_for: AtomicU64,
     /// Lives as long as the endpoint, and so does its series.
     pub(crate) metrics: Option<EndpointMetrics>,
 }
@@ -76,6 +79,7 @@ impl Target {
             monitor: Arc::new(Monitor::new()),
             joined: AtomicU64::new(now.as_nanos()),
             stranger_until: AtomicU64::new(0),
+            stranger_for: AtomicU64::new(0),
             metrics: Some(metrics),
         }
     }
@@ -95,6 +99,7 @@ impl Target {
             monitor: Arc::new(Monitor::new()),
             joined: AtomicU64::new(0),
             stranger_until: AtomicU64::new(0),
+            stranger_for: AtomicU64::new(0),
             metrics: None,
         })
     }
@@ -123,13 +128,21 @@ impl Target {
 
     /// It has answered as one who does not know the protocol, or (`false`) as one who does.
     pub(crate) fn set_stranger(&self, stranger: bool, now: Time) {
-        let until = if stranger {
-            (now + STRANGER).as_nanos()
-        } else {
-            0
-        };
-        if self.stranger_until.load(Ordering::Relaxed) != until {
-            self.stranger_until.store(until, Ordering::Relaxed);
+        // Relaxed: two workers that say it at once make the time a little longer or shorter.
+        let last = self.stranger_for.load(Ordering::Relaxed);
+        if !stranger {
+            if last != 0 {
+                self.stranger_for.store(0, Ordering::Relaxed);
+                self.stranger_until.store(0, Ordering::Relaxed);
+            }
+            return;
+        }
+        // What was sent before it was known says nothing new.
+        if !self.is_stranger(now) {
+            let time = (2 * last).clamp(STRANGER_AT_FIRST, STRANGER_AT_MOST);
+            self.stranger_for.store(time, Ordering::Relaxed);
+            self.stranger_until
+                .store(now.as_nanos().saturating_add(time), Ordering::Relaxed);
         }
     }
 

@@ -110,6 +110,19 @@ impl Member {
         )
     }
 
+    /// The same as flags.
+    pub(crate) fn flags(&self) -> [String; 6] {
+        let file = |name| self.0.join(name).display().to_string();
+        [
+            "--certificate".to_owned(),
+            file("certificate.pem"),
+            "--private-key".to_owned(),
+            file("private_key.pem"),
+            "--trust-bundle".to_owned(),
+            file("trust_bundle.pem"),
+        ]
+    }
+
     /// A client of its own, as a proxy would be one; without ALPN where it is empty.
     pub(crate) fn client(&self, alpn: &str) -> Arc<ClientConfig> {
         let paths = Paths {

@@ -6,8 +6,8 @@
 
 use std::net::SocketAddr;
 
+pub(crate) mod control_plane;
 pub(crate) mod h2;
-pub(crate) mod load;
 pub(crate) mod mesh;
 pub(crate) mod netns;
 

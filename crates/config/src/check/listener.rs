@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::route::Tables;
 use super::rule::{self, MILLISECOND, MINUTE, Unique};
-use super::{Scope, authorization, filter_chain, traffic};
+use super::{Scope, authorization, filter_chain, sidecar, traffic};
 use crate::listener::{ProxyProtocolIn, TrafficDirection};
 use crate::report::At;
 use crate::{Filter, FilterChain, Listener, raw};
@@ -33,7 +33,7 @@ pub(super) fn all(
     .collect()
 }
 
-fn one(
+pub(super) fn one(
     raw: &raw::Listener,
     at: &At<'_>,
     names: &mut Unique,
@@ -93,6 +93,7 @@ fn one(
             MILLISECOND..=10 * MINUTE,
         ),
         rate_limit,
+        workload: sidecar::workload(raw, at, scope),
     })
 }
 

@@ -40,17 +40,19 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
         }
         (Some(name), Some(text)) => (name, text),
     };
-    let cluster = scope.cluster(name, &at.field("cluster"))?;
+    // The control plane may still have to give it.
+    let cluster = scope.cluster(name, &at.field("cluster"));
     let at = at.field("endpoint");
     let Ok(endpoint) = text.parse::<SocketAddr>() else {
         at.error("not an address: `IP:PORT` or `[IPv6]:PORT` expected");
         return None;
     };
-    let mut known = cluster
-        .endpoints
-        .iter()
-        .filter_map(|one| one.0.address.as_deref());
-    if !known.any(|known| known.parse() == Ok(endpoint)) {
+    let known = cluster.map(|cluster| cluster.endpoints.iter());
+    let mut known = known.map(|all| all.filter_map(|one| one.0.address.as_deref()));
+    let is_there = known
+        .as_mut()
+        .map(|all| all.any(|known| known.parse() == Ok(endpoint)));
+    if is_there == Some(false) {
         at.error(format!("`{text}` is no endpoint of cluster `{name}`"))
             .help("the ledger knows servers by the addresses that their clients use");
     }

@@ -82,6 +82,16 @@ pub(crate) fn endpoints(raw: &[raw::Short<raw::Endpoint>], at: &At<'_>) -> Vec<E
     endpoint::all(raw, at)
 }
 
+/// Checks a listener that comes alone.
+pub(crate) fn one_listener(
+    raw: &raw::Listener,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) -> Option<crate::Listener> {
+    let tables = route::Tables::default();
+    listener::one(raw, at, &mut rule::Unique::default(), scope, &tables)
+}
+
 /// Checks a table of routes that comes alone.
 pub(crate) fn one_table(
     raw: &raw::RouteTable,

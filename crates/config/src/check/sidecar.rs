@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) use self::outbound::outbound;
 use super::filter_chain::{self, Context};
 use super::rule::{HOUR, Unique};
-use super::{http, route, tls};
+use super::{Scope, http, route, tls};
 use crate::raw::{self, ApplicationProtocol, OneOrMany, TimeSpan};
 use crate::report::At;
 use crate::route::HeaderRules;
@@ -167,6 +167,27 @@ pub(super) fn inbound(
     chains
 }
 
+/// The workload that an inbound listener asks the control plane for.
+pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> Option<Arc<str>> {
+    let name = raw.inbound.as_ref()?.discovery.as_deref()?;
+    let at = at.field("inbound");
+    let at = at.field("discovery");
+    scope.needs_control_plane(&at);
+    let parts = name.split_once('/');
+    let right = |(namespace, name)| is_dns_name(namespace, "-") && is_dns_name(name, "-.");
+    if !parts.is_some_and(right) {
+        at.error(format!("`{}` is not a workload", crate::yaml::short(name)))
+            .help("write `NAMESPACE/POD`: the control plane knows workloads by that");
+    }
+    Some(name.into())
+}
+
+/// Whether it is letters, digits and these, as Kubernetes calls things (RFC 1123).
+fn is_dns_name(text: &str, others: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
+    (1..=253).contains(&text.len()) && text.chars().all(fits)
+}
+
 /// What `application` may be; anything but loopback may be redirected to the listener again.
 fn application(text: &str, at: &At<'_>) {
     let ip = text.parse::<IpAddr>();
@@ -211,8 +232,8 @@ struct Sidecar<'a, 'b, 'c> {
     context: &'c Context<'a, 'b>,
     /// What is done to paths.
     normalization: raw::PathNormalization,
-    /// Hosts that are not known are asked for.
-    discovery: Option<raw::Discovery>,
+    /// What is not known is asked for: how, and the block in which that stands.
+    discovery: Option<(raw::Discovery, At<'c>)>,
 }
 
 impl Sidecar<'_, '_, '_> {
@@ -265,7 +286,7 @@ impl Sidecar<'_, '_, '_> {
             protocol: Some(version),
             x_forwarded: Some(raw::ForwardedMode::Off),
             path_normalization: Some(self.normalization),
-            discovery: self.discovery.clone(),
+            discovery: self.discovery.as_ref().map(|(raw, _)| raw.clone()),
             stream_idle_timeout: Some(TimeSpan(HOUR)),
             // There is no `Upgrade` in HTTP/2.
             upgrades: only_http2.then(OneOrMany::default),
@@ -273,6 +294,7 @@ impl Sidecar<'_, '_, '_> {
             ..raw::Http::default()
         };
         let routes = Arc::new(self.table(hosts, table));
+        let place = self.discovery.as_ref().map_or(place, |(_, block)| block);
         http::with_routes(&raw, place, routes, self.context.scope)
     }
 

@@ -23,14 +23,14 @@ pub struct ControlPlane {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["id"]))]
 pub struct Node {
-    /// Unique in the mesh, such as `POD.NAMESPACE`.
+    /// Unique in the mesh: `NAMESPACE/POD`.
     pub id: Option<String>,
     /// The group of proxies that it is one of. Default: none.
     pub cluster: Option<String>,
 }
 
-/// Hosts that no virtual host has are asked for at the control plane when they are first called. A
-/// request waits for the answer.
+/// Hosts that no virtual host has are asked for at the control plane when they are first called, and so
+/// is where redirected connections were going. A request or connection waits for the answer.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discovery {
@@ -40,10 +40,11 @@ pub struct Discovery {
     /// The domain of the cluster.
     #[schemars(extend("default" = "cluster.local"))]
     pub domain: Option<String>,
-    /// How long a request waits for the answer; then it gets 503, 1ms-1m.
+    /// How long a request or connection waits for the answer, 1ms-1m; then a request gets 503, and a
+    /// connection passes as an unknown one.
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<TimeSpan>,
-    /// A host that was not called for so long is not followed any more, 1s-24h.
+    /// A host or address that was not called for so long is not followed any more, 1s-24h.
     #[schemars(extend("default" = "10m"))]
     pub idle_timeout: Option<TimeSpan>,
 }

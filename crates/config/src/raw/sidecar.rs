@@ -18,6 +18,10 @@ pub struct Inbound {
     /// What is spoken on ports that `ports` does not name.
     #[schemars(extend("default" = "auto"))]
     pub protocol: Option<ApplicationProtocol>,
+    /// The name, `NAMESPACE/POD`, under which the control plane has what this listener does. What it says
+    /// holds in place of `ports` and of the listener's `tls` and `authorization`, which hold until then.
+    /// Absent: nobody is asked.
+    pub discovery: Option<String>,
 }
 
 /// One of the application's ports; a text is its protocol.
@@ -91,7 +95,7 @@ pub struct Outbound {
     /// What is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
-    /// HTTP: ask the control plane for hosts that are not known. Absent: nobody is asked.
+    /// Ask the control plane for addresses and hosts that are not known. Absent: nobody is asked.
     pub discovery: Option<Discovery>,
     /// What becomes of connections to nothing that is known.
     #[schemars(extend("default" = "pass"))]

@@ -9,8 +9,11 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use maglor_config::resource;
+use maglor_config::workload::{self, Workloads};
 use maglor_xds::frame::Deframer;
 use maglor_xds::{decode, encode};
 
@@ -23,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         1 => drop(decode::usable_endpoints("a", body)),
         2 => drop(decode::listener("a", body)),
         3 => routes(body),
-        4 => drop(decode::inbound("a", body)),
+        4 => inbound(body),
         _ => {
             let mut deframer = Deframer::new(1000);
             deframer.put(body);
@@ -38,6 +41,22 @@ fn cluster(body: &[u8]) {
     if let Ok(decoded) = decode::cluster("a", body) {
         drop(resource::cluster(&decoded.raw, true));
         drop(encode::cluster(&decoded.raw));
+    }
+}
+
+/// A listener to put it over.
+const FILE: &str = "
+identity: {certificate: a, private_key: a, trust_bundle: a}
+control_plane: {cluster: a, node: {id: a/b}}
+listeners: [{name: in, address: '[::]:1', tls: mesh, inbound: {discovery: a/b}}]
+clusters: [{name: a, endpoints: ['127.0.0.1:1']}]";
+
+fn inbound(body: &[u8]) {
+    if let Ok(decoded) = decode::inbound("a", body) {
+        drop(decoded.check("a", true));
+        drop(encode::inbound("a", &decoded));
+        let known = Workloads::from([("a/b".into(), Arc::new(decoded))]);
+        drop(workload::overlay(FILE, &known));
     }
 }
 

@@ -71,7 +71,7 @@ pub(in crate::check) fn outbound(
         });
     }
     let sidecar = Sidecar {
-        discovery: outbound.discovery.clone(),
+        discovery: outbound.discovery.clone().map(|raw| (raw, place)),
         ..sidecar
     };
     if hosts.is_empty() && outbound.discovery.is_some() {

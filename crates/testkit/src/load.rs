@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use maglor_testkit::{RawHttp1, RawResponse, TIMEOUT, eventually};
+use crate::{RawHttp1, RawResponse, TIMEOUT, eventually};
 
 /// Threads that send requests until they are told to stop, or nobody listens any more.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub struct Load {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -23,7 +23,8 @@ struct Shared {
 
 impl Load {
     /// Clients that each have one request under way at a time, over kept connections.
-    pub(crate) fn start(address: SocketAddr, clients: usize, request: &str) -> Self {
+    #[must_use]
+    pub fn start(address: SocketAddr, clients: usize, request: &str) -> Self {
         let shared = Arc::<Shared>::default();
         let client = |_| {
             let (shared, request) = (Arc::clone(&shared), request.to_owned());
@@ -34,13 +35,18 @@ impl Load {
     }
 
     /// Requests that were answered with 200.
-    pub(crate) fn answered(&self) -> u64 {
+    #[must_use]
+    pub fn answered(&self) -> u64 {
         self.shared.answered.load(SeqCst)
     }
 
-    /// Waits for so many more answers.
+    /// Waits for so many more answers, or for the first failure.
+    ///
+    /// # Panics
+    ///
+    /// If there are neither in time.
     #[track_caller]
-    pub(crate) fn wait_for(&self, more: u64) {
+    pub fn wait_for(&self, more: u64) {
         let enough = self.answered() + more;
         eventually(TIMEOUT, "requests are answered", || {
             self.answered() >= enough || !self.failures().is_empty()
@@ -48,13 +54,23 @@ impl Load {
     }
 
     /// What went wrong so far.
-    pub(crate) fn failures(&self) -> Vec<String> {
+    ///
+    /// # Panics
+    ///
+    /// If a client has panicked.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
         self.shared.failures.lock().unwrap().clone()
     }
 
-    /// Waits until the clients have ended by themselves, and checks that nothing went wrong.
+    /// Waits until the clients have ended by themselves, and checks that nothing went wrong; how many
+    /// requests were answered.
+    ///
+    /// # Panics
+    ///
+    /// If something went wrong.
     #[track_caller]
-    pub(crate) fn finish(self) -> u64 {
+    pub fn finish(self) -> u64 {
         for thread in self.threads {
             thread.join().unwrap();
         }
@@ -69,9 +85,14 @@ impl Load {
         self.shared.answered.load(SeqCst)
     }
 
-    /// Ends the clients after their present requests, and checks that nothing went wrong.
+    /// Ends the clients after their present requests, and checks that nothing went wrong; how many requests
+    /// were answered.
+    ///
+    /// # Panics
+    ///
+    /// If something went wrong.
     #[track_caller]
-    pub(crate) fn stop(self) -> u64 {
+    pub fn stop(self) -> u64 {
         self.shared.stop.store(true, SeqCst);
         self.finish()
     }

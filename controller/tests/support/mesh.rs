@@ -1,0 +1,289 @@
+//! A mesh without Kubernetes: the real controller over a folder, and a real proxy beside each
+//! application.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::SystemTime;
+
+use maglor_identity::{Authority, LeafRequest, SpiffeId, TrustDomain};
+use maglor_testkit::{Load, Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, wait};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const NAMESPACE: &str = "shop";
+
+/// Where the controller's resources are, and who vouches for the members.
+pub(crate) struct Mesh {
+    dir: TempDir,
+    binary: PathBuf,
+    authority: Authority,
+    controller: Option<Child>,
+    listen: SocketAddr,
+    admin: SocketAddr,
+}
+
+/// An application and its sidecar.
+pub(crate) struct Pod {
+    pub(crate) name: String,
+    pub(crate) application: Upstream,
+    pub(crate) sidecar: Proxy,
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        self.kill_controller();
+    }
+}
+
+impl Mesh {
+    /// An empty one; `None`, and a line that says so, where the proxy is not built.
+    pub(crate) fn start() -> Option<Self> {
+        let Some(binary) = proxy() else {
+            println!("skipped: there is no maglor-proxy; cargo build -p maglor-proxy makes it");
+            return None;
+        };
+        let domain: TrustDomain = "mesh.test".parse().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let mut mesh = Self {
+            dir: TempDir::with_prefix("maglor-mesh-").unwrap(),
+            binary,
+            authority: Authority::create(&domain, SystemTime::now()).unwrap(),
+            controller: None,
+            listen: any,
+            admin: any,
+        };
+        fs::create_dir(mesh.folder()).unwrap();
+        mesh.put(
+            "namespace",
+            "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}",
+        );
+        mesh.mtls("permissive");
+        mesh.start_controller();
+        Some(mesh)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("resources")
+    }
+
+    /// Starts it where it was before, if it was.
+    pub(crate) fn start_controller(&mut self) {
+        let ready = self.dir.path().join("ready");
+        let _ = fs::remove_file(&ready);
+        let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
+            .args(["--listen", &self.listen.to_string()])
+            .args(["--admin", &self.admin.to_string()])
+            .arg("--folder")
+            .arg(self.folder())
+            .arg("--ready-file")
+            .arg(&ready)
+            .args(["--log-level", "warn"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.controller = Some(child);
+        let addresses: Value = wait::until(TIMEOUT, "the controller serves", || {
+            serde_json::from_slice(&fs::read(&ready).ok()?).ok()
+        });
+        let address = |name: &str| addresses[name].as_str().unwrap().parse().unwrap();
+        (self.listen, self.admin) = (address("listen"), address("admin"));
+    }
+
+    /// Ends it as a power cut would.
+    pub(crate) fn kill_controller(&mut self) {
+        if let Some(mut child) = self.controller.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Who is connected to the controller.
+    pub(crate) fn sessions(&self) -> usize {
+        let sessions = RawHttp1::connect(self.admin).get("/sessions").json();
+        sessions.as_array().map_or(0, Vec::len)
+    }
+
+    /// Puts a file in place of another of that name.
+    pub(crate) fn put(&self, name: &str, text: &str) {
+        let partial = self.dir.path().join("partial");
+        fs::write(&partial, text).unwrap();
+        fs::rename(partial, self.file(name)).unwrap();
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.file(name)).unwrap();
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder().join(format!("{name}.yaml"))
+    }
+
+    /// Whether plain text is let in.
+    pub(crate) fn mtls(&self, mode: &str) {
+        self.put(
+            "mesh",
+            &format!(
+                "{{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {{name: default}}, \
+                 spec: {{mtls: {mode}, trustDomain: mesh.test}}}}"
+            ),
+        );
+    }
+
+    /// Something of the mesh's own in the namespace.
+    pub(crate) fn policy(&self, kind: &str, name: &str, spec: &str) {
+        self.put(
+            name,
+            &format!(
+                "{{apiVersion: maglor.dev/v1alpha1, kind: {kind}, \
+                 metadata: {{name: {name}, namespace: {NAMESPACE}}}, spec: {spec}}}"
+            ),
+        );
+    }
+
+    /// A Service at this address, port 80.
+    pub(crate) fn service(&self, name: &str, address: &str) {
+        self.put(
+            &format!("service-{name}"),
+            &format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: {NAMESPACE}}}, \
+                 spec: {{clusterIP: {address}, ports: [{{name: http, port: 80}}]}}}}"
+            ),
+        );
+    }
+
+    /// An endpoint of a Service; `conditions` as in an EndpointSlice.
+    pub(crate) fn endpoint(&self, service: &str, pod: &str, at: SocketAddr, conditions: &str) {
+        // Each has a port of its own, so each has a slice of its own.
+        self.put(
+            &format!("slice-{service}-{pod}"),
+            &format!(
+                "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: {service}-{pod}, \
+                 namespace: {NAMESPACE}, labels: {{kubernetes.io/service-name: {service}}}}}, addressType: IPv4, \
+                 ports: [{{name: http, port: {}}}], endpoints: [{{addresses: [{}], conditions: {{{conditions}}}, \
+                 targetRef: {{kind: Pod, name: {pod}, namespace: {NAMESPACE}}}}}]}}",
+                at.port(),
+                at.ip()
+            ),
+        );
+    }
+
+    pub(crate) fn without_endpoint(&self, service: &str, pod: &str) {
+        self.remove(&format!("slice-{service}-{pod}"));
+    }
+
+    /// An application, and a sidecar that runs with this account.
+    pub(crate) fn pod(&self, name: &str, account: &str) -> Pod {
+        self.pod_at(name, account, 0)
+    }
+
+    /// The same with the port where others call it.
+    pub(crate) fn pod_at(&self, name: &str, account: &str, inbound_port: u16) -> Pod {
+        self.put(
+            &format!("pod-{name}"),
+            &format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {NAMESPACE}, \
+                 labels: {{app: {account}}}, annotations: {{maglor.dev/injected: 'true'}}}}, \
+                 spec: {{serviceAccountName: {account}, containers: []}}}}"
+            ),
+        );
+        let application = Upstream::start(name);
+        let identity = self.issue(account);
+        let file = |file: &str| identity.join(file).display().to_string();
+        let sidecar = ProxyBuilder::new(&self.binary)
+            .args(["sidecar", "--plain-text", "--trust-domain", "mesh.test"])
+            .args([
+                "--control-plane",
+                &self.listen.to_string(),
+                "--bind",
+                "127.0.0.1",
+            ])
+            .args(["--pod-namespace", NAMESPACE, "--pod-name", name])
+            .args(["--certificate", &file("certificate.pem")])
+            .args(["--private-key", &file("private_key.pem")])
+            .args(["--trust-bundle", &file("trust_bundle.pem")])
+            .args(["--application", &application.address().to_string()])
+            .args(["--inbound-port", &inbound_port.to_string()])
+            .args([
+                "--outbound-port",
+                "0",
+                "--admin-port",
+                "0",
+                "--outbound-grace",
+                "0s",
+            ])
+            .start();
+        wait::eventually(TIMEOUT, "the sidecar is ready", || {
+            sidecar.admin_get("/ready").status == 200
+        });
+        Pod {
+            name: name.to_owned(),
+            application,
+            sidecar,
+        }
+    }
+
+    /// An identity in a folder.
+    fn issue(&self, account: &str) -> PathBuf {
+        let folder = self.dir.path().join(account);
+        if !folder.exists() {
+            fs::create_dir(&folder).unwrap();
+            let id: SpiffeId = format!("spiffe://mesh.test/ns/{NAMESPACE}/sa/{account}")
+                .parse()
+                .unwrap();
+            let issued = self
+                .authority
+                .issue(&LeafRequest::new(id), SystemTime::now())
+                .unwrap();
+            let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+            write("certificate.pem", &issued.certificate_pem);
+            write("private_key.pem", &issued.private_key_pem.unwrap());
+            write("trust_bundle.pem", &self.authority.certificate_pem());
+        }
+        folder
+    }
+}
+
+impl Pod {
+    /// Where others call it.
+    pub(crate) fn inbound(&self) -> SocketAddr {
+        self.sidecar.listener("inbound")
+    }
+
+    /// A request of this application; status and who answered.
+    pub(crate) fn get(&self, service: &str, path: &str) -> (u16, String) {
+        let mut client = RawHttp1::connect(self.sidecar.listener("outbound"));
+        let response = client.request(request(service, path));
+        let by = response.header("x-upstream").unwrap_or_default().to_owned();
+        (response.status, by)
+    }
+
+    /// Requests of this application without pause.
+    pub(crate) fn load(&self, service: &str, clients: usize) -> Load {
+        Load::start(
+            self.sidecar.listener("outbound"),
+            clients,
+            &request(service, "/"),
+        )
+    }
+
+    /// Waits until calls of a service are answered.
+    #[track_caller]
+    pub(crate) fn reaches(&self, service: &str) {
+        wait::eventually(TIMEOUT, "the service is known", || {
+            self.get(service, "/").0 == 200
+        });
+    }
+}
+
+fn request(service: &str, path: &str) -> String {
+    format!("GET http://{service}{path} HTTP/1.1\r\nhost: {service}\r\n\r\n")
+}
+
+/// The proxy that was built together with this test.
+fn proxy() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let binary = own.parent().and_then(Path::parent)?.join("maglor-proxy");
+    binary.exists().then_some(binary)
+}

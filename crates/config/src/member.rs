@@ -1,0 +1,184 @@
+//! How a proxy joins a mesh: the parts of a configuration that every proxy of a control plane has, from
+//! a few flags.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::raw::{self, Short, Size, TimeSpan};
+use crate::report::Step;
+
+/// Name of the cluster of the control plane's servers.
+const CONTROL_PLANE: &str = "control-plane";
+/// Namespace and account of the control plane.
+const CONTROLLER: &str = "ns/maglor/sa/maglor-controller";
+
+/// Who the proxy is, where it is, and whom it asks.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// `--control-plane`: `HOST:PORT`; a host `NAME.NAMESPACE.svc` is one of the cluster.
+    pub control_plane: String,
+    /// `--trust-domain`: that of all SPIFFE ids.
+    pub trust_domain: String,
+    /// `--cluster-domain`: what names of services end with.
+    pub cluster_domain: String,
+    /// Where its identity comes from.
+    pub credentials: Credentials,
+    /// `--plain-text`: no TLS to the control plane.
+    pub plain_text: bool,
+    /// `--pod-namespace`
+    pub namespace: String,
+    /// `--pod-name`: unique in the namespace.
+    pub name: String,
+    /// `--pod-ips`: the addresses of the pod; none: not known.
+    pub addresses: Vec<IpAddr>,
+    /// `--bind`: the address that it listens on; `None`: all.
+    pub bind: Option<IpAddr>,
+    /// `--admin-port`
+    pub admin_port: u16,
+    /// `--workers`
+    pub workers: usize,
+    /// `--memory-budget`, in bytes.
+    pub memory_budget: Option<u64>,
+    /// `--drain-timeout`
+    pub drain_timeout: Option<TimeSpan>,
+}
+
+/// Where an identity comes from.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    /// PEM files.
+    Files {
+        /// `--certificate`
+        certificate: PathBuf,
+        /// `--private-key`
+        private_key: PathBuf,
+        /// `--trust-bundle`
+        trust_bundle: PathBuf,
+    },
+    /// It has none.
+    Nobody,
+}
+
+impl Member {
+    /// The configuration without listeners.
+    pub(crate) fn document(&self) -> raw::Document {
+        raw::Document {
+            workers: Some(u32::try_from(self.workers).unwrap_or(u32::MAX)),
+            admin: Some(raw::Admin {
+                address: Some(self.listen(self.admin_port)),
+            }),
+            identity: self.identity(),
+            control_plane: Some(raw::ControlPlane {
+                cluster: Some(CONTROL_PLANE.to_owned()),
+                node: Some(raw::Node {
+                    id: Some(self.node()),
+                    cluster: None,
+                }),
+            }),
+            drain_timeout: self.drain_timeout,
+            memory_budget: self.memory_budget.map(Size),
+            clusters: vec![self.cluster()],
+            ..raw::Document::default()
+        }
+    }
+
+    /// Which flag each part of [`Member::document`] came from.
+    pub(crate) fn origins(&self) -> Vec<(Vec<Step>, String)> {
+        let field = |name: &str| Step::Field(name.into());
+        let cluster = || vec![field("clusters"), Step::Index(0)];
+        vec![
+            (
+                vec![field("workers")],
+                format!("--workers {}", self.workers),
+            ),
+            (
+                vec![field("admin")],
+                format!("--admin-port {}", self.admin_port),
+            ),
+            (vec![field("drain_timeout")], "--drain-timeout".to_owned()),
+            (vec![field("memory_budget")], "--memory-budget".to_owned()),
+            (
+                vec![field("control_plane"), field("node")],
+                format!(
+                    "--pod-namespace {} --pod-name {}",
+                    self.namespace, self.name
+                ),
+            ),
+            (
+                cluster(),
+                format!(
+                    "--control-plane {}",
+                    crate::yaml::short(&self.control_plane)
+                ),
+            ),
+            (
+                [cluster(), vec![field("tls")]].concat(),
+                format!("--trust-domain {}", crate::yaml::short(&self.trust_domain)),
+            ),
+        ]
+    }
+
+    /// `NAMESPACE/NAME`: what the control plane knows it by.
+    pub(crate) fn node(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// An address to listen on. A host without IPv6 has no `[::]`.
+    pub(crate) fn listen(&self, port: u16) -> String {
+        let only_v4 = !self.addresses.is_empty() && self.addresses.iter().all(IpAddr::is_ipv4);
+        let any = match only_v4 {
+            true => IpAddr::from([0; 4]),
+            false => IpAddr::from([0; 16]),
+        };
+        SocketAddr::new(self.bind.unwrap_or(any), port).to_string()
+    }
+
+    /// Whether it can speak mutual TLS.
+    pub(crate) fn has_identity(&self) -> bool {
+        !matches!(self.credentials, Credentials::Nobody)
+    }
+
+    fn identity(&self) -> Option<raw::Identity> {
+        let text = |path: &PathBuf| Some(path.display().to_string());
+        match &self.credentials {
+            Credentials::Files {
+                certificate,
+                private_key,
+                trust_bundle,
+            } => Some(raw::Identity {
+                certificate: text(certificate),
+                private_key: text(private_key),
+                trust_bundle: text(trust_bundle),
+            }),
+            Credentials::Nobody => None,
+        }
+    }
+
+    fn cluster(&self) -> raw::Cluster {
+        let mesh = raw::UpstreamTls {
+            mesh: Some(raw::MeshPeers {
+                identities: vec![format!("spiffe://{}/{CONTROLLER}", self.trust_domain)],
+            }),
+            ..raw::UpstreamTls::default()
+        };
+        raw::Cluster {
+            name: Some(CONTROL_PLANE.to_owned()),
+            tls: (!self.plain_text).then_some(Short(mesh)),
+            endpoints: vec![Short(raw::Endpoint {
+                address: Some(self.server()),
+                ..raw::Endpoint::default()
+            })],
+            ..raw::Cluster::default()
+        }
+    }
+
+    /// A resolver would try each of its search domains for a name that is not complete.
+    fn server(&self) -> String {
+        match self.control_plane.rsplit_once(':') {
+            Some((host, port)) if host.ends_with(".svc") => {
+                format!("{host}.{}:{port}", self.cluster_domain)
+            }
+            _ => self.control_plane.clone(),
+        }
+    }
+}

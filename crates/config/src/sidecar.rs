@@ -1,0 +1,133 @@
+//! `maglor-proxy sidecar`: the whole configuration of a sidecar from flags. The rest comes from the
+//! control plane.
+//!
+//! Until the control plane has said who may call the workload, nobody may.
+
+use std::net::SocketAddr;
+
+use crate::check::Known;
+use crate::diagnostic::Errors;
+use crate::load::{Loaded, finish};
+use crate::member::Member;
+use crate::raw::{self, Short, TimeSpan};
+use crate::report::Step;
+use crate::source::Source;
+
+/// What `maglor-proxy sidecar …` says.
+#[derive(Clone, Debug)]
+pub struct Sidecar {
+    /// What every member of the mesh says.
+    pub member: Member,
+    /// `--inbound-port`
+    pub inbound_port: u16,
+    /// `--outbound-port`
+    pub outbound_port: u16,
+    /// `--application`; `None`: loopback, and the port that was called.
+    pub application: Option<SocketAddr>,
+    /// `--outbound-grace`
+    pub outbound_grace: Option<TimeSpan>,
+}
+
+impl Sidecar {
+    /// Checks the configuration that the flags stand for.
+    ///
+    /// # Errors
+    /// Everything that is wrong; each error names its flag.
+    pub fn load(&self) -> Result<Loaded, Errors> {
+        let known = Known {
+            clusters: true,
+            route_tables: true,
+            identity: true,
+        };
+        let source = Source::Flags(self.origins());
+        finish(&self.document(), known, Vec::new(), &source)
+    }
+
+    fn document(&self) -> raw::Document {
+        raw::Document {
+            listeners: vec![self.inbound(), self.outbound()],
+            outbound_grace: self.outbound_grace,
+            ..self.member.document()
+        }
+    }
+
+    fn inbound(&self) -> raw::Listener {
+        let strict = raw::DownstreamTls {
+            mesh: Some(raw::MeshMode::Strict),
+            ..raw::DownstreamTls::default()
+        };
+        raw::Listener {
+            name: Some("inbound".to_owned()),
+            address: Some(self.member.listen(self.inbound_port)),
+            tls: self.member.has_identity().then_some(Short(strict)),
+            authorization: Some(raw::Authorization {
+                default: Some(raw::Effect::Deny),
+                ..raw::Authorization::default()
+            }),
+            inbound: Some(raw::Inbound {
+                application: self.application.map(|address| address.to_string()),
+                discovery: Some(self.member.node()),
+                ..raw::Inbound::default()
+            }),
+            ..raw::Listener::default()
+        }
+    }
+
+    fn outbound(&self) -> raw::Listener {
+        raw::Listener {
+            name: Some("outbound".to_owned()),
+            address: Some(self.member.listen(self.outbound_port)),
+            outbound: Some(raw::Outbound {
+                discovery: Some(raw::Discovery {
+                    namespace: Some(self.member.namespace.clone()),
+                    domain: Some(self.member.cluster_domain.clone()),
+                    ..raw::Discovery::default()
+                }),
+                ..raw::Outbound::default()
+            }),
+            ..raw::Listener::default()
+        }
+    }
+
+    fn origins(&self) -> Vec<(Vec<Step>, String)> {
+        let field = |name: &str| Step::Field(name.into());
+        let listener = |at: usize| vec![field("listeners"), Step::Index(at)];
+        let below = |at: usize, names: &[&str]| {
+            let names = names.iter().map(|name| field(name));
+            listener(at).into_iter().chain(names).collect::<Vec<_>>()
+        };
+        let member = &self.member;
+        let mut origins = member.origins();
+        origins.extend([
+            (vec![field("outbound_grace")], "--outbound-grace".to_owned()),
+            (listener(0), format!("--inbound-port {}", self.inbound_port)),
+            (
+                listener(1),
+                format!("--outbound-port {}", self.outbound_port),
+            ),
+            (
+                below(0, &["inbound", "application"]),
+                "--application".to_owned(),
+            ),
+            (
+                below(0, &["inbound", "discovery"]),
+                format!(
+                    "--pod-namespace {} --pod-name {}",
+                    member.namespace, member.name
+                ),
+            ),
+            (
+                below(1, &["outbound", "discovery", "namespace"]),
+                format!("--pod-namespace {}", crate::yaml::short(&member.namespace)),
+            ),
+            (
+                below(1, &["outbound", "discovery", "domain"]),
+                format!(
+                    "--cluster-domain {}",
+                    crate::yaml::short(&member.cluster_domain)
+                ),
+            ),
+        ]);
+        origins
+    }
+}

@@ -1,0 +1,96 @@
+//! What a control plane says of a workload's own inbound listener, and a configuration with it.
+//!
+//! A listener with `inbound.discovery` has its TLS mode, its ports and its authorization from there, in
+//! place of what stands beside it. The result is judged like a file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::{Loaded, finish};
+use crate::resource::{self, PARTS};
+use crate::source::Source;
+use crate::{Errors, check, raw};
+
+/// What a sidecar's inbound listener does, for one workload.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inbound {
+    /// Who is let in; `None` = whoever speaks plain text.
+    pub tls: Option<raw::MeshMode>,
+    /// What is spoken on the application's ports.
+    pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
+    /// Who may do what; `None` = everybody everything.
+    pub authorization: Option<raw::Authorization>,
+}
+
+/// What is known of workloads, by their names at the control plane.
+pub type Workloads = BTreeMap<Arc<str>, Arc<Inbound>>;
+
+impl Inbound {
+    /// Checks it apart from the listener that it is for.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, by field.
+    pub fn check(&self, name: &str, has_identity: bool) -> Result<(), Errors> {
+        let place = format!("inbound `{}`", crate::yaml::short(name));
+        let mut listener = raw::Listener {
+            name: Some("inbound".to_owned()),
+            address: Some("127.0.0.1:0".to_owned()),
+            inbound: Some(raw::Inbound::default()),
+            ..raw::Listener::default()
+        };
+        self.put(&mut listener, has_identity);
+        let document = raw::Document {
+            identity: has_identity.then(raw::Identity::default),
+            listeners: vec![listener],
+            ..raw::Document::default()
+        };
+        resource::judge(&document, PARTS, &place, |at, scope| {
+            check::one_listener(document.listeners.first()?, at, scope)
+        })
+        .map(drop)
+    }
+
+    /// The names of the clusters that the workload's ledgers are kept for.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        let ports = self.ports.iter().flat_map(|ports| &ports.0);
+        ports.filter_map(|(_, port)| port.0.load_reports.as_ref()?.cluster.as_deref())
+    }
+
+    fn put(&self, listener: &mut raw::Listener, has_identity: bool) {
+        let plain = self.tls == Some(raw::MeshMode::Permissive) && !has_identity;
+        listener.tls = self.tls.filter(|_| !plain).map(|mode| {
+            raw::Short(raw::DownstreamTls {
+                mesh: Some(mode),
+                ..raw::DownstreamTls::default()
+            })
+        });
+        listener.authorization.clone_from(&self.authorization);
+        if let Some(inbound) = &mut listener.inbound {
+            inbound.ports.clone_from(&self.ports);
+        }
+    }
+}
+
+/// A configuration, given as YAML, in which what is known of workloads has been put. Clusters that the
+/// control plane is still to give may be missing.
+///
+/// # Errors
+/// Everything that is wrong with the result.
+pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
+    let mut document: raw::Document = resource::read(yaml, "configuration")?;
+    let has_identity = document.identity.is_some();
+    for listener in &mut document.listeners {
+        let name = listener
+            .inbound
+            .as_ref()
+            .and_then(|one| one.discovery.as_deref());
+        if let Some(inbound) = name.and_then(|name| known.get(name)) {
+            inbound.put(listener, has_identity);
+        }
+    }
+    let name = "configuration with what the control plane says of inbound listeners";
+    finish(&document, PARTS, Vec::new(), &Source::Resource(name))
+}

@@ -1,0 +1,103 @@
+//! A connection whose bytes go to an endpoint as they are.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use maglor_balance::guard::outlier::Sample;
+use maglor_balance::guard::retry::FREE_RETRIES;
+use tokio::time::Instant;
+
+use super::{Ends, Local};
+use crate::error::ProxyError;
+use crate::io::Stream;
+use crate::metrics::ListenerMetrics;
+use crate::proxy_protocol::Addresses;
+use crate::relay::relay;
+use crate::state::TcpChain;
+use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
+use crate::worker::Worker;
+
+/// Picks, connects, relays. What was discovered of where the connection was going counts more than the
+/// chain's own cluster.
+pub(super) async fn forward(
+    downstream: Stream,
+    chain: Arc<TcpChain>,
+    discovered: Option<Arc<Cluster>>,
+    ends: Ends,
+    metrics: Arc<ListenerMetrics>,
+    local: Local,
+) {
+    let Local { worker, pools } = local;
+    let Some(cluster) = discovered.or_else(|| chain.cluster.load_full()) else {
+        return;
+    };
+    let now = worker.time(Instant::now());
+    let name = Arc::clone(cluster.name());
+    let toward = cluster.toward(ends.original, worker.shared(), now);
+    let reached = match toward {
+        Ok(cluster) => {
+            let reached = reach(&cluster, &pools, ends.addresses, &worker).await;
+            if let Err(error) = &reached {
+                cluster.count_overflow(error);
+            }
+            // Held for as long as the connection: a destination in use is not forgotten.
+            reached.map(|reached| (cluster, reached))
+        }
+        Err(error) => Err(error),
+    };
+    let (_cluster, (upstream, _place, picked)) = match reached {
+        Ok(reached) => reached,
+        Err(error) => {
+            metrics.refused_upstream.inc(worker.shard());
+            tracing::debug!(cluster = %name, %error, "TCP connection refused");
+            return;
+        }
+    };
+    let idle = chain.settings.idle_timeout;
+    relay(&worker, &metrics, downstream, upstream, idle).await;
+    picked.outstanding.finish(worker.time(Instant::now()));
+}
+
+/// Connects to an endpoint, and to another one where that fails: nothing has been sent.
+async fn reach(
+    cluster: &Arc<Cluster>,
+    pools: &Pools,
+    addresses: Addresses,
+    worker: &Rc<Worker>,
+) -> Result<(Stream, Place, Picked), ProxyError> {
+    let started = Instant::now();
+    let now = worker.time(started);
+    let mut place = Place::enter(cluster, now).await?;
+    let source = addresses.source.ip().to_string();
+    let hash = Some(maglor_balance::hash_bytes(source.as_bytes()));
+    let mut tried = Vec::new();
+    loop {
+        let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng))?;
+        let target = Arc::clone(&picked.target);
+        if let Some(distance) = &cluster.config().delay {
+            tokio::time::sleep(worker.with_rng(|rng| distance.draw(rng))).await;
+        }
+        let sender = Sender {
+            cluster,
+            target: &target,
+            pools,
+            shard: worker.shard(),
+            now: started,
+            ends: addresses,
+            interim: None,
+            unlimited: false,
+        };
+        let reached = sender.stream().await;
+        let sample = match &reached {
+            Ok(_) => Sample::Success,
+            Err(_) => Sample::LocalFailure,
+        };
+        cluster.judge(&target, sample, worker.shared());
+        tried.push(target.id);
+        let last = tried.len() > FREE_RETRIES as usize || !cluster.is_usable_beyond(&tried);
+        if reached.is_ok() || last {
+            worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
+            return reached.map(|stream| (stream, place, picked));
+        }
+    }
+}

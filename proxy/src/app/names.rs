@@ -1,0 +1,46 @@
+//! Endpoints that are names, and who resolves them.
+
+use std::sync::Arc;
+
+use maglor_config as config;
+
+use super::{App, ApplyError};
+use crate::upstream::Resolver;
+
+impl App {
+    /// There are names: the resolver's configuration is read, once.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn need_resolver(&mut self) -> Result<(), ApplyError> {
+        if self.resolver.is_none() {
+            let resolver = Resolver::new().map_err(|e| ApplyError::Resolver(e.to_string()))?;
+            self.resolver = Some(resolver);
+        }
+        Ok(())
+    }
+
+    /// Follows the names of all clusters anew.
+    pub(super) fn resolve(&mut self) {
+        self.resolving.drain(..).for_each(|task| task.abort());
+        let Some(resolver) = &self.resolver else {
+            return;
+        };
+        let clusters = self.clusters.iter();
+        for cluster in clusters.filter(|cluster| has_names(&cluster.described())) {
+            let follow = resolver
+                .clone()
+                .follow(Arc::clone(cluster), Arc::clone(&self.shared));
+            self.resolving
+                .push(tokio::task::spawn_local(follow).abort_handle());
+        }
+    }
+}
+
+/// Whether some of them are names.
+pub(super) fn has_names(endpoints: &[config::Endpoint]) -> bool {
+    let is_name = |endpoint: &config::Endpoint| {
+        matches!(endpoint.address, config::EndpointAddress::Dns { .. })
+    };
+    endpoints.iter().any(is_name)
+}

@@ -1,0 +1,109 @@
+//! What every way of running the proxy has: what becomes of a configuration once it is there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use maglor_config::raw::{NotationError, Size};
+use maglor_config::{Config, Errors, Loaded};
+use maglor_proxy::Options;
+use maglor_telemetry::logs::{self, Format};
+
+/// See the module's documentation.
+#[derive(Args, Debug)]
+pub(super) struct RunningArgs {
+    /// Memory to stay within, as in 32MiB, over that of the configuration; above it requests are
+    /// answered with 503.
+    #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
+    pub(super) memory_budget: Option<u64>,
+
+    /// Check the configuration, print what is wrong with it, and end.
+    #[arg(long)]
+    check: bool,
+
+    /// Print the configuration as YAML and end.
+    #[arg(long)]
+    print_config: bool,
+
+    /// Format of the proxy's own log on standard error.
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
+
+    /// Level of the proxy's own log, over that of the configuration: error, warn, info, debug,
+    /// trace, or target=level,...
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+
+    /// Write the bound addresses to this file (JSON) once requests are taken.
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+fn memory_budget(text: &str) -> Result<u64, String> {
+    let size: Size = text
+        .parse()
+        .map_err(|error: NotationError| error.to_string())?;
+    let range = Config::LEAST_MEMORY_BUDGET..=Config::MOST_MEMORY_BUDGET;
+    if range.contains(&size.0) {
+        return Ok(size.0);
+    }
+    let (least, most) = (Size(*range.start()), Size(*range.end()));
+    Err(format!("{size} is not in the range {least} to {most}"))
+}
+
+impl RunningArgs {
+    /// Shows the configuration, or runs a proxy with it. `file` is where it came from, to watch it.
+    pub(super) fn run(self, loaded: Result<Loaded, Errors>, file: Option<PathBuf>) -> ExitCode {
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(errors) => {
+                eprintln!("{errors}");
+                return ExitCode::from(2);
+            }
+        };
+        for warning in &loaded.warnings {
+            eprintln!("{warning}");
+        }
+        if self.print_config {
+            print!("{}", loaded.yaml);
+            return ExitCode::SUCCESS;
+        }
+        if self.check {
+            let place = file.map_or_else(|| "flags".into(), |file| file.display().to_string());
+            println!("{place}: configuration is valid");
+            return ExitCode::SUCCESS;
+        }
+        self.serve(loaded, file)
+    }
+
+    fn serve(self, loaded: Loaded, file: Option<PathBuf>) -> ExitCode {
+        let level = self
+            .log_level
+            .unwrap_or_else(|| loaded.config.log_level.to_string());
+        let format = if self.log_format == "json" {
+            Format::Json
+        } else {
+            Format::Text
+        };
+        let log = match logs::init(&level, format) {
+            Ok(log) => log,
+            Err(error) => {
+                eprintln!("--log-level: {error}");
+                return ExitCode::from(2);
+            }
+        };
+        let options = Options {
+            file,
+            ready_file: self.ready_file,
+            memory_budget: self.memory_budget,
+            log: Some(log),
+        };
+        match maglor_proxy::run(loaded, options, std::future::pending()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("maglor-proxy: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `maglor-proxy sidecar`: a sidecar whose configuration is made of flags and of what the control plane
+//! says.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Args;
+use maglor_config::raw::TimeSpan;
+use maglor_config::sidecar::Sidecar;
+
+use super::member::{MemberArgs, time};
+use super::running::RunningArgs;
+
+const HELP: &str = "\
+The proxy asks the control plane what its own workload, POD_NAMESPACE/POD_NAME, does (who is let in,
+what is spoken on its ports, who may call it), and of each service when the application first calls it.
+Until the control plane has answered, nobody is let in and /ready answers 503; what it said last stays
+in force when it is away. Connections come by `maglor-proxy init`.
+
+Examples:
+  In a pod, as the injector does it:
+    maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102 \\
+                      --skip-inbound-ports 15020
+    maglor-proxy sidecar
+
+  What that is, as a file for --config:
+    maglor-proxy sidecar --pod-namespace shop --pod-name cart-1 --plain-text --print-config
+
+  On one machine, without Kubernetes and without redirection: the application listens on
+  127.0.0.1:8080, others call it at 127.0.0.2:15006, and it calls others by way of
+  127.0.0.2:15001 (http_proxy=http://127.0.0.2:15001). docs/sidecar.md has all of it.
+    maglor-controller --folder resources --listen 127.0.0.1:15010
+    maglor-proxy sidecar --control-plane 127.0.0.1:15010 --plain-text --bind 127.0.0.2 \\
+                         --pod-namespace shop --pod-name cart-1 --application 127.0.0.1:8080";
+
+/// Run as the sidecar of one application, by what the control plane says.
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct SidecarArgs {
+    #[command(flatten)]
+    member: MemberArgs,
+
+    /// Port of the listener that takes connections of others to the application.
+    #[arg(long, value_name = "PORT", default_value_t = 15006)]
+    inbound_port: u16,
+
+    /// Port of the listener that takes connections of the application to others.
+    #[arg(long, value_name = "PORT", default_value_t = 15001)]
+    outbound_port: u16,
+
+    /// Where the application listens, without redirection. [default: loopback, the port that was
+    /// called]
+    #[arg(long, value_name = "ADDR")]
+    application: Option<SocketAddr>,
+
+    /// How long outbound connections go on at the end at least. [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    outbound_grace: Option<TimeSpan>,
+
+    #[command(flatten)]
+    running: RunningArgs,
+}
+
+impl SidecarArgs {
+    pub(super) fn run(self) -> ExitCode {
+        let memory_budget = self.running.memory_budget;
+        let variable = |name: &str| std::env::var(name).ok();
+        let member = match self.member.member(memory_budget, variable) {
+            Ok(member) => member,
+            Err(error) => {
+                eprintln!("maglor-proxy sidecar: {error}");
+                return ExitCode::from(2);
+            }
+        };
+        let sidecar = Sidecar {
+            member,
+            inbound_port: self.inbound_port,
+            outbound_port: self.outbound_port,
+            application: self.application,
+            outbound_grace: self.outbound_grace,
+        };
+        self.running.run(sidecar.load(), None)
+    }
+}

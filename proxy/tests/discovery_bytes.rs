@@ -1,0 +1,203 @@
+//! Connections by where they were going: bytes, and HTTP whose host says nothing. Without redirection,
+//! so the PROXY protocol says where they were going.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use maglor_testkit::{Proxy, RawHttp1, RawServer, TIMEOUT, Upstream, eventually};
+use maglor_xds::{Kind, Listener, encode};
+use support::control_plane::{ControlPlane, cluster_of};
+use support::mesh::{Root, id};
+use support::start;
+
+fn sidecar(control: SocketAddr, settings: &str, discovery: &str) -> Proxy {
+    start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+outbound_grace: 0s
+control_plane: {{cluster: control, node: {{id: shop/web-1}}}}
+{settings}
+listeners:
+- name: out
+  address: 127.0.0.1:0
+  proxy_protocol: require
+  detection_timeout: 300ms
+  outbound: {{discovery: {{namespace: shop, {discovery}}}}}
+clusters:
+- {{name: control, endpoints: ['{control}']}}
+"
+    ))
+}
+
+/// A connection that was going to `to`.
+fn connect(proxy: &Proxy, to: &str) -> RawHttp1 {
+    let to: SocketAddr = to.parse().unwrap();
+    let mut client = RawHttp1::connect(proxy.listener("out"));
+    client.send(format!(
+        "PROXY TCP4 192.0.2.1 {} 1234 {}\r\n",
+        to.ip(),
+        to.port()
+    ));
+    client
+}
+
+/// A server that speaks first, and then sends back what it gets.
+fn greeter() -> RawServer {
+    RawServer::start(|connection, _| {
+        connection.send("220 ready\r\n")?;
+        loop {
+            let line = connection.read_until(b"\n")?;
+            connection.send(line)?;
+        }
+    })
+}
+
+#[test]
+fn bytes_go_to_the_service_of_the_address() {
+    let (control, server) = (ControlPlane::start(), greeter());
+    control.serve_bytes("10.96.0.20:5432", "database", &[server.address()]);
+    let proxy = sidecar(control.address, "", "timeout: 5s");
+    let began = Instant::now();
+    let mut client = connect(&proxy, "10.96.0.20:5432");
+    client.connection().expect("220 ready\r\n").unwrap();
+    assert!(
+        began.elapsed() < Duration::from_millis(300),
+        "nobody waits for a declared protocol"
+    );
+    client.send("SELECT 1\n");
+    client.connection().expect("SELECT 1\n").unwrap();
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 1.0);
+    let silent = proxy.metric(
+        "maglor_downstream_protocol_detected_total",
+        &["protocol=\"silent\""],
+    );
+    assert_eq!(silent, 0.0);
+}
+
+#[test]
+fn what_nobody_knows_goes_where_it_was_going() {
+    let (control, server, upstream) = (ControlPlane::start(), greeter(), Upstream::start("far"));
+    let proxy = sidecar(control.address, "", "timeout: 5s");
+    let mut client = connect(&proxy, &server.address().to_string());
+    client.connection().expect("220 ready\r\n").unwrap();
+    let mut client = connect(&proxy, &upstream.address().to_string());
+    assert_eq!(client.get("/").text(), "far");
+    // Without a control plane, too, after the time that an answer may take.
+    drop(control);
+    let other = greeter();
+    let proxy = sidecar("127.0.0.1:1".parse().unwrap(), "", "timeout: 200ms");
+    let began = Instant::now();
+    let mut client = connect(&proxy, &other.address().to_string());
+    client.connection().expect("220 ready\r\n").unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn http_goes_by_the_address_before_the_host() {
+    let control = ControlPlane::start();
+    let (cart, reviews) = (Upstream::start("cart"), Upstream::start("reviews"));
+    let (by_name, by_address) = ("cart.shop.svc.cluster.local:80", "10.96.0.17:80");
+    control.serve(by_name, "cart", &[cart.address()]);
+    control.serve(
+        "reviews.shop.svc.cluster.local:80",
+        "reviews",
+        &[reviews.address()],
+    );
+    let http = Listener::Http {
+        routes: by_name.to_owned(),
+        bytes: None,
+    };
+    control.put(encode::listener(by_address, &http).unwrap());
+    let proxy = sidecar(control.address, "", "timeout: 5s");
+    let ask = |to: &str, host: &str| {
+        let mut client = connect(&proxy, to);
+        let response = client.request(format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+        (response.status, response.text().to_owned())
+    };
+    let ok = |name: &str| (200, name.to_owned());
+    for host in ["cart", "10.96.0.17", "nobody.example", "reviews"] {
+        assert_eq!(ask(by_address, host), ok("cart"), "{host}");
+    }
+    // Of this address nothing is known: by the host.
+    assert_eq!(ask("192.0.2.7:80", "reviews"), ok("reviews"));
+    control.remove(Kind::Listener, by_address);
+    eventually(TIMEOUT, "by the host now", || {
+        ask(by_address, "reviews") == ok("reviews")
+    });
+}
+
+/// Both ways of one address: HTTP by its routes, anything else to its cluster.
+#[test]
+fn an_address_may_be_for_both() {
+    let (control, server, cart) = (ControlPlane::start(), greeter(), Upstream::start("cart"));
+    let (name, address) = ("cart.shop.svc.cluster.local:80", "10.96.0.17:80");
+    control.serve(name, "cart", &[cart.address()]);
+    control.put(cluster_of("{name: other}"));
+    control.assign("other", &[server.address()]);
+    let both = Listener::Http {
+        routes: name.to_owned(),
+        bytes: Some("other".to_owned()),
+    };
+    control.put(encode::listener(address, &both).unwrap());
+    let proxy = sidecar(control.address, "", "timeout: 5s");
+    assert_eq!(connect(&proxy, address).get("/").text(), "cart");
+    let mut client = connect(&proxy, address);
+    client.send("EHLO a\n");
+    client.connection().expect("220 ready\r\nEHLO a\n").unwrap();
+}
+
+/// A client that has chosen a pod gets it, and the pod has to be who it should be.
+#[test]
+fn bytes_are_sent_to_members_of_the_mesh_only() {
+    let root = Root::new();
+    let (control, server) = (ControlPlane::start(), greeter());
+    let inbound = start(&format!(
+        "{}
+listeners:
+- {{name: in, address: '127.0.0.1:0', tls: mesh, inbound: {{application: '{}', protocol: tcp}}}}
+",
+        root.member("database").yaml(),
+        server.address()
+    ));
+    control.serve_bytes("10.1.2.3:5432", "pod", &[inbound.listener("in")]);
+    let with = |account: &str| {
+        let id = id(account);
+        control.put(cluster_of(&format!(
+            "{{name: pod, tls: {{mesh: {{identities: ['{id}']}}}}}}"
+        )));
+    };
+    with("database");
+    let proxy = sidecar(control.address, &root.member("web").yaml(), "timeout: 5s");
+    let mut client = connect(&proxy, "10.1.2.3:5432");
+    client.connection().expect("220 ready\r\n").unwrap();
+    with("somebody-else");
+    let refused = || proxy.metric("maglor_upstream_mesh_refused_total", &["cluster=\"pod\""]);
+    eventually(TIMEOUT, "the pod is not who it should be", || {
+        connect(&proxy, "10.1.2.3:5432").assert_closed();
+        refused() > 0.0
+    });
+    client.send("still there\n");
+    client.connection().expect("still there\n").unwrap();
+}
+
+#[test]
+fn what_is_not_called_any_more_is_forgotten() {
+    let (control, server) = (ControlPlane::start(), greeter());
+    control.serve_bytes("10.96.0.20:5432", "database", &[server.address()]);
+    let proxy = sidecar(control.address, "", "timeout: 5s, idle_timeout: 1s");
+    let mut client = connect(&proxy, "10.96.0.20:5432");
+    client.connection().expect("220 ready\r\n").unwrap();
+    eventually(TIMEOUT, "it is forgotten", || {
+        proxy.metric("maglor_xds_targets", &[]) == 0.0
+    });
+    client.send("still there\n");
+    client.connection().expect("still there\n").unwrap();
+    let mut client = connect(&proxy, "10.96.0.20:5432");
+    client.connection().expect("220 ready\r\n").unwrap();
+}

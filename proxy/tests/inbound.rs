@@ -1,0 +1,209 @@
+//! An inbound listener that does what the control plane says of its workload.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_xds::Kind;
+use support::control_plane::ControlPlane;
+use support::mesh::Root;
+use support::start;
+
+const WORKLOAD: &str = "shop/cart-1";
+
+/// A sidecar in front of an application, as `maglor-proxy sidecar` has its inbound listener. With
+/// `identity` it can speak mutual TLS.
+fn sidecar(control: &ControlPlane, application: &Upstream, identity: &str) -> Proxy {
+    let tls = if identity.is_empty() { "" } else { "tls: mesh" };
+    start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+control_plane: {{cluster: control, node: {{id: {WORKLOAD}}}}}
+{identity}
+listeners:
+- name: inbound
+  address: 127.0.0.1:0
+  {tls}
+  authorization: {{default: deny}}
+  inbound: {{application: '{}', discovery: {WORKLOAD}}}
+clusters:
+- {{name: control, endpoints: ['{}']}}
+",
+        application.address(),
+        control.address
+    ))
+}
+
+fn get(proxy: &Proxy, path: &str) -> u16 {
+    RawHttp1::connect(proxy.listener("inbound"))
+        .get(path)
+        .status
+}
+
+fn known(proxy: &Proxy) -> bool {
+    proxy.metric("maglor_xds_inbound", &[]) == 1.0
+}
+
+#[test]
+fn nobody_is_let_in_before_the_control_plane_has_spoken() {
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    let proxy = sidecar(&control, &application, "");
+    assert_eq!(get(&proxy, "/"), 403);
+    let ready = proxy.admin_get("/ready");
+    assert_eq!(ready.status, 503);
+    assert!(ready.text().contains(WORKLOAD), "{}", ready.text());
+    control.inbound(WORKLOAD, "{tls: permissive}");
+    eventually(TIMEOUT, "it is known", || known(&proxy));
+    assert_eq!(get(&proxy, "/"), 200);
+    assert_eq!(proxy.admin_get("/ready").status, 200);
+}
+
+#[test]
+fn rules_and_ports_change_under_open_connections() {
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    control.inbound(WORKLOAD, "{}");
+    let proxy = sidecar(&control, &application, "");
+    eventually(TIMEOUT, "it is known", || known(&proxy));
+    let mut client = RawHttp1::connect(proxy.listener("inbound"));
+    assert_eq!(client.get("/secret").status, 200);
+    control.inbound(
+        WORKLOAD,
+        "{authorization: {rules: [{name: closed, action: deny, to: [{paths: /secret}]}]}}",
+    );
+    eventually(TIMEOUT, "the rule", || client.get("/secret").status == 403);
+    assert_eq!(client.get("/").status, 200, "on the same connection");
+    let config = proxy.admin_get("/config");
+    assert!(config.text().contains("name: closed"), "{}", config.text());
+    // A port of which something is said has a chain of its own.
+    let port = proxy.listener("inbound").port();
+    control.inbound(
+        WORKLOAD,
+        &format!("{{ports: {{{port}: {{protocol: http, load_reports: {{}}}}}}}}"),
+    );
+    eventually(TIMEOUT, "the port", || {
+        proxy.admin_get("/config").text().contains("load_reports")
+    });
+    assert_eq!(get(&proxy, "/secret"), 200);
+    // What it has not been told by the rules any more it may.
+    assert_eq!(client.get("/secret").status, 200);
+}
+
+#[test]
+fn what_is_wrong_is_refused_by_field_and_the_last_good_one_stays() {
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    control.inbound(
+        WORKLOAD,
+        "{authorization: {rules: [{name: first, to: [{paths: /open}]}]}}",
+    );
+    let proxy = sidecar(&control, &application, "");
+    eventually(TIMEOUT, "it is known", || known(&proxy));
+    for (bad, field) in [
+        ("{ports: {99999: http}}", "inbound.ports.99999"),
+        ("{tls: strict}", "needs an identity"),
+        (
+            "{authorization: {rules: [{name: a}, {name: a}]}}",
+            "authorization.rules[1].name",
+        ),
+    ] {
+        control.inbound(WORKLOAD, bad);
+        eventually(TIMEOUT, "it is refused", || control.refusal().is_some());
+        let reason = control.refusal().unwrap();
+        assert!(
+            reason.contains(field) && reason.contains(WORKLOAD),
+            "{bad}: {reason}"
+        );
+        assert_eq!((get(&proxy, "/open"), get(&proxy, "/")), (200, 403));
+        control.inbound(
+            WORKLOAD,
+            "{authorization: {rules: [{name: first, to: [{paths: /open}]}]}}",
+        );
+        eventually(TIMEOUT, "it is taken", || control.refusal().is_none());
+    }
+}
+
+#[test]
+fn what_goes_away_leaves_what_the_file_says() {
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    control.inbound(WORKLOAD, "{}");
+    let proxy = sidecar(&control, &application, "");
+    eventually(TIMEOUT, "it is known", || known(&proxy));
+    // A new file changes nothing of what the control plane has said.
+    let text = std::fs::read_to_string(proxy.config_file()).unwrap();
+    support::reload(&proxy, &format!("{text}drain_timeout: 9s\n"));
+    assert_eq!(get(&proxy, "/"), 200);
+    control.remove(Kind::Inbound, WORKLOAD);
+    eventually(TIMEOUT, "it has gone", || !known(&proxy));
+    assert_eq!(get(&proxy, "/"), 403);
+    assert_eq!(proxy.admin_get("/ready").status, 503);
+}
+
+#[test]
+fn the_last_word_holds_without_the_control_plane() {
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    control.inbound(WORKLOAD, "{}");
+    let proxy = sidecar(&control, &application, "");
+    eventually(TIMEOUT, "it is known", || known(&proxy));
+    drop(control);
+    eventually(TIMEOUT, "it is noticed", || {
+        proxy.metric("maglor_xds_connected", &[]) == 0.0
+    });
+    assert_eq!(get(&proxy, "/"), 200);
+    assert_eq!(proxy.admin_get("/ready").status, 200);
+}
+
+/// Strict, permissive and back, while requests run; those in plain text are not let in, nor let stay,
+/// where only members are.
+#[test]
+fn the_mode_of_tls_changes_without_a_loss() {
+    let root = Root::new();
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    let server = sidecar(&control, &application, &root.member("cart").yaml());
+    let client = start(&format!(
+        "{}
+listeners:
+- name: web
+  address: 127.0.0.1:0
+  http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: cart}}]}}]}}
+clusters:
+- {{name: cart, tls: mesh, endpoints: ['{}']}}
+",
+        root.member("web").yaml(),
+        server.listener("inbound")
+    ));
+    let plain = || {
+        let socket = std::net::TcpStream::connect(server.listener("inbound")).unwrap();
+        let mut plain = RawHttp1::try_over(socket)?;
+        plain
+            .connection()
+            .send("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .ok()?;
+        let response = plain.try_response("GET").ok()?;
+        Some((plain, response.status))
+    };
+    assert!(plain().is_none(), "strict until something else is said");
+    control.inbound(WORKLOAD, "{tls: strict}");
+    eventually(TIMEOUT, "it is known", || known(&server));
+    let load = Load::start(
+        client.listener("web"),
+        4,
+        "GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+    );
+    load.wait_for(50);
+    for _ in 0..3 {
+        control.inbound(WORKLOAD, "{tls: permissive}");
+        eventually(TIMEOUT, "plain text is let in", || {
+            plain().is_some_and(|(_, status)| status == 200)
+        });
+        let (mut kept, _) = plain().unwrap();
+        load.wait_for(50);
+        control.inbound(WORKLOAD, "{tls: strict}");
+        eventually(TIMEOUT, "plain text is not let in", || plain().is_none());
+        // It was there before, and is sent away.
+        kept.assert_closed();
+        load.wait_for(50);
+    }
+    load.stop();
+}

@@ -1,0 +1,120 @@
+//! What a sidecar takes: by what its application calls, whatever the size of the mesh.
+//!
+//! The bound is that of the release build. `MAGLOR_PROXY=FILE` measures that binary in place of the one
+//! that was built with this test, and applies the bound to it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use maglor_testkit::{Load, Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_xds::Kind;
+use support::control_plane::ControlPlane;
+use support::mesh::Root;
+use support::start;
+
+/// Of a sidecar that calls five services, in bytes.
+const BOUND: u64 = 8 << 20;
+const SERVICES: usize = 1000;
+const ENDPOINTS: u16 = 10;
+const CALLED: usize = 5;
+
+/// The binary, and whether the bound is meant for it.
+fn binary() -> (PathBuf, bool) {
+    match std::env::var_os("MAGLOR_PROXY") {
+        Some(binary) => (binary.into(), true),
+        None => (
+            env!("CARGO_BIN_EXE_maglor-proxy").into(),
+            !cfg!(debug_assertions),
+        ),
+    }
+}
+
+/// Resident memory when it has stopped to change.
+fn settled(proxy: &Proxy) -> u64 {
+    let mut last = 0;
+    eventually(TIMEOUT * 3, "memory settles", || {
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let now = proxy.resident_bytes();
+        std::mem::replace(&mut last, now).abs_diff(now) <= 64 << 10
+    });
+    last
+}
+
+/// All endpoints of a service are one server, by addresses of its own.
+fn endpoints(server: SocketAddr) -> Vec<SocketAddr> {
+    let address =
+        |i: u16| SocketAddr::from(([127, 0, 1, u8::try_from(i + 1).unwrap()], server.port()));
+    (0..ENDPOINTS).map(address).collect()
+}
+
+#[test]
+fn a_sidecar_takes_what_its_application_calls() {
+    let (binary, bound) = binary();
+    let (root, control, application) = (Root::new(), ControlPlane::start(), Upstream::start("x"));
+    let server = start(&format!(
+        "{}
+listeners:
+- {{name: in, address: '0.0.0.0:0', tls: mesh, inbound: {{application: '{}', protocol: http}}}}
+",
+        root.member("x").yaml(),
+        application.address()
+    ));
+    let service = |i: usize| format!("s{i}.shop.svc.cluster.local:80");
+    let all = endpoints(server.listener("in"));
+    for i in 0..SERVICES {
+        control.serve_with(&service(i), &format!("{{name: s{i}, tls: mesh}}"), &all);
+    }
+    control.inbound("shop/web-1", "{tls: strict, ports: {8080: http}}");
+    let web = root.member("web");
+    let sidecar = ProxyBuilder::new(binary)
+        .args(["sidecar", "--plain-text", "--bind", "127.0.0.1"])
+        .args(["--trust-domain", "mesh.test"])
+        .args([
+            "--inbound-port",
+            "0",
+            "--outbound-port",
+            "0",
+            "--admin-port",
+            "0",
+        ])
+        .args(["--control-plane", &control.address.to_string()])
+        .args(["--pod-namespace", "shop", "--pod-name", "web-1"])
+        .args(web.flags())
+        .start();
+    eventually(TIMEOUT, "it is ready", || {
+        sidecar.admin_get("/ready").status == 200
+    });
+    let idle = settled(&sidecar);
+    let outbound = sidecar.listener("outbound");
+    for i in 0..CALLED {
+        let request = format!("GET http://s{i}/ HTTP/1.1\r\nhost: s{i}\r\n\r\n");
+        assert_eq!(RawHttp1::connect(outbound).request(&request).status, 200);
+        let load = Load::start(outbound, 8, &request);
+        load.wait_for(if bound { 20_000 } else { 500 });
+        load.stop();
+    }
+    let used = settled(&sidecar);
+    println!(
+        "resident: {idle} bytes idle, {used} with {CALLED} of {SERVICES} services of {ENDPOINTS} endpoints"
+    );
+    let sessions = control.server.sessions();
+    let subscribed = &sessions[0].subscribed;
+    let count = |wanted: Kind| {
+        let of = subscribed.iter().find(|(kind, _)| *kind == wanted);
+        of.map_or(0, |(_, count)| *count)
+    };
+    let followed = [Kind::Listener, Kind::Routes, Kind::Cluster, Kind::Endpoints].map(count);
+    assert_eq!(followed, [CALLED; 4], "nothing else reaches it");
+    assert_eq!(count(Kind::Inbound), 1);
+    match bound {
+        true => assert!(used <= BOUND, "{used} bytes"),
+        false => println!("the bound is not applied to a debug build; see MAGLOR_PROXY"),
+    }
+}

@@ -1,4 +1,4 @@
-//! The admin server: `/metrics /ready /live /sessions /receipts`. No authentication: it shows names of
+//! The admin server: `/metrics /ready /live /sessions /receipts /trust`. No authentication: it shows names of
 //! Services and who is connected, so it is for operators and Prometheus only.
 
 use std::convert::Infallible;
@@ -12,9 +12,13 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
+use crate::identity::authority::Watched;
+use crate::identity::secret::Progress;
 use crate::metrics::Metrics;
 use crate::serve::Table;
 
@@ -24,6 +28,7 @@ GET  /ready      200 once all resources are known and proxies are served
 GET  /live       200 while the process works
 GET  /sessions   who is connected, what they ask for, what they have refused (JSON)
 GET  /receipts   the last changes: who has them, how long it took (JSON)
+GET  /trust      the authority: its roots, where a rotation is, whose proxies do not trust it yet (JSON)
 ";
 
 /// What the admin server shows.
@@ -33,6 +38,8 @@ pub(crate) struct Admin {
     pub(crate) table: Table,
     /// All resources are known.
     pub(crate) whole: Arc<AtomicBool>,
+    /// What certifies, and where a rotation is; `None` in plain text.
+    pub(crate) identity: Option<(Watched, watch::Receiver<Option<Progress>>)>,
 }
 
 /// Answers until it is dropped.
@@ -78,13 +85,44 @@ impl Admin {
                 text(StatusCode::OK, "ready\n".to_owned())
             }
             "/ready" => {
-                let why = "not all resources are known yet\n";
+                let why = "not all resources are known yet, or there is no authority\n";
                 text(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
             }
             "/sessions" => values(&self.table.sessions()),
             "/receipts" => values(&self.table.receipts()),
+            "/trust" => self.trust(),
             _ => text(StatusCode::NOT_FOUND, INDEX.to_owned()),
         }
+    }
+}
+
+impl Admin {
+    fn trust(&self) -> Response<Full<Bytes>> {
+        let Some((ca, progress)) = &self.identity else {
+            return text(
+                StatusCode::NOT_FOUND,
+                "plain text: there is no authority\n".to_owned(),
+            );
+        };
+        let Some(ca) = ca.borrow().clone() else {
+            let why = "there is no authority yet\n";
+            return text(StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
+        };
+        let progress = progress.borrow().clone();
+        let clients = self.table.trusting();
+        let behind = clients.iter().filter(|(_, holds)| !holds);
+        value(&json!({
+            "trust_domain": ca.authority.trust_domain().as_str(),
+            "roots": ca.bundle.certificates().len(),
+            "signs_until": Timestamp::try_from(ca.authority.expires()).ok().map(|time| time.to_string()),
+            "rotation": progress.map(|progress| json!({
+                "phase": progress.phase.word(),
+                "seconds": progress.age.as_secs(),
+                "missing": progress.missing,
+            })),
+            "clients": clients.len(),
+            "clients_behind": behind.map(|(node, _)| &**node).collect::<Vec<_>>(),
+        }))
     }
 }
 
@@ -95,7 +133,11 @@ fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
 }
 
 fn values(list: &[Value]) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::OK, format!("{:#}\n", json!(list)));
+    value(&json!(list))
+}
+
+fn value(value: &Value) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::OK, format!("{value:#}\n"));
     let kind = header::HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

@@ -14,6 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::identity::start::{self as identity, Replica, Service, StartError};
+use crate::port::Port;
+
 use crate::admin::{self, Admin};
 use crate::lease::{self, Term};
 use crate::metrics::Metrics;
@@ -49,6 +52,9 @@ pub struct Options {
     pub source: Source,
     /// Where proxies are served; port 0 lets the system choose.
     pub listen: SocketAddr,
+    /// How clients prove who they are, and become members of the mesh; `None` = plain text, and anybody
+    /// is believed.
+    pub identity: Option<identity::Settings>,
     /// The admin server; `None` = none.
     pub admin: Option<SocketAddr>,
     /// Where to write the bound addresses once proxies are served, as JSON.
@@ -69,6 +75,9 @@ pub enum RunError {
     /// The folder cannot be read or watched.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The identity service cannot be started.
+    #[error(transparent)]
+    Identity(#[from] StartError),
     /// There is no kubeconfig, and this is no pod; or the API server's address makes no sense.
     #[error("Kubernetes cannot be reached: {0}")]
     Kubernetes(#[from] kube::Error),
@@ -90,7 +99,12 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let listener = bind(options.listen).await?;
     let metrics = Arc::new(Metrics::new());
     let whole = Arc::new(AtomicBool::new(false));
-    let table = Table::new(false);
+    let kubernetes = Kubernetes::of(&options.source).await?;
+    let service = secure(&options, kubernetes.as_ref(), &metrics)?;
+    let table = match &service {
+        Some(service) => service.table.clone(),
+        None => Table::new(false),
+    };
     let mut tasks = JoinSet::new();
     let mut admin_address = None;
     if let Some(address) = options.admin {
@@ -100,11 +114,14 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
             metrics: Arc::clone(&metrics),
             table: table.clone(),
             whole: Arc::clone(&whole),
+            identity: service
+                .as_ref()
+                .map(|service| (service.ca.clone(), service.progress.clone())),
         };
         tasks.spawn(admin::serve(socket, admin));
     }
     let (sender, events) = mpsc::channel(AT_ONCE);
-    let mut source = start(&options.source, sender, &metrics).await?;
+    let mut source = start(&options.source, kubernetes, sender, &metrics);
     let ready = Ready {
         file: options.ready_file.as_deref(),
         listen: listener.local_addr().ok(),
@@ -113,13 +130,14 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let mut serving = Serving {
         pipeline: Pipeline::default(),
         table: table.clone(),
+        port: Port::new(listener, table.clone(), service.map(|service| service.tls)),
         metrics,
         whole,
         statuses: source.statuses.take(),
     };
     let mut stop = std::pin::pin!(stop);
     let outcome = tokio::select! {
-        outcome = serving.serve(&listener, events, &ready) => outcome,
+        outcome = serving.serve(events, &ready) => outcome,
         failed = &mut source.watch => match failed {
             Ok(outcome) => outcome.map_err(RunError::from),
             Err(_) => Ok(()),
@@ -151,31 +169,80 @@ struct Started {
 /// Name of the Lease that lets one replica write.
 const LEASE: &str = "maglor-controller";
 
-async fn start(
+/// The API server, and whether this replica writes there.
+struct Kubernetes {
+    client: kube::Client,
+    namespace: String,
+    replica: String,
+    term: watch::Sender<Term>,
+}
+
+impl Kubernetes {
+    async fn of(source: &Source) -> Result<Option<Self>, RunError> {
+        let Source::Kubernetes { namespace, replica } = source else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            client: kube::Client::try_default().await?,
+            namespace: namespace.clone(),
+            replica: replica.clone(),
+            term: watch::Sender::new(Term::default()),
+        }))
+    }
+}
+
+/// Starts the identity service, unless everything is plain text.
+fn secure(
+    options: &Options,
+    kubernetes: Option<&Kubernetes>,
+    metrics: &Metrics,
+) -> Result<Option<Service>, RunError> {
+    let Some(settings) = &options.identity else {
+        tracing::warn!("plain text: clients are believed what they say, and nobody is certified");
+        return Ok(None);
+    };
+    let replica = kubernetes.map(|kubernetes| Replica {
+        client: kubernetes.client.clone(),
+        name: kubernetes.replica.clone(),
+        term: kubernetes.term.subscribe(),
+    });
+    Ok(Some(identity::start(
+        settings,
+        replica,
+        metrics.certificates.clone(),
+    )?))
+}
+
+fn start(
     source: &Source,
+    kubernetes: Option<Kubernetes>,
     events: mpsc::Sender<Event>,
     metrics: &Arc<Metrics>,
-) -> Result<Started, RunError> {
+) -> Started {
     let (stop, stopped) = watch::channel(false);
-    let (namespace, replica) = match source {
-        Source::Folder(path) => {
-            let path = path.clone();
-            return Ok(Started {
-                watch: tokio::spawn(async move { folder::watch(&path, events).await }),
-                statuses: None,
-                lease: None,
-                stop,
-            });
-        }
-        Source::Kubernetes { namespace, replica } => (namespace.clone(), replica.clone()),
+    let folder = match source {
+        Source::Folder(path) => path.clone(),
+        Source::Kubernetes { .. } => PathBuf::new(),
     };
-    let client = kube::Client::try_default().await?;
-    let (term, held) = watch::channel(Term::default());
+    let Some(kubernetes) = kubernetes else {
+        return Started {
+            watch: tokio::spawn(async move { folder::watch(&folder, events).await }),
+            statuses: None,
+            lease: None,
+            stop,
+        };
+    };
+    let Kubernetes {
+        client,
+        namespace,
+        replica,
+        term,
+    } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
-    tokio::spawn(status::write(client.clone(), wanted, held.clone()));
-    tokio::spawn(show_term(held, Arc::clone(metrics)));
+    tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));
+    tokio::spawn(show_term(term.subscribe(), Arc::clone(metrics)));
     let watched = client.clone();
-    Ok(Started {
+    Started {
         watch: tokio::spawn(async move {
             kubernetes::watch(watched, events).await;
             Ok(())
@@ -185,7 +252,7 @@ async fn start(
             lease::hold(client, &namespace, LEASE, &replica, term, stopped).await;
         })),
         stop,
-    })
+    }
 }
 
 async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
@@ -220,6 +287,7 @@ impl Ready<'_> {
 struct Serving {
     pipeline: Pipeline,
     table: Table,
+    port: Port,
     metrics: Arc<Metrics>,
     whole: Arc<AtomicBool>,
     statuses: Option<mpsc::UnboundedSender<Wanted>>,
@@ -229,13 +297,18 @@ impl Serving {
     /// Takes events and clients; clients only once everything is known.
     async fn serve(
         &mut self,
-        listener: &TcpListener,
         mut events: mpsc::Receiver<Event>,
         ready: &Ready<'_>,
     ) -> Result<(), RunError> {
         let mut batch = Vec::new();
+        let mut serves = false;
         loop {
-            let was_whole = self.pipeline.is_whole();
+            if !serves && self.pipeline.is_whole() && self.port.is_open() {
+                serves = true;
+                // Relaxed: nothing else is read because of it.
+                self.whole.store(true, Ordering::Relaxed);
+                ready.write()?;
+            }
             tokio::select! {
                 count = events.recv_many(&mut batch, AT_ONCE) => {
                     if count == 0 {
@@ -243,23 +316,8 @@ impl Serving {
                         std::future::pending::<()>().await;
                     }
                     self.take(&mut batch);
-                    if !was_whole && self.pipeline.is_whole() {
-                        // Relaxed: nothing else is read because of it.
-                        self.whole.store(true, Ordering::Relaxed);
-                        ready.write()?;
-                    }
                 }
-                accepted = listener.accept(), if was_whole => match accepted {
-                    Ok((socket, address)) => {
-                        let table = self.table.clone();
-                        let _ = socket.set_nodelay(true);
-                        tokio::spawn(async move { table.serve(socket, address, None).await });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "accept failed");
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                },
+                () = self.port.accept(serves) => {}
             }
         }
     }

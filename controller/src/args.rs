@@ -4,22 +4,32 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use maglor_config::raw;
+use maglor_identity::{MAX_TTL, TrustDomain};
 use maglor_telemetry::logs::{self, Format};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{self, Options, Source};
 use crate::crd;
+use crate::identity::start::{CaSource, Settings};
+
+/// What lives shorter is renewed all the time.
+const SHORTEST_TTL: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
   Tell Kubernetes about the mesh's own resources:
     maglor-controller crds | kubectl apply -f -
   Serve proxies from the cluster of the current kubeconfig:
-    maglor-controller --listen 127.0.0.1:15010 --admin 127.0.0.1:15011
+    maglor-controller --listen 127.0.0.1:15010 --admin 127.0.0.1:15011 --replica first
   The same without Kubernetes, from Services, EndpointSlices, routes and policies in files:
-    maglor-controller --folder resources --listen 127.0.0.1:15010";
+    maglor identity ca --trust-domain mesh.example --out ca
+    maglor-controller --folder resources --ca-dir ca --trust-domain mesh.example --tokens tokens
+  To try it out, without certificates:
+    maglor-controller --folder resources --plain-text";
 
 /// The control plane of Maglor.
 #[derive(Debug, Parser)]
@@ -47,18 +57,20 @@ struct Run {
     /// Read resources from the YAML and JSON files of this folder, and watch it, instead of Kubernetes.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Where proxies are served by xDS over HTTP/2; port 0 lets the system choose.
+    /// Where proxies are served and certified, gRPC over TLS 1.3; port 0 lets the system choose.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:15010")]
     listen: SocketAddr,
-    /// The admin server: /metrics /ready /live /sessions /receipts.
+    /// The admin server: /metrics /ready /live /sessions /receipts /trust.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
-    /// The namespace that the controller itself lives in: its Lease is there.
-    #[arg(long, value_name = "NAME", default_value = "maglor-system")]
+    /// The namespace that the controller itself lives in: its Lease is there, and its authority.
+    #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
     /// Who this replica is, different from every other, such as the pod's name. Default: by process.
     #[arg(long, value_name = "NAME")]
     replica: Option<String>,
+    #[command(flatten)]
+    identity: Identity,
     /// Write the bound addresses to this file (JSON) once proxies are served.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -68,6 +80,67 @@ struct Run {
     /// `text` or `json`.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: String,
+}
+
+/// How clients prove who they are.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Identity")]
+struct Identity {
+    /// Serve plain text: whoever connects is believed what it says, and nobody is certified. For trials.
+    #[arg(long, conflicts_with_all = ["ca_dir", "tokens"])]
+    plain_text: bool,
+    /// The trust domain that the authority vouches for.
+    #[arg(long, value_name = "NAME", default_value = "cluster.local")]
+    trust_domain: TrustDomain,
+    /// The authority is in this folder (`maglor identity ca` makes it), not in a Secret.
+    #[arg(long, value_name = "DIR")]
+    ca_dir: Option<PathBuf>,
+    /// The Secret of the authority, with tls.crt, tls.key and ca.crt; the controller makes it where it is
+    /// not there, and only reads one that cert-manager or somebody else has made.
+    #[arg(long, value_name = "NAME", default_value = "maglor-ca")]
+    ca_secret: String,
+    /// Whose tokens are whose, in place of Kubernetes: lines `TOKEN NAMESPACE/SERVICE-ACCOUNT [UNTIL]`.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// How long certificates live: 10s to 24h.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = leaf_ttl)]
+    leaf_ttl: Duration,
+    /// How long a new root is announced before it signs, even if some proxy has not said to trust it.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
+    rotation_deadline: Duration,
+}
+
+impl Identity {
+    fn settings(self, namespace: &str) -> Option<Settings> {
+        (!self.plain_text).then(|| Settings {
+            trust_domain: self.trust_domain,
+            namespace: namespace.to_owned(),
+            ttl: self.leaf_ttl,
+            ca: match self.ca_dir {
+                Some(folder) => CaSource::Folder(folder),
+                None => CaSource::Secret {
+                    name: self.ca_secret,
+                    deadline: self.rotation_deadline,
+                },
+            },
+            tokens: self.tokens,
+        })
+    }
+}
+
+/// A time as in configuration files.
+fn time(text: &str) -> Result<Duration, String> {
+    text.parse::<raw::TimeSpan>()
+        .map(|span| span.0)
+        .map_err(|error| error.to_string())
+}
+
+fn leaf_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = time(text)?;
+    match (SHORTEST_TTL..=MAX_TTL).contains(&ttl) {
+        true => Ok(ttl),
+        false => Err("certificates live 10s to 24h".to_owned()),
+    }
 }
 
 /// Runs the program.
@@ -101,6 +174,7 @@ fn serve(run: Run) -> Result<(), String> {
         .parse()
         .map_err(|error| format!("--log-format: {error}"))?;
     logs::init(&run.log_level, format).map_err(|error| format!("--log-level: {error}"))?;
+    let identity = run.identity.settings(&run.namespace);
     let source = match run.folder {
         Some(folder) => Source::Folder(folder),
         None => Source::Kubernetes {
@@ -113,6 +187,7 @@ fn serve(run: Run) -> Result<(), String> {
     let options = Options {
         source,
         listen: run.listen,
+        identity,
         admin: run.admin,
         ready_file: run.ready_file,
     };

@@ -13,16 +13,19 @@
 //! | [`source`] | where resources come from |
 //! | [`index`], [`pipeline`] | from resources to what proxies are told; pure |
 //! | [`serve`] | who is told what |
+//! | [`identity`] | who is certified, and by which authority |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
 
 mod admin;
 pub mod app;
 pub mod args;
 pub mod crd;
+pub mod identity;
 pub mod index;
 pub mod lease;
 mod metrics;
 pub mod pipeline;
+mod port;
 pub mod serve;
 pub mod source;
 pub mod status;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
+use crate::identity::certify::CertifyMetrics;
 use crate::index::facts::Kind;
 use crate::index::{Change, ResourceKind};
 use crate::serve::Table;
@@ -20,6 +21,7 @@ pub(crate) struct Metrics {
     unserved: Counter,
     update: Histogram,
     leader: Gauge,
+    pub(crate) certificates: CertifyMetrics,
     sessions: [(&'static str, Gauge); 2],
 }
 
@@ -90,6 +92,7 @@ impl Metrics {
             leader: registry
                 .gauge("controller_leader", "1 while this replica writes.", &[])
                 .with(&[]),
+            certificates: CertifyMetrics::new(&registry),
             registry,
         }
     }

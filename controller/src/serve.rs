@@ -1,24 +1,25 @@
 //! From the index to proxies: encodes what has changed, and says who may see what.
 //!
-//! A client that has proved an identity sees what its namespace sees, and what its own workload does;
-//! one that has not (where the server takes plain text: files, tests) is believed the namespace in its
-//! node id, `NAMESPACE/NAME`.
+//! A client that has proved an identity sees what its namespace sees, and what its own workload does: its
+//! node id, `NAMESPACE/POD`, is believed where the pod's service account is the proved one. One that has
+//! not (where the server takes plain text: files, tests) is believed the namespace in its node id.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use maglor_ads::{Code, Node, Peer, Policy, Server, Status};
+use maglor_ads::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use maglor_config::raw;
-use maglor_identity::SpiffeId;
+use maglor_identity::{SpiffeId, TrustBundle};
 use maglor_xds::encode::{self, EncodeError};
 use maglor_xds::server::{Protocol, Receipt, Scope};
 use maglor_xds::{self as xds, Health, Kind, ServedEndpoint};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::identity::certify::Certifier;
 use crate::index::{Change, Endpoint, Listener, Resource, ResourceId, ResourceKind};
 
 /// Receipts that the admin server shows.
@@ -29,7 +30,11 @@ const SHOWN: usize = 100;
 pub struct Table {
     server: Server,
     consumers: Consumers,
+    accounts: Accounts,
 }
+
+/// Whose proxies may ask for an `Inbound`: the service account, by `NAMESPACE/POD`.
+type Accounts = Arc<RwLock<BTreeMap<String, String>>>;
 
 /// Names of tables of routes that a namespace has of its own, as they stand in the cache.
 type Consumers = Arc<RwLock<BTreeSet<String>>>;
@@ -49,15 +54,40 @@ impl Table {
     /// An empty table; `strict`: clients have to prove who they are.
     #[must_use]
     pub fn new(strict: bool) -> Self {
-        let consumers = Consumers::default();
+        Self::with(strict, None)
+    }
+
+    /// An empty table for clients that prove who they are, and are certified here for a token.
+    #[must_use]
+    pub fn certifying(certifier: Certifier) -> Self {
+        Self::with(true, Some(certifier))
+    }
+
+    fn with(strict: bool, certifier: Option<Certifier>) -> Self {
+        let (consumers, accounts) = (Consumers::default(), Accounts::default());
         let access = Access {
             strict,
+            certifier,
             consumers: Arc::clone(&consumers),
+            accounts: Arc::clone(&accounts),
         };
         Self {
             server: Server::new(Arc::new(access)),
             consumers,
+            accounts,
         }
+    }
+
+    /// Tells clients whom to trust from now on.
+    pub fn trust(&self, bundle: &TrustBundle) {
+        let resource = encode::bundle(bundle);
+        self.server.cache(|cache, now| cache.set(resource, now));
+    }
+
+    /// Who of the clients trusts the bundle as it is now, by node id.
+    #[must_use]
+    pub fn trusting(&self) -> Vec<(Arc<str>, bool)> {
+        self.server.holders(Kind::Bundle, xds::BUNDLE)
     }
 
     /// Puts changes in force, all at once; how many of them cannot be encoded.
@@ -71,6 +101,7 @@ impl Table {
                     Some(namespace) => variant(&id.name, namespace),
                     None => id.name.clone(),
                 };
+                self.note_account(id, change);
                 match change {
                     Change::Remove(_) => {
                         cache.remove(kind, &key, now);
@@ -102,6 +133,23 @@ impl Table {
             }
         });
         unserved
+    }
+
+    /// Whose an `Inbound` is has to be known before it is served.
+    fn note_account(&self, id: &ResourceId, change: &Change) {
+        if id.kind != ResourceKind::Inbound {
+            return;
+        }
+        let mut accounts = self
+            .accounts
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        match change {
+            Change::Set(_, Resource::Inbound(inbound)) => {
+                accounts.insert(id.name.clone(), inbound.service_account.clone());
+            }
+            _ => drop(accounts.remove(&id.name)),
+        }
     }
 
     /// Serves one client up to its end.
@@ -239,55 +287,98 @@ fn endpoint(endpoint: &Endpoint) -> ServedEndpoint {
     }
 }
 
-/// Who may see what.
+/// Who may see what, and who is certified.
 struct Access {
     strict: bool,
+    certifier: Option<Certifier>,
     consumers: Consumers,
+    accounts: Accounts,
+}
+
+/// Where a client is.
+struct Place {
+    /// Its namespace, where it has one.
+    namespace: Option<String>,
+    /// What it calls itself.
+    node: String,
+    /// The service account that it has proved to be.
+    account: Option<String>,
 }
 
 impl Access {
-    fn namespace(&self, peer: &Peer, node: &Node) -> Result<Option<String>, Status> {
-        if let Some(identity) = &peer.identity {
-            let Some(namespace) = identity.namespace() else {
-                let what = format!("{identity} is no workload of Kubernetes");
-                return Err(Status::new(Code::PermissionDenied, what));
-            };
-            return Ok(Some(namespace.to_owned()));
+    fn place(&self, peer: &Peer, node: &Node) -> Result<Place, Status> {
+        let said = node.id.split_once('/').map(|(namespace, _)| namespace);
+        let refused = |code, what: String| Err(Status::new(code, what));
+        let Some(identity) = &peer.identity else {
+            if self.strict {
+                let what = "this control plane serves members of the mesh only".to_owned();
+                return refused(Code::Unauthenticated, what);
+            }
+            return Ok(Place {
+                namespace: said.map(str::to_owned),
+                node: node.id.clone(),
+                account: None,
+            });
+        };
+        let (Some(namespace), Some(account)) = (identity.namespace(), identity.service_account())
+        else {
+            let what = format!("{identity} is no workload of Kubernetes");
+            return refused(Code::PermissionDenied, what);
+        };
+        if said.is_some_and(|said| said != namespace) {
+            let what = format!("{identity} is not of the namespace of node `{}`", node.id);
+            return refused(Code::PermissionDenied, what);
         }
-        if self.strict {
-            let what = "this control plane serves members of the mesh only";
-            return Err(Status::new(Code::Unauthenticated, what));
-        }
-        Ok(node
-            .id
-            .split_once('/')
-            .map(|(namespace, _)| namespace.to_owned()))
+        Ok(Place {
+            namespace: Some(namespace.to_owned()),
+            node: node.id.clone(),
+            account: Some(account.to_owned()),
+        })
+    }
+}
+
+impl Place {
+    /// Whether the `Inbound` of this name is the client's own.
+    fn is_own(&self, name: &str, accounts: &Accounts) -> bool {
+        let Some(account) = &self.account else {
+            let of = name.split_once('/').map(|(of, _)| of);
+            return of.is_some() && of == self.namespace.as_deref();
+        };
+        let accounts = accounts.read().unwrap_or_else(PoisonError::into_inner);
+        name == self.node && accounts.get(name) == Some(account)
     }
 }
 
 impl Policy for Access {
     fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status> {
-        let namespace = self.namespace(peer, node)?;
-        let consumers = Arc::clone(&self.consumers);
-        Ok(Arc::new(move |kind, name| {
-            let Some(namespace) = &namespace else {
-                return (kind != Kind::Inbound).then(|| name.into());
-            };
-            match kind {
-                Kind::Inbound => {
-                    let own = name.split_once('/').is_some_and(|(of, _)| of == namespace);
-                    own.then(|| name.into())
-                }
-                Kind::Routes => {
-                    let own = variant(name, namespace);
-                    let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
-                    Some(match consumers.contains(&own) {
-                        true => own.as_str().into(),
-                        false => name.into(),
-                    })
-                }
-                _ => Some(name.into()),
+        let place = self.place(peer, node)?;
+        let (consumers, accounts) = (Arc::clone(&self.consumers), Arc::clone(&self.accounts));
+        Ok(Arc::new(move |kind, name| match kind {
+            // Variants of others are nobody's to ask for.
+            _ if name.contains('#') => None,
+            Kind::Inbound => place.is_own(name, &accounts).then(|| name.into()),
+            Kind::Routes => {
+                let Some(namespace) = &place.namespace else {
+                    return Some(name.into());
+                };
+                let own = variant(name, namespace);
+                let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
+                Some(match consumers.contains(&own) {
+                    true => own.as_str().into(),
+                    false => name.into(),
+                })
             }
+            _ => Some(name.into()),
         }))
+    }
+
+    fn certify<'a>(&'a self, peer: &'a Peer, request: CertifyRequest) -> Certified<'a> {
+        match &self.certifier {
+            Some(certifier) => Box::pin(certifier.certify(peer.address, request)),
+            None => Box::pin(async {
+                let what = "nobody is certified here: start the controller without --plain-text";
+                Err(Status::new(Code::Unimplemented, what))
+            }),
+        }
     }
 }

@@ -69,7 +69,7 @@ impl Drop for Controller {
 
 async fn start(folder: &Path, ready: &Path) -> (Controller, String) {
     let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
-        .args(["--listen", "127.0.0.1:0", "--folder"])
+        .args(["--plain-text", "--listen", "127.0.0.1:0", "--folder"])
         .arg(folder)
         .arg("--ready-file")
         .arg(ready)

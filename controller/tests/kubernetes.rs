@@ -105,6 +105,7 @@ impl Replica {
         let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
             .env("KUBECONFIG", kubectl.kubeconfig())
             .args([
+                "--plain-text",
                 "--listen",
                 "127.0.0.1:0",
                 "--admin",
@@ -194,9 +195,7 @@ fn one_of_two_replicas_writes_what_both_know() {
     for (_, definition) in maglor_controller::crd::yaml().unwrap() {
         kubectl.apply(&definition).unwrap();
     }
-    kubectl
-        .run(&["create", "namespace", "maglor-system"])
-        .unwrap();
+    kubectl.run(&["create", "namespace", "maglor"]).unwrap();
     let first = Replica::start("first", kubectl, folder.path());
     until("the first replica writes", || first.writes());
     let second = Replica::start("second", kubectl, folder.path());
@@ -233,7 +232,7 @@ fn one_of_two_replicas_writes_what_both_know() {
     let pid = i32::try_from(second.child.id()).unwrap();
     Command::new("kill").arg(pid.to_string()).status().unwrap();
     until("the lease is nobody's", || {
-        let lease = kubectl.json(&["get", "lease", "maglor-controller", "-n", "maglor-system"]);
+        let lease = kubectl.json(&["get", "lease", "maglor-controller", "-n", "maglor"]);
         lease.unwrap()["spec"]["holderIdentity"] == ""
     });
     drop(second);

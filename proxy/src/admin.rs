@@ -110,13 +110,23 @@ impl Admin {
     }
 
     fn ready(&self) -> Answer {
-        if self.app.borrow().is_draining() {
+        let app = self.app.borrow();
+        if app.is_draining() {
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n");
         }
-        if let Some(workload) = self.app.borrow().unknown_workload() {
+        if let Some(why) = app.without_identity() {
+            let text = format!("not ready: no identity yet: {why}\n");
+            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, text);
+        }
+        if let Some(workload) = app.unknown_workload() {
             let why =
                 format!("not ready: the control plane has said nothing of `{workload}` yet\n");
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
+        }
+        if app.shared().metrics.xds.cached.value() == 1 {
+            let text =
+                "ready, by what an earlier process has kept: the control plane does not answer\n";
+            return answer(StatusCode::OK, TEXT, text);
         }
         answer(StatusCode::OK, TEXT, "ready\n")
     }

@@ -35,6 +35,7 @@ use crate::upstream::{Cluster, Clusters, Destinations, Resolver};
 use crate::{ejection, health};
 
 mod discovered;
+mod identity;
 mod inbound;
 mod names;
 
@@ -198,7 +199,7 @@ impl App {
         let wanted = loaded.config;
         let metrics = &self.shared.metrics;
         let now = self.shared.time(Instant::now());
-        let own = self.own.prepare(wanted.identity.as_ref());
+        let own = identity::prepare(&self.own, &wanted);
         let own = own.map_err(|source| BuildError::Identity {
             place: "identity".to_owned(),
             source: Box::new(source),

@@ -28,7 +28,7 @@ use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain, Termination};
 use crate::station::Station;
 use crate::tls::mesh::Mesh;
 use crate::tls::{self, Roots};
-use crate::upstream::{ClientTls, Cluster, Clusters};
+use crate::upstream::{ClientMesh, ClientTls, Cluster, Clusters};
 
 mod bind;
 
@@ -172,13 +172,20 @@ impl<'a> Sources<'a> {
                     true => Expected::Member,
                     false => Expected::OneOf(identities.clone()),
                 };
-                let config = client_config(self.live(&place)?, expected, alpn);
+                let live = self.live(&place)?;
+                let config = client_config(live, expected, alpn);
                 let config = config.map_err(|source| BuildError::Identity {
                     place,
                     source: Box::new(source),
                 })?;
-                let mesh = Some(Arc::new(metrics.mesh_cluster(&wanted.name)));
-                ClientTls { config, mesh }
+                let mesh = ClientMesh {
+                    live: Arc::clone(live),
+                    refused: Arc::new(metrics.mesh_cluster(&wanted.name)),
+                };
+                ClientTls {
+                    config,
+                    mesh: Some(mesh),
+                }
             }
         }))
     }

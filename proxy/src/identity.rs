@@ -1,9 +1,15 @@
 //! Who the proxy is inside the mesh: kept up to date by the control thread, read by handshakes.
+//!
+//! By files, it is what they hold. By the control plane, there are roots from the beginning, and an
+//! identity once the control plane has certified one or one was found that an
+//! earlier process has left.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use maglor_identity::{Error, Files, Identity, Live, Paths, TrustBundle};
+use maglor_config::{Enrolment, Identity as Wanted};
+use maglor_identity::{Error, Files, Fingerprint, Identity, Live, Paths, Rotation, TrustBundle};
 
 use crate::metrics::IdentityMetrics;
 
@@ -12,8 +18,21 @@ use crate::metrics::IdentityMetrics;
 pub(crate) struct Own {
     /// There for the rest of the process's life: configurations that were built look at it.
     live: Option<Arc<Live>>,
-    /// The files that are watched; none while the configuration names none.
-    watched: Option<(Paths, Files)>,
+    /// What is watched; nothing while the configuration wants no identity.
+    watched: Option<Watched>,
+    /// Whom the control plane has said to trust, once it has.
+    told: Option<TrustBundle>,
+    /// When to ask for a certificate; `None` = at once.
+    renew_at: Option<SystemTime>,
+    /// Why the control plane has not certified us, where that went wrong last.
+    trouble: Option<String>,
+}
+
+#[derive(Debug)]
+enum Watched {
+    Files(Paths, Files),
+    /// The file of roots, and how it looked when it was last read.
+    Roots(Enrolment, Fingerprint),
 }
 
 /// What a configuration makes of the identity, once it is in force.
@@ -30,12 +49,11 @@ enum Change {
     Watch(Box<Read>),
 }
 
-/// Files that have just been read.
+/// What has just been read.
 #[derive(Debug)]
 struct Read {
-    paths: Paths,
-    files: Files,
-    identity: Identity,
+    watched: Watched,
+    identity: Option<Identity>,
     bundle: TrustBundle,
 }
 
@@ -47,36 +65,49 @@ impl Prepared {
 }
 
 impl Own {
-    /// Reads the files of a configuration, unless they are those that are watched.
+    /// Reads the files of a configuration, unless they are those that are watched. `kept` is what an
+    /// earlier process has left of an identity.
     ///
     /// # Errors
     /// When one of them cannot be read or used; the error names it.
-    pub(crate) fn prepare(&self, wanted: Option<&Paths>) -> Result<Prepared, Error> {
+    pub(crate) fn prepare(
+        &self,
+        wanted: Option<&Wanted>,
+        kept: impl FnOnce() -> Option<(Identity, TrustBundle)>,
+    ) -> Result<Prepared, Error> {
         let live = self.live.clone();
-        let Some(paths) = wanted else {
-            let change = Change::Forget;
-            return Ok(Prepared { live, change });
+        let change = match (wanted, &self.watched) {
+            (None, _) => Change::Forget,
+            (Some(Wanted::Files(paths)), Some(Watched::Files(watched, _))) if watched == paths => {
+                Change::Keep
+            }
+            (Some(Wanted::ControlPlane(enrolment)), Some(Watched::Roots(watched, _)))
+                if watched == enrolment =>
+            {
+                Change::Keep
+            }
+            (Some(Wanted::Files(paths)), _) => {
+                let (files, identity, bundle) = Files::open(paths.clone())?;
+                Change::Watch(Box::new(Read {
+                    watched: Watched::Files(paths.clone(), files),
+                    identity: Some(identity),
+                    bundle,
+                }))
+            }
+            (Some(Wanted::ControlPlane(enrolment)), _) => {
+                Change::Watch(Box::new(Read::roots(enrolment, kept())?))
+            }
         };
-        if let Some((watched, _)) = &self.watched
-            && watched == paths
-        {
-            let change = Change::Keep;
-            return Ok(Prepared { live, change });
-        }
-        let (files, identity, bundle) = Files::open(paths.clone())?;
-        let live = match live {
-            Some(live) => live,
-            None => Live::new(identity.clone(), bundle.clone())?,
+        let live = match (live, &change) {
+            (None, Change::Watch(read)) => Some(read.live()?),
+            (live, _) => live,
         };
-        Ok(Prepared {
-            live: Some(live),
-            change: Change::Watch(Box::new(Read {
-                paths: paths.clone(),
-                files,
-                identity,
-                bundle,
-            })),
-        })
+        Ok(Prepared { live, change })
+    }
+
+    /// What is in force already, for what is built besides a configuration.
+    pub(crate) fn live(&self) -> Option<&Arc<Live>> {
+        self.live.as_ref()
     }
 
     /// Puts it in force.
@@ -89,18 +120,40 @@ impl Own {
             }
             Change::Keep => {}
             Change::Watch(read) => {
-                self.watched = Some((read.paths, read.files));
-                self.rotate(read.identity, read.bundle, metrics);
+                self.watched = Some(read.watched);
+                self.told = None;
+                self.renew_at = read.identity.as_ref().map(Identity::renew_at);
+                self.put(read.identity, read.bundle, metrics);
             }
         }
     }
 
     /// Looks whether the files have changed. What cannot be used leaves the last good ones in force.
     pub(crate) fn poll(&mut self, metrics: &IdentityMetrics) {
-        let polled = self.watched.as_mut().and_then(|(_, files)| files.poll());
+        let polled = match &mut self.watched {
+            None => return,
+            Some(Watched::Files(_, files)) => files
+                .poll()
+                .map(|read| read.map(|(identity, bundle)| (Some(identity), bundle))),
+            Some(Watched::Roots(enrolment, seen)) => {
+                let now = fingerprint(&enrolment.trust_bundle);
+                let differs = now != *seen;
+                *seen = now;
+                differs.then(|| {
+                    TrustBundle::from_file(&enrolment.trust_bundle).map(|bundle| (None, bundle))
+                })
+            }
+        };
         match polled {
             None => {}
-            Some(Ok((identity, bundle))) => self.rotate(identity, bundle, metrics),
+            Some(Ok((identity, bundle))) => {
+                // The file may be older than what was said, or newer: the platform takes its time.
+                let both = self.told.as_ref().map(|told| told.union(&bundle));
+                match both.unwrap_or(Ok(bundle)) {
+                    Ok(bundle) => self.put(identity, bundle, metrics),
+                    Err(error) => tracing::error!(%error, "roots refused"),
+                }
+            }
             Some(Err(error)) => {
                 metrics.refused.add_shared(1);
                 tracing::error!(%error, "identity refused, the last good one stays in force");
@@ -108,15 +161,69 @@ impl Own {
         }
     }
 
-    fn rotate(&self, identity: Identity, bundle: TrustBundle, metrics: &IdentityMetrics) {
-        let Some(live) = &self.live else { return };
-        match live.rotate(identity, bundle) {
+    /// The control plane has certified us. Its roots count until it tells of roots apart from that:
+    /// another replica may not know of the last ones yet.
+    pub(crate) fn certified(
+        &mut self,
+        identity: Identity,
+        roots: TrustBundle,
+        metrics: &IdentityMetrics,
+    ) {
+        self.trouble = None;
+        let bundle = self.told.clone().unwrap_or(roots);
+        self.put(Some(identity), bundle, metrics);
+    }
+
+    /// The control plane says whom to trust.
+    pub(crate) fn told(&mut self, bundle: TrustBundle, metrics: &IdentityMetrics) {
+        self.told = Some(bundle.clone());
+        self.put(None, bundle, metrics);
+    }
+
+    /// Puts roots in force, and an identity where it is another one.
+    fn put(&self, identity: Option<Identity>, bundle: TrustBundle, metrics: &IdentityMetrics) {
+        let rotated = self.live.as_ref().map(|live| match identity {
+            Some(identity) => live.rotate(identity, bundle),
+            None => live.trust(bundle),
+        });
+        self.tell(rotated, metrics);
+    }
+
+    /// How long to wait before a certificate is asked for: an earlier process may have left one.
+    pub(crate) fn renewal(&self, now: SystemTime) -> Duration {
+        let wait = self.renew_at.and_then(|at| at.duration_since(now).ok());
+        wait.unwrap_or(Duration::ZERO)
+    }
+
+    /// Certifying us has failed.
+    pub(crate) fn fail(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
+    /// Why there is no identity where one is wanted.
+    pub(crate) fn missing(&self) -> Option<String> {
+        if self.live.as_ref()?.is_identified() {
+            return None;
+        }
+        let why = self.trouble.as_deref();
+        Some(
+            why.unwrap_or("the control plane was not asked yet")
+                .to_owned(),
+        )
+    }
+
+    fn tell(&self, rotated: Option<Result<Rotation, Error>>, metrics: &IdentityMetrics) {
+        let (Some(live), Some(rotated)) = (&self.live, rotated) else {
+            return;
+        };
+        match rotated {
             Ok(rotation) => {
                 metrics.applied.add_shared(1);
-                metrics.expires(Some(live.expires()));
+                metrics.expires(live.expires());
+                let expires = live.expires().map(humantime::format_rfc3339_seconds);
                 tracing::info!(
-                    id = %live.id(),
-                    expires = %humantime::format_rfc3339_seconds(live.expires()),
+                    id = live.id().map(tracing::field::display),
+                    expires = expires.map(tracing::field::display),
                     roots_added = rotation.roots_added,
                     roots_removed = rotation.roots_removed,
                     "identity in force"
@@ -127,11 +234,43 @@ impl Own {
                 tracing::error!(%error, "identity refused, the last good one stays in force");
             }
         }
-        if !live.is_trusted(SystemTime::now()) {
+        if live.is_identified() && !live.is_trusted(SystemTime::now()) {
             tracing::warn!(
-                id = %live.id(),
+                id = live.id().map(tracing::field::display),
                 "the trust bundle does not vouch for this proxy's own certificate: peers will refuse it"
             );
         }
     }
+}
+
+impl Read {
+    /// The roots of a file, and what an earlier process has left, as far as it is still good. Its roots
+    /// are trusted beside those of the file, until the control plane says which to trust: one of the
+    /// two may not have heard of the last one.
+    fn roots(enrolment: &Enrolment, kept: Option<(Identity, TrustBundle)>) -> Result<Self, Error> {
+        let seen = fingerprint(&enrolment.trust_bundle);
+        let mut bundle = TrustBundle::from_file(&enrolment.trust_bundle)?;
+        let mut identity = None;
+        if let Some((own, known)) = kept {
+            bundle = bundle.union(&known)?;
+            let live = Live::new(own.clone(), bundle.clone())?;
+            identity = live.is_trusted(SystemTime::now()).then_some(own);
+        }
+        Ok(Self {
+            watched: Watched::Roots(enrolment.clone(), seen),
+            identity,
+            bundle,
+        })
+    }
+
+    fn live(&self) -> Result<Arc<Live>, Error> {
+        match &self.identity {
+            Some(identity) => Live::new(identity.clone(), self.bundle.clone()),
+            None => Live::nameless(self.bundle.clone()),
+        }
+    }
+}
+
+fn fingerprint(path: &Path) -> Fingerprint {
+    Fingerprint::of([path].into_iter())
 }

@@ -39,6 +39,7 @@ mod throttle;
 mod admin;
 mod app;
 mod build;
+mod cache;
 mod ejection;
 mod files;
 mod health;

@@ -127,6 +127,7 @@ async fn control(
         };
         tokio::task::spawn_local(admin::serve(socket, admin));
     }
+    source::enrol::begin(&app, app::seed());
     discover(&app);
     memory::forget(Forget::Code);
     if let Some(path) = &options.ready_file {
@@ -356,12 +357,22 @@ fn warn_of_what_stays(now: &Config, wanted: &Config) {
             "a new number of workers needs a restart"
         );
     }
+    if is_enrolled(now) != is_enrolled(wanted) {
+        tracing::warn!("whether the control plane says who the proxy is needs a restart to change");
+    }
     if now.control_plane != wanted.control_plane {
         tracing::warn!("another control plane needs a restart");
     }
     if admin(now) != admin(wanted) {
         tracing::warn!(admin = ?admin(wanted), "a new address of the admin port needs a restart");
     }
+}
+
+fn is_enrolled(config: &Config) -> bool {
+    matches!(
+        config.identity,
+        Some(maglor_config::Identity::ControlPlane(_))
+    )
 }
 
 async fn changed(watch: Option<&mut Watch>) {

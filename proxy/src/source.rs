@@ -1,5 +1,8 @@
-//! Where configurations come from: a file that is watched, and a control plane ([`xds`]).
+//! Where configurations come from: a file that is watched, and a control plane ([`xds`]), which also says
+//! who the proxy is ([`enrol`]).
 
+pub(crate) mod enrol;
+mod grpc;
 pub(crate) mod xds;
 
 use std::path::{Path, PathBuf};

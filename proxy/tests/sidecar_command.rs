@@ -64,7 +64,7 @@ fn what_is_missing_or_wrong_is_named() {
             "--pod-namespace: it is missing: give it, or set the variable POD_NAMESPACE",
         ),
         ("--plain-text", &POD[..1], "POD_NAME"),
-        ("", POD, "--certificate: it is missing"),
+        ("", POD, "--token-file: it is missing"),
         ("--plain-text --pod-ips 10.0.0", POD, "--pod-ips: `10.0.0`"),
         (
             "--plain-text",

@@ -127,6 +127,7 @@ fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), 
             certificate: file("certificate"),
             private_key: file("key"),
             trust_bundle: file("bundle"),
+            ..raw::Identity::default()
         }),
         ..raw::Document::default()
     };

@@ -95,6 +95,9 @@ pub struct Inbound {
     /// Who may call it. Absent: everybody who may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<raw::Authorization>,
+    /// Whose proxy may ask for it; told to nobody.
+    #[serde(skip)]
+    pub service_account: String,
 }
 
 /// A difference between what was given before and what holds now.

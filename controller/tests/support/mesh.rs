@@ -73,7 +73,7 @@ impl Mesh {
         let ready = self.dir.path().join("ready");
         let _ = fs::remove_file(&ready);
         let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
-            .args(["--listen", &self.listen.to_string()])
+            .args(["--plain-text", "--listen", &self.listen.to_string()])
             .args(["--admin", &self.admin.to_string()])
             .arg("--folder")
             .arg(self.folder())

@@ -1,6 +1,10 @@
 //! What the tests of the index share: reading objects, and writing down what it gives.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod grpc;
+pub(crate) mod process;
+pub(crate) mod world;
+
 use std::fmt::Write as _;
 
 use maglor_controller::index::facts::{Kind, Object};

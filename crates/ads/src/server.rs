@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use maglor_balance::Time;
+use maglor_xds::Kind;
 use maglor_xds::server::{Cache, Session};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -98,6 +99,26 @@ impl Server {
             SessionReport::new(&lock(&open.session), &open.peer, open.since.elapsed())
         };
         open.values().map(report).collect()
+    }
+
+    /// Who asks for a resource by its name, by node id, and whether it holds the one that is served now:
+    /// it has said so, and has refused none since.
+    #[must_use]
+    pub fn holders(&self, kind: Kind, name: &str) -> Vec<(Arc<str>, bool)> {
+        let open: Vec<_> = lock(&self.0.sessions)
+            .values()
+            .map(|open| Arc::clone(&open.session))
+            .collect();
+        let cache = lock(&self.0.cache);
+        let asks = open.iter().map(|session| lock(session));
+        asks.filter(|session| session.asks_for(kind, name))
+            .map(|session| {
+                (
+                    Arc::clone(session.node()),
+                    session.holds(&cache, kind, name),
+                )
+            })
+            .collect()
     }
 
     /// Ends all streams, so that clients go elsewhere, and takes no new ones.

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_identity::Paths;
-
-use crate::{Cluster, ControlPlane, Listener};
+use crate::{Cluster, ControlPlane, Identity, Listener};
 
 /// A validated configuration: every name resolves, every number is in range.
 #[derive(Clone, Debug)]
@@ -21,8 +19,8 @@ pub struct Config {
     pub log_level: LogLevel,
     /// Where requests are logged; `None` = no access log.
     pub access_log: Option<AccessLog>,
-    /// Where the proxy's identity is; `None` = it has none, and no chain or cluster needs one.
-    pub identity: Option<Paths>,
+    /// Where the proxy's identity comes from; `None` = it has none, and no chain or cluster needs one.
+    pub identity: Option<Identity>,
     /// Who tells of services that are not in the file; `None` = nobody, and no chain asks.
     pub control_plane: Option<ControlPlane>,
     /// How long open connections may finish after SIGTERM or removal of their listener.

@@ -1,5 +1,6 @@
 //! Where what is not in the file comes from.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub struct ControlPlane {
     pub node_id: String,
     /// The group of proxies that it is one of; may be empty.
     pub node_cluster: String,
+    /// Where what was learnt is kept for the next start; `None` = nowhere.
+    pub cache_dir: Option<PathBuf>,
 }
 
 /// Hosts that no virtual host has, and where redirected connections were going, are asked for when they

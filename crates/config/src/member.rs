@@ -23,6 +23,8 @@ pub struct Member {
     pub cluster_domain: String,
     /// Where its identity comes from.
     pub credentials: Credentials,
+    /// `--cache-dir`: what it leaves there for its next start; `None`: nothing.
+    pub cache_dir: Option<PathBuf>,
     /// `--plain-text`: no TLS to the control plane.
     pub plain_text: bool,
     /// `--pod-namespace`
@@ -57,6 +59,13 @@ pub enum Credentials {
     },
     /// It has none.
     Nobody,
+    /// The control plane certifies it.
+    Token {
+        /// `--token-file`
+        token_file: PathBuf,
+        /// `--trust-bundle`
+        trust_bundle: PathBuf,
+    },
 }
 
 impl Member {
@@ -74,6 +83,10 @@ impl Member {
                     id: Some(self.node()),
                     cluster: None,
                 }),
+                cache_dir: self
+                    .cache_dir
+                    .as_ref()
+                    .map(|path| path.display().to_string()),
             }),
             drain_timeout: self.drain_timeout,
             memory_budget: self.memory_budget.map(Size),
@@ -149,8 +162,17 @@ impl Member {
                 certificate: text(certificate),
                 private_key: text(private_key),
                 trust_bundle: text(trust_bundle),
+                ..raw::Identity::default()
             }),
             Credentials::Nobody => None,
+            Credentials::Token {
+                token_file,
+                trust_bundle,
+            } => Some(raw::Identity {
+                token_file: text(token_file),
+                trust_bundle: text(trust_bundle),
+                ..raw::Identity::default()
+            }),
         }
     }
 

@@ -26,6 +26,7 @@ fn sidecar() -> Sidecar {
                 private_key: "a.key".into(),
                 trust_bundle: "ca.pem".into(),
             },
+            cache_dir: None,
             plain_text: false,
             namespace: "shop".to_owned(),
             name: "cart-1".to_owned(),

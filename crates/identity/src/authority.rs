@@ -137,6 +137,12 @@ impl Authority {
         self.root.expires()
     }
 
+    /// Whether it has signed itself; else another root vouches for it.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.root.subject == self.root.issuer
+    }
+
     /// A bundle of this root alone.
     ///
     /// # Errors
@@ -226,6 +232,7 @@ impl Authority {
             .collect();
         Ok(Issued {
             certificate_pem: bundle::to_pem(&chain),
+            chain,
             private_key_pem: None,
             expires,
         })

@@ -1,5 +1,6 @@
 //! The roots that vouch for a trust domain.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
@@ -22,6 +23,28 @@ impl TrustBundle {
     /// When there is none, or one that is malformed; the error says which.
     pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         Self::of(certificates(pem)?)
+    }
+
+    /// Reads a PEM file.
+    ///
+    /// # Errors
+    /// As [`TrustBundle::from_pem`], and when the file cannot be read; the error names it.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
+        let pem = std::fs::read(path).map_err(Error::Read);
+        let bundle = pem.and_then(|pem| Self::from_pem(&pem));
+        bundle.map_err(Error::in_file(path))
+    }
+
+    /// Of roots in DER.
+    ///
+    /// # Errors
+    /// As [`TrustBundle::from_pem`].
+    pub fn from_der(roots: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, Error> {
+        let roots: Vec<_> = roots.into_iter().map(CertificateDer::from).collect();
+        match roots.is_empty() {
+            true => Err(Error::NoCertificate),
+            false => Self::of(roots),
+        }
     }
 
     fn of(mut certificates: Vec<CertificateDer<'static>>) -> Result<Self, Error> {
@@ -64,6 +87,12 @@ impl TrustBundle {
     #[must_use]
     pub fn to_pem(&self) -> String {
         to_pem(&self.certificates)
+    }
+
+    /// Whether both hold the same roots, in whatever order.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.count_without(other) == 0 && other.count_without(self) == 0
     }
 
     /// How many roots of this one `other` does not have.

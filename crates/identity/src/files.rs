@@ -66,9 +66,7 @@ impl Paths {
             }
             _ => Error::in_file(&self.certificate)(error),
         })?;
-        let bundle = read(&self.trust_bundle)?;
-        let bundle = TrustBundle::from_pem(&bundle).map_err(Error::in_file(&self.trust_bundle))?;
-        Ok((identity, bundle))
+        Ok((identity, TrustBundle::from_file(&self.trust_bundle)?))
     }
 }
 

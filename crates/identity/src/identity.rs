@@ -1,7 +1,7 @@
 //! A certificate with its key, as a proxy shows it to its peers.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::InconsistentKeys;
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -32,11 +32,21 @@ impl Identity {
     /// When one is not there, they do not belong together, or the leaf does not name exactly one
     /// workload.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
-        let chain = bundle::certificates(chain)?;
+        Self::from_der(bundle::certificates(chain)?, private_key(key)?)
+    }
+
+    /// Of a chain, leaf first, and its key.
+    pub(crate) fn from_der(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, Error> {
+        if chain.is_empty() {
+            return Err(Error::NoCertificate);
+        }
         let malformed = Error::CertificateMalformed { position: 1 };
         let leaf = x509::parse(&chain[0]).ok_or(malformed)?;
         let id = leaf.workload()?;
-        let key = CertifiedKey::from_der(chain, private_key(key)?, provider());
+        let key = CertifiedKey::from_der(chain, key, provider());
         let key = key.map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::KeyMismatch,
             error => Error::KeyUnusable(error.to_string()),
@@ -67,6 +77,21 @@ impl Identity {
     pub fn renew_at(&self) -> SystemTime {
         let lifetime = self.expires.duration_since(self.begins).unwrap_or_default();
         self.begins + lifetime.mul_f64(RENEW_AT)
+    }
+
+    /// How long to wait with the next one if this one was issued at `now`: 70 % of the life that is left.
+    /// Certificates are backdated for the clocks of others, which is much of a short life and counts for
+    /// nothing here.
+    #[must_use]
+    pub fn renew_after(&self, now: SystemTime) -> Duration {
+        let left = self.expires.duration_since(now).unwrap_or_default();
+        left.mul_f64(RENEW_AT)
+    }
+
+    /// The chain, PEM, leaf first.
+    #[must_use]
+    pub fn chain_pem(&self) -> String {
+        bundle::to_pem(&self.key.cert)
     }
 
     pub(crate) fn key(&self) -> &Arc<CertifiedKey> {

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::CertificateDer;
+
 use crate::SpiffeId;
 
 /// No certificate of a workload lives longer: it cannot be revoked, only left to expire.
@@ -37,6 +39,8 @@ impl LeafRequest {
 /// A certificate that was issued.
 #[derive(Clone, Debug)]
 pub struct Issued {
+    /// DER: the leaf, then what leads from it to an older root, where there is one.
+    pub chain: Vec<CertificateDer<'static>>,
     /// PEM: the leaf, then what leads from it to an older root, where there is one.
     pub certificate_pem: String,
     /// PEM, PKCS#8; `None` where the key stayed with who asked.

@@ -36,4 +36,5 @@ pub use identity::Identity;
 pub use issue::{Issued, LeafRequest, MAX_TTL};
 pub use live::{Live, Rotation};
 pub use refusal::Refusal;
+pub use request::KeyRequest;
 pub use spiffe::{SpiffeError, SpiffeId, TrustDomain};

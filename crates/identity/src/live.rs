@@ -6,7 +6,9 @@
 //! own certificate changes (which also keeps a session from outliving either side's certificate,
 //! as each is renewed before it expires).
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
@@ -20,12 +22,17 @@ use crate::{Error, Identity, SpiffeId, TrustBundle};
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Live(ArcSwap<State>);
+pub struct Live {
+    state: ArcSwap<State>,
+    /// Those who wait for the first identity.
+    waiting: Mutex<Vec<Waker>>,
+}
 
 /// What is in force.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) identity: Identity,
+    /// `None` until somebody has certified this process.
+    pub(crate) identity: Option<Identity>,
     pub(crate) bundle: TrustBundle,
     /// Verifies the chains of clients.
     pub(crate) clients: Arc<dyn ClientCertVerifier>,
@@ -52,9 +59,25 @@ impl Live {
     /// # Errors
     /// When the system gives no random bytes for the keys of tickets.
     pub fn new(identity: Identity, bundle: TrustBundle) -> Result<Arc<Self>, Error> {
+        Self::begin(Some(identity), bundle)
+    }
+
+    /// Roots, and no identity yet: nobody is let in, and only servers that a client expects by name are
+    /// believed.
+    ///
+    /// # Errors
+    /// As [`Live::new`].
+    pub fn nameless(bundle: TrustBundle) -> Result<Arc<Self>, Error> {
+        Self::begin(None, bundle)
+    }
+
+    fn begin(identity: Option<Identity>, bundle: TrustBundle) -> Result<Arc<Self>, Error> {
         let tickets = Ticketer::new().map_err(Error::Settings)?;
         let state = State::new(identity, bundle, tickets, 0)?;
-        Ok(Arc::new(Self(ArcSwap::from_pointee(state))))
+        Ok(Arc::new(Self {
+            state: ArcSwap::from_pointee(state),
+            waiting: Mutex::default(),
+        }))
     }
 
     /// Puts another identity or other roots in force. To be called by one thread: of two calls at
@@ -63,9 +86,24 @@ impl Live {
     /// # Errors
     /// As [`Live::new`]; then nothing has changed.
     pub fn rotate(&self, identity: Identity, bundle: TrustBundle) -> Result<Rotation, Error> {
-        let old = self.0.load_full();
+        self.replace(Some(identity), bundle)
+    }
+
+    /// Puts other roots in force; the identity stays. To be called by the thread that rotates.
+    ///
+    /// # Errors
+    /// As [`Live::new`]; then nothing has changed.
+    pub fn trust(&self, bundle: TrustBundle) -> Result<Rotation, Error> {
+        let identity = self.state.load().identity.clone();
+        self.replace(identity, bundle)
+    }
+
+    fn replace(&self, identity: Option<Identity>, bundle: TrustBundle) -> Result<Rotation, Error> {
+        let old = self.state.load_full();
+        let leaf =
+            |identity: &Option<Identity>| identity.as_ref().and_then(Identity::leaf).cloned();
         let rotation = Rotation {
-            identity: identity.leaf() != old.identity.leaf(),
+            identity: leaf(&identity) != leaf(&old.identity),
             roots_added: bundle.count_without(&old.bundle),
             roots_removed: old.bundle.count_without(&bundle),
         };
@@ -74,28 +112,66 @@ impl Live {
             false => (Arc::clone(&old.tickets), old.epoch),
         };
         let state = State::new(identity, bundle, tickets, epoch)?;
-        self.0.store(Arc::new(state));
+        self.state.store(Arc::new(state));
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_identified() {
+            waiting.drain(..).for_each(Waker::wake);
+        }
         Ok(rotation)
     }
 
-    /// Who we are.
+    /// Who we are; `None` as long as nobody has said so.
     #[must_use]
-    pub fn id(&self) -> SpiffeId {
-        self.0.load().identity.id().clone()
+    pub fn id(&self) -> Option<SpiffeId> {
+        let state = self.state.load();
+        state
+            .identity
+            .as_ref()
+            .map(|identity| identity.id().clone())
     }
 
-    /// The end of our certificate's validity.
+    /// The end of our certificate's validity, where there is one.
     #[must_use]
-    pub fn expires(&self) -> SystemTime {
-        self.0.load().identity.expires()
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.state.load().identity.as_ref().map(Identity::expires)
+    }
+
+    /// Whether there is an identity.
+    #[must_use]
+    pub fn is_identified(&self) -> bool {
+        self.state.load().identity.is_some()
+    }
+
+    /// Waits until there is an identity.
+    pub async fn identified(&self) {
+        poll_fn(|context| {
+            if self.is_identified() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            // It may have come before the lock: then nobody would wake us.
+            if self.is_identified() {
+                return Poll::Ready(());
+            }
+            waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// The roots in force.
+    #[must_use]
+    pub fn bundle(&self) -> TrustBundle {
+        self.state.load().bundle.clone()
     }
 
     /// Whether our own roots vouch for our own certificate at `now`: where they do not, neither will
     /// our peers' roots.
     #[must_use]
     pub fn is_trusted(&self, now: SystemTime) -> bool {
-        let state = self.0.load();
-        let [leaf, chain @ ..] = state.identity.key().cert.as_slice() else {
+        let state = self.state.load();
+        let chain = state.identity.as_ref().map(|own| own.key().cert.as_slice());
+        let Some([leaf, chain @ ..]) = chain else {
             return false;
         };
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
@@ -104,13 +180,13 @@ impl Live {
     }
 
     pub(crate) fn state(&self) -> Guard<Arc<State>> {
-        self.0.load()
+        self.state.load()
     }
 }
 
 impl State {
     fn new(
-        identity: Identity,
+        identity: Option<Identity>,
         bundle: TrustBundle,
         tickets: Arc<dyn ProducesTickets>,
         epoch: u64,

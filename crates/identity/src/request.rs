@@ -1,14 +1,58 @@
-//! Certificate signing requests (RFC 2986): the key is taken, and that its owner asks is checked.
+//! Certificate signing requests (RFC 2986), from both sides.
 //!
-//! Everything else that a request says (names, extensions, lifetime) is for the authority to decide
-//! and is not even read.
+//! Of a request the key is taken, and that its owner asks is checked. Everything else that it says
+//! (names, extensions, lifetime) is for the authority to decide and is not even read; so a request that
+//! is made here says nothing else.
 
-use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm};
-use rustls::pki_types::alg_id;
+use rcgen::{
+    CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
+    PKCS_ED25519, SignatureAlgorithm,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, alg_id};
 
-use crate::Error;
 use crate::der::{BIT_STRING, Der, INTEGER, SEQUENCE, bits};
 use crate::provider::provider;
+use crate::{Error, Identity};
+
+/// A new key, ECDSA P-256, that somebody is asked to certify. It is nowhere but in memory.
+#[derive(Debug)]
+pub struct KeyRequest(KeyPair);
+
+impl KeyRequest {
+    /// Makes a key.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn generate() -> Result<Self, Error> {
+        Ok(Self(KeyPair::generate()?))
+    }
+
+    /// What is sent to the authority: the public key, signed by the private one; DER.
+    ///
+    /// # Errors
+    /// When the key cannot sign.
+    pub fn der(&self) -> Result<Vec<u8>, Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        Ok(params.serialize_request(&self.0)?.der().to_vec())
+    }
+
+    /// The identity that the authority's answer makes of it; `chain` is DER, the leaf first.
+    ///
+    /// # Errors
+    /// When the chain is empty or of another key, or the leaf names not exactly one workload.
+    pub fn certified(&self, chain: impl IntoIterator<Item = Vec<u8>>) -> Result<Identity, Error> {
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        let key = PrivatePkcs8KeyDer::from(self.0.serialize_der());
+        Identity::from_der(chain, PrivateKeyDer::Pkcs8(key))
+    }
+
+    /// The key, PEM, PKCS#8.
+    #[must_use]
+    pub fn private_key_pem(&self) -> String {
+        self.0.serialize_pem()
+    }
+}
 
 /// The public key of a request whose signature is right.
 #[derive(Debug)]

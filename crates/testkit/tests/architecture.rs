@@ -34,7 +34,10 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-mcg", &["maglor-balance"]),
     ("maglor-sim", &["maglor-balance"]),
     ("maglor-telemetry", &[]),
-    ("maglor-xds", &["maglor-balance", "maglor-config"]),
+    (
+        "maglor-xds",
+        &["maglor-balance", "maglor-config", "maglor-identity"],
+    ),
     // Products.
     (
         "maglor-proxy",

@@ -73,7 +73,7 @@ impl Update {
 }
 
 /// A resource as it came.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Received {
     /// The name that it was asked for by.
     pub name: Arc<str>,

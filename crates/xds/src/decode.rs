@@ -12,9 +12,11 @@ mod listener;
 mod route;
 
 use maglor_config::{self as config, Errors, raw, resource};
+use maglor_identity::TrustBundle;
 use prost::Message;
 
 use crate::proto::envoy::config as wire;
+use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as own;
 use crate::{Inbound, Kind, Listener, ServedEndpoint, words};
 
@@ -187,6 +189,22 @@ pub fn listener(name: &str, body: &[u8]) -> Result<Listener, DecodeError> {
     let message: wire::listener::v3::Listener = parse(Kind::Listener, name, body)?;
     named(Kind::Listener, name, &message.name)?;
     listener::decode(name, &message)
+}
+
+/// Reads the roots that members of the mesh trust; each has to be usable.
+///
+/// # Errors
+/// [`DecodeError`]
+pub fn bundle(name: &str, body: &[u8]) -> Result<TrustBundle, DecodeError> {
+    let message: identity::TrustBundle = parse(Kind::Bundle, name, body)?;
+    named(Kind::Bundle, name, &message.name)?;
+    let roots = message.roots.iter().map(|root| root.to_vec());
+    TrustBundle::from_der(roots).map_err(|error| DecodeError::Field {
+        kind: Kind::Bundle,
+        name: name.to_owned(),
+        field: "roots".to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 /// Reads what a workload's inbound listener does.

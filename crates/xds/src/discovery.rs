@@ -8,6 +8,8 @@
 //! Beside targets it follows *workloads*: what the inbound listener of a sidecar does. The clusters for
 //! which a workload keeps ledgers are asked for, too.
 
+mod kept;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +17,13 @@ use std::time::Duration;
 use maglor_balance::Rng;
 use maglor_config::workload::Workloads;
 use maglor_config::{self as config, RouteAction, resource};
+use maglor_identity::TrustBundle;
 
 use crate::client::{Client, Received, Update};
 use crate::decode::{self, DecodeError};
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3 as wire;
-use crate::{Inbound, Kind, Listener};
+use crate::{BUNDLE, Inbound, Kind, Listener};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub struct Discovery {
     clusters: Known<Found>,
     endpoints: Known<Arc<[config::Endpoint]>>,
     inbound: Known<Arc<Inbound>>,
+    bundle: Option<TrustBundle>,
+    keeping: Option<kept::Keeping>,
 }
 
 /// What the server has said of names: `None` = there is nothing of that name.
@@ -87,6 +92,8 @@ pub struct Used {
 /// What a response has changed.
 #[derive(Debug, Default)]
 pub struct Changes {
+    /// Whom members of the mesh trust.
+    pub bundle: bool,
     /// Listeners, routes or clusters.
     pub routing: bool,
     /// Only the endpoints of these clusters.
@@ -111,13 +118,21 @@ impl Discovery {
             clusters: Known::new(),
             endpoints: Known::new(),
             inbound: Known::new(),
+            bundle: None,
+            keeping: None,
         }
+    }
+
+    /// Follows the roots that members of the mesh trust.
+    pub fn follow_bundle(&mut self) {
+        self.client.subscribe(Kind::Bundle, BUNDLE);
     }
 
     /// Follows a target from now on.
     pub fn want(&mut self, target: &str) {
         if self.targets.insert(target.into()) {
             self.follow();
+            self.recall();
         }
     }
 
@@ -139,7 +154,7 @@ impl Discovery {
         let changes = known.count() > 0;
         self.workloads = wanted;
         self.follow();
-        changes
+        changes | self.recall().inbound
     }
 
     /// What is known of workloads.
@@ -176,17 +191,28 @@ impl Discovery {
         let Some(mut update) = self.client.receive(response) else {
             return Changes::default();
         };
+        if let Some(keeping) = &mut self.keeping {
+            keeping.online();
+        }
         let mut changes = Changes::default();
         let mut good = Vec::with_capacity(update.resources.len());
         for resource in update.resources.drain(..) {
             match self.take(update.kind, &resource) {
-                Ok(()) => good.push(resource),
+                Ok(()) => {
+                    if let Some(keeping) = &mut self.keeping {
+                        keeping.put(update.kind, &resource);
+                    }
+                    good.push(resource);
+                }
                 Err(error) => changes.refused.push(error),
             }
         }
         update.resources = good;
         for name in &update.removed {
             self.remove(update.kind, name);
+            if let Some(keeping) = &mut self.keeping {
+                keeping.remove(update.kind, name);
+            }
         }
         self.answer(&update, &changes.refused);
         match update.kind {
@@ -194,6 +220,7 @@ impl Discovery {
                 let named = update.resources.iter().map(|resource| &resource.name);
                 changes.endpoints = self.clusters_of(named.chain(&update.removed));
             }
+            Kind::Bundle => changes.bundle = !update.resources.is_empty(),
             Kind::Inbound => changes.inbound = !update.is_empty(),
             _ => changes.routing = !update.is_empty(),
         }
@@ -212,6 +239,7 @@ impl Discovery {
     fn take(&mut self, kind: Kind, resource: &Received) -> Result<(), DecodeError> {
         let (name, body) = (Arc::clone(&resource.name), &resource.body);
         match kind {
+            Kind::Bundle => self.bundle = Some(decode::bundle(&name, body)?),
             Kind::Cluster => {
                 let decoded = decode::cluster(&name, body)?;
                 let cluster = resource::cluster(&decoded.raw, self.has_identity)?;
@@ -249,9 +277,23 @@ impl Discovery {
         Ok(())
     }
 
+    /// Whether it was said what there is under a name.
+    fn is_answered(&self, kind: Kind, name: &str) -> bool {
+        match kind {
+            Kind::Bundle => self.bundle.is_some(),
+            Kind::Cluster => self.clusters.contains_key(name),
+            Kind::Endpoints => self.endpoints.contains_key(name),
+            Kind::Listener => self.listeners.contains_key(name),
+            Kind::Routes => self.routes.contains_key(name),
+            Kind::Inbound => self.inbound.contains_key(name),
+        }
+    }
+
     fn remove(&mut self, kind: Kind, name: &Arc<str>) {
         let name = Arc::clone(name);
         match kind {
+            // Nobody is trusted for less than what was said last.
+            Kind::Bundle => {}
             Kind::Cluster => drop(self.clusters.insert(name, None)),
             Kind::Endpoints => drop(self.endpoints.insert(name, None)),
             Kind::Listener => drop(self.listeners.insert(name, None)),
@@ -311,6 +353,12 @@ impl Discovery {
                 Some(eds) => self.endpoints.contains_key(eds),
             },
         }
+    }
+
+    /// Whom members of the mesh trust, once that was said.
+    #[must_use]
+    pub fn bundle(&self) -> Option<&TrustBundle> {
+        self.bundle.as_ref()
     }
 
     /// Every cluster that has come.

@@ -284,3 +284,62 @@ fn a_workload_is_followed_with_the_clusters_of_its_ledgers() {
     );
     assert!(world.discovery.workloads().is_empty());
 }
+
+#[test]
+fn what_was_kept_serves_while_nobody_answers_and_only_differences_come_then() {
+    let mut first = World::new();
+    first.discovery.keep(Vec::new());
+    first.serve();
+    first.discovery.want(TARGET);
+    first.settle();
+    let kept = first.discovery.kept().unwrap();
+    assert_eq!(kept.len(), 4);
+    assert_eq!(first.discovery.kept(), None, "nothing has changed since");
+
+    let mut second = World::new();
+    second.discovery.keep(kept);
+    second.discovery.want(TARGET);
+    let target = second.discovery.target(TARGET);
+    assert!(matches!(target, Target::Pending), "somebody may answer");
+    assert!(second.discovery.go_offline().routing);
+    let reached = |world: &World| {
+        let target = world.discovery.target(TARGET);
+        assert!(matches!(target, Target::Http { .. }), "{target:?}");
+        let used = world.discovery.cluster("a").unwrap();
+        used.endpoints.unwrap()[0].address.clone()
+    };
+    let before = reached(&second);
+    // Wanted later: known as well.
+    second.discovery.forget(TARGET);
+    second.discovery.want(TARGET);
+    assert_eq!(reached(&second), before);
+
+    // The server has the same, but for an endpoint.
+    second.serve();
+    second.put(endpoints("a", &["10.0.0.2:80"]));
+    second.discovery.connected();
+    let changes = second.settle();
+    assert!(!changes.routing, "what is the same is not sent again");
+    assert_ne!(reached(&second), before);
+    assert!(!second.discovery.is_offline());
+    assert!(second.discovery.kept().is_some());
+}
+
+#[test]
+fn what_was_kept_and_is_gone_is_removed() {
+    let mut world = World::new();
+    world.discovery.keep(Vec::new());
+    world.serve();
+    world.discovery.want(TARGET);
+    world.settle();
+    let kept = world.discovery.kept().unwrap();
+    let mut later = World::new();
+    later.discovery.keep(kept);
+    later.discovery.want(TARGET);
+    later.discovery.go_offline();
+    later.discovery.connected();
+    later.settle();
+    assert!(matches!(later.discovery.target(TARGET), Target::Absent));
+    let kept = later.discovery.kept().unwrap();
+    assert!(kept.iter().all(|kept| kept.kind != Kind::Listener));
+}

@@ -17,12 +17,14 @@ pub(crate) use route::retry;
 
 use bytes::Bytes;
 use maglor_config::raw;
+use maglor_identity::TrustBundle;
 use prost::Message;
 use prost_types::Any;
 
 use crate::proto::envoy::config::core::v3::{self as core, config_source::ConfigSourceSpecifier};
+use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as wire;
-use crate::{Inbound, Kind, Listener, Resource, ServedEndpoint, decode, words};
+use crate::{BUNDLE, Inbound, Kind, Listener, Resource, ServedEndpoint, decode, words};
 
 /// Why something cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +88,17 @@ pub fn routes(raw: &raw::RouteTable) -> Result<Resource, EncodeError> {
 pub fn listener(name: &str, listener: &Listener) -> Result<Resource, EncodeError> {
     let message = listener::encode(name, listener)?;
     Ok(resource(Kind::Listener, name, &message))
+}
+
+/// The roots that members of the mesh trust.
+#[must_use]
+pub fn bundle(bundle: &TrustBundle) -> Resource {
+    let roots = bundle.certificates().iter();
+    let message = identity::TrustBundle {
+        name: BUNDLE.to_owned(),
+        roots: roots.map(|root| Bytes::copy_from_slice(root)).collect(),
+    };
+    resource(Kind::Bundle, BUNDLE, &message)
 }
 
 /// What a workload's inbound listener does.

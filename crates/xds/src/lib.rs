@@ -11,6 +11,7 @@
 //! | [`discovery`] | what a client makes of it: from a name to its routes, clusters and endpoints |
 //! | [`server`] | the other end: resources with versions, sessions of both protocols, receipts |
 //! | [`frame`] | gRPC's framing of messages |
+//! | [`snapshot`] | resources as bytes, to be kept |
 //! | [`proto`] | the generated types |
 //!
 //! What Envoy cannot say travels as `filter_metadata["maglor.dev"]`, in the words of the
@@ -23,6 +24,7 @@ pub mod encode;
 pub mod frame;
 mod resource;
 pub mod server;
+pub mod snapshot;
 mod time;
 mod words;
 
@@ -39,6 +41,6 @@ mod words;
 pub mod proto;
 
 pub use maglor_config::workload::Inbound;
-pub use prost::Message;
+pub use prost::{DecodeError as MessageError, Message};
 pub use prost_types::Timestamp;
-pub use resource::{Health, Kind, Listener, Resource, ServedEndpoint};
+pub use resource::{BUNDLE, Health, Kind, Listener, Resource, ServedEndpoint};

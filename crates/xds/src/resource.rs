@@ -1,4 +1,4 @@
-//! What is distributed: resources of four kinds.
+//! What is distributed: resources of six kinds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// (`xDS REST and gRPC protocol`, "Eventual consistency considerations").
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Kind {
+    /// `maglor.identity.v1.TrustBundle`, our own
+    Bundle,
     /// `envoy.config.cluster.v3.Cluster`
     Cluster,
     /// `envoy.config.endpoint.v3.ClusterLoadAssignment`
@@ -26,18 +28,20 @@ pub enum Kind {
 impl Kind {
     /// All kinds, in the order in which they are sent.
     pub const ALL: [Self; Self::COUNT] = [
+        Self::Bundle,
         Self::Cluster,
         Self::Endpoints,
         Self::Listener,
         Self::Routes,
         Self::Inbound,
     ];
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const COUNT: usize = 6;
 
     /// The type URL under which it is asked for.
     #[must_use]
     pub const fn type_url(self) -> &'static str {
         match self {
+            Self::Bundle => "type.googleapis.com/maglor.identity.v1.TrustBundle",
             Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
             Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -70,6 +74,7 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Bundle => "trust bundle",
             Self::Cluster => "cluster",
             Self::Inbound => "inbound",
             Self::Endpoints => "endpoints",
@@ -98,6 +103,9 @@ impl Resource {
         format!("{:016x}", xxh3_64(&self.body))
     }
 }
+
+/// The name of the one resource of [`Kind::Bundle`].
+pub const BUNDLE: &str = "default";
 
 /// How requests, or connections, to a name are routed.
 #[derive(Clone, Debug)]

@@ -75,11 +75,8 @@ impl App {
     /// Builds what the control plane gave beside what the file says. What cannot be built is left as it
     /// was.
     fn add_discovered(&mut self) {
-        let own = match self.own.prepare(self.config.identity.as_ref()) {
-            Ok(own) => own,
-            Err(error) => return tracing::error!(%error, "discovered clusters not applied"),
-        };
-        let mut sources = Sources::new(own.live());
+        let live = self.live();
+        let mut sources = Sources::new(live.as_ref());
         for used in &self.discovered {
             if self.is_of_file(&used.cluster.name) {
                 continue;

@@ -26,7 +26,16 @@ pub(super) struct MemberArgs {
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
     cluster_domain: String,
 
-    /// PEM file of this proxy's certificate, whose only URI is a SPIFFE id. [default: no identity]
+    /// File of the token that proves to the control plane who this proxy is: it certifies the proxy.
+    #[arg(long, value_name = "FILE", requires = "trust_bundle", conflicts_with_all = ["certificate", "plain_text"])]
+    token_file: Option<PathBuf>,
+
+    /// Folder for what is to be there at the next start, if the control plane is not: the last good
+    /// resources, and the identity. [default: nothing is kept]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+
+    /// PEM file of this proxy's certificate, in place of a token; its only URI is a SPIFFE id.
     #[arg(long, value_name = "FILE", requires_all = ["private_key", "trust_bundle"])]
     certificate: Option<PathBuf>,
 
@@ -90,8 +99,8 @@ pub(super) enum MemberError {
         variable: &'static str,
     },
     #[error(
-        "--certificate: it is missing: TLS to the control plane needs --certificate, --private-key and \
-         --trust-bundle; --plain-text does without"
+        "--token-file: it is missing: TLS to the control plane needs --token-file and --trust-bundle (or \
+         --certificate, --private-key and --trust-bundle); --plain-text does without"
     )]
     NoIdentity,
 }
@@ -121,12 +130,19 @@ impl MemberArgs {
             Some(text) => addresses("--pod-ips", text)?,
             None => addresses("POD_IPS", &variable("POD_IPS").unwrap_or_default())?,
         };
-        let credentials = match (self.certificate, self.private_key, self.trust_bundle) {
-            (Some(certificate), Some(private_key), Some(trust_bundle)) => Credentials::Files {
-                certificate,
-                private_key,
+        let files = (self.certificate, self.private_key);
+        let credentials = match (self.token_file, files, self.trust_bundle) {
+            (Some(token_file), _, Some(trust_bundle)) => Credentials::Token {
+                token_file,
                 trust_bundle,
             },
+            (None, (Some(certificate), Some(private_key)), Some(trust_bundle)) => {
+                Credentials::Files {
+                    certificate,
+                    private_key,
+                    trust_bundle,
+                }
+            }
             _ if self.plain_text => Credentials::Nobody,
             _ => return Err(MemberError::NoIdentity),
         };
@@ -135,6 +151,7 @@ impl MemberArgs {
             trust_domain: self.trust_domain,
             cluster_domain: self.cluster_domain,
             credentials,
+            cache_dir: self.cache_dir,
             plain_text: self.plain_text,
             namespace,
             name,

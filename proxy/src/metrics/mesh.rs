@@ -95,13 +95,21 @@ pub(crate) struct IdentityMetrics {
     expiry: Gauge,
     pub(crate) applied: Counter,
     pub(crate) refused: Counter,
+    /// Certificates that the control plane gave, and those that it did not give.
+    pub(crate) certified: Counter,
+    pub(crate) failed: Counter,
 }
 
 impl IdentityMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let reloads = registry.counter(
             "identity_reloads_total",
-            "Changes of the identity's files, taken or not.",
+            "Changes of the identity or of its roots, taken or not.",
+            &["result"],
+        );
+        let requests = registry.counter(
+            "identity_requests_total",
+            "Certificates that the control plane was asked for, by what came of it.",
             &["result"],
         );
         let expiry = registry.gauge(
@@ -113,6 +121,8 @@ impl IdentityMetrics {
             expiry: expiry.with(&[]),
             applied: reloads.with(&["applied"]),
             refused: reloads.with(&["refused"]),
+            certified: requests.with(&["certified"]),
+            failed: requests.with(&["failed"]),
         }
     }
 

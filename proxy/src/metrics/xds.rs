@@ -8,6 +8,8 @@ pub(crate) struct XdsMetrics {
     pub(crate) connected: Gauge,
     pub(crate) targets: Gauge,
     pub(crate) inbound: Gauge,
+    /// Shown by `/ready`, too.
+    pub(crate) cached: Gauge,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
 }
@@ -32,6 +34,10 @@ impl XdsMetrics {
             inbound: gauge(
                 "xds_inbound",
                 "Inbound listeners that do what the control plane says.",
+            ),
+            cached: gauge(
+                "xds_cached",
+                "Whether the proxy goes by what an earlier process has kept, because the control plane has not answered since the start.",
             ),
             accepted: updates.with(&["accepted"]),
             refused: updates.with(&["refused"]),

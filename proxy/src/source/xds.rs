@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use maglor_balance::{Rng, Time};
 use maglor_config as config;
+use maglor_identity::Live;
 use maglor_xds::Message as _;
 use maglor_xds::discovery::{Changes, Discovery, Target};
 use maglor_xds::frame::frame;
@@ -26,12 +27,16 @@ use tokio::time::Instant;
 use self::discovered::compile;
 use self::link::{Event, Link};
 use crate::app::SharedApp;
+use crate::cache::Cache;
 use crate::on_demand::{Ask, Found, Key, OnDemand};
 
 /// How often it is looked which hosts are not called any more.
 const LOOK: Duration = Duration::from_secs(1);
 /// Targets that are followed at once; beyond, the one that was not called for the longest time gives way.
 const MAX_FOLLOWED: usize = 4096;
+
+/// A control plane that has not answered after so long is away, as far as what was kept is concerned.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
 struct Source {
@@ -41,6 +46,12 @@ struct Source {
     followed: BTreeMap<String, Followed>,
     link: Option<Link>,
     rng: Rng,
+    /// Whether the control plane has answered, in this process.
+    answered: bool,
+    /// Where what was learnt is kept for the next start.
+    cache: Option<Cache>,
+    /// The identity that the control plane is to know us by, as long as there is none.
+    nameless: Option<Arc<Live>>,
 }
 
 /// A target, and who called it by which names.
@@ -73,10 +84,22 @@ pub(crate) async fn run(
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Node::default()
     };
+    let nameless = app.borrow().live().filter(|live| !live.is_identified());
+    let mut discovery = Discovery::new(node, has_identity);
+    if app.borrow().is_enrolled() {
+        discovery.follow_bundle();
+    }
+    let cache = settings.cache_dir.as_deref().map(Cache::new);
+    if let Some(cache) = &cache {
+        discovery.keep(cache.resources());
+    }
     let source = Source {
+        answered: false,
+        cache,
+        nameless,
         app,
         settings,
-        discovery: Discovery::new(node, has_identity),
+        discovery,
         followed: BTreeMap::new(),
         link: None,
         rng: Rng::seed(seed),
@@ -89,9 +112,11 @@ impl Source {
         let mut look = tokio::time::interval(LOOK);
         let mut again = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         self.follow_workloads();
+        let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
+        let mut patient = true;
         loop {
             self.say();
-            let connected = self.link.is_some();
+            let (connected, waits) = (self.link.is_some(), self.nameless.is_some());
             tokio::select! {
                 ask = asks.recv() => match ask {
                     Some(ask) => self.ask(ask),
@@ -102,10 +127,18 @@ impl Source {
                         again.as_mut().reset(Instant::now() + pause);
                     }
                 }
-                () = &mut again, if !connected => self.connect(&mut again),
+                () = identified(self.nameless.as_ref()) => self.nameless = None,
+                () = &mut again, if !connected && !waits => self.connect(&mut again),
+                () = &mut patience, if patient => {
+                    patient = false;
+                    if !self.answered {
+                        self.go_offline();
+                    }
+                }
                 _ = look.tick() => {
                     self.follow_workloads();
                     self.forget();
+                    self.keep();
                 }
             }
         }
@@ -149,6 +182,11 @@ impl Source {
             }
             next = self.link.as_mut().and_then(Link::try_next);
         }
+        if all.bundle
+            && let Some(bundle) = self.discovery.bundle()
+        {
+            self.app.borrow_mut().trust(bundle.clone());
+        }
         self.apply(&all);
         pause
     }
@@ -159,6 +197,7 @@ impl Source {
         tracing::warn!(%why, again_in = ?pause, targets, "no stream to the control plane");
         self.link = None;
         self.connected(false);
+        self.go_offline();
         pause
     }
 
@@ -169,6 +208,8 @@ impl Source {
 
     fn receive(&mut self, response: DeltaDiscoveryResponse, all: &mut Changes) {
         let changes = self.discovery.receive(response);
+        self.answered = true;
+        self.show_offline();
         let app = self.app.borrow();
         let metrics = &app.shared().metrics.xds;
         match changes.refused.is_empty() {
@@ -178,9 +219,46 @@ impl Source {
         for error in &changes.refused {
             tracing::error!(%error, "refused, the last good one stays in force");
         }
+        all.bundle |= changes.bundle;
         all.routing |= changes.routing;
         all.inbound |= changes.inbound;
         all.endpoints.extend(changes.endpoints);
+    }
+
+    /// Goes by what was kept, as far as anything is wanted that is not known.
+    fn go_offline(&mut self) {
+        if self.discovery.is_offline() {
+            return;
+        }
+        let changes = self.discovery.go_offline();
+        if self.discovery.is_offline() && !self.answered {
+            tracing::warn!(
+                "the control plane does not answer: going by what an earlier process has kept"
+            );
+        }
+        self.show_offline();
+        self.apply(&changes);
+    }
+
+    fn show_offline(&self) {
+        let offline = self.discovery.is_offline() && !self.answered;
+        self.app
+            .borrow()
+            .shared()
+            .metrics
+            .xds
+            .cached
+            .set(i64::from(offline));
+    }
+
+    /// Leaves what is known for the next start.
+    fn keep(&mut self) {
+        if let Some(cache) = &self.cache
+            && let Some(kept) = self.discovery.kept()
+            && let Err(error) = cache.keep_resources(&kept)
+        {
+            tracing::warn!(%error, "what was learnt cannot be kept for the next start");
+        }
     }
 
     /// Puts in force what has changed.
@@ -343,6 +421,14 @@ impl Source {
             routing: true,
             ..Changes::default()
         });
+    }
+}
+
+/// Waits for an identity, where there is none and one will come.
+async fn identified(nameless: Option<&Arc<Live>>) {
+    match nameless {
+        Some(live) => live.identified().await,
+        None => std::future::pending().await,
     }
 }
 

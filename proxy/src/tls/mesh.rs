@@ -138,6 +138,8 @@ impl Mesh {
                 return Ok(Admitted { stream, peer: None });
             }
         }
+        // A proxy that starts has nothing to prove itself by yet; the caller's time limit holds.
+        self.live.identified().await;
         let io = super::accept(tcp, seen.freeze(), Arc::clone(&self.config)).await;
         let io = io.map_err(|source| match source.kind() {
             // A port check, not a stranger.
@@ -154,7 +156,7 @@ impl Mesh {
             true => self.metrics.resumed.inc(shard),
             false => self.metrics.full.inc(shard),
         }
-        let by = self.live.id();
+        let by = self.live.id().ok_or(Refused::Peer(Refusal::Other))?;
         Ok(Admitted {
             stream: stream(io, Bytes::new()),
             peer: Some(Box::new(Peer { id, by })),

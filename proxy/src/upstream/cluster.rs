@@ -12,6 +12,7 @@ use maglor_balance::guard::breaker::Transition;
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng, Time};
 use maglor_config::cluster as config;
+use maglor_identity::Live;
 
 use super::endpoints::{carried_names, static_addresses};
 use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target, quality};
@@ -62,8 +63,17 @@ pub(crate) struct Cluster {
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTls {
     pub(crate) config: Arc<rustls::ClientConfig>,
-    /// Inside the mesh: endpoints that were not who they should be.
-    pub(crate) mesh: Option<Arc<Refusals>>,
+    /// Inside the mesh.
+    pub(crate) mesh: Option<ClientMesh>,
+}
+
+/// What mutual TLS inside the mesh needs besides.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientMesh {
+    /// Who we are.
+    pub(crate) live: Arc<Live>,
+    /// Endpoints that were not who they should be.
+    pub(crate) refused: Arc<Refusals>,
 }
 
 /// Endpoints as they are given, names unresolved.

@@ -63,7 +63,10 @@ pub(crate) async fn connect(
     speaks: Speaks,
 ) -> Result<Io, ProxyError> {
     let limit = cluster.config().connect_timeout;
-    let established = establish(cluster, target, Some(&ends), speaks);
+    let established = async {
+        identified(cluster).await;
+        establish(cluster, target, Some(&ends), speaks).await
+    };
     match tokio::time::timeout(limit, established).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(error)) => Err(ProxyError::Connect(error)),
@@ -77,10 +80,19 @@ pub(crate) async fn connect(
 /// # Errors
 /// When there is no connection; the caller minds the time.
 pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> io::Result<Io> {
+    identified(cluster).await;
     establish(cluster, target, None, Speaks::Http1).await
 }
 
-/// Connects to a server of the control plane, in HTTP/2; the caller minds the time.
+/// Members of the mesh refuse who cannot prove anything: a proxy that starts waits for its identity.
+async fn identified(cluster: &Cluster) {
+    if let Some(mesh) = cluster.tls().and_then(|tls| tls.mesh.as_ref()) {
+        mesh.live.identified().await;
+    }
+}
+
+/// Connects to a server of the control plane, in HTTP/2, with or without an identity; the caller minds the
+/// time.
 pub(crate) async fn connect_for_control(cluster: &Cluster, target: &Target) -> io::Result<Io> {
     establish(cluster, target, None, Speaks::Http2).await
 }
@@ -105,7 +117,7 @@ async fn establish(
     let ClientTls { config, mesh } = speaks.offered_by(tls);
     match &mesh {
         None => tls::connect(tcp, name, config).await,
-        Some(refused) => tls::mesh::connect(tcp, name, config, refused).await,
+        Some(mesh) => tls::mesh::connect(tcp, name, config, &mesh.refused).await,
     }
 }
 

@@ -16,7 +16,7 @@ mod room;
 mod send;
 mod target;
 
-pub(crate) use cluster::{ClientTls, Cluster, Clusters, Picked};
+pub(crate) use cluster::{ClientMesh, ClientTls, Cluster, Clusters, Picked};
 pub(crate) use connect::{connect, connect_for_control};
 pub(crate) use dns::Resolver;
 pub(crate) use endpoints::{Endpoints, Resolved};

@@ -23,6 +23,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         mtls: index.mtls(&key.namespace),
         ports: raw::Pairs(ports(index, key)),
         authorization: authorization(index, key, workload),
+        service_account: workload.service_account.clone(),
     };
     given.insert(
         ResourceId::new(ResourceKind::Inbound, &key.to_string()),

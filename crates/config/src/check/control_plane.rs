@@ -25,10 +25,14 @@ pub(super) fn control_plane(
         let help = "write `node: {id: NAMESPACE/POD}`: the control plane knows proxies by it";
         at.field("node").missing("id", help);
     }
+    if raw.cache_dir.as_deref() == Some("") {
+        at.field("cache_dir").error("the path is empty");
+    }
     Some(ControlPlane {
         cluster: raw.cluster.as_deref().unwrap_or_default().into(),
         node_id: id,
         node_cluster: node.cluster.unwrap_or_default(),
+        cache_dir: raw.cache_dir.as_ref().map(Into::into),
     })
 }
 

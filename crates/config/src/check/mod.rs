@@ -20,6 +20,7 @@ mod headers;
 mod health;
 mod host;
 mod http;
+mod identity;
 mod listener;
 mod load_reports;
 mod matching;
@@ -54,6 +55,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
     let listeners = listener::all(raw, at, &scope, &tables);
     let admin = bootstrap::admin(raw, at);
     let control_plane = control_plane::control_plane(raw, at, &scope);
+    let identity = identity::identity(raw, at, &scope);
     overlap::check(&listeners, admin.as_ref(), at);
     sidecar::names(raw, &made, at);
     scope.warn_unused(raw, at);
@@ -62,7 +64,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
         admin,
         log_level: bootstrap::log_level(raw),
         access_log: bootstrap::access_log(raw, at),
-        identity: tls::identity(raw, at),
+        identity,
         control_plane,
         drain_timeout: bootstrap::drain_timeout(raw, at),
         outbound_grace: bootstrap::outbound_grace(raw, at),

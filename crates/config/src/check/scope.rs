@@ -66,12 +66,17 @@ impl<'a> Scope<'a> {
         None
     }
 
+    /// The cluster of that name, if there is one.
+    pub(super) fn known_cluster(&self, name: &str) -> Option<&'a raw::Cluster> {
+        self.clusters.get(name).copied()
+    }
+
     /// Mesh TLS needs an identity; an error if there is none.
     pub(super) fn needs_identity(&self, at: &At<'_>) {
         self.used_identity.set(true);
         if !self.identity && self.known.identity {
             at.error("mesh TLS needs an identity, and this proxy has none").help(
-                "add `identity: {certificate: FILE, private_key: FILE, trust_bundle: FILE}` at the top",
+                "add `identity: {certificate: FILE, private_key: FILE, trust_bundle: FILE}` at the top, or `{token_file: FILE, trust_bundle: FILE}`",
             );
         }
     }
@@ -80,7 +85,7 @@ impl<'a> Scope<'a> {
     pub(super) fn needs_control_plane(&self, at: &At<'_>) {
         self.used_control_plane.set(true);
         if !self.control_plane {
-            at.error("discovery needs a control plane, and this proxy has none")
+            at.error("this needs a control plane, and the proxy has none")
                 .help("add `control_plane: {cluster: NAME, node: {id: NAME}}` at the top");
         }
     }

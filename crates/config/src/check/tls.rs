@@ -1,6 +1,6 @@
 //! TLS settings. Whether the files are there and fit together is for the proxy to see.
 
-use maglor_identity::{Paths, SpiffeId};
+use maglor_identity::SpiffeId;
 
 use super::{Scope, host, rule};
 use crate::report::At;
@@ -12,26 +12,6 @@ use crate::{DownstreamTls, Origination, Termination, UpstreamTls, raw};
 pub(super) enum Behind {
     Http(crate::listener::HttpProtocol),
     Tcp,
-}
-
-/// Where the proxy's identity is.
-pub(super) fn identity(raw: &raw::Document, at: &At<'_>) -> Option<Paths> {
-    let (raw, at) = (raw.identity.as_ref()?, at.field("identity"));
-    let file = |name, path: Option<&String>| {
-        if path.is_none() {
-            at.missing(name, &format!("write `{name}: FILE`, a PEM file"));
-        }
-        check_file(path.map(String::as_str), &at.field(name));
-        path.map(Into::into)
-    };
-    let certificate = file("certificate", raw.certificate.as_ref());
-    let private_key = file("private_key", raw.private_key.as_ref());
-    let trust_bundle = file("trust_bundle", raw.trust_bundle.as_ref());
-    Some(Paths {
-        certificate: certificate?,
-        private_key: private_key?,
-        trust_bundle: trust_bundle?,
-    })
 }
 
 /// TLS of a filter chain, by certificates or by the proxy's identity.
@@ -152,7 +132,7 @@ fn files(certificate: Option<&str>, key: Option<&str>, at: &At<'_>) -> Option<Ce
     })
 }
 
-fn check_file(path: Option<&str>, at: &At<'_>) {
+pub(super) fn check_file(path: Option<&str>, at: &At<'_>) {
     if path == Some("") {
         at.error("the file name is empty");
     }

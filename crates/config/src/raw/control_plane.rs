@@ -16,6 +16,10 @@ pub struct ControlPlane {
     pub cluster: Option<String>,
     /// Who asks.
     pub node: Option<Node>,
+    /// Folder where the last good resources are kept, and the identity where the control plane certifies
+    /// it: a proxy that starts while its control plane is away begins with them, and says so. Private keys
+    /// are readable by their owner only. Absent: nothing is kept.
+    pub cache_dir: Option<String>,
 }
 
 /// What a proxy calls itself to its control plane.
@@ -23,7 +27,8 @@ pub struct ControlPlane {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["id"]))]
 pub struct Node {
-    /// Unique in the mesh: `NAMESPACE/POD`.
+    /// Unique in the mesh: `NAMESPACE/POD`. A control plane that knows proxies by certificates believes
+    /// the namespace of the certificate only.
     pub id: Option<String>,
     /// The group of proxies that it is one of. Default: none.
     pub cluster: Option<String>,

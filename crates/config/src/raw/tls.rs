@@ -43,11 +43,11 @@ impl JsonSchema for TlsVersion {
     }
 }
 
-/// Who the proxy is inside the mesh. The files are read again when they change; no connection ends
-/// for it.
+/// Who the proxy is inside the mesh: by files, or, with `token_file`, by what its control plane certifies.
+/// The files are read again when they change; no connection ends for it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("required" = ["certificate", "private_key", "trust_bundle"]))]
+#[schemars(extend("required" = ["trust_bundle"]))]
 pub struct Identity {
     /// PEM file: the certificate first, whose only URI is a SPIFFE id, then intermediates.
     pub certificate: Option<String>,
@@ -55,6 +55,11 @@ pub struct Identity {
     pub private_key: Option<String>,
     /// PEM file of the roots that vouch for the members of the trust domain, one or several.
     pub trust_bundle: Option<String>,
+    /// File of a token for the control plane, in place of `certificate` and `private_key`: the proxy makes
+    /// a key in memory, the control plane certifies it for whom the token proves, and so again at 70 % of
+    /// each certificate's life. The token is read anew each time. The `control_plane` has to be reached by
+    /// `tls: {mesh: {identities: [SPIFFE-ID]}}`; it tells of new roots, too.
+    pub token_file: Option<String>,
 }
 
 /// Who is let in.

@@ -53,17 +53,18 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// The certificate that is in force.
+/// The certificate that is in force; none where there is no identity yet.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 
 impl ResolvesClientCert for Shown {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.0.state().identity.key()))
+        let state = self.0.state();
+        state.identity.as_ref().map(|own| Arc::clone(own.key()))
     }
 
     fn has_certs(&self) -> bool {
-        true
+        self.0.is_identified()
     }
 }
 
@@ -91,7 +92,11 @@ impl ServerCertVerifier for Servers {
             now,
             algorithms().all,
         )?;
-        let id = member(leaf, &state)?;
+        let expected = match &self.expected {
+            Expected::Member => [].as_slice(),
+            Expected::OneOf(ids) => ids,
+        };
+        let id = member(leaf, &state, expected)?;
         match &self.expected {
             Expected::OneOf(ids) if !ids.contains(&id) => Err(PeerError::Unexpected(id).into()),
             Expected::Member | Expected::OneOf(_) => Ok(ServerCertVerified::assertion()),

@@ -14,7 +14,7 @@ use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::CertificateDer;
 
 pub use self::client::{Expected, client_config};
-pub use self::server::server_config;
+pub use self::server::{open_server_config, server_config};
 
 use crate::error::SanError;
 use crate::live::State;
@@ -34,21 +34,41 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 /// [`Refusal::NoCertificate`], [`Refusal::BadSan`] and [`Refusal::Expired`]; the connection must be
 /// closed then.
 pub fn peer(connection: &CommonState, now: SystemTime) -> Result<SpiffeId, Refusal> {
+    Ok(peer_until(connection, now)?.0)
+}
+
+/// As [`peer`], and until when its certificate is valid.
+///
+/// # Errors
+/// As [`peer`].
+pub fn peer_until(
+    connection: &CommonState,
+    now: SystemTime,
+) -> Result<(SpiffeId, SystemTime), Refusal> {
     let chain = connection.peer_certificates().unwrap_or_default();
     let leaf = chain.first().ok_or(Refusal::NoCertificate)?;
     let leaf = x509::parse(leaf).ok_or(Refusal::BadSan)?;
     let id = leaf.workload().map_err(|_| Refusal::BadSan)?;
     match leaf.expires() < now {
         true => Err(Refusal::Expired),
-        false => Ok(id),
+        false => Ok((id, leaf.expires())),
     }
 }
 
-/// The workload of our trust domain that a leaf names, whose chain has been verified.
-fn member(leaf: &CertificateDer<'_>, state: &State) -> Result<SpiffeId, PeerError> {
+/// The workload that a leaf names, whose chain has been verified. It is of our own trust domain, or one
+/// of those that are `expected` as long as we have no identity ourselves.
+fn member(
+    leaf: &CertificateDer<'_>,
+    state: &State,
+    expected: &[SpiffeId],
+) -> Result<SpiffeId, PeerError> {
     let leaf = x509::parse(leaf).ok_or(SanError::Malformed)?;
     let id = leaf.workload()?;
-    match id.trust_domain() == state.identity.id().trust_domain() {
+    let known = match &state.identity {
+        Some(own) => id.trust_domain() == own.id().trust_domain(),
+        None => expected.contains(&id),
+    };
+    match known {
         true => Ok(id),
         false => Err(PeerError::Unexpected(id)),
     }

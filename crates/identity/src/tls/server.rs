@@ -21,10 +21,31 @@ use crate::{Error, Live};
 /// # Errors
 /// None that the provider does not have: it speaks TLS 1.3.
 pub fn server_config(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, Error> {
+    config(live, alpn, true)
+}
+
+/// As [`server_config`], but who shows no certificate is let in, too, and has proved nothing: for a
+/// server that certifies.
+///
+/// # Errors
+/// As [`server_config`].
+pub fn open_server_config(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, Error> {
+    config(live, alpn, false)
+}
+
+fn config(
+    live: &Arc<Live>,
+    alpn: &[&[u8]],
+    members_only: bool,
+) -> Result<Arc<ServerConfig>, Error> {
+    let clients = Clients {
+        live: Arc::clone(live),
+        members_only,
+    };
     let mut config = ServerConfig::builder_with_provider(Arc::clone(provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(Error::Settings)?
-        .with_client_cert_verifier(Arc::new(Clients(Arc::clone(live))))
+        .with_client_cert_verifier(Arc::new(clients))
         .with_cert_resolver(Arc::new(Shown(Arc::clone(live))));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -38,15 +59,23 @@ struct Shown(Arc<Live>);
 
 impl ResolvesServerCert for Shown {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(self.0.state().identity.key()))
+        let state = self.0.state();
+        state.identity.as_ref().map(|own| Arc::clone(own.key()))
     }
 }
 
 /// Verifies clients against the bundle that is in force.
 #[derive(Debug)]
-struct Clients(Arc<Live>);
+struct Clients {
+    live: Arc<Live>,
+    members_only: bool,
+}
 
 impl ClientCertVerifier for Clients {
+    fn client_auth_mandatory(&self) -> bool {
+        self.members_only
+    }
+
     /// None: every client has one certificate, and the names of roots would lengthen the handshake.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
@@ -58,9 +87,9 @@ impl ClientCertVerifier for Clients {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let state = self.0.state();
+        let state = self.live.state();
         let verified = state.clients.verify_client_cert(leaf, intermediates, now)?;
-        member(leaf, &state)?;
+        member(leaf, &state, &[])?;
         Ok(verified)
     }
 

@@ -15,18 +15,20 @@ use libfuzzer_sys::fuzz_target;
 use maglor_config::resource;
 use maglor_config::workload::{self, Workloads};
 use maglor_xds::frame::Deframer;
-use maglor_xds::{decode, encode};
+use maglor_xds::{decode, encode, snapshot};
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, body)) = data.split_first() else {
         return;
     };
-    match kind % 6 {
+    match kind % 8 {
         0 => cluster(body),
         1 => drop(decode::usable_endpoints("a", body)),
         2 => drop(decode::listener("a", body)),
         3 => routes(body),
         4 => inbound(body),
+        5 => drop(decode::bundle("default", body)),
+        6 => drop(snapshot::read(body.to_vec().into())),
         _ => {
             let mut deframer = Deframer::new(1000);
             deframer.put(body);

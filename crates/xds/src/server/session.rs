@@ -121,6 +121,22 @@ impl Session {
         self.kinds[kind.index()].names.len()
     }
 
+    /// Whether the client asks for a resource by its name.
+    #[must_use]
+    pub fn asks_for(&self, kind: Kind, name: &str) -> bool {
+        self.kinds[kind.index()].names.contains(name)
+    }
+
+    /// Whether the client has a resource as it is now, and has said so.
+    #[must_use]
+    pub fn holds(&self, cache: &Cache, kind: Kind, name: &str) -> bool {
+        let current = (self.scope)(kind, name).and_then(|key| cache.get(kind, &key).cloned());
+        let has = self.kinds[kind.index()].has.get(name);
+        let same = has.is_some_and(|has| *has == current.map(|current| current.version));
+        let index = kind.index();
+        same && self.sent[index].is_empty() && self.nacks[index].is_none()
+    }
+
     /// Takes a delta request. Types that are not distributed are passed over.
     pub fn receive_delta(
         &mut self,

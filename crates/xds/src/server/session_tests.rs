@@ -125,7 +125,24 @@ fn what_is_referred_to_comes_first_and_goes_last() {
         "what is new comes before anything goes"
     );
     let last = responses.last().map(|r| r.type_url.as_str());
-    assert_eq!(last, Some(Kind::Cluster.type_url()));
+    assert_eq!(last, Some(Kind::Bundle.type_url()));
+}
+
+#[test]
+fn a_client_holds_what_it_has_taken() {
+    let (mut cache, mut session) = (Cache::new(), delta_session());
+    put(&mut cache, Kind::Bundle, "a", "1");
+    let holds = |session: &Session, cache: &Cache| session.holds(cache, Kind::Bundle, "a");
+    assert!(!holds(&session, &cache), "nobody has asked");
+    let first = ask(&mut session, &mut cache, &subscribe(Kind::Bundle, &["a"]));
+    assert!(!holds(&session, &cache), "sent, not answered");
+    ask(&mut session, &mut cache, &answer(&first[0], None));
+    assert!(holds(&session, &cache));
+    put(&mut cache, Kind::Bundle, "a", "2");
+    assert!(!holds(&session, &cache), "there is another one");
+    let second = session.poll_delta(&mut cache, NOW);
+    ask(&mut session, &mut cache, &answer(&second[0], Some("no")));
+    assert!(!holds(&session, &cache), "refused");
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! Who stands behind a token.
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// Whom a token is for. One that was made for the API server, or for somebody else, proves nothing here:
+/// whoever it was shown to could show it to us.
+pub const AUDIENCE: &str = "maglor.dev/identity";
+
+/// Who has shown a token.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Caller {
+    /// The namespace of its account.
+    pub namespace: String,
+    /// The account.
+    pub service_account: String,
+    /// The pod that the token was made for, where that is known.
+    pub pod: Option<String>,
+}
+
+/// Why a token proves nobody. The token itself is in none of these.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum TokenError {
+    /// It is meant for somebody else.
+    #[error("the token is not meant for {AUDIENCE}")]
+    Audience,
+    /// It has expired, was never issued, or its pod has gone.
+    #[error("the token is not valid: {0}")]
+    Invalid(String),
+    /// There is none.
+    #[error("there is no token")]
+    Missing,
+    /// Its owner is a person, or a part of Kubernetes.
+    #[error("`{0}` is no service account")]
+    NoServiceAccount(String),
+    /// Nobody can say at the moment.
+    #[error("tokens cannot be checked now: {0}")]
+    Unavailable(String),
+}
+
+impl TokenError {
+    /// The word in metrics and logs.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Audience => "audience",
+            Self::Invalid(_) => "invalid-token",
+            Self::Missing => "no-token",
+            Self::NoServiceAccount(_) => "no-service-account",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+}
+
+/// The outcome of [`Authenticator::authenticate`], some time later.
+pub type Authenticated<'a> = Pin<Box<dyn Future<Output = Result<Caller, TokenError>> + Send + 'a>>;
+
+/// Tells who stands behind a token. In any doubt nobody does.
+pub trait Authenticator: Send + Sync {
+    /// Who stands behind the token; it is not empty.
+    fn authenticate<'a>(&'a self, token: &'a str) -> Authenticated<'a>;
+}

@@ -1,0 +1,209 @@
+//! `maglor.identity.v1.Identity/Certify`: a key and a token in, a certificate out.
+//!
+//! The token says who asks, and the signature of the request that the key is its own. What else the
+//! request says is not read: whose name stands in the certificate is for the token alone to say.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use maglor_ads::{CertifyRequest, CertifyResponse, Code, Status};
+use maglor_identity::{Error, LeafRequest, SpiffeId};
+use maglor_telemetry::{Counter, Registry};
+use maglor_xds::Timestamp;
+use tokio::time::Instant;
+
+use super::authenticate::{Authenticator, Caller, TokenError};
+use super::authority::Watched;
+
+/// Why no certificate was given.
+#[derive(Debug, thiserror::Error)]
+pub enum CertifyError {
+    /// The authority cannot sign.
+    #[error("{0}")]
+    Authority(#[source] Error),
+    /// The authority has not been read yet.
+    #[error("there is no authority yet")]
+    NoAuthority,
+    /// The request is malformed, or not signed by its key.
+    #[error("{0}")]
+    Request(#[source] Error),
+    /// The token proves nobody.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+impl CertifyError {
+    /// The word in metrics and logs.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Authority(_) | Self::NoAuthority => "unavailable",
+            Self::Request(_) => "bad-request",
+            Self::Token(error) => error.word(),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let code = match self {
+            Self::Authority(_) | Self::NoAuthority | Self::Token(TokenError::Unavailable(_)) => {
+                Code::Unavailable
+            }
+            Self::Request(_) => Code::InvalidArgument,
+            Self::Token(_) => Code::Unauthenticated,
+        };
+        Status::new(code, self.to_string())
+    }
+}
+
+/// Outcomes, as they are counted.
+const RESULTS: [&str; 7] = [
+    "issued",
+    "audience",
+    "bad-request",
+    "invalid-token",
+    "no-service-account",
+    "no-token",
+    "unavailable",
+];
+
+/// How many were certified, and how many not.
+#[derive(Clone, Debug)]
+pub struct CertifyMetrics(Vec<(&'static str, Counter)>);
+
+impl CertifyMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let family = registry.counter(
+            "controller_certificates_total",
+            "Keys that were certified, and those that were not, by reason.",
+            &["result"],
+        );
+        Self(RESULTS.map(|word| (word, family.with(&[word]))).into())
+    }
+
+    fn count(&self, result: &str) {
+        for (_, counter) in self.0.iter().filter(|(word, _)| *word == result) {
+            counter.add_shared(1);
+        }
+    }
+}
+
+/// Refusals are logged once in so long; strangers cause them.
+const LOG: Duration = Duration::from_secs(1);
+
+/// See the module's documentation.
+pub struct Certifier {
+    ca: Watched,
+    authenticator: Box<dyn Authenticator>,
+    ttl: Duration,
+    metrics: CertifyMetrics,
+    /// When the last refusal was logged, and how many were not since.
+    logged: Mutex<(Option<Instant>, u64)>,
+}
+
+impl Certifier {
+    /// Signs by `ca`, as `authenticator` says, for `ttl`, at most
+    /// [`MAX_TTL`](maglor_identity::MAX_TTL).
+    #[must_use]
+    pub fn new(
+        ca: Watched,
+        authenticator: Box<dyn Authenticator>,
+        ttl: Duration,
+        metrics: CertifyMetrics,
+    ) -> Self {
+        Self {
+            ca,
+            authenticator,
+            ttl,
+            metrics,
+            logged: Mutex::default(),
+        }
+    }
+
+    /// Answers a request from an address.
+    ///
+    /// # Errors
+    /// The status that the client is told: `UNAUTHENTICATED`, `INVALID_ARGUMENT` or `UNAVAILABLE`.
+    pub async fn certify(
+        &self,
+        address: SocketAddr,
+        request: CertifyRequest,
+    ) -> Result<CertifyResponse, Status> {
+        match self.issue(request).await {
+            Ok((response, id, caller)) => {
+                self.metrics.count("issued");
+                let pod = caller.pod.as_deref();
+                tracing::info!(%id, pod, %address, "certificate issued");
+                Ok(response)
+            }
+            Err(error) => {
+                self.metrics.count(error.word());
+                if let Some(unsaid) = self.may_log() {
+                    let reason = error.word();
+                    tracing::warn!(%address, reason, %error, unsaid, "no certificate issued");
+                }
+                Err(error.status())
+            }
+        }
+    }
+
+    async fn issue(
+        &self,
+        request: CertifyRequest,
+    ) -> Result<(CertifyResponse, SpiffeId, Caller), CertifyError> {
+        if request.token.is_empty() {
+            return Err(TokenError::Missing.into());
+        }
+        let caller = self.authenticator.authenticate(&request.token).await?;
+        let ca = self.ca.borrow().clone();
+        let ca = ca.ok_or(CertifyError::NoAuthority)?;
+        let domain = ca.authority.trust_domain();
+        let id = SpiffeId::workload(domain, &caller.namespace, &caller.service_account);
+        let id = id.map_err(|error| TokenError::NoServiceAccount(error.to_string()))?;
+        let wanted = LeafRequest {
+            ttl: self.ttl,
+            ..LeafRequest::new(id.clone())
+        };
+        let key = &request.certificate_signing_request;
+        let issued = ca.authority.sign(key, &wanted, SystemTime::now());
+        let issued = issued.map_err(|error| match error {
+            Error::RequestMalformed | Error::RequestKey | Error::RequestSignature => {
+                CertifyError::Request(error)
+            }
+            error => CertifyError::Authority(error),
+        })?;
+        let der = |certificate: &[u8]| Bytes::copy_from_slice(certificate);
+        let response = CertifyResponse {
+            chain: issued.chain.iter().map(|one| der(one)).collect(),
+            roots: ca
+                .bundle
+                .certificates()
+                .iter()
+                .map(|one| der(one))
+                .collect(),
+            not_after: Some(timestamp(issued.expires)),
+        };
+        Ok((response, id, caller))
+    }
+
+    /// Whether a refusal may be logged, and how many were not since the last one.
+    fn may_log(&self) -> Option<u64> {
+        let now = Instant::now();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, unsaid) = &mut *logged;
+        if last.is_some_and(|last| now.duration_since(last) < LOG) {
+            *unsaid += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(unsaid))
+    }
+}
+
+fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: 0,
+    }
+}

@@ -1,0 +1,199 @@
+//! What replicas of the controller tell each other of their clients: who trusts the bundle as it is now.
+//!
+//! Each has a Lease of its own that it renews as long as it lives, and annotations there say which bundle
+//! it serves and which of its clients do not hold it yet. So the replica that writes can tell when a new
+//! root is known everywhere, whoever is connected to whom.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use maglor_identity::TrustBundle;
+use maglor_xds::encode;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::authority::{Ca, Watched};
+use super::rotation::Spread;
+use super::secret::{CONTROLLER, MANAGED_BY, PART_OF};
+use crate::serve::Table;
+use crate::status::FIELD_MANAGER;
+
+/// How often a replica says what it knows.
+const PERIOD: Duration = Duration::from_secs(2);
+/// A Lease that has not changed for so long is of a replica that is gone.
+const GONE: Duration = Duration::from_secs(30);
+/// It is deleted after so long.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+/// Clients that are named.
+const NAMED: usize = 20;
+
+/// The label of these Leases.
+const REPLICA: &str = "maglor.dev/replica";
+/// Which bundle a replica serves.
+const BUNDLE: &str = "maglor.dev/trust-bundle";
+/// Which of its clients do not hold it yet: names, then how many there are besides.
+const MISSING: &str = "maglor.dev/missing";
+
+fn lease_name(replica: &str) -> String {
+    format!("maglor-replica-{replica}")
+}
+
+/// The version of a bundle, the same at every replica.
+fn version(bundle: &TrustBundle) -> String {
+    encode::bundle(bundle).version()
+}
+
+/// Says every two seconds what this replica's clients trust; `registered` once it was said for the first
+/// time. Never returns, until nobody serves any more.
+pub async fn report(
+    client: Client,
+    namespace: String,
+    replica: String,
+    mut ca: Watched,
+    table: Table,
+    registered: watch::Sender<bool>,
+) {
+    let api: Api<Lease> = Api::namespaced(client, &namespace);
+    loop {
+        let now = ca.borrow_and_update().clone();
+        if let Some(ca) = now {
+            match say(&api, &replica, &ca.bundle, &table).await {
+                Ok(()) => drop(registered.send_replace(true)),
+                Err(error) => {
+                    tracing::warn!(%error, "this replica cannot say whom its clients trust");
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PERIOD) => {}
+            changed = ca.changed() => if changed.is_err() {
+                let _ = api.delete(&lease_name(&replica), &DeleteParams::default()).await;
+                return;
+            },
+        }
+    }
+}
+
+async fn say(
+    api: &Api<Lease>,
+    replica: &str,
+    bundle: &TrustBundle,
+    table: &Table,
+) -> Result<(), kube::Error> {
+    let clients = table.trusting().into_iter();
+    let missing: Vec<_> = clients
+        .filter(|(_, holds)| !holds)
+        .map(|(node, _)| node)
+        .collect();
+    let mut named: Vec<String> = missing
+        .iter()
+        .take(NAMED)
+        .map(ToString::to_string)
+        .collect();
+    if missing.len() > NAMED {
+        named.push(format!("and {} others", missing.len() - NAMED));
+    }
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": lease_name(replica),
+            "labels": {REPLICA: "true", MANAGED_BY: CONTROLLER, PART_OF.0: PART_OF.1},
+            "annotations": {BUNDLE: version(bundle), MISSING: named.join(", ")},
+        },
+        "spec": {
+            "holderIdentity": replica,
+            "leaseDurationSeconds": GONE.as_secs(),
+            "renewTime": format!("{:.6}", Timestamp::now()),
+        },
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&lease_name(replica), &params, &Patch::Apply(lease))
+        .await?;
+    Ok(())
+}
+
+/// The replicas, as the one that writes sees them.
+pub(super) struct Replicas {
+    api: Api<Lease>,
+    /// By Lease: its version, and since when it has it.
+    observed: Mutex<HashMap<String, (String, Instant)>>,
+}
+
+impl Replicas {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            observed: Mutex::default(),
+        }
+    }
+
+    /// Whether every replica that lives serves this bundle, and all of its clients hold it.
+    pub(super) async fn spread(
+        &self,
+        ca: &watch::Sender<Option<Arc<Ca>>>,
+    ) -> Result<Spread, kube::Error> {
+        let Some(wanted) = ca.borrow().as_ref().map(|ca| version(&ca.bundle)) else {
+            return Ok(Spread::Missing(vec!["this replica".to_owned()]));
+        };
+        let params = ListParams::default().labels(&format!("{REPLICA}=true"));
+        let leases = self.api.list(&params).await?.items;
+        let now = Instant::now();
+        let (mut missing, mut forgotten) = (Vec::new(), Vec::new());
+        let mut any = false;
+        for lease in &leases {
+            let name = lease.metadata.name.clone().unwrap_or_default();
+            let age = self.age(lease, &name, now);
+            if age > FORGOTTEN {
+                forgotten.push(name);
+            } else if age <= GONE {
+                any = true;
+                missing.extend(said(&name, &lease.metadata.annotations, &wanted));
+            }
+        }
+        for name in forgotten {
+            // Whoever fails at it tries again the next time.
+            let _ = self.api.delete(&name, &DeleteParams::default()).await;
+        }
+        if !any {
+            missing.push("no replica has said anything yet".to_owned());
+        }
+        Ok(match missing.is_empty() {
+            true => Spread::Everywhere,
+            false => Spread::Missing(missing),
+        })
+    }
+
+    /// For how long a Lease has not changed, by this replica's own clock.
+    fn age(&self, lease: &Lease, name: &str, now: Instant) -> Duration {
+        let version = lease.metadata.resource_version.clone().unwrap_or_default();
+        let mut observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = observed
+            .entry(name.to_owned())
+            .or_insert_with(|| (version.clone(), now));
+        if seen.0 != version {
+            *seen = (version, now);
+        }
+        now.duration_since(seen.1)
+    }
+}
+
+/// Who is missing, as a replica says.
+fn said(
+    name: &str,
+    annotations: &Option<BTreeMap<String, String>>,
+    wanted: &str,
+) -> Option<String> {
+    let text = |key: &str| annotations.as_ref()?.get(key).map(String::as_str);
+    if text(BUNDLE) != Some(wanted) {
+        return Some(name.to_owned());
+    }
+    let missing = text(MISSING).unwrap_or_default();
+    (!missing.is_empty()).then(|| missing.to_owned())
+}

@@ -1,0 +1,181 @@
+use maglor_identity::{LeafRequest, SpiffeId};
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(24 * 3600);
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+fn domain() -> TrustDomain {
+    "mesh.example".parse().unwrap()
+}
+
+/// A clock that tests move.
+struct World {
+    now: Timestamp,
+    spread: Spread,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            now: "2026-11-21T12:00:00Z".parse().unwrap(),
+            spread: Spread::Missing(vec!["shop/cart".to_owned()]),
+        }
+    }
+
+    fn passes(&mut self, time: Duration) {
+        self.now += SignedDuration::try_from(time).unwrap();
+    }
+
+    fn step(&self, stored: &Stored) -> Option<Stored> {
+        let circumstances = Circumstances {
+            now: self.now,
+            spread: &self.spread,
+            ttl: TTL,
+            deadline: DEADLINE,
+        };
+        stored.step(&domain(), &circumstances).unwrap()
+    }
+}
+
+fn asked(mut stored: Stored, what: &str) -> Stored {
+    stored
+        .annotations
+        .insert(ROTATE.to_owned(), what.to_owned());
+    stored
+}
+
+fn roots(stored: &Stored) -> usize {
+    stored.ca(&domain()).unwrap().bundle.certificates().len()
+}
+
+/// Whether a leaf that `issuer` signs now is trusted by who knows the bundle of `verifier`.
+fn trusts(verifier: &Stored, issuer: &Stored, now: Timestamp) -> bool {
+    let id = SpiffeId::workload(&domain(), "shop", "cart").unwrap();
+    let issuer = issuer.ca(&domain()).unwrap();
+    let issued = issuer
+        .authority
+        .issue(&LeafRequest::new(id), now.into())
+        .unwrap();
+    let key = issued.private_key_pem.unwrap();
+    let identity =
+        maglor_identity::Identity::from_pem(issued.certificate_pem.as_bytes(), key.as_bytes());
+    let bundle = verifier.ca(&domain()).unwrap().bundle;
+    let live = maglor_identity::Live::new(identity.unwrap(), bundle).unwrap();
+    live.is_trusted(now.into())
+}
+
+#[test]
+fn a_root_is_replaced_in_three_steps_and_nobody_is_left_behind() {
+    let mut world = World::new();
+    let first = Stored::create(&domain(), world.now).unwrap();
+    assert_eq!((first.phase(), roots(&first)), (Phase::Steady, 1));
+    assert_eq!(world.step(&first), None, "nobody has asked");
+
+    let first = asked(first, "1");
+    let announcing = world.step(&first).unwrap();
+    assert_eq!(
+        (announcing.phase(), roots(&announcing)),
+        (Phase::Announcing, 2)
+    );
+    assert!(trusts(&first, &announcing, world.now), "the old root signs");
+
+    world.passes(Duration::from_secs(60));
+    assert_eq!(
+        world.step(&announcing),
+        None,
+        "somebody does not trust it yet"
+    );
+    world.spread = Spread::Everywhere;
+    let retiring = world.step(&announcing).unwrap();
+    assert_eq!((retiring.phase(), roots(&retiring)), (Phase::Retiring, 2));
+    assert_ne!(retiring.data[CERTIFICATE], first.data[CERTIFICATE]);
+    assert!(trusts(&announcing, &retiring, world.now));
+    assert!(
+        trusts(&retiring, &announcing, world.now),
+        "leaves of the old root are good"
+    );
+    assert!(
+        trusts(&first, &retiring, world.now),
+        "who has not heard of the new root finds the way by the old one"
+    );
+
+    world.passes(TTL);
+    assert_eq!(
+        world.step(&retiring),
+        None,
+        "a leaf of the old root may live"
+    );
+    world.passes(SKEW);
+    let last = world.step(&retiring).unwrap();
+    assert_eq!((last.phase(), roots(&last)), (Phase::Steady, 1));
+    assert!(trusts(&last, &last, world.now));
+    assert!(
+        !trusts(&last, &first, world.now),
+        "the old root is not trusted any more"
+    );
+    assert!(trusts(&retiring, &last, world.now));
+    assert_eq!(world.step(&last), None, "what was asked for is done");
+    assert!(
+        world.step(&asked(last, "2")).is_some(),
+        "and may be asked for again"
+    );
+}
+
+#[test]
+fn at_the_deadline_it_goes_on_without_those_that_are_missing() {
+    let mut world = World::new();
+    let first = asked(Stored::create(&domain(), world.now).unwrap(), "1");
+    let announcing = world.step(&first).unwrap();
+    world.passes(DEADLINE);
+    assert_eq!(world.step(&announcing).unwrap().phase(), Phase::Retiring);
+}
+
+#[test]
+fn everywhere_at_once_is_not_believed() {
+    let mut world = World::new();
+    world.spread = Spread::Everywhere;
+    let first = asked(Stored::create(&domain(), world.now).unwrap(), "1");
+    let announcing = world.step(&first).unwrap();
+    assert_eq!(world.step(&announcing), None, "nobody can have said so yet");
+    world.passes(ANNOUNCED);
+    assert!(world.step(&announcing).is_some());
+}
+
+/// Whoever writes is killed after each step, and the next one knows the Secret only. A step that was made
+/// and not written is made again, from the same state.
+#[test]
+fn after_a_crash_at_any_step_another_writer_goes_on() {
+    let mut world = World::new();
+    world.spread = Spread::Everywhere;
+    let mut stored = asked(Stored::create(&domain(), world.now).unwrap(), "1");
+    let mut phases = Vec::new();
+    for _ in 0..10 {
+        world.passes(TTL + SKEW);
+        // Made, and lost.
+        let lost = world.step(&stored);
+        let Some(next) = world.step(&stored) else {
+            break;
+        };
+        assert_eq!(lost.map(|lost| lost.phase()), Some(next.phase()));
+        assert!(trusts(&next, &stored, world.now) || next.phase() == Phase::Steady);
+        phases.push(next.phase());
+        // All that the next writer gets is what was written.
+        stored = Stored {
+            data: next.data.clone(),
+            annotations: next.annotations.clone(),
+        };
+        assert!(stored.ca(&domain()).is_ok());
+    }
+    assert_eq!(phases, [Phase::Announcing, Phase::Retiring, Phase::Steady]);
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let empty = Stored::default();
+    let error = empty.ca(&domain()).unwrap_err().to_string();
+    assert_eq!(error, "the Secret has no `tls.crt`");
+    let mut wrong = Stored::create(&domain(), World::new().now).unwrap();
+    wrong.put(PRIVATE_KEY, "nonsense".to_owned());
+    assert!(wrong.ca(&domain()).unwrap_err().to_string().contains("key"));
+}

@@ -1,0 +1,300 @@
+//! The authority in a Secret: read by every replica, made and replaced by the one that writes.
+//!
+//! A Secret that is not labelled as the controller's own (cert-manager's, say) is read and never written.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Api, Client};
+use maglor_identity::TrustDomain;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::authority::Ca;
+use super::replicas::Replicas;
+use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
+use crate::lease::Term;
+
+/// The label of what the controller has made itself.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Its value.
+pub(crate) const CONTROLLER: &str = "maglor-controller";
+/// The label of everything that belongs to the mesh.
+pub(crate) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "maglor");
+
+/// How often it is looked whether a rotation goes on.
+const LOOK: Duration = Duration::from_secs(1);
+/// After a failure.
+const REST: Duration = Duration::from_secs(2);
+
+/// Which Secret, and what becomes of it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The namespace of the controller.
+    pub namespace: String,
+    /// The Secret's name.
+    pub name: String,
+    /// Whom the authority vouches for.
+    pub trust_domain: TrustDomain,
+    /// How long leaves live.
+    pub ttl: Duration,
+    /// How long a new root is announced at most.
+    pub deadline: Duration,
+}
+
+/// Where a rotation is, for operators.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Progress {
+    /// The phase.
+    pub phase: Phase,
+    /// For how long.
+    pub age: Duration,
+    /// Who does not trust the new root yet, as far as this replica has asked.
+    pub missing: Vec<String>,
+}
+
+/// Keeps an authority in force.
+pub struct Keeper {
+    settings: Settings,
+    api: Api<Secret>,
+    replicas: Replicas,
+    term: watch::Receiver<Term>,
+    ca: watch::Sender<Option<Arc<Ca>>>,
+    progress: watch::Sender<Option<Progress>>,
+    /// What the API server has; `None` = there is no such Secret.
+    known: Option<Secret>,
+    /// Whether that was said.
+    listed: bool,
+    /// The last that could be used: what is put back where the Secret is deleted.
+    last: Option<Secret>,
+}
+
+/// Why the Secret was not written.
+#[derive(Debug, thiserror::Error)]
+enum KeepError {
+    #[error(transparent)]
+    Kubernetes(#[from] kube::Error),
+    #[error(transparent)]
+    Rotation(#[from] RotationError),
+}
+
+impl Keeper {
+    /// Puts what the Secret says into `ca`; writes while `term` holds.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        settings: Settings,
+        term: watch::Receiver<Term>,
+        ca: watch::Sender<Option<Arc<Ca>>>,
+        progress: watch::Sender<Option<Progress>>,
+    ) -> Self {
+        Self {
+            api: Api::namespaced(client.clone(), &settings.namespace),
+            replicas: Replicas::new(client, &settings.namespace),
+            settings,
+            term,
+            ca,
+            progress,
+            known: None,
+            listed: false,
+            last: None,
+        }
+    }
+
+    /// Goes on until nobody wants to know any more.
+    pub async fn keep(mut self) {
+        let config = Config::default().fields(&format!("metadata.name={}", self.settings.name));
+        let mut stream = pin!(watcher(self.api.clone(), config));
+        let mut look = tokio::time::interval(LOOK);
+        let mut found = None;
+        loop {
+            tokio::select! {
+                event = stream.next() => match event {
+                    Some(Ok(Event::Init)) => found = None,
+                    Some(Ok(Event::InitApply(secret))) => found = Some(secret),
+                    Some(Ok(Event::InitDone)) => {
+                        self.listed = true;
+                        self.take(found.take());
+                    }
+                    Some(Ok(Event::Apply(secret))) => self.take(Some(secret)),
+                    Some(Ok(Event::Delete(_))) => self.take(None),
+                    Some(Err(error)) => {
+                        tracing::warn!(secret = self.settings.name, %error, "watch failed, it is tried again");
+                        tokio::time::sleep(REST).await;
+                    }
+                    None => return,
+                },
+                _ = look.tick() => {}
+                () = self.ca.closed() => return,
+            }
+            if self.listed
+                && self.writes()
+                && let Err(error) = self.write().await
+            {
+                tracing::warn!(secret = self.settings.name, %error, "the authority cannot be written");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+
+    fn writes(&self) -> bool {
+        self.term.borrow().holds(Instant::now())
+    }
+
+    /// What the API server has now. What cannot be used leaves the last good one in force, as does a
+    /// Secret that is deleted: nobody is to lose trust because of a slip of the hand.
+    fn take(&mut self, secret: Option<Secret>) {
+        let version =
+            |secret: &Option<Secret>| Some(secret.as_ref()?.metadata.resource_version.clone());
+        let differs = version(&secret) != version(&self.known);
+        self.known = secret;
+        let Some(secret) = self.known.as_ref().filter(|_| differs) else {
+            return;
+        };
+        let secret = secret.clone();
+        let stored = stored(&secret);
+        match stored.ca(&self.settings.trust_domain) {
+            Ok(ca) => {
+                let roots = ca.bundle.certificates().len();
+                let phase = stored.phase();
+                tracing::info!(roots, phase = phase.word(), "authority in force");
+                self.ca.send_replace(Some(Arc::new(ca)));
+                self.last = Some(secret);
+                self.show(&stored, Vec::new());
+            }
+            Err(error) => {
+                let secret = &self.settings.name;
+                tracing::error!(secret, %error, "authority refused, the last good one stays in force");
+            }
+        }
+    }
+
+    fn show(&self, stored: &Stored, missing: Vec<String>) {
+        self.progress.send_replace(Some(Progress {
+            phase: stored.phase(),
+            age: stored.age(Timestamp::now()),
+            missing,
+        }));
+    }
+
+    /// Does the next step, if there is one to do.
+    async fn write(&mut self) -> Result<(), KeepError> {
+        let now = Timestamp::now();
+        let Some(secret) = self.known.clone() else {
+            let stored = match &self.last {
+                // Whoever has made it makes it again.
+                Some(last) if !is_ours(last) => return Ok(()),
+                Some(last) => stored(last),
+                None => Stored::create(&self.settings.trust_domain, now)?,
+            };
+            let secret = with(Secret::default(), stored, &self.settings.name);
+            match self.api.create(&PostParams::default(), &secret).await {
+                Ok(secret) => {
+                    tracing::info!(secret = self.settings.name, "the authority was written");
+                    self.take(Some(secret));
+                }
+                // Another replica was faster: the watch brings it.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error.into()),
+            }
+            return Ok(());
+        };
+        if !is_ours(&secret) {
+            return Ok(());
+        }
+        let stored = stored(&secret);
+        let spread = match stored.phase() {
+            Phase::Announcing => self.replicas.spread(&self.ca).await?,
+            Phase::Retiring | Phase::Steady => Spread::Everywhere,
+        };
+        let circumstances = Circumstances {
+            now,
+            spread: &spread,
+            ttl: self.settings.ttl,
+            deadline: self.settings.deadline,
+        };
+        if stored.phase() == Phase::Announcing {
+            let missing = match &spread {
+                Spread::Everywhere => Vec::new(),
+                Spread::Missing(missing) => missing.clone(),
+            };
+            self.show(&stored, missing);
+        }
+        let Some(next) = stored.step(&self.settings.trust_domain, &circumstances)? else {
+            return Ok(());
+        };
+        if let (Phase::Announcing, Spread::Missing(missing)) = (stored.phase(), &spread) {
+            tracing::warn!(
+                ?missing,
+                "the new root signs although not everybody has said to trust it: the deadline has passed"
+            );
+        }
+        // The lease may have been lost while the others were asked.
+        if !self.writes() {
+            return Ok(());
+        }
+        let phase = next.phase().word();
+        let secret = with(secret, next, &self.settings.name);
+        match self
+            .api
+            .replace(&self.settings.name, &PostParams::default(), &secret)
+            .await
+        {
+            Ok(secret) => {
+                tracing::info!(phase, "rotation of the root goes on");
+                self.take(Some(secret));
+                Ok(())
+            }
+            // It has changed: the watch brings how.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn is_ours(secret: &Secret) -> bool {
+    let labels = secret.metadata.labels.as_ref();
+    let managed = labels.and_then(|labels| labels.get(MANAGED_BY));
+    managed.is_some_and(|by| by == CONTROLLER)
+}
+
+fn stored(secret: &Secret) -> Stored {
+    let data = secret.data.clone().unwrap_or_default().into_iter();
+    Stored {
+        data: data.map(|(key, value)| (key, value.0)).collect(),
+        annotations: secret.metadata.annotations.clone().unwrap_or_default(),
+    }
+}
+
+/// The Secret with other contents.
+fn with(secret: Secret, stored: Stored, name: &str) -> Secret {
+    let labels = || {
+        let labels = [(MANAGED_BY, CONTROLLER), PART_OF];
+        let owned = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        BTreeMap::from(owned)
+    };
+    let data = stored.data.into_iter();
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(secret.metadata.labels.clone().unwrap_or_else(labels)),
+            annotations: Some(stored.annotations),
+            managed_fields: None,
+            ..secret.metadata
+        },
+        data: Some(data.map(|(key, value)| (key, ByteString(value))).collect()),
+        type_: secret
+            .type_
+            .or_else(|| Some("kubernetes.io/tls".to_owned())),
+        ..secret
+    }
+}

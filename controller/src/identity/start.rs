@@ -1,0 +1,213 @@
+//! What the identity service is told, and what it starts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use maglor_identity::{SpiffeError, SpiffeId, TrustDomain};
+use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::authenticate::Authenticator;
+use super::authority::Watched;
+use super::certify::{Certifier, CertifyMetrics};
+use super::folder::{self, CaDirError};
+use super::own::Own;
+use super::replicas;
+use super::review::Reviews;
+use super::secret::{self, Keeper, Progress};
+use super::tokens::{FileError, Tokens};
+use super::trust_bundles;
+use crate::lease::Term;
+use crate::serve::Table;
+
+/// The service account of the controller.
+const ACCOUNT: &str = "maglor-controller";
+
+/// What the identity service is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whom the authority vouches for.
+    pub trust_domain: TrustDomain,
+    /// The namespace of the controller: it stands in its own id.
+    pub namespace: String,
+    /// How long certificates live, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
+    pub ttl: Duration,
+    /// Where the authority is.
+    pub ca: CaSource,
+    /// A file of tokens in place of Kubernetes' own.
+    pub tokens: Option<PathBuf>,
+}
+
+/// Where the authority is.
+#[derive(Clone, Debug)]
+pub enum CaSource {
+    /// Files.
+    Folder(PathBuf),
+    /// A Secret in the controller's namespace.
+    Secret {
+        /// Its name.
+        name: String,
+        /// How long a new root is announced at most before it signs.
+        deadline: Duration,
+    },
+}
+
+/// Why the identity service was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The authority's folder cannot be used.
+    #[error("--ca-dir: {0}")]
+    CaDir(#[from] CaDirError),
+    /// Nobody says who stands behind a token.
+    #[error("without Kubernetes tokens have to be in a file: --tokens FILE")]
+    NoTokens,
+    /// The controller's namespace cannot stand in an id.
+    #[error("--namespace: {0}")]
+    Namespace(#[from] SpiffeError),
+    /// A Secret without Kubernetes.
+    #[error("without Kubernetes the authority has to be in a folder: --ca-dir DIR")]
+    NoSecret,
+    /// The file of tokens cannot be used.
+    #[error("--tokens: {0}")]
+    Tokens(#[from] FileError),
+}
+
+/// A replica of several on Kubernetes.
+pub struct Replica {
+    /// The API server.
+    pub client: Client,
+    /// Different from every other.
+    pub name: String,
+    /// Whether this one writes.
+    pub term: watch::Receiver<Term>,
+}
+
+/// The identity service at work.
+pub struct Service {
+    /// What clients are served, certificates among it.
+    pub table: Table,
+    /// TLS of the port; `None` until there is an authority.
+    pub tls: watch::Receiver<Option<Arc<ServerConfig>>>,
+    /// What is in force.
+    pub ca: Watched,
+    /// Where a rotation is; always `None` where the authority is in a folder.
+    pub progress: watch::Receiver<Option<Progress>>,
+}
+
+/// Starts it; it ends with the last of what is returned.
+///
+/// # Errors
+/// When the authority's folder or the tokens cannot be used.
+pub fn start(
+    settings: &Settings,
+    replica: Option<Replica>,
+    metrics: CertifyMetrics,
+) -> Result<Service, StartError> {
+    let own = Own {
+        id: SpiffeId::workload(&settings.trust_domain, &settings.namespace, ACCOUNT)?,
+        dns_names: dns_names(&settings.namespace),
+        ttl: settings.ttl,
+    };
+    let (sender, ca) = watch::channel(None);
+    let (progressing, progress) = watch::channel(None);
+    let authenticator: Box<dyn Authenticator> = match (&settings.tokens, &replica) {
+        (Some(path), _) => Box::new(Tokens::open(path)?),
+        (None, Some(replica)) => Box::new(Reviews::new(replica.client.clone())),
+        (None, None) => return Err(StartError::NoTokens),
+    };
+    let certifier = Certifier::new(ca.clone(), authenticator, settings.ttl, metrics);
+    let table = Table::certifying(certifier);
+    let (serving, tls) = watch::channel(None);
+    let registered = match &replica {
+        Some(replica) => report(replica, settings, &ca, &table),
+        None => watch::channel(true).1,
+    };
+    match (&settings.ca, &replica) {
+        (CaSource::Folder(path), _) => {
+            let first = folder::read(path, &settings.trust_domain)?;
+            sender.send_replace(Some(Arc::new(first)));
+            let followed = folder::follow(path.clone(), settings.trust_domain.clone(), sender);
+            tokio::spawn(followed);
+        }
+        (CaSource::Secret { .. }, None) => return Err(StartError::NoSecret),
+        (CaSource::Secret { name, deadline }, Some(replica)) => {
+            let secret = secret::Settings {
+                namespace: settings.namespace.clone(),
+                name: name.clone(),
+                trust_domain: settings.trust_domain.clone(),
+                ttl: settings.ttl,
+                deadline: *deadline,
+            };
+            let (client, term) = (replica.client.clone(), replica.term.clone());
+            tokio::spawn(Keeper::new(client, secret, term, sender, progressing).keep());
+        }
+    }
+    if let Some(replica) = &replica {
+        let (client, term) = (replica.client.clone(), replica.term.clone());
+        tokio::spawn(trust_bundles::keep(client, ca.clone(), term));
+    }
+    tokio::spawn(certify_own(own, ca.clone(), registered, serving));
+    tokio::spawn(tell(ca.clone(), table.clone()));
+    Ok(Service {
+        table,
+        tls,
+        ca,
+        progress,
+    })
+}
+
+/// Begins to tell the other replicas whom this one's clients trust.
+fn report(
+    replica: &Replica,
+    settings: &Settings,
+    ca: &Watched,
+    table: &Table,
+) -> watch::Receiver<bool> {
+    let (sender, registered) = watch::channel(false);
+    let (namespace, name) = (settings.namespace.clone(), replica.name.clone());
+    let client = replica.client.clone();
+    tokio::spawn(replicas::report(
+        client,
+        namespace,
+        name,
+        ca.clone(),
+        table.clone(),
+        sender,
+    ));
+    registered
+}
+
+/// The port is served only by a replica that the others know of: none of its clients is overlooked then.
+async fn certify_own(
+    own: Own,
+    ca: Watched,
+    mut registered: watch::Receiver<bool>,
+    serving: watch::Sender<Option<Arc<ServerConfig>>>,
+) {
+    let waits = registered.wait_for(|registered| *registered).await.is_ok();
+    if waits {
+        own.keep(ca, serving).await;
+    }
+}
+
+/// Tells clients whom to trust, whenever that changes.
+async fn tell(mut ca: Watched, table: Table) {
+    loop {
+        let now = ca.borrow_and_update().clone();
+        if let Some(ca) = now {
+            table.trust(&ca.bundle);
+        }
+        if ca.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// How the controller's Service is called.
+fn dns_names(namespace: &str) -> Vec<String> {
+    ["", ".svc", ".svc.cluster.local"]
+        .map(|domain| format!("{ACCOUNT}.{namespace}{domain}"))
+        .into()
+}

@@ -1,0 +1,169 @@
+//! ConfigMap `maglor-trust-bundle` in every namespace: pods begin with it, before the control plane has
+//! told them anything. Kept right by the replica that writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::authority::Watched;
+use super::secret::{CONTROLLER, MANAGED_BY, PART_OF};
+use crate::lease::Term;
+use crate::status::FIELD_MANAGER;
+
+/// Its name, the same everywhere.
+pub const NAME: &str = "maglor-trust-bundle";
+/// The key of the roots, PEM.
+pub const KEY: &str = "ca.pem";
+
+/// What is wrong is written after so long at the latest.
+const LOOK: Duration = Duration::from_secs(1);
+/// After a failure.
+const REST: Duration = Duration::from_secs(1);
+
+/// What the API server has.
+#[derive(Default)]
+struct Known {
+    namespaces: BTreeSet<String>,
+    /// What each namespace's ConfigMap says; none where there is no such ConfigMap.
+    written: BTreeMap<String, String>,
+    /// Both have been listed.
+    listed: (bool, bool),
+}
+
+impl Known {
+    fn is_whole(&self) -> bool {
+        self.listed == (true, true)
+    }
+
+    /// Namespaces whose ConfigMap does not say this.
+    fn wrong(&self, wanted: &str) -> Vec<String> {
+        let says =
+            |namespace: &&String| self.written.get(*namespace).is_some_and(|is| is == wanted);
+        self.namespaces
+            .iter()
+            .filter(|namespace| !says(namespace))
+            .cloned()
+            .collect()
+    }
+
+    fn namespace(&mut self, event: Event<Namespace>) {
+        let name = |object: &Namespace| object.meta().name.clone().unwrap_or_default();
+        match event {
+            Event::Init => self.namespaces.clear(),
+            Event::InitDone => self.listed.0 = true,
+            // Nothing new may be made in a namespace that ends.
+            Event::Apply(one) | Event::InitApply(one)
+                if one.meta().deletion_timestamp.is_some() =>
+            {
+                self.namespaces.remove(&name(&one));
+            }
+            Event::Apply(one) | Event::InitApply(one) => drop(self.namespaces.insert(name(&one))),
+            Event::Delete(one) => drop(self.namespaces.remove(&name(&one))),
+        }
+    }
+
+    fn config_map(&mut self, event: Event<ConfigMap>) {
+        let namespace = |object: &ConfigMap| object.meta().namespace.clone().unwrap_or_default();
+        match event {
+            Event::Init => self.written.clear(),
+            Event::InitDone => self.listed.1 = true,
+            Event::Apply(one) | Event::InitApply(one) => {
+                let text = one.data.as_ref().and_then(|data| data.get(KEY)).cloned();
+                self.written
+                    .insert(namespace(&one), text.unwrap_or_default());
+            }
+            Event::Delete(one) => drop(self.written.remove(&namespace(&one))),
+        }
+    }
+}
+
+/// Keeps the ConfigMaps right while `term` holds; returns when there is no authority to speak of any more.
+pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) {
+    let config = Config::default().fields(&format!("metadata.name={NAME}"));
+    let mut namespaces = pin!(watcher(
+        Api::<Namespace>::all(client.clone()),
+        Config::default()
+    ));
+    let mut config_maps = pin!(watcher(Api::<ConfigMap>::all(client.clone()), config));
+    let mut known = Known::default();
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            event = namespaces.next() => match event {
+                Some(Ok(event)) => { known.namespace(event); continue }
+                failed => rest(failed.map(|failed| failed.err())).await,
+            },
+            event = config_maps.next() => match event {
+                Some(Ok(event)) => { known.config_map(event); continue }
+                failed => rest(failed.map(|failed| failed.err())).await,
+            },
+            _ = look.tick() => {}
+            changed = ca.changed() => if changed.is_err() { return },
+        }
+        let text = ca.borrow().as_ref().map(|ca| ca.bundle.to_pem());
+        let Some(text) = text.filter(|_| known.is_whole()) else {
+            continue;
+        };
+        let mut failed = false;
+        for namespace in known.wrong(&text) {
+            if !term.borrow().holds(Instant::now()) {
+                break;
+            }
+            match write(&client, &namespace, &text).await {
+                // The watch says the same a little later.
+                Ok(()) => drop(known.written.insert(namespace, text.clone())),
+                Err(error) => {
+                    tracing::warn!(namespace, %error, "the trust bundle cannot be written, it is tried again");
+                    failed = true;
+                }
+            }
+        }
+        if failed {
+            tokio::time::sleep(REST).await;
+        }
+    }
+}
+
+async fn rest(failed: Option<Option<watcher::Error>>) {
+    if let Some(Some(error)) = failed {
+        tracing::warn!(%error, "watch failed, it is tried again");
+    }
+    tokio::time::sleep(REST).await;
+}
+
+async fn write(client: &Client, namespace: &str, text: &str) -> Result<(), kube::Error> {
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": NAME,
+            "labels": {MANAGED_BY: CONTROLLER, PART_OF.0: PART_OF.1},
+        },
+        "data": {KEY: text},
+    });
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    match api.patch(NAME, &params, &Patch::Apply(map)).await {
+        Ok(_) => Ok(()),
+        // The namespace has gone, or is about to.
+        Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
+            tracing::debug!(namespace, status.message, "no trust bundle");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// In such a namespace nothing new may be made (admission plugin NamespaceLifecycle).
+fn ends(message: &str) -> bool {
+    message.contains("because it is being terminated")
+}

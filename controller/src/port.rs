@@ -1,0 +1,100 @@
+//! The port where proxies are served: TLS, or plain text where that is asked for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::identity::own;
+use crate::serve::Table;
+
+/// Who has proved nothing asks for a certificate, and goes.
+const ANONYMOUS: Duration = Duration::from_secs(60);
+/// After a failure to accept.
+const REST: Duration = Duration::from_millis(100);
+
+/// Of TLS; `None` inside until there is a certificate.
+type Tls = watch::Receiver<Option<Arc<ServerConfig>>>;
+
+/// See the module's documentation.
+pub(crate) struct Port {
+    listener: TcpListener,
+    table: Table,
+    tls: Option<Tls>,
+}
+
+impl Port {
+    /// Serves a table; without `tls` in plain text.
+    pub(crate) fn new(listener: TcpListener, table: Table, tls: Option<Tls>) -> Self {
+        Self {
+            listener,
+            table,
+            tls,
+        }
+    }
+
+    /// Whether clients can be served: there is a certificate where one is needed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.borrow().is_some())
+    }
+
+    /// Takes one client, if clients may be `served` yet; else waits until something is different.
+    pub(crate) async fn accept(&mut self, served: bool) {
+        if !served {
+            if let Some(tls) = &mut self.tls
+                && tls.changed().await.is_ok()
+            {
+                return;
+            }
+            // Without its sender nothing will be different.
+            std::future::pending::<()>().await;
+        }
+        match self.listener.accept().await {
+            Ok((socket, address)) => {
+                let _ = socket.set_nodelay(true);
+                let tls = self.tls.as_ref().map(|tls| tls.borrow().clone());
+                tokio::spawn(connection(self.table.clone(), tls, socket, address));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+/// Serves one client to its end, or to the end of what it has proved: by then it has a new certificate,
+/// and comes back with that.
+async fn connection(
+    table: Table,
+    tls: Option<Option<Arc<ServerConfig>>>,
+    socket: TcpStream,
+    address: SocketAddr,
+) {
+    let config = match tls {
+        None => return table.serve(socket, address, None).await,
+        Some(None) => return,
+        Some(Some(config)) => config,
+    };
+    let (stream, proved) = match own::accept(socket, config).await {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            tracing::debug!(client = %address, %error, "no handshake");
+            return;
+        }
+    };
+    let (identity, limit) = match proved {
+        None => (None, ANONYMOUS),
+        Some((identity, until)) => {
+            let left = until.duration_since(SystemTime::now());
+            (Some(identity), left.unwrap_or_default())
+        }
+    };
+    let served = table.serve(stream, address, identity);
+    if tokio::time::timeout(limit, served).await.is_err() {
+        tracing::debug!(client = %address, "what the client had proved has expired");
+    }
+}

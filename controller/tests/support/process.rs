@@ -1,0 +1,127 @@
+//! The program as a process.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A controller, ended when it is dropped.
+pub(crate) struct Controller {
+    child: Child,
+    log: PathBuf,
+    pub(crate) listen: String,
+    admin: String,
+}
+
+impl Controller {
+    /// Starts one with these arguments besides its admin port, and waits until it serves.
+    pub(crate) async fn start(ready: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(ready, arguments, &[]).await
+    }
+
+    /// The same with variables of its environment.
+    pub(crate) async fn start_with(
+        ready: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let log = ready.with_extension("log");
+        let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
+            .args(["--admin", "127.0.0.1:0"])
+            .arg("--ready-file")
+            .arg(ready)
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut controller = Self {
+            child,
+            log,
+            listen: String::new(),
+            admin: String::new(),
+        };
+        let started = Instant::now();
+        while !ready.exists() {
+            let ended = controller.child.try_wait().unwrap();
+            let late = started.elapsed() > LIMIT;
+            assert!(ended.is_none() && !late, "{ended:?}\n{}", controller.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let text = std::fs::read_to_string(ready).unwrap();
+        let addresses: Value = serde_json::from_str(&text).unwrap();
+        let address = |name: &str| addresses[name].as_str().unwrap().to_owned();
+        controller.listen = address("listen");
+        controller.admin = address("admin");
+        controller
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// A page of its admin port.
+    pub(crate) async fn json(&self, path: &'static str) -> Value {
+        let admin = self.admin.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut stream = TcpStream::connect(admin).unwrap();
+            write!(
+                stream,
+                "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+            )
+            .unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        });
+        let text = asked.await.unwrap();
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Waits until a page says something.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        path: &'static str,
+        holds: impl Fn(&Value) -> bool,
+    ) {
+        let started = Instant::now();
+        loop {
+            let page = self.json(path).await;
+            if holds(&page) {
+                return;
+            }
+            assert!(started.elapsed() < LIMIT, "{what}: {page}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Controller {
+    /// Ends it as a power cut would.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Writes a file as a whole.
+pub(crate) fn put(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(&new, path).unwrap();
+}

@@ -1,0 +1,144 @@
+//! A controller over a folder, with an authority and tokens: a mesh without Kubernetes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use maglor_ads::CertifyRequest;
+use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::{Authority, Identity, KeyRequest, Live, SpiffeId, TrustBundle, TrustDomain};
+
+use super::grpc::Connection;
+use super::process::{Controller, put};
+
+pub(crate) const DOMAIN: &str = "mesh.example";
+pub(crate) const CART: &str = "token-of-the-cart-000";
+pub(crate) const WEB: &str = "token-of-the-web-0000";
+pub(crate) const OLD: &str = "token-that-has-expired";
+
+pub(crate) fn domain() -> TrustDomain {
+    DOMAIN.parse().unwrap()
+}
+
+/// A controller with an authority, and files of tokens and resources.
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+    pub(crate) authority: Authority,
+    pub(crate) controller: Controller,
+    ttl: &'static str,
+}
+
+impl World {
+    /// With these resources; certificates live for `ttl`.
+    pub(crate) async fn start(resources: &str, ttl: &'static str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["ca", "resources"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        let authority = Authority::create(&domain(), SystemTime::now()).unwrap();
+        put(&at("resources/all.yaml"), resources);
+        let tokens =
+            format!("{CART} shop/cart\n{WEB} shop/web\n{OLD} shop/cart 2020-01-01T00:00:00Z\n");
+        put(&at("tokens"), &tokens);
+        write(&at("ca"), &authority, &authority.bundle().unwrap(), None);
+        let controller = controller(folder.path(), "127.0.0.1:0", ttl).await;
+        Self {
+            folder,
+            authority,
+            controller,
+            ttl,
+        }
+    }
+
+    /// A path in its folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Other resources.
+    pub(crate) fn put(&self, resources: &str) {
+        put(&self.path("resources/all.yaml"), resources);
+    }
+
+    /// Ends the controller as a power cut would.
+    pub(crate) fn kill(&mut self) {
+        self.controller.kill();
+    }
+
+    /// Starts it again where it was.
+    pub(crate) async fn start_again(&mut self) {
+        let listen = self.controller.listen.clone();
+        let _ = std::fs::remove_file(self.path("ready.json"));
+        self.controller = controller(self.folder.path(), &listen, self.ttl).await;
+    }
+
+    /// Puts another authority in place.
+    pub(crate) fn rotate(&self, new: &Authority, bundle: &TrustBundle, chain: Option<&str>) {
+        write(&self.path("ca"), new, bundle, chain);
+    }
+
+    pub(crate) fn bundle(&self) -> TrustBundle {
+        self.authority.bundle().unwrap()
+    }
+
+    /// A connection as who `live` is; the server has to be the controller.
+    pub(crate) async fn connect(&self, live: &Arc<Live>) -> Connection {
+        self.connect_to(live, "maglor-controller").await.unwrap()
+    }
+
+    pub(crate) async fn connect_to(
+        &self,
+        live: &Arc<Live>,
+        account: &str,
+    ) -> std::io::Result<Connection> {
+        let id = SpiffeId::workload(&domain(), "maglor", account).unwrap();
+        let config = client_config(live, Expected::OneOf(vec![id]), &[b"h2"]).unwrap();
+        Connection::open(&self.controller.listen, Some(config)).await
+    }
+
+    pub(crate) async fn nameless(&self) -> Connection {
+        self.connect(&Live::nameless(self.bundle()).unwrap()).await
+    }
+
+    /// The identity that a token leads to.
+    pub(crate) async fn certified(&self, token: &str) -> Identity {
+        let key = KeyRequest::generate().unwrap();
+        let request = CertifyRequest {
+            certificate_signing_request: key.der().unwrap().into(),
+            token: token.to_owned(),
+        };
+        let response = self.nameless().await.certify(&request).await.unwrap();
+        let chain = response.chain.iter().map(|one| one.to_vec());
+        key.certified(chain).unwrap()
+    }
+
+    pub(crate) async fn member(&self, token: &str) -> Arc<Live> {
+        Live::new(self.certified(token).await, self.bundle()).unwrap()
+    }
+}
+
+async fn controller(folder: &Path, listen: &str, ttl: &str) -> Controller {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let ready = folder.join("ready.json");
+    let arguments = [
+        ["--listen", listen],
+        ["--folder", &at("resources")],
+        ["--ca-dir", &at("ca")],
+        ["--tokens", &at("tokens")],
+        ["--trust-domain", DOMAIN],
+        ["--leaf-ttl", ttl],
+    ];
+    Controller::start(&ready, arguments.as_flattened()).await
+}
+
+/// The authority's folder, as `maglor identity ca` and `rotate` leave it.
+fn write(folder: &Path, authority: &Authority, bundle: &TrustBundle, chain: Option<&str>) {
+    put(&folder.join("trust_bundle.pem"), &bundle.to_pem());
+    match chain {
+        Some(chain) => put(&folder.join("crossed.pem"), chain),
+        None => drop(std::fs::remove_file(folder.join("crossed.pem"))),
+    }
+    put(&folder.join("ca_key.pem"), &authority.private_key_pem());
+    put(&folder.join("ca.pem"), &authority.certificate_pem());
+}

@@ -1,0 +1,122 @@
+//! gRPC calls to the control plane (`PROTOCOL-HTTP2.md`).
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use maglor_xds::frame::Deframer;
+
+use crate::message::Body;
+use crate::upstream::{Cluster, LocalExecutor, Target, connect_for_control};
+
+/// A server that says nothing is asked so often whether it is there, and has so long to answer.
+const PING: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a call has ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    #[error("cannot connect: {0}")]
+    Connect(#[source] io::Error),
+    #[error("cannot connect in time")]
+    ConnectTimeout,
+    #[error("no server is usable")]
+    NoServer,
+    #[error("HTTP/2: {0}")]
+    Http2(#[from] hyper::Error),
+    #[error("it answered {0}")]
+    Refused(String),
+    #[error("{0}")]
+    Frame(#[from] maglor_xds::frame::FrameError),
+}
+
+/// A connection to one of the control plane's servers; it ends with its last call.
+pub(super) struct Connection {
+    sender: SendRequest<Body>,
+    authority: String,
+}
+
+impl Connection {
+    pub(super) async fn open(cluster: &Cluster, target: &Target) -> Result<Self, CallError> {
+        let limit = cluster.config().connect_timeout;
+        let io = tokio::time::timeout(limit, connect_for_control(cluster, target)).await;
+        let io = io
+            .map_err(|_| CallError::ConnectTimeout)?
+            .map_err(CallError::Connect)?;
+        let (sender, connection) = Builder::new(LocalExecutor)
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(io))
+            .await?;
+        tokio::task::spawn_local(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection to the control plane ended");
+            }
+        });
+        Ok(Self {
+            sender,
+            authority: target.address.to_string(),
+        })
+    }
+
+    /// Calls a method; what comes of it, where it is not refused at once.
+    pub(super) async fn call(&mut self, path: &str, body: Body) -> Result<Incoming, CallError> {
+        let request = Request::post(format!("http://{}{path}", self.authority))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(body);
+        let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
+        let response = self.sender.send_request(request).await?;
+        if response.status() != StatusCode::OK {
+            return Err(CallError::Refused(response.status().to_string()));
+        }
+        match status(response.headers()) {
+            Some(status) => Err(CallError::Refused(status)),
+            None => Ok(response.into_body()),
+        }
+    }
+
+    /// Calls a method that answers one message, of up to `longest` bytes.
+    pub(super) async fn ask(
+        &mut self,
+        path: &str,
+        message: Bytes,
+        longest: usize,
+    ) -> Result<Bytes, CallError> {
+        let mut body = self.call(path, Body::full(message)).await?;
+        let mut deframer = Deframer::new(longest);
+        while let Some(part) = body.frame().await {
+            match part?.into_data() {
+                Ok(data) => deframer.put(&data),
+                Err(part) => {
+                    let trailers = part.into_trailers().unwrap_or_default();
+                    if let Some(status) = status(&trailers) {
+                        return Err(CallError::Refused(status));
+                    }
+                }
+            }
+            if let Some(message) = deframer.message()? {
+                return Ok(message);
+            }
+        }
+        Err(CallError::Refused("nothing".to_owned()))
+    }
+}
+
+/// gRPC's status, where there is one that is said and is not OK.
+pub(super) fn status(fields: &HeaderMap) -> Option<String> {
+    let text = |name| {
+        fields
+            .get(name)
+            .and_then(|value: &http::HeaderValue| value.to_str().ok())
+    };
+    let code = text("grpc-status").filter(|code| *code != "0")?;
+    let message = text("grpc-message").unwrap_or_default();
+    Some(format!("gRPC status {code} {message}"))
+}

@@ -128,12 +128,13 @@ impl Discovery {
         self.client.subscribe(Kind::Bundle, BUNDLE);
     }
 
-    /// Follows a target from now on.
-    pub fn want(&mut self, target: &str) {
-        if self.targets.insert(target.into()) {
-            self.follow();
-            self.recall();
+    /// Follows a target from now on; what is known of it already, because it was kept and nobody answers.
+    pub fn want(&mut self, target: &str) -> Changes {
+        if !self.targets.insert(target.into()) {
+            return Changes::default();
         }
+        self.follow();
+        self.recall()
     }
 
     /// Does not follow a target any more.

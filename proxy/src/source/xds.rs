@@ -357,7 +357,8 @@ impl Source {
             });
         }
         followed.settled = false;
-        self.discovery.want(&target);
+        let known = self.discovery.want(&target);
+        self.apply(&known);
         self.settle(false);
     }
 

@@ -141,7 +141,7 @@ fn a_client_holds_what_it_has_taken() {
     put(&mut cache, Kind::Bundle, "a", "2");
     assert!(!holds(&session, &cache), "there is another one");
     let second = session.poll_delta(&mut cache, NOW);
-    ask(&mut session, &mut cache, &answer(&second[0], Some("no")));
+    session.receive_delta(&mut cache, &answer(&second[0], Some("no")), NOW);
     assert!(!holds(&session, &cache), "refused");
 }
 

@@ -74,6 +74,11 @@ impl Admin {
             "/" => text(StatusCode::OK, INDEX.to_owned()),
             "/live" => text(StatusCode::OK, "live\n".to_owned()),
             "/metrics" => {
+                if let Some((_, progress)) = &self.identity
+                    && let Some(progress) = &*progress.borrow()
+                {
+                    self.metrics.rotation(progress.phase);
+                }
                 let mut response = text(StatusCode::OK, self.metrics.encode(&self.table));
                 let kind =
                     header::HeaderValue::from_static(maglor_telemetry::metrics::CONTENT_TYPE);
@@ -117,7 +122,7 @@ impl Admin {
             "signs_until": Timestamp::try_from(ca.authority.expires()).ok().map(|time| time.to_string()),
             "rotation": progress.map(|progress| json!({
                 "phase": progress.phase.word(),
-                "seconds": progress.age.as_secs(),
+                "since": progress.since.to_string(),
                 "missing": progress.missing,
             })),
             "clients": clients.len(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
 use crate::identity::certify::CertifyMetrics;
+use crate::identity::rotation::Phase;
 use crate::index::facts::Kind;
 use crate::index::{Change, ResourceKind};
 use crate::serve::Table;
@@ -21,6 +22,7 @@ pub(crate) struct Metrics {
     unserved: Counter,
     update: Histogram,
     leader: Gauge,
+    rotation: [(Phase, Gauge); Phase::ALL.len()],
     pub(crate) certificates: CertifyMetrics,
     sessions: [(&'static str, Gauge); 2],
 }
@@ -92,6 +94,14 @@ impl Metrics {
             leader: registry
                 .gauge("controller_leader", "1 while this replica writes.", &[])
                 .with(&[]),
+            rotation: {
+                let family = registry.gauge(
+                    "controller_rotation",
+                    "1 for the phase in which the replacement of the root is; all 0 without a Secret.",
+                    &["phase"],
+                );
+                Phase::ALL.map(|phase| (phase, family.with(&[phase.word()])))
+            },
             certificates: CertifyMetrics::new(&registry),
             registry,
         }
@@ -123,6 +133,12 @@ impl Metrics {
 
     pub(crate) fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    pub(crate) fn rotation(&self, now: Phase) {
+        for (phase, gauge) in &self.rotation {
+            gauge.set(i64::from(*phase == now));
+        }
     }
 
     pub(crate) fn encode(&self, table: &Table) -> String {

@@ -19,7 +19,7 @@ use maglor_ads::CertifyRequest;
 use maglor_cluster::{Cluster, ClusterError, Kubectl, Options};
 use maglor_identity::tls::{Expected, client_config};
 use maglor_identity::{Identity, KeyRequest, Live, TrustBundle};
-use maglor_xds::{BUNDLE, Kind};
+use maglor_xds::{BUNDLE, Kind, decode};
 
 use support::grpc::{Connection, Status, Stream};
 use support::process::Controller;
@@ -207,7 +207,10 @@ async fn accounts_become_members_and_a_root_is_replaced() {
     println!("killing the replica that writes");
     drop(first);
     stream
-        .until("both roots are told", |seen| seen.len() == 1)
+        .until("both roots are told", |seen| {
+            let body = seen.values().next().cloned().flatten().unwrap();
+            decode::bundle(BUNDLE, &body).unwrap().certificates().len() == 2
+        })
         .await;
     until("the other replica writes", || {
         let lease = kubectl.json(&["get", "lease", "maglor-controller", "-n", "maglor"]);

@@ -72,10 +72,7 @@ pub async fn report(
         }
         tokio::select! {
             () = tokio::time::sleep(PERIOD) => {}
-            changed = ca.changed() => if changed.is_err() {
-                let _ = api.delete(&lease_name(&replica), &DeleteParams::default()).await;
-                return;
-            },
+            changed = ca.changed() => if changed.is_err() { return },
         }
     }
 }

@@ -153,14 +153,11 @@ impl Stored {
         }
     }
 
-    /// For how long it is there.
+    /// Since when it is there. What nobody can read began at `now`: waiting longer is safe.
     #[must_use]
-    pub fn age(&self, now: Timestamp) -> Duration {
+    pub fn since(&self, now: Timestamp) -> Timestamp {
         let since = self.annotations.get(SINCE);
-        // What nobody can read began now: waiting longer is safe.
-        let since = since.and_then(|since| since.parse().ok()).unwrap_or(now);
-        let age: SignedDuration = now.duration_since(since);
-        age.try_into().unwrap_or(Duration::ZERO)
+        since.and_then(|since| since.parse().ok()).unwrap_or(now)
     }
 
     /// The Secret after the next step; `None` as long as there is nothing to do.
@@ -172,7 +169,10 @@ impl Stored {
         trust_domain: &TrustDomain,
         circumstances: &Circumstances<'_>,
     ) -> Result<Option<Self>, RotationError> {
-        let age = self.age(circumstances.now);
+        let age: SignedDuration = circumstances
+            .now
+            .duration_since(self.since(circumstances.now));
+        let age: Duration = age.try_into().unwrap_or(Duration::ZERO);
         match self.phase() {
             Phase::Steady if self.is_asked_for() => {
                 self.announce(trust_domain, circumstances.now).map(Some)

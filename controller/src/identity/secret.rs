@@ -56,8 +56,8 @@ pub struct Settings {
 pub struct Progress {
     /// The phase.
     pub phase: Phase,
-    /// For how long.
-    pub age: Duration,
+    /// Since when.
+    pub since: Timestamp,
     /// Who does not trust the new root yet, as far as this replica has asked.
     pub missing: Vec<String>,
 }
@@ -181,7 +181,7 @@ impl Keeper {
     fn show(&self, stored: &Stored, missing: Vec<String>) {
         self.progress.send_replace(Some(Progress {
             phase: stored.phase(),
-            age: stored.age(Timestamp::now()),
+            since: stored.since(Timestamp::now()),
             missing,
         }));
     }

@@ -192,9 +192,7 @@ impl Discovery {
         let Some(mut update) = self.client.receive(response) else {
             return Changes::default();
         };
-        if let Some(keeping) = &mut self.keeping {
-            keeping.online();
-        }
+        self.go_online();
         let mut changes = Changes::default();
         let mut good = Vec::with_capacity(update.resources.len());
         for resource in update.resources.drain(..) {

@@ -48,6 +48,8 @@ struct Source {
     rng: Rng,
     /// Whether the control plane has answered, in this process.
     answered: bool,
+    /// Since when it does not turn us away.
+    accepted: Option<Instant>,
     /// Where what was learnt is kept for the next start.
     cache: Option<Cache>,
     /// The identity that the control plane is to know us by, as long as there is none.
@@ -95,6 +97,7 @@ pub(crate) async fn run(
     }
     let source = Source {
         answered: false,
+        accepted: None,
         cache,
         nameless,
         app,
@@ -139,6 +142,7 @@ impl Source {
                     self.follow_workloads();
                     self.forget();
                     self.keep();
+                    self.take_silence();
                 }
             }
         }
@@ -174,6 +178,7 @@ impl Source {
         while let Some(event) = next {
             match event {
                 Event::Open => self.connected(true),
+                Event::Accepted => self.accepted = Some(Instant::now()),
                 Event::Message(message) => match DeltaDiscoveryResponse::decode(message) {
                     Ok(response) => self.receive(response, &mut all),
                     Err(error) => pause = Some(self.lost(&error)),
@@ -196,6 +201,7 @@ impl Source {
         let targets = self.discovery.targets().len();
         tracing::warn!(%why, again_in = ?pause, targets, "no stream to the control plane");
         self.link = None;
+        self.accepted = None;
         self.connected(false);
         self.go_offline();
         pause
@@ -208,8 +214,7 @@ impl Source {
 
     fn receive(&mut self, response: DeltaDiscoveryResponse, all: &mut Changes) {
         let changes = self.discovery.receive(response);
-        self.answered = true;
-        self.show_offline();
+        self.answered();
         let app = self.app.borrow();
         let metrics = &app.shared().metrics.xds;
         match changes.refused.is_empty() {
@@ -238,6 +243,20 @@ impl Source {
         }
         self.show_offline();
         self.apply(&changes);
+    }
+
+    fn answered(&mut self) {
+        self.answered = true;
+        self.discovery.go_online();
+        self.show_offline();
+    }
+
+    /// A stream that goes on without a word says that there is nothing new.
+    fn take_silence(&mut self) {
+        let since = self.accepted.filter(|_| !self.answered);
+        if since.is_some_and(|since| since.elapsed() >= LOOK) {
+            self.answered();
+        }
     }
 
     fn show_offline(&self) {

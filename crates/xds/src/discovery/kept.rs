@@ -25,7 +25,11 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
+    /// Whom to trust is kept elsewhere: who has which roots is for the server to hear from this process.
     pub(super) fn put(&mut self, kind: Kind, resource: &Received) {
+        if kind == Kind::Bundle {
+            return;
+        }
         let key = (kind, Arc::clone(&resource.name));
         if self
             .resources
@@ -71,6 +75,13 @@ impl Discovery {
             _ => return Changes::default(),
         }
         self.recall()
+    }
+
+    /// Somebody answers.
+    pub fn go_online(&mut self) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.online();
+        }
     }
 
     /// Whether what is wanted is taken from what was kept.

@@ -35,6 +35,8 @@ pub(super) struct Link {
 pub(super) enum Event {
     /// The server can be reached.
     Open,
+    /// It has begun to answer.
+    Accepted,
     /// It has sent a message.
     Message(Bytes),
     /// There will be no more; why.
@@ -91,7 +93,9 @@ async fn converse(
     let _ = events.send(Event::Open);
     // Servers may answer with the first response, so nothing waits for the head.
     let outgoing = Body::source(Box::new(Outgoing(outgoing)));
-    listen(connection.call(PATH, outgoing).await?, events).await
+    let body = connection.call(PATH, outgoing).await?;
+    let _ = events.send(Event::Accepted);
+    listen(body, events).await
 }
 
 async fn listen(mut body: Incoming, events: &UnboundedSender<Event>) -> Result<(), CallError> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use maglor_identity::TrustDomain;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -130,6 +131,11 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let mut serving = Serving {
         pipeline: Pipeline::default(),
         table: table.clone(),
+        trust_domain: options
+            .identity
+            .as_ref()
+            .map(|settings| settings.trust_domain.clone()),
+        warned: false,
         port: Port::new(listener, table.clone(), service.map(|service| service.tls)),
         metrics,
         whole,
@@ -288,6 +294,10 @@ struct Serving {
     pipeline: Pipeline,
     table: Table,
     port: Port,
+    /// Whom the authority vouches for; `None` in plain text.
+    trust_domain: Option<TrustDomain>,
+    /// It was said that the MeshConfig has another one.
+    warned: bool,
     metrics: Arc<Metrics>,
     whole: Arc<AtomicBool>,
     statuses: Option<mpsc::UnboundedSender<Wanted>>,
@@ -322,12 +332,30 @@ impl Serving {
         }
     }
 
+    /// Clients are told to expect ids of the MeshConfig's trust domain, and are given those of the authority.
+    fn compare_trust_domains(&mut self) {
+        let Some(own) = &self.trust_domain else {
+            return;
+        };
+        let said = self.pipeline.index().trust_domain();
+        let differs = self.pipeline.is_whole() && own.as_str() != said;
+        if differs && !self.warned {
+            tracing::error!(
+                authority = %own,
+                mesh_config = said,
+                "trust domains differ: members will not know each other; see --trust-domain"
+            );
+        }
+        self.warned = differs;
+    }
+
     fn take(&mut self, batch: &mut Vec<Event>) {
         let begun = Instant::now();
         for event in batch.iter() {
             self.metrics.took(event);
         }
         let changes = self.pipeline.take(batch.drain(..));
+        self.compare_trust_domains();
         let unserved = self.table.publish(&changes.resources);
         self.metrics
             .gave(&changes.resources, unserved, begun.elapsed());

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use maglor_identity::Authority;
+use maglor_identity::tls::{Expected, client_config};
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 
 use support::process::put;
@@ -217,6 +218,31 @@ async fn without_a_token_a_proxy_waits_and_says_why() {
     });
     put(&token, WEB);
     eventually(TIMEOUT, "it is ready", || ready(&proxy).0 == 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_wait_for_the_first_certificate() {
+    let Some(binary) = binary() else { return };
+    let world = World::start(MESH, "1h").await;
+    put(&world.path("trust.pem"), &world.bundle().to_pem());
+    let (token, application) = (world.path("late-token"), Upstream::start("cart"));
+    let config = cart(&world, &token, &application);
+    let proxy = ProxyBuilder::new(&binary).config(config).start();
+    let web = world.member(WEB).await;
+    let config = client_config(&web, Expected::Member, &[b"http/1.1"]).unwrap();
+    let address = proxy.listener("inbound");
+    let call = move || {
+        RawHttp1::connect_tls(address, "cart", config)
+            .get("/")
+            .status
+    };
+    let client = std::thread::spawn(call);
+    eventually(TIMEOUT, "the client is connected", || {
+        proxy.metric("maglor_downstream_connections", &[]) > 0.0
+    });
+    assert!(!client.is_finished());
+    put(&token, CART);
+    assert_eq!(client.join().unwrap(), 200);
 }
 
 /// Clients that call without pause, over connections that they keep and that they do not keep.

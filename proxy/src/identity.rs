@@ -274,3 +274,6 @@ impl Read {
 fn fingerprint(path: &Path) -> Fingerprint {
     Fingerprint::of([path].into_iter())
 }
+
+#[cfg(test)]
+mod tests;

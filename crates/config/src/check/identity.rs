@@ -56,7 +56,7 @@ fn control_plane(raw: &raw::Document, at: &At<'_>, scope: &Scope<'_>) {
         return;
     };
     let mesh = cluster.tls.as_ref().and_then(|tls| tls.0.mesh.as_ref());
-    if !mesh.is_some_and(|peers| !peers.identities.is_empty()) {
+    if mesh.is_none_or(|peers| peers.identities.is_empty()) {
         at.field("token_file")
             .error("the cluster of the control plane does not say who may get the token")
             .help("write `tls: {mesh: {identities: [spiffe://TRUST-DOMAIN/ns/maglor/sa/maglor-controller]}}` there");

@@ -107,6 +107,33 @@ fn endpoints_that_stay_keep_their_connections() {
 }
 
 #[test]
+fn endpoints_that_are_names_are_looked_up() {
+    let control = ControlPlane::start();
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let named = |upstream: &Upstream| format!("localhost:{}", upstream.address().port());
+    control.serve(CART, "cart", &[a.address()]);
+    let proxy = proxy(control.address, "timeout: 5s");
+    assert_eq!(get(&proxy, "cart"), ok("a"));
+    control.assign("cart", &[named(&b)]);
+    eventually(TIMEOUT, "a name", || get(&proxy, "cart") == ok("b"));
+    control.assign("cart", &[named(&a)]);
+    eventually(TIMEOUT, "another name", || get(&proxy, "cart") == ok("a"));
+    control.assign("cart", &[b.address()]);
+    eventually(TIMEOUT, "an address again", || {
+        get(&proxy, "cart") == ok("b")
+    });
+    // As an ExternalName is said: with the cluster itself.
+    control.serve(CART, "elsewhere", &[] as &[SocketAddr]);
+    control.put(cluster_of(&format!(
+        "{{name: elsewhere, endpoints: ['{}']}}",
+        named(&a)
+    )));
+    eventually(TIMEOUT, "a name of the cluster", || {
+        get(&proxy, "cart") == ok("a")
+    });
+}
+
+#[test]
 fn what_is_wrong_is_refused_and_the_last_good_one_stays() {
     let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
     control.serve(CART, "cart", &[upstream.address()]);
@@ -178,6 +205,21 @@ fn a_host_that_is_not_called_any_more_is_forgotten() {
     eventually(TIMEOUT, "it is forgotten", || subscribed() == 0);
     assert_eq!(proxy.metric("maglor_xds_targets", &[]), 0.0);
     assert_eq!(get(&proxy, "cart"), ok("cart"), "and found again");
+}
+
+#[test]
+fn what_is_followed_is_bounded() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve(CART, "cart", &[upstream.address()]);
+    let proxy = proxy(control.address, "timeout: 5s");
+    assert_eq!(get(&proxy, "cart"), ok("cart"));
+    let mut client = RawHttp1::connect(proxy.listener("out"));
+    for i in 0..1100 {
+        let response = client.request(format!("GET / HTTP/1.1\r\nhost: h{i}.example\r\n\r\n"));
+        assert_eq!(response.status, 404);
+    }
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 1024.0);
+    assert_eq!(get(&proxy, "cart"), ok("cart"), "asked for again");
 }
 
 #[test]

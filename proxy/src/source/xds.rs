@@ -33,7 +33,7 @@ use crate::on_demand::{Ask, Found, Key, OnDemand};
 /// How often it is looked which hosts are not called any more.
 const LOOK: Duration = Duration::from_secs(1);
 /// Targets that are followed at once; beyond, the one that was not called for the longest time gives way.
-const MAX_FOLLOWED: usize = 4096;
+const MAX_FOLLOWED: usize = 1024;
 
 /// A control plane that has not answered after so long is away, as far as what was kept is concerned.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -13,7 +13,8 @@ use maglor_config::member::{Credentials, Member};
 use maglor_config::sidecar::Sidecar;
 use maglor_config::tls::MeshMode;
 use maglor_config::workload::{Inbound, Workloads, overlay};
-use maglor_config::{Loaded, Termination, authorization, resource};
+use maglor_config::{Loaded, Termination, authorization, raw, resource};
+use proptest::prelude::*;
 
 fn sidecar() -> Sidecar {
     Sidecar {
@@ -225,5 +226,79 @@ fn what_is_wrong_with_it_is_named() {
             text.contains("inbound `shop/cart-1`") && text.contains(field),
             "{text}"
         );
+    }
+}
+
+/// What a control plane may say, right and wrong.
+fn any_inbound() -> impl Strategy<Value = Inbound> {
+    let tls = prop_oneof![
+        Just(None),
+        Just(Some(raw::MeshMode::Permissive)),
+        Just(Some(raw::MeshMode::Strict)),
+    ];
+    let protocol = prop_oneof![
+        Just("auto"),
+        Just("http"),
+        Just("http2"),
+        Just("tcp"),
+        Just("tls"),
+    ];
+    let reports = prop_oneof![
+        Just(""),
+        Just(", load_reports: {}"),
+        Just(", load_reports: {cluster: 'a:80', endpoint: '10.0.0.1:80'}"),
+        Just(", load_reports: {cluster: 'a:80'}"),
+    ];
+    let port = (
+        prop_oneof![
+            Just("80"),
+            Just("8080"),
+            Just("0"),
+            Just("99999"),
+            Just("x")
+        ],
+        protocol,
+        reports,
+    )
+        .prop_map(|(port, protocol, reports)| {
+            format!("'{port}': {{protocol: {protocol}{reports}}}")
+        });
+    let ports = proptest::option::of(proptest::collection::vec(port, 0..3));
+    let rule = prop_oneof![
+        Just("{name: a, action: deny, to: [{paths: [/x]}]}"),
+        Just("{name: b, from: [{identities: ['spiffe://m/ns/a/*']}]}"),
+        Just("{name: c, from: [{namespaces: [shop], addresses: [10.0.0.0/8]}]}"),
+        Just("{action: audit, to: [{ports: [80, 99999]}]}"),
+    ];
+    let rules = proptest::option::of(proptest::collection::vec(rule, 0..3));
+    (tls, ports, rules).prop_map(|(tls, ports, rules)| {
+        let mut words = String::from("{");
+        if let Some(ports) = ports {
+            words += &format!("ports: {{{}}}, ", ports.join(", "));
+        }
+        if let Some(rules) = rules {
+            words += &format!("authorization: {{rules: [{}]}}", rules.join(", "));
+        }
+        words.push('}');
+        // Keys that are there twice are no text of ours.
+        let said = resource::read::<Inbound>(&words, "test").unwrap_or_default();
+        Inbound { tls, ..said }
+    })
+}
+
+proptest! {
+    /// What a client has acknowledged can be put in force, and what can be is not refused.
+    #[test]
+    fn what_is_checked_apart_fits_the_file(said in any_inbound(), identity in any::<bool>()) {
+        let mut sidecar = sidecar();
+        if !identity {
+            sidecar.member.credentials = Credentials::Nobody;
+            sidecar.member.plain_text = true;
+        }
+        let file = load(&sidecar).yaml;
+        let apart = said.check("shop/cart-1", identity);
+        let known = BTreeMap::from([("shop/cart-1".into(), Arc::new(said))]);
+        let whole = overlay(&file, &known);
+        prop_assert_eq!(apart.is_ok(), whole.is_ok(), "{:?} {:?}", apart.err(), whole.err());
     }
 }

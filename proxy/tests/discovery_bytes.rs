@@ -179,8 +179,8 @@ listeners:
     with("somebody-else");
     let refused = || proxy.metric("maglor_upstream_mesh_refused_total", &["cluster=\"pod\""]);
     eventually(TIMEOUT, "the pod is not who it should be", || {
-        connect(&proxy, "10.1.2.3:5432").assert_closed();
-        refused() > 0.0
+        let mut client = connect(&proxy, "10.1.2.3:5432");
+        client.connection().expect("220 ready\r\n").is_err() && refused() > 0.0
     });
     client.send("still there\n");
     client.connection().expect("still there\n").unwrap();

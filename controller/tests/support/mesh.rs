@@ -1,5 +1,5 @@
 //! A mesh without Kubernetes: the real controller over a folder, and a real proxy beside each
-//! application.
+//! application, which the controller certifies by a token.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,18 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
-use maglor_identity::{Authority, LeafRequest, SpiffeId, TrustDomain};
+use maglor_identity::{Authority, TrustDomain};
 use maglor_testkit::{Load, Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, wait};
 use serde_json::Value;
 use tempfile::TempDir;
 
 const NAMESPACE: &str = "shop";
+/// The accounts that workloads may run with.
+const ACCOUNTS: [&str; 4] = ["admin", "bank", "cart", "web"];
 
 /// Where the controller's resources are, and who vouches for the members.
 pub(crate) struct Mesh {
     dir: TempDir,
     binary: PathBuf,
-    authority: Authority,
     controller: Option<Child>,
     listen: SocketAddr,
     admin: SocketAddr,
@@ -44,17 +45,16 @@ impl Mesh {
             println!("skipped: there is no maglor-proxy; cargo build -p maglor-proxy makes it");
             return None;
         };
-        let domain: TrustDomain = "mesh.test".parse().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let mut mesh = Self {
             dir: TempDir::with_prefix("maglor-mesh-").unwrap(),
             binary,
-            authority: Authority::create(&domain, SystemTime::now()).unwrap(),
             controller: None,
             listen: any,
             admin: any,
         };
         fs::create_dir(mesh.folder()).unwrap();
+        mesh.certifies();
         mesh.put(
             "namespace",
             "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}",
@@ -64,8 +64,30 @@ impl Mesh {
         Some(mesh)
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
     fn folder(&self) -> PathBuf {
-        self.dir.path().join("resources")
+        self.path("resources")
+    }
+
+    /// An authority, as `maglor identity ca` makes it, and who may have certificates of it.
+    fn certifies(&self) {
+        let domain: TrustDomain = "mesh.test".parse().unwrap();
+        let authority = Authority::create(&domain, SystemTime::now()).unwrap();
+        let ca = self.path("ca");
+        fs::create_dir(&ca).unwrap();
+        fs::write(ca.join("ca.pem"), authority.certificate_pem()).unwrap();
+        fs::write(ca.join("ca_key.pem"), authority.private_key_pem()).unwrap();
+        fs::write(ca.join("trust_bundle.pem"), authority.certificate_pem()).unwrap();
+        let mut tokens = String::new();
+        for account in ACCOUNTS {
+            let token = format!("the-token-of-the-account-{account}");
+            tokens += &format!("{token} {NAMESPACE}/{account}\n");
+            fs::write(self.path(&format!("token-{account}")), token).unwrap();
+        }
+        fs::write(self.path("tokens"), tokens).unwrap();
     }
 
     /// Starts it where it was before, if it was.
@@ -73,10 +95,15 @@ impl Mesh {
         let ready = self.dir.path().join("ready");
         let _ = fs::remove_file(&ready);
         let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
-            .args(["--plain-text", "--listen", &self.listen.to_string()])
+            .args(["--listen", &self.listen.to_string()])
             .args(["--admin", &self.admin.to_string()])
             .arg("--folder")
             .arg(self.folder())
+            .arg("--ca-dir")
+            .arg(self.path("ca"))
+            .arg("--tokens")
+            .arg(self.path("tokens"))
+            .args(["--trust-domain", "mesh.test"])
             .arg("--ready-file")
             .arg(&ready)
             .args(["--log-level", "warn"])
@@ -189,10 +216,9 @@ impl Mesh {
             ),
         );
         let application = Upstream::start(name);
-        let identity = self.issue(account);
-        let file = |file: &str| identity.join(file).display().to_string();
+        let file = |file: &str| self.path(file).display().to_string();
         let sidecar = ProxyBuilder::new(&self.binary)
-            .args(["sidecar", "--plain-text", "--trust-domain", "mesh.test"])
+            .args(["sidecar", "--trust-domain", "mesh.test"])
             .args([
                 "--control-plane",
                 &self.listen.to_string(),
@@ -200,9 +226,8 @@ impl Mesh {
                 "127.0.0.1",
             ])
             .args(["--pod-namespace", NAMESPACE, "--pod-name", name])
-            .args(["--certificate", &file("certificate.pem")])
-            .args(["--private-key", &file("private_key.pem")])
-            .args(["--trust-bundle", &file("trust_bundle.pem")])
+            .args(["--token-file", &file(&format!("token-{account}"))])
+            .args(["--trust-bundle", &file("ca/trust_bundle.pem")])
             .args(["--application", &application.address().to_string()])
             .args(["--inbound-port", &inbound_port.to_string()])
             .args([
@@ -222,26 +247,6 @@ impl Mesh {
             application,
             sidecar,
         }
-    }
-
-    /// An identity in a folder.
-    fn issue(&self, account: &str) -> PathBuf {
-        let folder = self.dir.path().join(account);
-        if !folder.exists() {
-            fs::create_dir(&folder).unwrap();
-            let id: SpiffeId = format!("spiffe://mesh.test/ns/{NAMESPACE}/sa/{account}")
-                .parse()
-                .unwrap();
-            let issued = self
-                .authority
-                .issue(&LeafRequest::new(id), SystemTime::now())
-                .unwrap();
-            let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
-            write("certificate.pem", &issued.certificate_pem);
-            write("private_key.pem", &issued.private_key_pem.unwrap());
-            write("trust_bundle.pem", &self.authority.certificate_pem());
-        }
-        folder
     }
 }
 

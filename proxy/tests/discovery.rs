@@ -8,7 +8,6 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::Kind;
@@ -176,9 +175,7 @@ fn a_proxy_goes_on_without_its_control_plane_and_catches_up() {
         proxy.metric("maglor_xds_connected", &[]) == 0.0
     });
     assert_eq!(get(&proxy, "cart"), ok("a"));
-    let began = Instant::now();
     assert_eq!(get(&proxy, "unknown").0, 503, "nobody can say");
-    assert!(began.elapsed() >= Duration::from_millis(200));
     let control = ControlPlane::at(address, server);
     control.assign("cart", &[b.address()]);
     eventually(TIMEOUT, "it catches up", || get(&proxy, "cart") == ok("b"));

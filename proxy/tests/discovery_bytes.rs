@@ -96,6 +96,23 @@ fn what_nobody_knows_goes_where_it_was_going() {
     let mut client = connect(&proxy, &other.address().to_string());
     client.connection().expect("220 ready\r\n").unwrap();
     assert!(began.elapsed() >= Duration::from_millis(200));
+    assert_eq!(
+        connect(&proxy, &upstream.address().to_string())
+            .get("/")
+            .text(),
+        "far"
+    );
+    // When it is away for long, nobody waits for it.
+    let proxy = sidecar("127.0.0.1:1".parse().unwrap(), "", "timeout: 1s");
+    let took = || {
+        let began = Instant::now();
+        let mut client = connect(&proxy, &upstream.address().to_string());
+        assert_eq!(client.get("/").text(), "far");
+        began.elapsed()
+    };
+    eventually(TIMEOUT, "it is not waited for", || {
+        took() < Duration::from_millis(500)
+    });
 }
 
 #[test]

@@ -340,11 +340,15 @@ impl Service {
         }
         // On its own: it is large, and few requests wait.
         let mut found = Box::pin(chain.find(self.original, host, now));
-        let found = record.patiently(found.as_mut()).await?;
-        if found.is_err() {
-            record.route(&self.chain.unrouted, None);
+        match record.patiently(found.as_mut()).await? {
+            Ok(found) => Ok(found.table.clone()),
+            // The connection goes where it was going, as one of bytes would, if the chain lets it.
+            Err(_) if self.original.is_some() => Ok(None),
+            Err(error) => {
+                record.route(&self.chain.unrouted, None);
+                Err(error)
+            }
         }
-        Ok(found?.table.clone())
     }
 
     /// Takes a token of the listener's and of the route's rate limit: where the request stands, or

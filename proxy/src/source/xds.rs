@@ -50,6 +50,8 @@ struct Source {
     answered: bool,
     /// Since when it does not turn us away.
     accepted: Option<Instant>,
+    /// Since when it says nothing, while there is no stream.
+    away: Option<Instant>,
     /// Where what was learnt is kept for the next start.
     cache: Option<Cache>,
     /// The identity that the control plane is to know us by, as long as there is none.
@@ -98,6 +100,7 @@ pub(crate) async fn run(
     let source = Source {
         answered: false,
         accepted: None,
+        away: Some(Instant::now()),
         cache,
         nameless,
         app,
@@ -202,6 +205,7 @@ impl Source {
         tracing::warn!(%why, again_in = ?pause, targets, "no stream to the control plane");
         self.link = None;
         self.accepted = None;
+        self.away.get_or_insert_with(Instant::now);
         self.connected(false);
         self.go_offline();
         pause
@@ -213,6 +217,7 @@ impl Source {
     }
 
     fn receive(&mut self, response: DeltaDiscoveryResponse, all: &mut Changes) {
+        self.away = None;
         let changes = self.discovery.receive(response);
         self.answered();
         let app = self.app.borrow();
@@ -376,9 +381,16 @@ impl Source {
             });
         }
         followed.settled = false;
+        let patience = chain.settings.timeout;
         let known = self.discovery.want(&target);
         self.apply(&known);
         self.settle(false);
+        // Who asks now would wait for nothing, as everybody has for so long.
+        if self.away.is_some_and(|since| since.elapsed() >= patience)
+            && let Some(followed) = self.followed.get_mut(&target)
+        {
+            followed.waiting.clear();
+        }
     }
 
     /// Forgets the target that was not called for the longest time.

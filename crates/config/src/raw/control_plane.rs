@@ -45,8 +45,8 @@ pub struct Discovery {
     /// The domain of the cluster.
     #[schemars(extend("default" = "cluster.local"))]
     pub domain: Option<String>,
-    /// How long a request or connection waits for the answer, 1ms-1m; then a request gets 503, and a
-    /// connection passes as an unknown one.
+    /// How long a request or connection waits for the answer, 1ms-1m; then what was redirected is taken
+    /// for unknown, and other requests get 503.
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<TimeSpan>,
     /// A host or address that was not called for so long is not followed any more, 1s-24h.

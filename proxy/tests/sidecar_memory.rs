@@ -92,17 +92,21 @@ listeners:
         sidecar.admin_get("/ready").status == 200
     });
     let idle = settled(&sidecar);
+    let allocated = sidecar.allocated_bytes();
     let outbound = sidecar.listener("outbound");
     for i in 0..CALLED {
         let request = format!("GET http://s{i}/ HTTP/1.1\r\nhost: s{i}\r\n\r\n");
         assert_eq!(RawHttp1::connect(outbound).request(&request).status, 200);
-        let load = Load::start(outbound, 8, &request);
+        let load = Load::start(outbound, 2, &request);
         load.wait_for(if bound { 20_000 } else { 500 });
         load.stop();
     }
     let used = settled(&sidecar);
     println!(
-        "resident: {idle} bytes idle, {used} with {CALLED} of {SERVICES} services of {ENDPOINTS} endpoints"
+        "resident: {idle} bytes idle, {used} with {CALLED} of {SERVICES} services of {ENDPOINTS} endpoints; of \
+         these allocated: {allocated} and {}; open files: {}",
+        sidecar.allocated_bytes(),
+        sidecar.open_files()
     );
     let sessions = control.server.sessions();
     let subscribed = &sessions[0].subscribed;

@@ -1,4 +1,4 @@
-//! The admin server: `/metrics /ready /live /sessions /receipts /trust`. No authentication: it shows names of
+//! The admin server: `/metrics /ready /live /sessions /receipts /resources /trust`. No authentication: it shows names of
 //! Services and who is connected, so it is for operators and Prometheus only.
 
 use std::convert::Infallible;
@@ -13,6 +13,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::jiff::Timestamp;
+use maglor_xds::Kind;
+use maglor_xds::decode::DecodeError;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -27,7 +29,10 @@ GET  /metrics    Prometheus metrics
 GET  /ready      200 once all resources are known and proxies are served
 GET  /live       200 while the process works
 GET  /sessions   who is connected, what they ask for, what they have refused (JSON)
-GET  /receipts   the last changes: who has them, how long it took (JSON)
+GET  /receipts   the last hundred changes: who has them, how long it took (JSON); ?all: all that are kept
+GET  /resources  what proxies can ask for (JSON); ?kind=KIND: of that kind; ?kind=KIND&name=NAME: one, in the
+                 words of the configuration; ?kind=KIND&full: all of them so;
+                 kinds: cluster, endpoints, listener, routes, inbound
 GET  /trust      the authority: its roots, where a rotation is, whose proxies do not trust it yet (JSON)
 ";
 
@@ -94,7 +99,8 @@ impl Admin {
                 text(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
             }
             "/sessions" => values(&self.table.sessions()),
-            "/receipts" => values(&self.table.receipts()),
+            "/receipts" => values(&self.table.receipts(request.uri().query() == Some("all"))),
+            "/resources" => self.resources(request.uri().query().unwrap_or_default()),
             "/trust" => self.trust(),
             _ => text(StatusCode::NOT_FOUND, INDEX.to_owned()),
         }
@@ -128,6 +134,50 @@ impl Admin {
             "clients": clients.len(),
             "clients_behind": behind.map(|(node, _)| &**node).collect::<Vec<_>>(),
         }))
+    }
+
+    fn resources(&self, query: &str) -> Response<Full<Bytes>> {
+        let parameter = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find_map(|(key, value)| (key == name).then_some(value))
+        };
+        let kind = parameter("kind").map(|wanted| {
+            let mut kinds = Kind::ALL.into_iter();
+            kinds.find(|kind| kind.to_string() == wanted)
+        });
+        let kind = match kind {
+            Some(None) => {
+                let what = "kind: one of cluster, endpoints, listener, routes, inbound\n";
+                return text(StatusCode::BAD_REQUEST, what.to_owned());
+            }
+            Some(Some(kind)) => kind,
+            None => return values(&self.table.resources(None)),
+        };
+        let Some(name) = parameter("name") else {
+            return match query.split('&').any(|part| part == "full") {
+                true => found(
+                    self.table.all_of(kind).map(|all| Some(all.into())),
+                    kind,
+                    "",
+                ),
+                false => values(&self.table.resources(Some(kind))),
+            };
+        };
+        // In a query `#` would begin a fragment; no other sign of a name needs an escape.
+        let name = name.replace("%23", "#");
+        found(self.table.resource(kind, &name), kind, &name)
+    }
+}
+
+fn found(
+    resource: Result<Option<Value>, DecodeError>,
+    kind: Kind,
+    name: &str,
+) -> Response<Full<Bytes>> {
+    match resource {
+        Ok(Some(resource)) => value(&resource),
+        Ok(None) => text(StatusCode::NOT_FOUND, format!("no {kind} `{name}`\n")),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
 }
 

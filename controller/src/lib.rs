@@ -27,5 +27,6 @@ mod metrics;
 pub mod pipeline;
 mod port;
 pub mod serve;
+mod shown;
 pub mod source;
 pub mod status;

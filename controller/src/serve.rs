@@ -8,22 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use maglor_ads::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use maglor_config::raw;
 use maglor_identity::{SpiffeId, TrustBundle};
+use maglor_xds::decode::DecodeError;
 use maglor_xds::encode::{self, EncodeError};
-use maglor_xds::server::{Protocol, Receipt, Scope};
+use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Health, Kind, ServedEndpoint};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::identity::certify::Certifier;
 use crate::index::{Change, Endpoint, Listener, Resource, ResourceId, ResourceKind};
-
-/// Receipts that the admin server shows.
-const SHOWN: usize = 100;
+use crate::shown::{self, protocol_name};
 
 /// What proxies are served. A clone is the same table.
 #[derive(Clone)]
@@ -175,70 +173,37 @@ impl Table {
                 .filter(|one| one.protocol == protocol)
                 .count()
         };
-        [
-            ("delta", count(Protocol::Delta)),
-            ("sotw", count(Protocol::StateOfTheWorld)),
-        ]
+        [Protocol::Delta, Protocol::StateOfTheWorld]
+            .map(|protocol| (protocol_name(protocol), count(protocol)))
     }
 
     /// Who is connected.
     pub(crate) fn sessions(&self) -> Vec<Value> {
-        let shown = self.server.sessions().into_iter().map(|session| {
-            let subscribed = session.subscribed.iter().filter(|(_, count)| *count > 0);
-            let subscribed: serde_json::Map<String, Value> =
-                subscribed.map(|(kind, count)| (kind.to_string(), json!(count))).collect();
-            let nacks = session.nacks.iter();
-            let nacks: Vec<Value> = nacks
-                .map(|nack| json!({"kind": nack.kind.to_string(), "reason": &*nack.reason, "change": nack.change.0}))
-                .collect();
-            json!({
-                "node": &*session.node,
-                "identity": session.peer.identity.as_ref().map(ToString::to_string),
-                "address": session.peer.address.to_string(),
-                "seconds": session.age.as_secs(),
-                "subscribed": subscribed,
-                "nacks": nacks,
-            })
-        });
-        shown.collect()
+        let sessions = self.server.sessions();
+        sessions.iter().map(shown::session).collect()
     }
 
-    /// The last changes, the newest first.
-    pub(crate) fn receipts(&self) -> Vec<Value> {
-        self.server.cache(|cache, _| {
-            let last = cache.receipts().iter().rev().take(SHOWN);
-            last.map(receipt).collect()
-        })
+    /// The last changes, the newest first; all that are kept where `all`.
+    pub(crate) fn receipts(&self, all: bool) -> Vec<Value> {
+        self.server
+            .cache(|cache, now| shown::receipts(cache, now, all))
     }
-}
 
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
+    /// Which resources there are, or which of one kind.
+    pub(crate) fn resources(&self, kind: Option<Kind>) -> Vec<Value> {
+        self.server.cache(|cache, _| shown::resources(cache, kind))
+    }
 
-fn receipt(receipt: &Receipt) -> Value {
-    let deliveries = receipt.deliveries.iter();
-    let deliveries: Vec<Value> = deliveries
-        .map(|delivery| {
-            let refused = delivery
-                .outcome
-                .as_ref()
-                .and_then(|(_, result)| result.as_ref().err());
-            json!({
-                "node": &*delivery.node,
-                "answered": delivery.outcome.is_some(),
-                "refused": refused.map(|reason| &**reason),
-            })
-        })
-        .collect();
-    json!({
-        "change": receipt.change.0,
-        "kind": receipt.kind.to_string(),
-        "name": &*receipt.name,
-        "complete": receipt.is_complete(),
-        "took_ms": receipt.took().map(millis),
-        "deliveries": deliveries,
-    })
+    /// Every resource of a kind, in our words.
+    pub(crate) fn all_of(&self, kind: Kind) -> Result<Vec<Value>, DecodeError> {
+        self.server.cache(|cache, _| shown::all_of(cache, kind))
+    }
+
+    /// A resource in our words.
+    pub(crate) fn resource(&self, kind: Kind, name: &str) -> Result<Option<Value>, DecodeError> {
+        self.server
+            .cache(|cache, _| shown::resource(cache, kind, name))
+    }
 }
 
 fn kind(kind: ResourceKind) -> Kind {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode, Version};
+use maglor_config::listener::TrafficDirection;
 use maglor_config::{AccessLog as Settings, AccessLogFormat};
 use maglor_identity::SpiffeId;
 
@@ -21,6 +22,8 @@ const MAX_WAITING: usize = 4 * 1024 * 1024;
 /// What is logged of a request and known before its response.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    listener: Arc<str>,
+    direction: TrafficDirection,
     client: SocketAddr,
     /// Who the client has proved to be.
     peer: Option<SpiffeId>,
@@ -37,9 +40,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(request: &Request, client: SocketAddr, peer: Option<&SpiffeId>) -> Box<Self> {
+    pub(crate) fn new(
+        request: &Request,
+        (listener, direction): (&Arc<str>, TrafficDirection),
+        client: SocketAddr,
+        peer: Option<&SpiffeId>,
+    ) -> Box<Self> {
         let field = |name| request.fields.get(name).map(<[u8]>::to_vec);
         Box::new(Self {
+            listener: Arc::clone(listener),
+            direction,
             client,
             peer: peer.cloned(),
             method: request.method.clone(),
@@ -66,6 +76,69 @@ impl Entry {
 
     pub(crate) fn error(&mut self, error: &ProxyError) {
         self.error = Some(error.to_string());
+    }
+
+    pub(crate) fn direction(&self) -> TrafficDirection {
+        self.direction
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// Who the client has proved to be.
+    pub(crate) fn peer(&self) -> Option<&str> {
+        self.peer.as_ref().map(SpiffeId::as_str)
+    }
+
+    /// Path and query, as the client sent them.
+    pub(crate) fn target(&self) -> &[u8] {
+        &self.target
+    }
+
+    /// The request as a JSON object, as the access log and taps have it.
+    pub(crate) fn describe(&self, ended: Ended<'_>) -> serde_json::Value {
+        let text = |value: &Option<Vec<u8>>| {
+            value
+                .as_ref()
+                .map(|value| String::from_utf8_lossy(value).into_owned())
+        };
+        let (upstream, cluster) = self
+            .upstream
+            .as_ref()
+            .map_or((None, None), |(address, cluster)| {
+                (Some(address.to_string()), Some(cluster.as_ref()))
+            });
+        serde_json::json!({
+            "time": timestamp().to_string(),
+            "listener": &*self.listener,
+            "direction": direction_name(self.direction),
+            "client": self.client.to_string(),
+            "peer": self.peer(),
+            "method": self.method.as_str(),
+            "target": String::from_utf8_lossy(&self.target),
+            "protocol": format!("{:?}", self.version),
+            "host": text(&self.host),
+            "user_agent": text(&self.user_agent),
+            "request_id": text(&self.request_id),
+            "status": ended.status.as_u16(),
+            "flag": ended.flag,
+            "response_bytes": ended.response_bytes,
+            "duration_ms": millis(ended.took),
+            "cluster": cluster,
+            "upstream": upstream,
+            "tries": self.tries,
+            "error": self.error,
+        })
+    }
+}
+
+/// A direction in the words of the configuration.
+pub(crate) fn direction_name(direction: TrafficDirection) -> &'static str {
+    match direction {
+        TrafficDirection::Inbound => "inbound",
+        TrafficDirection::Outbound => "outbound",
+        TrafficDirection::Unspecified => "unspecified",
     }
 }
 
@@ -147,38 +220,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn json_line(out: &mut Vec<u8>, entry: &Entry, ended: Ended<'_>) {
-    let text = |value: &Option<Vec<u8>>| {
-        value
-            .as_ref()
-            .map(|value| String::from_utf8_lossy(value).into_owned())
-    };
-    let (upstream, cluster) = entry
-        .upstream
-        .as_ref()
-        .map_or((None, None), |(address, cluster)| {
-            (Some(address.to_string()), Some(cluster.as_ref()))
-        });
-    let line = serde_json::json!({
-        "time": timestamp().to_string(),
-        "client": entry.client.to_string(),
-        "peer": entry.peer.as_ref().map(SpiffeId::as_str),
-        "method": entry.method.as_str(),
-        "target": String::from_utf8_lossy(&entry.target),
-        "protocol": format!("{:?}", entry.version),
-        "host": text(&entry.host),
-        "user_agent": text(&entry.user_agent),
-        "request_id": text(&entry.request_id),
-        "status": ended.status.as_u16(),
-        "flag": ended.flag,
-        "response_bytes": ended.response_bytes,
-        "duration_ms": millis(ended.took),
-        "cluster": cluster,
-        "upstream": upstream,
-        "tries": entry.tries,
-        "error": entry.error,
-    });
     // Writing to memory does not fail.
-    let _ = serde_json::to_writer(&mut *out, &line);
+    let _ = serde_json::to_writer(&mut *out, &entry.describe(ended));
     out.push(b'\n');
 }
 
@@ -221,6 +264,28 @@ fn millis(took: Duration) -> f64 {
 /// RFC 3339 in UTC with milliseconds.
 fn timestamp() -> impl std::fmt::Display {
     humantime::format_rfc3339_millis(SystemTime::now())
+}
+
+#[cfg(test)]
+impl Entry {
+    /// A call to another service by a member of the mesh.
+    pub(crate) fn example(method: &str, target: &str) -> Self {
+        Self {
+            listener: "outbound".into(),
+            direction: TrafficDirection::Outbound,
+            client: SocketAddr::from(([10, 0, 0, 1], 4321)),
+            peer: Some("spiffe://mesh.example/ns/shop/sa/web".parse().unwrap()),
+            method: method.parse().unwrap(),
+            target: target.into(),
+            version: Version::HTTP_11,
+            host: Some(b"cart".to_vec()),
+            user_agent: None,
+            request_id: None,
+            upstream: None,
+            tries: 0,
+            error: None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
-//! The admin server: `/metrics /ready /live /config /clusters /listeners /drain /logging`.
+//! The admin server: `/metrics /ready /live /config /clusters /listeners /routes /tap /drain /logging`.
 //!
 //! Runs on the control thread, so that scraping it never delays a request. It is meant for
 //! operators on a private address: it shows configuration and can drain the proxy.
+
+mod clusters;
+mod routes;
 
 use std::convert::Infallible;
 use std::io;
@@ -9,18 +12,18 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use maglor_balance::guard::concurrency::ConcurrencyLimit;
 use maglor_telemetry::logs::LogHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::app::SharedApp;
+use crate::observers::{Lines, TapError};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -31,6 +34,10 @@ GET  /live               200 while the process works
 GET  /config             the configuration in force (YAML)
 GET  /clusters           endpoints, health and outstanding requests (JSON)
 GET  /listeners          listeners and their bound addresses (JSON)
+GET  /routes             routes in force, those of the control plane too (JSON)
+GET  /tap?FILTERS        requests as they end, a JSON object a line, until you leave; filters: method=GET,
+                         path=/PREFIX, status=503 or 5xx, peer=PART-OF-ID, direction=inbound|outbound,
+                         rate=LINES-A-SECOND (100)
 POST /drain              stop taking connections, let open ones end, then exit
 GET  /logging            the log level
 PUT  /logging?level=L    change it: error, warn, info, debug, trace, or target=level,...
@@ -72,7 +79,7 @@ pub(crate) async fn serve(socket: TcpListener, admin: Admin) {
     }
 }
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<Either<Full<Bytes>, Lines>>;
 
 impl Admin {
     fn answer(&self, request: &Request<Incoming>) -> Answer {
@@ -80,7 +87,7 @@ impl Admin {
         let change = matches!(*request.method(), Method::POST | Method::PUT);
         match request.uri().path() {
             "/" if get => answer(StatusCode::OK, TEXT, INDEX),
-            "/clusters" if get => json_answer(&self.clusters()),
+            "/clusters" if get => json_answer(&clusters::describe(&self.app.borrow())),
             "/config" if get => self.config(),
             "/drain" if change => {
                 self.drain.notify_one();
@@ -95,8 +102,10 @@ impl Admin {
                 self.app.borrow().metrics(),
             ),
             "/ready" if get => self.ready(),
+            "/routes" if get => json_answer(&routes::describe(&self.app.borrow().listeners())),
+            "/tap" if get => self.tap(request.uri().query()),
             "/" | "/clusters" | "/config" | "/drain" | "/listeners" | "/live" | "/logging"
-            | "/metrics" | "/ready" => answer(
+            | "/metrics" | "/ready" | "/routes" | "/tap" => answer(
                 StatusCode::METHOD_NOT_ALLOWED,
                 TEXT,
                 "wrong method; see GET /\n",
@@ -143,37 +152,20 @@ impl Admin {
         Value::Object(pairs.collect())
     }
 
-    fn clusters(&self) -> Value {
-        let app = self.app.borrow();
-        let mut clusters: Vec<_> = app.clusters().iter().collect();
-        clusters.sort_by_key(|cluster| Rc::from(cluster.name().as_ref()) as Rc<str>);
-        let describe = |cluster: &&std::sync::Arc<crate::upstream::Cluster>| {
-            let endpoints = cluster.endpoints();
-            let view = endpoints.balancer().view();
-            let guard = cluster.guard();
-            let each = endpoints.targets().iter().map(|target| {
-                json!({
-                    "address": target.address,
-                    "host": target.host.as_deref(),
-                    "outstanding": target.stats.outstanding(),
-                    "healthy": target.stats.is_healthy(),
-                    "ejected": target.stats.is_ejected(),
-                    "draining": target.stats.is_draining(),
-                })
-            });
-            json!({
-                "name": cluster.name().as_ref(),
-                "policy": cluster.config().policy.to_string(),
-                "panic": view.in_panic(),
-                "available": view.available(),
-                "requests": guard.requests.active(),
-                "waiting": guard.requests.waiting(),
-                "circuit_breaker": guard.breaker().map(|breaker| breaker.phase().name()),
-                "concurrency_limit": guard.concurrency().map(ConcurrencyLimit::limit),
-                "endpoints": each.collect::<Vec<_>>(),
-            })
-        };
-        json!({ "clusters": clusters.iter().map(describe).collect::<Vec<_>>() })
+    fn tap(&self, query: Option<&str>) -> Answer {
+        let observers = std::sync::Arc::clone(&self.app.borrow().shared().observers);
+        match observers.tap(query) {
+            Ok(lines) => {
+                let mut answer = Response::new(Either::Right(lines));
+                let kind = http::HeaderValue::from_static("application/x-ndjson");
+                answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+                answer
+            }
+            Err(error @ TapError::TooMany { .. }) => {
+                answer(StatusCode::TOO_MANY_REQUESTS, TEXT, format!("{error}\n"))
+            }
+            Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
+        }
     }
 
     fn logging(&self, query: Option<&str>) -> Answer {
@@ -203,7 +195,7 @@ fn json_answer(value: &Value) -> Answer {
 }
 
 fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = Response::new(Either::Left(Full::new(body.into())));
     *answer.status_mut() = status;
     let kind = http::HeaderValue::from_static(kind);
     answer.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -38,6 +38,7 @@ mod discovered;
 mod identity;
 mod inbound;
 mod names;
+mod shown;
 
 /// The proxy as its control thread sees it.
 #[derive(Debug)]
@@ -162,33 +163,12 @@ impl App {
         &self.config
     }
 
-    /// The configuration in force as YAML.
-    pub(crate) fn yaml(&self) -> String {
-        self.yaml.clone()
-    }
-
     pub(crate) fn clusters(&self) -> &Clusters {
         &self.clusters
     }
 
     pub(crate) fn is_draining(&self) -> bool {
         self.draining
-    }
-
-    /// Name and bound address of each listener.
-    pub(crate) fn addresses(&self) -> Vec<(Arc<str>, SocketAddr)> {
-        let mut all: Vec<_> = self
-            .listening
-            .values()
-            .map(|listening| {
-                (
-                    Arc::clone(&listening.state.borrow().config.name),
-                    listening.bound,
-                )
-            })
-            .collect();
-        all.sort();
-        all
     }
 
     fn put_in_force(
@@ -246,7 +226,7 @@ impl App {
         }
         // Nothing can fail from here on.
         self.own.commit(own, &self.shared.metrics.identity);
-        self.shared.set_access_log(access_log);
+        self.shared.observers.set_access_log(access_log);
         let budget = self.memory_budget.or(wanted.memory_budget);
         self.shared.memory.set(budget);
         self.config = Arc::new(wanted);
@@ -332,7 +312,7 @@ impl App {
         let Some(settings) = &wanted.access_log else {
             return Ok(None);
         };
-        match self.shared.access_log() {
+        match self.shared.observers.access_log() {
             Some(log) if log.settings() == settings => Ok(Some(log)),
             _ => AccessLog::open(settings)
                 .map(|log| Some(Arc::new(log)))
@@ -368,7 +348,7 @@ impl App {
 
     /// Writes what the access log holds.
     pub(crate) fn flush_access_log(&self) {
-        let Some(log) = self.shared.access_log() else {
+        let Some(log) = self.shared.observers.access_log() else {
             return;
         };
         match log.flush() {
@@ -384,7 +364,7 @@ impl App {
 
     /// Opens the access log's file anew, after a rotation.
     pub(crate) fn reopen_access_log(&self) {
-        let Some(log) = self.shared.access_log() else {
+        let Some(log) = self.shared.observers.access_log() else {
             return;
         };
         if let Err(error) = log.reopen() {

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use maglor_balance::{SpecError, Time};
 use maglor_config as config;
 use maglor_config::cluster::UpstreamProtocol;
-use maglor_config::listener::{HttpFilter, LoadReports};
+use maglor_config::listener::{HttpFilter, LoadReports, TrafficDirection};
 use maglor_config::tls::MeshMode;
 use maglor_config::{FilterChain, Origination, RouteTable};
 use maglor_identity::Live;
@@ -284,6 +284,7 @@ pub(crate) fn listener(
         .map(|config| Arc::new(Authorization::new(config, &wanted.name, metrics)));
     let mut built = Build {
         name: &wanted.name,
+        direction: wanted.direction,
         authorization: authorization.as_ref(),
         before,
         clusters,
@@ -322,7 +323,8 @@ pub(crate) fn listener(
 
 /// What building a listener's chains needs and yields.
 struct Build<'a> {
-    name: &'a str,
+    name: &'a Arc<str>,
+    direction: TrafficDirection,
     before: Option<&'a Listener>,
     clusters: &'a Clusters,
     metrics: &'a Metrics,
@@ -386,6 +388,8 @@ impl Build<'_> {
             return Arc::clone(old);
         }
         Arc::new(HttpChain {
+            listener: Arc::clone(self.name),
+            direction: self.direction,
             settings: bare,
             mesh,
             routes: ArcSwap::from_pointee(table),

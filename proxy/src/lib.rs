@@ -34,6 +34,7 @@ mod access_log;
 mod calls;
 mod error;
 mod metrics;
+mod observers;
 mod throttle;
 // State and operations: the control thread.
 mod admin;

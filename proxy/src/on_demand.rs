@@ -5,6 +5,7 @@
 //! for bytes, or both; what it was not asked yet makes the request or the connection wait. Workers read
 //! a map behind an `ArcSwap`; the control thread alone writes it ([`crate::source`]).
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,21 @@ pub(crate) enum Key {
     Address(SocketAddr),
     /// A host as requests name it, and the port where they do not.
     Host { authority: Box<[u8]>, port: u16 },
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Host { authority, port } => {
+                let authority = String::from_utf8_lossy(authority);
+                match without_port(&authority).len() == authority.len() {
+                    true => write!(f, "{authority}:{port}"),
+                    false => f.write_str(&authority),
+                }
+            }
+        }
+    }
 }
 
 /// The same without owning it.
@@ -192,6 +208,17 @@ impl OnDemand {
         let mut all = HashMap::clone(&self.found.load());
         all.remove(key);
         self.found.store(Arc::new(all));
+    }
+
+    /// What is known, by the host as requests name it, with its port, or by the address.
+    pub(crate) fn hosts(&self) -> Vec<(String, Arc<Discovered>)> {
+        let all = self.found.load();
+        let mut hosts: Vec<_> = all
+            .iter()
+            .map(|(key, found)| (key.to_string(), found.discovered.load_full()))
+            .collect();
+        hosts.sort_by(|(a, _), (b, _)| a.cmp(b));
+        hosts
     }
 
     fn known(&self, key: KeyRef<'_>, now: Time) -> Option<Arc<Discovered>> {

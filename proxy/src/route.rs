@@ -137,6 +137,22 @@ impl Table {
         compiled
     }
 
+    /// The virtual hosts in order, with the domains that lead to them.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (Vec<String>, &Host)> {
+        self.hosts.iter().enumerate().map(|(at, host)| {
+            let of = |map: &HashMap<String, usize>, text: fn(&str) -> String| {
+                let here = map.iter().filter(|(_, index)| **index == at);
+                here.map(|(name, _)| text(name)).collect::<Vec<_>>()
+            };
+            let mut domains = of(&self.exact, str::to_owned);
+            domains.extend(of(&self.suffix, |name| format!("*{name}")));
+            domains.extend(of(&self.prefix, |name| format!("{name}*")));
+            domains.sort_unstable();
+            domains.extend((self.any == Some(at)).then(|| "*".to_owned()));
+            (domains, host)
+        })
+    }
+
     fn by_name(&self, name: &str) -> Option<&Route> {
         let mut routes = self.hosts.iter().flat_map(|host| &host.routes);
         routes.find(|route| &*route.config.name == name)

@@ -1,18 +1,17 @@
-//! What all threads share whatever the configuration: metrics, the access log, the zero of time.
+//! What all threads share whatever the configuration: metrics, who observes requests, the zero of time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arc_swap::ArcSwapOption;
 use maglor_balance::Time;
 use maglor_balance::guard::outlier::Finding;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
-use crate::access_log::AccessLog;
 use crate::calls::Calls;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
+use crate::observers::Observers;
 use crate::own_connections::OwnConnections;
 
 /// See the module's documentation.
@@ -22,7 +21,8 @@ pub(crate) struct Shared {
     base: Instant,
     /// How much memory there is, and who may have more of it.
     pub(crate) memory: Budget,
-    access_log: ArcSwapOption<AccessLog>,
+    /// Who wants to know of requests as they end.
+    pub(crate) observers: Arc<Observers>,
     /// Requests at servers behind this proxy, which may make calls through it.
     pub(crate) calls: Arc<Calls>,
     /// Connections that have given up their buffers since memory was last given back to the system.
@@ -50,7 +50,7 @@ impl Shared {
             memory: Budget::new(metrics.memory()),
             metrics,
             base: Instant::now(),
-            access_log: ArcSwapOption::empty(),
+            observers: Arc::default(),
             calls: Arc::default(),
             released: AtomicUsize::new(0),
             reports,
@@ -69,14 +69,6 @@ impl Shared {
     pub(crate) fn time(&self, now: Instant) -> Time {
         let nanos = now.saturating_duration_since(self.base).as_nanos();
         Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
-
-    pub(crate) fn access_log(&self) -> Option<Arc<AccessLog>> {
-        self.access_log.load_full()
-    }
-
-    pub(crate) fn set_access_log(&self, log: Option<Arc<AccessLog>>) {
-        self.access_log.store(log);
     }
 
     /// So many connections have closed, or become idle and given up their buffers.

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use maglor_config as config;
-use maglor_config::listener::{HttpFilter, ProxyProtocolIn};
+use maglor_config::listener::{HttpFilter, ProxyProtocolIn, TrafficDirection};
 use maglor_config::tls::MeshMode;
 
 use crate::authorization::Authorization;
@@ -96,6 +96,9 @@ impl Filter {
 /// HTTP on a chain. Connections hold it for their whole life; its routes change under them.
 #[derive(Debug)]
 pub(crate) struct HttpChain {
+    /// Name of the listener.
+    pub(crate) listener: Arc<str>,
+    pub(crate) direction: TrafficDirection,
     pub(crate) settings: HttpFilter,
     /// Who is let in, where the chain is one of the mesh: what others say of queues is believed of its
     /// members only.

@@ -91,11 +91,10 @@ impl Worker {
         self.connections.wake_all();
     }
 
-    /// Writes an access log line.
-    pub(crate) fn log_access(&self, entry: &Entry, ended: Ended<'_>) {
-        if let Some(log) = self.shared.access_log() {
-            log.write(entry, ended);
-        }
+    /// Tells those who want to know of a request that has ended.
+    pub(crate) fn tell(&self, entry: &Entry, ended: Ended<'_>, now: Instant) {
+        let now = self.time(now);
+        self.shared.observers.tell(entry, ended, now);
     }
 }
 

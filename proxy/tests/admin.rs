@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Proxy, RawConnection, RawHttp1, TIMEOUT, Upstream, eventually};
 use serde_json::Value;
 use support::{Web, connect, get, outstanding, wait_quiet};
 
@@ -33,6 +33,8 @@ fn every_page_is_there() {
         "/config",
         "/clusters",
         "/listeners",
+        "/routes",
+        "/tap",
         "/drain",
         "/logging",
     ] {
@@ -56,6 +58,10 @@ fn every_page_is_there() {
     assert_eq!(
         (&endpoint["outstanding"], &endpoint["healthy"]),
         (&0.into(), &true.into())
+    );
+    assert_eq!(
+        (&endpoint["weight"], &cluster["tls"]),
+        (&1.into(), &Value::Null)
     );
     let metrics = admin.get("/metrics");
     assert!(
@@ -328,4 +334,89 @@ fn the_access_log_may_be_text_and_change_with_the_configuration() {
     client.get("/zz");
     lines(&second, 2);
     lines(&first, 1);
+}
+
+/// A tap of the proxy's requests.
+struct Tap(RawConnection);
+
+impl Tap {
+    fn open(proxy: &Proxy, filters: &str) -> Self {
+        let mut connection = RawHttp1::connect(proxy.admin()).into_connection();
+        let request = format!("GET /tap?{filters} HTTP/1.1\r\nhost: a\r\n\r\n");
+        connection.send(request).unwrap();
+        let head = connection.read_head().unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        Self(connection)
+    }
+
+    /// The next request; each comes in a chunk of its own.
+    fn next(&mut self) -> Value {
+        let chunk = self.0.read_until(b"\n\r\n").unwrap();
+        let line = chunk.splitn(2, |byte| *byte == b'\n').nth(1).unwrap();
+        serde_json::from_slice(line.strip_suffix(b"\r\n").unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn requests_are_shown_as_they_end_while_somebody_looks() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/before").status, 200);
+    let mut all = Tap::open(&proxy, "");
+    let mut failed = Tap::open(&proxy, "status=5xx&path=/status&method=GET");
+    assert_eq!(get(&proxy, "/bytes/10?x=y").status, 200);
+    assert_eq!(get(&proxy, "/status/503").status, 503);
+    let first = all.next();
+    assert_eq!(first["target"], "/bytes/10?x=y", "{first}");
+    assert_eq!(
+        (&first["listener"], &first["direction"], &first["status"]),
+        (&"web".into(), &"unspecified".into(), &200.into())
+    );
+    assert_eq!(first["upstream"], upstream.address().to_string());
+    assert_eq!(all.next()["status"], 503);
+    assert_eq!(failed.next()["target"], "/status/503");
+
+    // Nobody is told what a filter means that there is not.
+    let mut admin = RawHttp1::connect(proxy.admin());
+    let refused = admin.get("/tap?statuss=5xx");
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("`statuss`"), "{}", refused.text());
+
+    // Who has left costs nothing and leaves room for others.
+    drop(failed);
+    let many: Vec<_> = (0..7).map(|_| Tap::open(&proxy, "")).collect();
+    assert_eq!(admin.get("/tap").status, 429);
+    drop(many);
+    eventually(TIMEOUT, "there is room again", || {
+        let mut connection = RawHttp1::connect(proxy.admin()).into_connection();
+        connection
+            .send("GET /tap HTTP/1.1\r\nhost: a\r\n\r\n")
+            .unwrap();
+        connection.read_head().unwrap().starts_with("HTTP/1.1 200")
+    });
+}
+
+#[test]
+fn the_routes_in_force_are_shown() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .route("name: api, match: {path: {prefix: /api}, methods: [GET]}, timeout: 2s, retry: 5xx")
+        .start();
+    let routes = RawHttp1::connect(proxy.admin()).get("/routes").json();
+    let listener = &routes["listeners"][0];
+    assert_eq!(listener["name"], "web", "{routes}");
+    assert_eq!(listener["direction"], "unspecified");
+    let host = &listener["chains"][0]["hosts"][0];
+    assert_eq!(
+        (&host["domains"][0], &host["discovered"]),
+        (&"*".into(), &false.into())
+    );
+    let route = &host["routes"][0];
+    assert_eq!(route["match"], "path /api*, method GET", "{route}");
+    assert_eq!(route["clusters"][0]["name"], "backend");
+    assert_eq!(
+        (&route["timeout_ms"], &route["name"]),
+        (&2000.into(), &"api".into())
+    );
+    assert!(route["retries"].as_u64().unwrap() > 0);
 }

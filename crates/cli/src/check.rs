@@ -1,33 +1,79 @@
-//! `maglor check`: what `maglor-proxy --check` says, for any number of files.
+//! `maglor check`: whether configuration files are right, or what is wrong with a cluster's mesh.
+//!
+//! [`files`] looks at files. The others look at a cluster, each at one thing, and say what they found
+//! to [`report`].
+
+mod controller;
+mod files;
+mod kubernetes;
+mod members;
+mod report;
+mod trust;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use self::report::Report;
+use crate::live::LiveError;
+use crate::live::access::{Cluster, Where};
+use crate::live::table::Format;
 use crate::output;
 
+const EXAMPLES: &str = "\
+Examples:
+  Whether a configuration is right, before a proxy gets it:
+    maglor check maglor.yaml
+  Whether the mesh can be installed in the cluster of the kubeconfig:
+    maglor check --pre
+  What is wrong with the mesh of a cluster:
+    maglor check
+    maglor check --context edge-1 -o json
+
+The exit code is 0 if nothing is wrong (warnings may be), 1 if something of the cluster is, 2 if a file is.";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Configuration files (YAML).
-    #[arg(required = true, value_name = "FILE")]
+    /// Configuration files (YAML) of the proxy, in place of a cluster.
+    #[arg(value_name = "FILE", conflicts_with_all = ["pre", "context", "kubeconfig"])]
     files: Vec<PathBuf>,
+
+    /// Look at what has to be there before the mesh is installed.
+    #[arg(long)]
+    pre: bool,
+
+    /// How to print what is found in a cluster.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+
+    #[command(flatten)]
+    place: Where,
 }
 
-/// Prints what is wrong; the exit code is the proxy's: 2 if any file was refused.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
-    for file in &options.files {
-        match maglor_config::load(file) {
-            Ok(loaded) => {
-                for warning in &loaded.warnings {
-                    eprintln!("{warning}");
-                }
-                output::print(&format!("{}: configuration is valid\n", file.display()));
-            }
-            Err(errors) => {
-                eprintln!("{errors}");
-                code = ExitCode::from(2);
-            }
-        }
+    if !options.files.is_empty() {
+        return files::run(&options.files);
     }
-    code
+    let mut found = Report::default();
+    let done = crate::live::run(async {
+        cluster(options, &mut found).await?;
+        output::print(&found.text(options.output));
+        Ok(())
+    });
+    match found.is_good() {
+        true => done,
+        false => ExitCode::FAILURE,
+    }
+}
+
+async fn cluster(options: &Options, report: &mut Report) -> Result<(), LiveError> {
+    let cluster = Cluster::open(&options.place).await?;
+    kubernetes::check(&cluster, options.pre, report).await?;
+    if options.pre {
+        return Ok(());
+    }
+    kubernetes::definitions(&cluster, report).await;
+    let replicas = controller::check(&cluster, report).await?;
+    trust::check(&cluster, &replicas, report).await?;
+    members::check(&cluster, report).await
 }

@@ -9,10 +9,13 @@ use clap_complete::Shell;
 mod check;
 mod demo;
 mod figures;
+mod histogram;
 mod identity;
+mod live;
 mod model;
 mod output;
 mod partition;
+mod scrape;
 mod sim;
 
 const EXAMPLES: &str = "\
@@ -29,6 +32,10 @@ Examples:
     maglor figures --out figures --quick
   Look whether a configuration is right, before the proxy gets it:
     maglor check maglor.yaml
+  Look what is wrong with the mesh of a cluster; what it does; which requests go by:
+    maglor check
+    maglor top services
+    maglor tap deploy/web --status 5xx
   What 20 balancers that see only their own requests make of a policy:
     maglor sim --balancers 20 --policy 'bounce(tries=3)'
   An authority for mutual TLS, and a certificate of it for a proxy:
@@ -53,8 +60,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check configuration files of the proxy and say everything that is wrong with them.
-    Check(check::Options),
+    /// Check configuration files of the proxy, or without files the mesh of a cluster.
+    ///
+    /// Of files it says everything that is wrong with them. Of a cluster it looks at the API server, the
+    /// mesh's resources, its controller, webhook, identities and proxies, and at pods without proxy; what
+    /// is not well comes with what to do about it.
+    Check(Box<check::Options>),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -69,6 +80,8 @@ enum Command {
     /// then strangers try to get in. Numbers are shown as it runs and summed up at the end. Fails
     /// if a request fails while all is well, or if somebody gets in who should not.
     Demo(demo::Options),
+    /// Show who serves a service: as the controller says, or as a proxy sees it.
+    Endpoints(Box<live::endpoints::Options>),
     /// Draw the figures of the paper and ours, from the models and the simulator.
     Figures(figures::Options),
     /// Make an authority for mutual TLS, and certificates of it for proxies that read files.
@@ -77,10 +90,20 @@ enum Command {
     Model(model::Options),
     /// Place services on nodes so that little traffic leaves a node, and print JSON.
     Partition(Box<partition::Options>),
+    /// Show what has changed for proxies: who has it, how long that took, who lacks it.
+    Receipts(Box<live::receipts::Options>),
+    /// Show where requests go: as the controller says, or as a proxy has it in force.
+    Routes(Box<live::routes::Options>),
     /// Print the JSON Schema of the proxy's configuration file.
     Schema,
     /// Simulate balancers and servers under a policy, with the proxy's own code, and print JSON.
     Sim(Box<sim::Options>),
+    /// Show how requests fare: success, rate, latencies, retries, ejections, mTLS.
+    Stat(Box<live::stat::Options>),
+    /// Show requests of proxies as they end.
+    Tap(Box<live::tap::Options>),
+    /// Show how requests fare, again and again, the busiest first.
+    Top(Box<live::top::Options>),
 }
 
 fn main() -> ExitCode {
@@ -91,16 +114,22 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
+        Command::Endpoints(options) => live::endpoints::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Figures(options) => figures::run(&options),
         Command::Identity(options) => identity::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Partition(options) => partition::run(&options),
+        Command::Receipts(options) => live::receipts::run(&options),
+        Command::Routes(options) => live::routes::run(&options),
         Command::Schema => {
             output::print(&format!("{:#}\n", maglor_config::schema()));
             ExitCode::SUCCESS
         }
         Command::Sim(options) => sim::run(&options),
+        Command::Stat(options) => live::stat::run(&options),
+        Command::Tap(options) => live::tap::run(&options),
+        Command::Top(options) => live::top::run(&options),
     }
 }
 

@@ -4,6 +4,8 @@
 //! suffix wildcard `*.x` (longest first), prefix wildcard `x.*` (longest first), `*`.
 //! Inside a host the first route that matches is taken.
 
+mod words;
+
 use std::sync::Arc;
 use std::time::Duration;
 

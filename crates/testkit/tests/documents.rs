@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 15] = [
+const DOCUMENTS: [&str; 16] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
     "benches/README.md",
+    "docs/cli.md",
     "docs/cluster.md",
     "docs/configuration.md",
     "docs/controller.md",

@@ -146,7 +146,8 @@ fn main() -> ExitCode {
         }
         Task::E2e => Cargo::new("test")
             .args(["--locked", "-p", "maglor-cluster", "--test", "e2e"])
-            .args(["-p", "maglor-controller", "--test", "kubernetes"])
+            .args(["-p", "maglor-controller", "-p", "maglor-cli"])
+            .args(["--test", "kubernetes"])
             .args(["--test", "kubernetes_identity"])
             .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
             .become_it(),

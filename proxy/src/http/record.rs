@@ -198,7 +198,7 @@ impl Record {
                 response_bytes: self.response_bytes,
                 took: now - self.started,
             };
-            self.worker.log_access(&entry, ended);
+            self.worker.tell(&entry, ended, now);
         }
         self.timer.set(now, None);
         self.tried = None;

@@ -125,11 +125,11 @@ impl Service {
         }
         let grpc = request.is_grpc();
         settle_host(&mut request);
-        let entry = self
-            .worker
-            .shared()
-            .access_log()
-            .map(|_| Entry::new(&request, self.client.address, self.client.peer()));
+        let observed = self.worker.shared().observers.any();
+        let entry = observed.then(|| {
+            let chain = (&self.chain.listener, self.chain.direction);
+            Entry::new(&request, chain, self.client.address, self.client.peer())
+        });
         // The log has the path that the client sent; rules and endpoints see the normalized one.
         path::normalize(&mut request, self.settings().path_normalization);
         let idle = self.settings().stream_idle_timeout;

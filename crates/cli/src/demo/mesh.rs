@@ -3,7 +3,7 @@
 //! Read in this order: [`plan`] what will run and happen, [`fault`] what can be asked for;
 //! [`members`] and [`configuration`] what the proxies are given, [`sidecar`] their processes,
 //! [`application`] what is beside them, [`fleet`] all of it together; [`load`] the requests,
-//! [`intruders`] those who should not get in, [`stages`] what happens when; [`scrape`], [`flow`] and
+//! [`intruders`] those who should not get in, [`stages`] what happens when; [`flow`] and
 //! [`record`] what is counted, [`screen`] and [`report`] what is shown.
 //!
 //! Applications, users and the screen share one thread of this process; only the proxies are
@@ -20,7 +20,6 @@ mod members;
 mod plan;
 mod record;
 mod report;
-mod scrape;
 mod screen;
 mod sidecar;
 mod stages;

@@ -145,6 +145,13 @@ impl Cache {
         self.get(kind, name).map(|current| &*current.version)
     }
 
+    /// A resource as it is sent, and its last change.
+    #[must_use]
+    pub fn body(&self, kind: Kind, name: &str) -> Option<(&Bytes, ChangeId)> {
+        self.get(kind, name)
+            .map(|current| (&current.body, current.changed))
+    }
+
     /// Names of a kind's resources.
     pub fn names(&self, kind: Kind) -> impl Iterator<Item = &Arc<str>> {
         let entries = self.kinds[kind.index()].iter();

@@ -16,9 +16,9 @@ use super::fault::{Fault, Kind};
 use super::flow::Flows;
 use super::members::Members;
 use super::plan::{INGRESS, Plan, Replica, SERVICES};
-use super::scrape::Meter;
 use super::sidecar::Sidecar;
 use crate::demo::client::Client;
+use crate::scrape::Meter;
 
 /// What replicas draw their times from.
 const SEED: u64 = 0x6d61_676c_6f72;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::plan::{Edge, SERVICES, edges};
-use super::scrape::Sample;
+use crate::histogram::Histogram;
+use crate::scrape::Sample;
 
 /// The sidecars' listener for other members of the mesh.
 pub(super) const INBOUND: &str = "inbound";
@@ -38,8 +39,8 @@ pub(super) struct Flow {
     /// Requests at the applications, and those of them whose caller was proved to be this one.
     pub(super) arrived: f64,
     pub(super) proved: f64,
-    /// Tries by their latency: upper bounds in microseconds and how many are below.
-    buckets: BTreeMap<u64, f64>,
+    /// Tries by their latency.
+    latencies: Histogram,
 }
 
 impl Flows {
@@ -120,10 +121,7 @@ impl Flow {
             "maglor_upstream_ejected_endpoints" => self.ejected = self.ejected.max(value),
             "maglor_upstream_ejections_total" => self.ejections += value,
             "maglor_upstream_request_duration_seconds_bucket" => {
-                let bound = sample.label("le").and_then(|le| le.parse::<f64>().ok());
-                // `+Inf` becomes the largest number.
-                let bound = (bound.unwrap_or(f64::INFINITY) * 1e6).round() as u64;
-                *self.buckets.entry(bound).or_default() += value;
+                self.latencies.add(sample);
             }
             _ => {}
         }
@@ -138,9 +136,7 @@ impl Flow {
         self.handshakes += other.handshakes;
         self.arrived += other.arrived;
         self.proved += other.proved;
-        for (&bound, count) in &other.buckets {
-            *self.buckets.entry(bound).or_default() += count;
-        }
+        self.latencies.merge(&other.latencies);
     }
 
     /// What the called side has counted.
@@ -155,24 +151,9 @@ impl Flow {
         (self.tries - self.retries).max(0.0)
     }
 
-    /// A percentile of the latency of tries, by linear interpolation within its bucket, as
-    /// Prometheus' `histogram_quantile` computes it.
+    /// A percentile of the latency of tries.
     pub(super) fn percentile(&self, percent: f64) -> Option<Duration> {
-        let all = *self.buckets.values().last()?;
-        let rank = all * percent / 100.0;
-        let (mut lower, mut below) = (0, 0.0);
-        for (&upper, &count) in &self.buckets {
-            if count >= rank && count > 0.0 {
-                if upper == u64::MAX {
-                    return Some(Duration::from_micros(lower));
-                }
-                let share = (rank - below) / (count - below).max(f64::MIN_POSITIVE);
-                let micros = lower as f64 + (upper - lower) as f64 * share.clamp(0.0, 1.0);
-                return Some(Duration::from_secs_f64(micros / 1e6));
-            }
-            (lower, below) = (upper, count);
-        }
-        None
+        self.latencies.percentile(percent)
     }
 
     /// The share of requests whose caller had proved who it is, in percent; `None` without any.
@@ -183,8 +164,8 @@ impl Flow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scrape::Meter;
     use super::*;
+    use crate::scrape::Meter;
 
     fn flows(service: &str, page: &str) -> Flows {
         let mut flows = Flows::new();
@@ -220,27 +201,5 @@ mod tests {
         twice.merge(&flows);
         assert_eq!(flow(&twice, "productpage → reviews").requests(), 180.0);
         assert_eq!((twice.cpu, twice.refused["plaintext"]), (1.0, 2.0));
-    }
-
-    #[test]
-    fn percentiles_are_interpolated() {
-        let bucket = |le: &str, count: u32| {
-            format!(
-                "maglor_upstream_request_duration_seconds_bucket{{cluster=\"ratings\",le=\"{le}\"}} \
-                 {count}\n"
-            )
-        };
-        let page = [("0.001", 0), ("0.01", 50), ("0.1", 99), ("+Inf", 100)];
-        let page: String = page.map(|(le, count)| bucket(le, count)).concat();
-        let flows = flows("reviews", &page);
-        let ratings = flow(&flows, "reviews → ratings");
-        let millis = |percent| ratings.percentile(percent).unwrap().as_secs_f64() * 1e3;
-        assert!((millis(25.0) - 5.5).abs() < 0.01, "{}", millis(25.0));
-        assert!((millis(50.0) - 10.0).abs() < 0.01);
-        assert!(
-            (millis(100.0) - 100.0).abs() < 0.01,
-            "beyond the last bound"
-        );
-        assert_eq!(Flow::default().percentile(50.0), None);
     }
 }

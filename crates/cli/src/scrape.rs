@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 /// One line of the Prometheus text format.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sample<'a> {
-    pub(super) name: &'a str,
+pub(crate) struct Sample<'a> {
+    pub(crate) name: &'a str,
     labels: &'a str,
-    pub(super) value: f64,
+    pub(crate) value: f64,
 }
 
 impl<'a> Sample<'a> {
@@ -29,21 +29,33 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// A label's value. Those that are asked for here are names from our own configuration and
-    /// numbers: without quotes, commas and backslashes.
-    pub(super) fn label(&self, name: &str) -> Option<&'a str> {
-        let pairs = self.labels.split(',');
-        let mut values = pairs.filter_map(|pair| {
-            let (key, value) = pair.split_once('=')?;
-            (key == name).then(|| value.trim_matches('"'))
-        });
-        values.next()
+    /// A label's value as it stands there: what is escaped stays so.
+    pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
+        let mut rest = self.labels;
+        while let Some((key, quoted)) = rest.split_once("=\"") {
+            let end = end_of_value(quoted)?;
+            if key == name {
+                return Some(&quoted[..end]);
+            }
+            rest = quoted[end + 1..].strip_prefix(',').unwrap_or_default();
+        }
+        None
     }
+}
+
+/// Where the closing quote is.
+fn end_of_value(quoted: &str) -> Option<usize> {
+    let mut escaped = false;
+    quoted.bytes().position(|byte| {
+        let end = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        end
+    })
 }
 
 /// What a process has counted so far, as seen by one observer.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     last: HashMap<String, f64>,
 }
 
@@ -51,7 +63,7 @@ impl Meter {
     /// All samples of a page: gauges as they are, everything that only grows by how much it has
     /// grown since the last page. A smaller value is a process that has started anew, so all of it
     /// is growth.
-    pub(super) fn grown<'a>(&mut self, page: &'a str) -> Vec<Sample<'a>> {
+    pub(crate) fn grown<'a>(&mut self, page: &'a str) -> Vec<Sample<'a>> {
         let mut samples = Vec::new();
         for line in page.lines() {
             let Some(mut sample) = Sample::read(line) else {
@@ -70,7 +82,7 @@ impl Meter {
     }
 
     /// The process has ended: the next page is of another one.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.last.clear();
     }
 }
@@ -99,6 +111,17 @@ nonsense
     }
 
     #[test]
+    fn labels_may_hold_anything() {
+        let line = r#"a_total{one="x,y=\"z\"",two="\\",three="}"} 1"#;
+        let sample = Sample::read(line).unwrap();
+        assert_eq!(sample.label("one"), Some(r#"x,y=\"z\""#));
+        assert_eq!(sample.label("two"), Some(r"\\"));
+        assert_eq!(sample.label("three"), Some("}"));
+        assert_eq!(sample.label("y"), None);
+        assert_eq!(Sample::read("a{b=\"").unwrap_or(sample).label("b"), None);
+    }
+
+    #[test]
     fn counters_are_counted_from_the_last_look() {
         let mut meter = Meter::default();
         let retries = |meter: &mut Meter, value: u32| {
@@ -111,5 +134,22 @@ nonsense
         assert_eq!(retries(&mut meter, 2), (2.0, 5e6), "it was started anew");
         meter.restart();
         assert_eq!(retries(&mut meter, 5), (5.0, 5e6), "and again");
+    }
+
+    /// Pieces of lines in any order, seed 7: read or passed over, never a panic.
+    #[test]
+    fn any_page_is_read() {
+        let pieces = [
+            "a_total", "{", "}", "le=", "\"", "\\", ",", " ", "1", "\n", "#", "ü", "=\"",
+        ];
+        let mut rng = maglor_balance::Rng::seed(7);
+        for _ in 0..2000 {
+            let page: String = (0..rng.below(12))
+                .map(|_| pieces[rng.below(13) as usize])
+                .collect();
+            for sample in Meter::default().grown(&page) {
+                let _ = (sample.label("le"), sample.label(""));
+            }
+        }
     }
 }

@@ -1,0 +1,168 @@
+//! What operators are shown of what is served: sessions, receipts, resources.
+
+use std::time::Duration;
+
+use maglor_ads::SessionReport;
+use maglor_balance::Time;
+use maglor_xds::decode::{self, DecodeError};
+use maglor_xds::server::{Cache, Delivery, Protocol, Receipt};
+use maglor_xds::{Health, Kind, Listener, ServedEndpoint};
+use serde_json::{Value, json};
+
+/// Receipts that are shown unless more are asked for.
+const RECEIPTS: usize = 100;
+
+/// How a protocol is called in metrics and by the admin server.
+pub(crate) fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Delta => "delta",
+        Protocol::StateOfTheWorld => "sotw",
+    }
+}
+
+pub(crate) fn session(session: &SessionReport) -> Value {
+    let subscribed = session.subscribed.iter().filter(|(_, count)| *count > 0);
+    let subscribed: serde_json::Map<String, Value> = subscribed
+        .map(|(kind, count)| (kind.to_string(), json!(count)))
+        .collect();
+    let nacks = session.nacks.iter();
+    let nacks: Vec<Value> = nacks
+        .map(|nack| json!({"kind": nack.kind.to_string(), "reason": &*nack.reason, "change": nack.change.0}))
+        .collect();
+    json!({
+        "node": &*session.node,
+        "identity": session.peer.identity.as_ref().map(ToString::to_string),
+        "address": session.peer.address.to_string(),
+        "protocol": protocol_name(session.protocol),
+        "seconds": session.age.as_secs(),
+        "subscribed": subscribed,
+        "nacks": nacks,
+    })
+}
+
+/// The last changes, the newest first; all that are kept where `all`.
+pub(crate) fn receipts(cache: &Cache, now: Time, all: bool) -> Vec<Value> {
+    let most = if all { usize::MAX } else { RECEIPTS };
+    let last = cache.receipts().iter().rev().take(most);
+    last.map(|one| receipt(one, now)).collect()
+}
+
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn receipt(receipt: &Receipt, now: Time) -> Value {
+    let delivery = |delivery: &Delivery| {
+        let since = |at: Time| millis(at.saturating_since(receipt.made));
+        let answer = delivery.outcome.as_ref();
+        let refused = answer.and_then(|(_, result)| result.as_ref().err());
+        json!({
+            "node": &*delivery.node,
+            "sent_ms": since(delivery.sent),
+            "answered": answer.is_some(),
+            "answered_ms": answer.map(|(at, _)| since(*at)),
+            "refused": refused.map(|reason| &**reason),
+        })
+    };
+    json!({
+        "change": receipt.change.0,
+        "kind": receipt.kind.to_string(),
+        "name": &*receipt.name,
+        "age_seconds": now.saturating_since(receipt.made).as_secs(),
+        "complete": receipt.is_complete(),
+        "took_ms": receipt.took().map(millis),
+        "deliveries": receipt.deliveries.iter().map(delivery).collect::<Vec<_>>(),
+    })
+}
+
+/// Kind, name and version of every resource, or only of one kind.
+pub(crate) fn resources(cache: &Cache, wanted: Option<Kind>) -> Vec<Value> {
+    let kinds = Kind::ALL.into_iter();
+    let mut all = Vec::new();
+    for kind in kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
+        let mut names: Vec<_> = cache.names(kind).collect();
+        names.sort_unstable();
+        let version = |name: &str| cache.version(kind, name).map(str::to_owned);
+        all.extend(names.into_iter().map(
+            |name| json!({"kind": kind.to_string(), "name": &**name, "version": version(name)}),
+        ));
+    }
+    all
+}
+
+/// Every resource of a kind, in the words of the configuration file.
+///
+/// # Errors
+/// As [`resource`].
+pub(crate) fn all_of(cache: &Cache, kind: Kind) -> Result<Vec<Value>, DecodeError> {
+    let mut names: Vec<_> = cache.names(kind).collect();
+    names.sort_unstable();
+    let each = names.into_iter().map(|name| resource(cache, kind, name));
+    each.filter_map(Result::transpose).collect()
+}
+
+/// A resource in the words of the configuration file; `None` = there is none of that name.
+///
+/// # Errors
+/// When it cannot be read back, which would be a fault of the encoder.
+pub(crate) fn resource(
+    cache: &Cache,
+    kind: Kind,
+    name: &str,
+) -> Result<Option<Value>, DecodeError> {
+    let Some((body, changed)) = cache.body(kind, name) else {
+        return Ok(None);
+    };
+    // What a namespace has of its own stands under another name in the cache than inside.
+    let (own, namespace) = match name.split_once('#') {
+        Some((own, namespace)) => (own, Some(namespace)),
+        None => (name, None),
+    };
+    let words = match kind {
+        Kind::Bundle => decode::bundle(own, body)?.to_pem().into(),
+        Kind::Cluster => json!(decode::cluster(own, body)?.raw),
+        Kind::Endpoints => decode::endpoints(own, body)?.iter().map(endpoint).collect(),
+        Kind::Inbound => json!(decode::inbound(own, body)?),
+        Kind::Listener => listener(&decode::listener(own, body)?),
+        Kind::Routes => json!(decode::routes(own, body)?),
+    };
+    Ok(Some(said(json!({
+        "kind": kind.to_string(),
+        "name": own,
+        "namespace": namespace,
+        "change": changed.0,
+        "version": cache.version(kind, name),
+        "resource": words,
+    }))))
+}
+
+/// Without the fields that say nothing.
+fn said(value: Value) -> Value {
+    match value {
+        Value::Array(list) => list.into_iter().map(said).collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+            fields.map(|(name, value)| (name, said(value))).collect()
+        }
+        other => other,
+    }
+}
+
+fn endpoint(endpoint: &ServedEndpoint) -> Value {
+    let mut value = json!(endpoint.described);
+    let health = match endpoint.health {
+        Health::Draining => "draining",
+        Health::Healthy => "healthy",
+        Health::Unhealthy => "unhealthy",
+    };
+    value["health"] = health.into();
+    value
+}
+
+fn listener(listener: &Listener) -> Value {
+    match listener {
+        Listener::Http { routes, bytes } => json!({"routes": routes, "bytes": bytes}),
+        Listener::Inline(table) => json!({"table": table}),
+        Listener::Tcp { cluster } => json!({"bytes": cluster}),
+    }
+}

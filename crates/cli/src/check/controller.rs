@@ -1,0 +1,146 @@
+//! The controller: whether it runs, is ready, of this version, and who of its replicas writes.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use serde::Deserialize;
+
+use super::report::{Advice, Report, some_of};
+use crate::live::LiveError;
+use crate::live::access::{Cluster, Instance, asked};
+use crate::scrape::Meter;
+
+const ABOUT: &str = "controller";
+const NAME: &str = "maglor-controller";
+
+/// A client of a replica.
+#[derive(Debug, Deserialize)]
+struct Session {
+    node: String,
+    nacks: Vec<Nack>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Nack {
+    kind: String,
+    reason: String,
+}
+
+/// Looks at every replica; those that answer.
+///
+/// # Errors
+/// When the API server does not answer.
+pub(super) async fn check(
+    cluster: &Cluster,
+    report: &mut Report,
+) -> Result<Vec<Instance>, LiveError> {
+    let install = || {
+        let command = "maglor install | kubectl apply --server-side -f -";
+        Advice(command.to_owned(), "controller.md#running-it")
+    };
+    let deployments: Api<Deployment> =
+        Api::namespaced(cluster.client.clone(), &cluster.mesh_namespace);
+    let found = deployments.get_opt(NAME).await;
+    match found.map_err(asked("the controller's Deployment"))? {
+        None => {
+            let what = format!(
+                "there is no Deployment {NAME} in `{}`",
+                cluster.mesh_namespace
+            );
+            report.bad(ABOUT, what, install());
+        }
+        Some(deployment) => {
+            let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+            let ready = deployment.status.and_then(|status| status.ready_replicas);
+            let ready = ready.unwrap_or(0);
+            let what = format!("{ready} of {wanted} replicas are ready");
+            let advice = Advice(
+                format!("kubectl logs -n {} deploy/{NAME}", cluster.mesh_namespace),
+                "controller.md#replicas",
+            );
+            match ready {
+                0 => report.bad(ABOUT, what, advice),
+                some if some < wanted => report.warning(ABOUT, what, advice),
+                _ => report.good(ABOUT, what),
+            }
+        }
+    }
+    let mut answering = Vec::new();
+    let mut leaders = 0;
+    for replica in cluster.controllers().await? {
+        match look(&replica, report).await {
+            Ok(leads) => {
+                leaders += usize::from(leads);
+                answering.push(replica);
+            }
+            Err(error) => report.bad(
+                ABOUT,
+                error.to_string(),
+                Advice(
+                    error.hint().unwrap_or("look at its log").to_owned(),
+                    "controller.md#admin-port",
+                ),
+            ),
+        }
+    }
+    if !answering.is_empty() {
+        match leaders {
+            1 => report.good(ABOUT, "one replica writes statuses"),
+            other => report.warning(
+                ABOUT,
+                format!("{other} replicas say that they write statuses"),
+                Advice(
+                    "look again in 15 s: the Lease may be changing hands".to_owned(),
+                    "controller.md#replicas",
+                ),
+            ),
+        }
+    }
+    Ok(answering)
+}
+
+/// Whether the replica writes.
+async fn look(replica: &Instance, report: &mut Report) -> Result<bool, LiveError> {
+    let page = replica.admin.get("/metrics").await?;
+    let page = String::from_utf8_lossy(&page);
+    let samples = Meter::default().grown(&page);
+    let value = |name: &str| samples.iter().find(|sample| sample.name == name);
+    let version = value("maglor_build_info").and_then(|sample| sample.label("version"));
+    let version = version.unwrap_or("unknown");
+    let own = env!("CARGO_PKG_VERSION");
+    match version == own {
+        true => report.good(ABOUT, format!("{} is of version {version}", replica.name)),
+        false => report.warning(
+            ABOUT,
+            format!(
+                "{} is of version {version}, this program of {own}",
+                replica.name
+            ),
+            Advice("use one version of both".to_owned(), "controller.md"),
+        ),
+    }
+    let sessions: Vec<Session> = replica.admin.json("/sessions").await?;
+    let refusals = sessions.iter().flat_map(|session| {
+        let each = session.nacks.iter();
+        each.map(|nack| format!("{}: {} {}", session.node, nack.kind, nack.reason))
+    });
+    let refusals: Vec<_> = refusals.collect();
+    match refusals.is_empty() {
+        true => report.good(
+            ABOUT,
+            format!("{} serves {} proxies", replica.name, sessions.len()),
+        ),
+        false => report.warning(
+            ABOUT,
+            format!(
+                "proxies refuse what {} says: {}",
+                replica.name,
+                some_of(&refusals)
+            ),
+            Advice(
+                "the last good state holds there; correct the resource that is named".to_owned(),
+                "xds.md#receipts",
+            ),
+        ),
+    }
+    Ok(value("maglor_controller_leader").is_some_and(|leader| leader.value > 0.0))
+}

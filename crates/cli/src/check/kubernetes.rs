@@ -1,0 +1,312 @@
+//! The API server: its version, its clock, what one may do, and which definitions it has.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use http::Request;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
+use kube::Api;
+use kube::api::PostParams;
+use kube::client::Body;
+use maglor_controller::crd;
+use serde_json::Value;
+
+use super::report::{Advice, Report, some_of};
+use crate::live::LiveError;
+use crate::live::access::{Cluster, asked};
+
+const ABOUT: &str = "kubernetes";
+const RESOURCES: &str = "resources";
+/// Native sidecars are on from here.
+const OLDEST: u32 = 29;
+/// Certificates begin a minute early; half of it is left for the way.
+const SKEW: Duration = Duration::from_secs(30);
+
+/// What who installs the mesh has to be allowed: group, resource.
+const CREATED: [(&str, &str); 9] = [
+    ("", "namespaces"),
+    ("", "secrets"),
+    ("", "configmaps"),
+    ("", "serviceaccounts"),
+    ("", "services"),
+    ("apps", "deployments"),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+    ),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+];
+
+/// Looks at the API server itself.
+///
+/// # Errors
+/// When it does not answer: nothing else can be said then.
+pub(super) async fn check(
+    cluster: &Cluster,
+    pre: bool,
+    report: &mut Report,
+) -> Result<(), LiveError> {
+    version(cluster, report).await?;
+    clock(cluster, report).await?;
+    if pre {
+        rights(
+            cluster,
+            &CREATED.map(|(group, resource)| (group, resource, "create")),
+            report,
+        )
+        .await?;
+    } else {
+        rights(
+            cluster,
+            &[("", "pods", "list"), ("", "pods/portforward", "create")],
+            report,
+        )
+        .await?;
+    }
+    gateway_api(cluster, report).await
+}
+
+async fn version(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
+    let version = cluster.client.apiserver_version().await;
+    let version = version.map_err(asked("its version"))?;
+    let minor = version
+        .minor
+        .trim_end_matches(|c: char| !c.is_ascii_digit());
+    let what = format!("API server {}", version.git_version);
+    match minor.parse::<u32>().is_ok_and(|minor| minor < OLDEST) {
+        false => report.good(ABOUT, what),
+        true => report.warning(
+            ABOUT,
+            format!("{what} has no native sidecars"),
+            Advice(
+                format!("use Kubernetes 1.{OLDEST} or later, or sidecars as plain containers"),
+                "sidecar.md",
+            ),
+        ),
+    }
+    Ok(())
+}
+
+async fn clock(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
+    let Ok(request) = Request::get("/version").body(Body::empty()) else {
+        return Ok(());
+    };
+    let begun = SystemTime::now();
+    let response = cluster.client.send(request).await;
+    let response = response.map_err(asked("the time"))?;
+    let date = response.headers().get(http::header::DATE);
+    let theirs = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+    let Some(theirs) = theirs else {
+        return Ok(());
+    };
+    // The date is cut to seconds.
+    let skew = match begun.duration_since(theirs) {
+        Ok(ahead) => ahead.saturating_sub(Duration::from_secs(1)),
+        Err(behind) => behind.duration(),
+    };
+    let what = format!(
+        "the clock here is {} s from the API server's",
+        skew.as_secs()
+    );
+    match skew < SKEW {
+        true => report.good(ABOUT, what),
+        false => report.bad(
+            ABOUT,
+            what,
+            Advice(
+                "certificates look expired, or not valid yet: run NTP on every node".to_owned(),
+                "identity.md",
+            ),
+        ),
+    }
+    Ok(())
+}
+
+async fn rights(
+    cluster: &Cluster,
+    wanted: &[(&str, &str, &str)],
+    report: &mut Report,
+) -> Result<(), LiveError> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client.clone());
+    let mut missing = Vec::new();
+    for (group, resource, verb) in wanted {
+        let (resource, sub) = match resource.split_once('/') {
+            Some((resource, sub)) => (resource, Some(sub.to_owned())),
+            None => (*resource, None),
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some((*group).to_owned()),
+                    namespace: Some(cluster.mesh_namespace.clone()),
+                    resource: Some(resource.to_owned()),
+                    subresource: sub.clone(),
+                    verb: Some((*verb).to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let answer = reviews.create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(asked("what you may do"))?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            let sub = sub.map(|sub| format!("/{sub}")).unwrap_or_default();
+            missing.push(format!("{verb} {resource}{sub}"));
+        }
+    }
+    match missing.is_empty() {
+        true => report.good(ABOUT, "you may do what is needed"),
+        false => report.bad(
+            ABOUT,
+            format!("you may not {}", some_of(&missing)),
+            Advice(
+                "ask an administrator of the cluster for it".to_owned(),
+                "cli.md#rights",
+            ),
+        ),
+    }
+    Ok(())
+}
+
+async fn gateway_api(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    let routes = definitions
+        .get_opt("httproutes.gateway.networking.k8s.io")
+        .await;
+    match routes.map_err(asked("the Gateway API"))? {
+        Some(_) => report.good(ABOUT, "the Gateway API is installed"),
+        None => report.warning(
+            ABOUT,
+            "the Gateway API is not installed: there are no HTTPRoutes and GRPCRoutes",
+            Advice(
+                "install its standard channel if you want routes; all else works without"
+                    .to_owned(),
+                "controller.md#routes",
+            ),
+        ),
+    }
+    Ok(())
+}
+
+/// The mesh's own definitions, against those that this program has.
+pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
+    let advice = || {
+        Advice(
+            "maglor-controller crds | kubectl apply --server-side -f -".to_owned(),
+            "controller.md#running-it",
+        )
+    };
+    let wanted = match crd::definitions() {
+        Ok(wanted) => wanted,
+        Err(error) => return report.bad(RESOURCES, error.to_string(), advice()),
+    };
+    let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    for own in wanted {
+        let name = own.metadata.name.clone().unwrap_or_default();
+        match api.get_opt(&name).await {
+            Err(error) => report.bad(RESOURCES, format!("{name}: {error}"), advice()),
+            Ok(None) => report.bad(RESOURCES, format!("{name} is not installed"), advice()),
+            Ok(Some(there)) => match difference(&schemas(&own), &schemas(&there), "") {
+                None => report.good(RESOURCES, format!("{name} is that of this version")),
+                Some(place) => report.warning(
+                    RESOURCES,
+                    format!("{name} is of another version than this program: {place}"),
+                    advice(),
+                ),
+            },
+        }
+    }
+}
+
+/// What a definition allows, by version. What the API server adds elsewhere is not looked at.
+fn schemas(definition: &CustomResourceDefinition) -> Value {
+    let versions = definition.spec.versions.iter();
+    let schema = |version: &CustomResourceDefinitionVersion| {
+        let schema = version.schema.as_ref();
+        schema.and_then(|schema| serde_json::to_value(schema).ok())
+    };
+    versions
+        .filter(|version| version.served)
+        .map(|version| (version.name.clone(), schema(version).into()))
+        .collect::<serde_json::Map<String, Value>>()
+        .into()
+}
+
+/// The first place where two values differ. Numbers are compared as such: 1.0 is 1.
+fn difference(own: &Value, there: &Value, place: &str) -> Option<String> {
+    match (own, there) {
+        (Value::Object(own), Value::Object(there)) => {
+            let names: BTreeSet<_> = own.keys().chain(there.keys()).collect();
+            let field = |fields: &serde_json::Map<String, Value>, name: &str| {
+                fields.get(name).cloned().unwrap_or(Value::Null)
+            };
+            names.into_iter().find_map(|name| {
+                let place = format!("{place}.{name}");
+                difference(&field(own, name), &field(there, name), &place)
+            })
+        }
+        (Value::Array(own), Value::Array(there)) if own.len() == there.len() => {
+            let mut pairs = own.iter().zip(there).enumerate();
+            pairs.find_map(|(at, (own, there))| difference(own, there, &format!("{place}[{at}]")))
+        }
+        (Value::Number(own), Value::Number(there)) if own.as_f64() == there.as_f64() => None,
+        (own, there) => (own != there).then(|| place.trim_start_matches('.').to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As the API server gives it back: whole numbers without a point.
+    fn given_back(value: Value) -> Value {
+        match value {
+            Value::Number(number) => match number.as_f64() {
+                Some(float) if float.fract() == 0.0 => json!(float as i64),
+                _ => Value::Number(number),
+            },
+            Value::Array(list) => list.into_iter().map(given_back).collect(),
+            Value::Object(fields) => {
+                let fields = fields.into_iter();
+                fields
+                    .map(|(name, value)| (name, given_back(value)))
+                    .collect()
+            }
+            other => other,
+        }
+    }
+
+    #[test]
+    fn a_definition_is_the_same_when_it_comes_back() {
+        for own in crd::definitions().unwrap() {
+            let back = given_back(serde_json::to_value(&own).unwrap());
+            let back: CustomResourceDefinition = serde_json::from_value(back).unwrap();
+            assert_eq!(difference(&schemas(&own), &schemas(&back), ""), None);
+        }
+    }
+
+    #[test]
+    fn the_place_of_a_difference_is_named() {
+        let own = json!({"v1": {"a": [1.0, {"b": true}], "c": "x"}});
+        let place = |there: Value| difference(&own, &there, "");
+        assert_eq!(
+            place(json!({"v1": {"a": [1, {"b": true}], "c": "x"}})),
+            None
+        );
+        assert_eq!(
+            place(json!({"v1": {"a": [1, {"b": false}], "c": "x"}})).as_deref(),
+            Some("v1.a[1].b")
+        );
+        assert_eq!(place(json!({"v1": {"a": [1]}})).as_deref(), Some("v1.a"));
+        assert_eq!(place(json!({})).as_deref(), Some("v1"));
+    }
+}

@@ -1,0 +1,268 @@
+//! Pods: whether their proxies are connected and of this version, which have none and should, and whom
+//! strict mTLS keeps out.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::Api;
+use kube::api::ListParams;
+use maglor_config::raw::MeshMode;
+use maglor_controller::crd::{MESH_CONFIG_NAME, MeshConfig};
+
+use super::report::{Advice, Report, some_of};
+use crate::live::LiveError;
+use crate::live::access::{Cluster, Instance, Pods, asked, has_proxy, workload};
+use crate::scrape::Meter;
+
+const PROXIES: &str = "proxies";
+const PODS: &str = "pods";
+/// Whether pods are injected: a label of namespaces, a label or an annotation of pods.
+const INJECT: &str = "maglor.dev/inject";
+/// Where nobody wants a proxy.
+const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+/// Less left than this: the certificate should have been renewed.
+const SOON: f64 = 3600.0;
+
+/// What is wrong with proxies, by what it is.
+#[derive(Debug, Default)]
+struct Wrong {
+    silent: Vec<String>,
+    unconnected: Vec<String>,
+    expiring: Vec<String>,
+    versions: BTreeMap<String, Vec<String>>,
+}
+
+pub(super) async fn check(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
+    let everywhere = Pods {
+        all_namespaces: true,
+        ..Pods::default()
+    };
+    let proxies = cluster.proxies(&everywhere, None).await?;
+    let mut wrong = Wrong::default();
+    for proxy in &proxies {
+        if look(proxy, &mut wrong).await.is_err() {
+            wrong.silent.push(name(proxy));
+        }
+    }
+    wrong.tell(proxies.len(), report);
+    pods(cluster, report).await
+}
+
+fn name(proxy: &Instance) -> String {
+    match &proxy.namespace {
+        Some(namespace) => format!("{namespace}/{}", proxy.name),
+        None => proxy.name.clone(),
+    }
+}
+
+async fn look(proxy: &Instance, wrong: &mut Wrong) -> Result<(), LiveError> {
+    let page = proxy.admin.get("/metrics").await?;
+    let page = String::from_utf8_lossy(&page);
+    let samples = Meter::default().grown(&page);
+    let value = |name: &str| {
+        let found = samples.iter().find(|sample| sample.name == name);
+        found.map(|sample| sample.value)
+    };
+    let version = samples
+        .iter()
+        .find(|sample| sample.name == "maglor_build_info");
+    let version = version.and_then(|sample| sample.label("version"));
+    let version = version.unwrap_or("unknown").to_owned();
+    wrong.versions.entry(version).or_default().push(name(proxy));
+    if value("maglor_xds_connected") != Some(1.0) {
+        wrong.unconnected.push(name(proxy));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0.0, |now| now.as_secs_f64());
+    let expires = value("maglor_identity_expiry_seconds").filter(|at| *at > 0.0);
+    if expires.is_some_and(|at| at < now + SOON) {
+        wrong.expiring.push(name(proxy));
+    }
+    Ok(())
+}
+
+impl Wrong {
+    fn tell(&self, count: usize, report: &mut Report) {
+        let none = [&self.silent, &self.unconnected, &self.expiring]
+            .iter()
+            .all(|list| list.is_empty());
+        if none {
+            report.good(PROXIES, format!("{count} proxies answer and are connected"));
+        }
+        let mut tell = |list: &[String], what: &str, hint: &str, document| {
+            if !list.is_empty() {
+                let what = format!("{what}: {}", some_of(list));
+                report.bad(PROXIES, what, Advice(hint.to_owned(), document));
+            }
+        };
+        tell(
+            &self.silent,
+            "they do not answer",
+            "kubectl logs POD -c maglor-proxy",
+            "sidecar.md",
+        );
+        tell(
+            &self.unconnected,
+            "no stream to the controller",
+            "they go on with what they know; the proxy's log says why",
+            "xds.md#the-proxy-as-a-client",
+        );
+        tell(
+            &self.expiring,
+            "the certificate expires within the hour, or has",
+            "the proxy's log says why it is not renewed",
+            "identity.md",
+        );
+        let own = env!("CARGO_PKG_VERSION");
+        for (version, list) in &self.versions {
+            if version != own {
+                report.warning(
+                    PROXIES,
+                    format!("of version {version}, not {own}: {}", some_of(list)),
+                    Advice(
+                        "kubectl rollout restart gives pods the proxy of now".to_owned(),
+                        "sidecar.md",
+                    ),
+                );
+            }
+        }
+    }
+}
+
+async fn pods(cluster: &Cluster, report: &mut Report) -> Result<(), LiveError> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let namespaces = namespaces.list(&ListParams::default()).await;
+    let namespaces = namespaces.map_err(asked("namespaces"))?.items;
+    let injected = |namespace: &Namespace| {
+        let labels = namespace.metadata.labels.as_ref();
+        let value = labels.and_then(|labels| labels.get(INJECT));
+        value.is_some_and(|value| says(value, true))
+    };
+    let injected: Vec<String> = namespaces
+        .iter()
+        .filter(|namespace| injected(namespace))
+        .filter_map(|namespace| namespace.metadata.name.clone())
+        .collect();
+    let api: Api<Pod> = Api::all(cluster.client.clone());
+    let list = api.list(&ListParams::default()).await;
+    let list = list.map_err(asked("pods"))?.items;
+    let mut missing = Vec::new();
+    let mut others = Vec::new();
+    for pod in list.iter().filter(|pod| could_have_a_proxy(cluster, pod)) {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let name = workload(pod).or_else(|| pod.metadata.name.clone());
+        let name = format!("{namespace}/{}", name.unwrap_or_default());
+        let wanted = wants(pod).unwrap_or_else(|| injected.contains(&namespace));
+        let list = if wanted { &mut missing } else { &mut others };
+        if !list.contains(&name) {
+            list.push(name);
+        }
+    }
+    match missing.is_empty() {
+        true => report.good(PODS, "every pod that should have a proxy has one"),
+        false => report.warning(
+            PODS,
+            format!("no proxy, though it is wanted: {}", some_of(&missing)),
+            Advice(
+                "they are older than the webhook, or it was down: kubectl rollout restart"
+                    .to_owned(),
+                "injection.md",
+            ),
+        ),
+    }
+    strict(cluster, &[missing, others].concat(), report).await
+}
+
+/// Who cannot call members of the mesh any more.
+async fn strict(
+    cluster: &Cluster,
+    without: &[String],
+    report: &mut Report,
+) -> Result<(), LiveError> {
+    let api: Api<MeshConfig> = Api::all(cluster.client.clone());
+    let config = match api.get_opt(MESH_CONFIG_NAME).await {
+        Ok(config) => config,
+        // The definition is missing, which has been said.
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        Err(error) => return Err(asked("the MeshConfig")(error)),
+    };
+    let mtls = config.and_then(|config| config.spec.mtls);
+    match (mtls, without.is_empty()) {
+        (Some(MeshMode::Strict), true) => {
+            report.good(PODS, "mTLS is strict, and nobody is left out");
+        }
+        (Some(MeshMode::Strict), false) => report.warning(
+            PODS,
+            format!(
+                "mTLS is strict: these cannot call the mesh: {}",
+                some_of(without)
+            ),
+            Advice(
+                "give them a proxy, or set the namespace's annotation maglor.dev/mtls".to_owned(),
+                "policies.md",
+            ),
+        ),
+        (_, _) => report.good(PODS, "mTLS is permissive: everybody may call the mesh"),
+    }
+    Ok(())
+}
+
+fn says(value: &str, wanted: bool) -> bool {
+    match wanted {
+        true => matches!(value, "enabled" | "true"),
+        false => matches!(value, "disabled" | "false"),
+    }
+}
+
+/// What a pod says itself about a proxy.
+fn wants(pod: &Pod) -> Option<bool> {
+    let labels = pod.metadata.labels.as_ref();
+    let annotations = pod.metadata.annotations.as_ref();
+    let of = |map: Option<&BTreeMap<String, String>>| map.and_then(|map| map.get(INJECT)).cloned();
+    let value = of(labels).or_else(|| of(annotations))?;
+    [true, false]
+        .into_iter()
+        .find(|wanted| says(&value, *wanted))
+}
+
+/// Pods that run without one, and are no part of the system.
+fn could_have_a_proxy(cluster: &Cluster, pod: &Pod) -> bool {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let host = pod.spec.as_ref().and_then(|spec| spec.host_network);
+    phase == Some("Running")
+        && pod.metadata.deletion_timestamp.is_none()
+        && host != Some(true)
+        && !has_proxy(pod)
+        && namespace != cluster.mesh_namespace
+        && !SYSTEM.contains(&namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_speaks_for_itself() {
+        let pod = |labels, annotations| -> Pod {
+            let meta = json!({"labels": labels, "annotations": annotations});
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        assert_eq!(wants(&pod(json!({}), json!({}))), None);
+        assert_eq!(
+            wants(&pod(json!({INJECT: "enabled"}), json!({}))),
+            Some(true)
+        );
+        assert_eq!(
+            wants(&pod(json!({}), json!({INJECT: "disabled"}))),
+            Some(false)
+        );
+        assert_eq!(wants(&pod(json!({INJECT: "odd"}), json!({}))), None);
+    }
+}

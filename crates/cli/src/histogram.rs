@@ -1,0 +1,79 @@
+//! Latencies out of the buckets of a Prometheus histogram.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::scrape::Sample;
+
+/// How many are at most so long.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Histogram {
+    /// Upper bounds in microseconds, the last one the largest number, and how many are below.
+    buckets: BTreeMap<u64, f64>,
+}
+
+impl Histogram {
+    /// Adds a sample of `…_bucket`.
+    pub(crate) fn add(&mut self, sample: &Sample<'_>) {
+        let bound = sample.label("le").and_then(|le| le.parse::<f64>().ok());
+        // `+Inf` becomes the largest number.
+        let bound = (bound.unwrap_or(f64::INFINITY) * 1e6).round() as u64;
+        *self.buckets.entry(bound).or_default() += sample.value;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (&bound, count) in &other.buckets {
+            *self.buckets.entry(bound).or_default() += count;
+        }
+    }
+
+    /// A percentile, by linear interpolation within its bucket, as Prometheus' `histogram_quantile`
+    /// computes it; `None` where there is nothing.
+    pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
+        let all = *self.buckets.values().last()?;
+        let rank = all * percent / 100.0;
+        let (mut lower, mut below) = (0, 0.0);
+        for (&upper, &count) in &self.buckets {
+            if count >= rank && count > 0.0 {
+                if upper == u64::MAX {
+                    return Some(Duration::from_micros(lower));
+                }
+                let share = (rank - below) / (count - below).max(f64::MIN_POSITIVE);
+                let micros = lower as f64 + (upper - lower) as f64 * share.clamp(0.0, 1.0);
+                return Some(Duration::from_secs_f64(micros / 1e6));
+            }
+            (lower, below) = (upper, count);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scrape::Meter;
+
+    #[test]
+    fn percentiles_are_interpolated() {
+        let page = [("0.001", 0), ("0.01", 50), ("0.1", 99), ("+Inf", 100)];
+        let page: String = page
+            .map(|(le, count)| format!("a_bucket{{le=\"{le}\"}} {count}\n"))
+            .concat();
+        let mut histogram = Histogram::default();
+        for sample in &Meter::default().grown(&page) {
+            histogram.add(sample);
+        }
+        let mut twice = histogram.clone();
+        twice.merge(&histogram);
+        for histogram in [histogram, twice] {
+            let millis = |percent| histogram.percentile(percent).unwrap().as_secs_f64() * 1e3;
+            assert!((millis(25.0) - 5.5).abs() < 0.01, "{}", millis(25.0));
+            assert!((millis(50.0) - 10.0).abs() < 0.01);
+            assert!(
+                (millis(100.0) - 100.0).abs() < 0.01,
+                "beyond the last bound"
+            );
+        }
+        assert_eq!(Histogram::default().percentile(50.0), None);
+    }
+}

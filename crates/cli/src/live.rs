@@ -1,0 +1,39 @@
+//! Commands that ask a mesh that runs: its controller and its proxies, by their admin ports.
+//!
+//! [`access`] finds them, in a cluster or at addresses that are given, and asks; [`table`] prints what
+//! came of it. Each of the others is a command.
+
+pub(crate) mod access;
+pub(crate) mod endpoints;
+mod error;
+pub(crate) mod receipts;
+pub(crate) mod routes;
+mod served;
+pub(crate) mod stat;
+pub(crate) mod table;
+pub(crate) mod tap;
+pub(crate) mod top;
+mod traffic;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+pub(crate) use self::error::LiveError;
+
+/// Runs a command; what went wrong is one line on standard error, and the exit code is 1.
+pub(crate) fn run(command: impl Future<Output = Result<(), LiveError>>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(LiveError::Runtime);
+    match runtime.and_then(|runtime| runtime.block_on(command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("maglor: {error}");
+            if let Some(hint) = error.hint() {
+                eprintln!("  hint: {hint}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

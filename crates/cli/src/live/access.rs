@@ -1,0 +1,179 @@
+//! Where the admin ports are: at addresses that are given, or in pods of a cluster.
+
+mod ask;
+mod pods;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+pub(crate) use self::ask::Lines;
+pub(crate) use self::pods::{Cluster, Instance, Target, asked, has_proxy, workload};
+use super::LiveError;
+
+/// Admin port of a sidecar.
+const SIDECAR_PORT: u16 = 15020;
+/// Admin port of the controller.
+const CONTROLLER_PORT: u16 = 15011;
+
+/// Which cluster, or which addresses instead.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Where to look")]
+pub(crate) struct Where {
+    /// Context of the kubeconfig, in place of the current one.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// Kubeconfig, in place of $KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Namespace that the mesh itself is installed in.
+    #[arg(long, value_name = "NAME", default_value = "maglor")]
+    pub(crate) mesh_namespace: String,
+
+    /// Admin address of a controller, in place of a cluster.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) controller: Option<Address>,
+
+    /// Admin address of a proxy, in place of a cluster; may be repeated. It is shown as NAME.
+    #[arg(long = "proxy", value_name = "[NAME=]HOST:PORT")]
+    pub(crate) proxies: Vec<Named>,
+}
+
+/// Whose pods.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Where to look")]
+pub(crate) struct Pods {
+    /// Namespace of the pods, in place of the context's.
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+
+    /// Pods of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+}
+
+/// `HOST:PORT`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Address(String);
+
+/// It has no port.
+#[derive(Debug, thiserror::Error)]
+#[error("write it as HOST:PORT, such as 127.0.0.1:15020")]
+pub(crate) struct AddressError;
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (host, port) = text.rsplit_once(':').ok_or(AddressError)?;
+        let good = !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0);
+        good.then(|| Self(text.to_owned())).ok_or(AddressError)
+    }
+}
+
+/// A proxy's address, with the name that it is shown under.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Named {
+    name: String,
+    address: Address,
+}
+
+impl FromStr for Named {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (name, address) = text.split_once('=').unwrap_or((text, text));
+        Ok(Self {
+            name: name.to_owned(),
+            address: address.parse()?,
+        })
+    }
+}
+
+impl Where {
+    /// The controller's replicas, one at least.
+    pub(crate) async fn controllers(&self) -> Result<Vec<Instance>, LiveError> {
+        if let Some(address) = &self.controller {
+            return Ok(vec![Instance::direct(&address.0, address)]);
+        }
+        if !self.proxies.is_empty() {
+            return Err(LiveError::NoControllerGiven);
+        }
+        let cluster = Cluster::open(self).await?;
+        let replicas = cluster.controllers().await?;
+        match replicas.is_empty() {
+            true => Err(LiveError::NoController {
+                namespace: self.mesh_namespace.clone(),
+            }),
+            false => Ok(replicas),
+        }
+    }
+
+    /// The proxies of a target, or all there are; one at least.
+    pub(crate) async fn proxies(
+        &self,
+        pods: &Pods,
+        target: Option<&Target>,
+    ) -> Result<Vec<Instance>, LiveError> {
+        if !self.proxies.is_empty() {
+            let all = self.proxies.iter();
+            let all = all.map(|one| Instance::direct(&one.name, &one.address));
+            let wanted: Vec<_> = all
+                .filter(|one| target.is_none_or(|target| target.is(one)))
+                .collect();
+            return match (wanted.is_empty(), target) {
+                (true, Some(target)) => Err(LiveError::NoProxy(format!(
+                    "no --proxy is called `{target}`"
+                ))),
+                _ => Ok(wanted),
+            };
+        }
+        if self.controller.is_some() {
+            return Err(LiveError::NoProxy("no proxy is given".to_owned()));
+        }
+        let cluster = Cluster::open(self).await?;
+        let found = cluster.proxies(pods, target).await?;
+        if found.is_empty() {
+            let place = match pods.all_namespaces {
+                true => "any namespace".to_owned(),
+                false => format!("namespace `{}`", cluster.namespace(pods)),
+            };
+            let what = match target {
+                Some(target) => {
+                    format!("no pod with a proxy is, or belongs to, `{target}` in {place}")
+                }
+                None => format!("no pod with a proxy runs in {place}"),
+            };
+            return Err(LiveError::NoProxy(what));
+        }
+        Ok(found)
+    }
+
+    /// Whether proxies are to be asked, and not the controller, where nothing else says so.
+    pub(crate) fn names_proxies(&self) -> bool {
+        !self.proxies.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_a_port() {
+        for good in ["127.0.0.1:15020", "localhost:1", "[::1]:80"] {
+            assert!(good.parse::<Address>().is_ok(), "{good}");
+        }
+        for bad in ["127.0.0.1", "localhost:", ":80", "localhost:0", "a:99999"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+        let named: Named = "web=127.0.0.1:1".parse().unwrap();
+        assert_eq!(
+            (named.name.as_str(), named.address.0.as_str()),
+            ("web", "127.0.0.1:1")
+        );
+        let bare: Named = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(bare.name, "127.0.0.1:1");
+    }
+}

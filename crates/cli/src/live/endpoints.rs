@@ -1,0 +1,206 @@
+//! `maglor endpoints`: who serves a service, as the controller says or as a proxy sees it.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::LiveError;
+use super::access::{Instance, Pods, Target, Where};
+use super::served::{Cluster, Clusters, Resource, Service, short};
+use super::table::{self, Column, Format, Row, or_dash};
+
+const EXAMPLES: &str = "\
+Examples:
+  What the controller tells proxies of the Service reviews:
+    maglor endpoints reviews
+  What the proxy of a pod makes of it: requests in flight, ejections:
+    maglor endpoints reviews --of productpage-v1-5b4c-x2x
+  Without Kubernetes:
+    maglor endpoints --controller 127.0.0.1:15011
+    maglor endpoints reviews --proxy 127.0.0.1:15020 -o json";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The service: as much of its name as is needed, `reviews.shop:9080`; without it, all.
+    #[arg(value_name = "SERVICE")]
+    service: Option<Service>,
+
+    /// Ask the proxy of this pod, or those of this workload, in place of the controller.
+    #[arg(long, value_name = "POD|WORKLOAD")]
+    of: Option<Target>,
+
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+
+    #[command(flatten)]
+    pods: Pods,
+
+    #[command(flatten)]
+    place: Where,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    service: String,
+    /// The proxy that sees it so; `None` = the controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen_by: Option<String>,
+    address: String,
+    weight: u32,
+    priority: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locality: Option<String>,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outstanding: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
+}
+
+impl Row for Line {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("SERVICE"),
+        Column::text("ADDRESS"),
+        Column::text("STATE"),
+        Column::number("WEIGHT"),
+        Column::number("OUTSTANDING"),
+        Column::text("TLS"),
+        Column::text("LOCALITY"),
+        Column::number("PRIORITY").wide(),
+        Column::text("POLICY").wide(),
+        Column::text("SEEN BY"),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            short(&self.service),
+            self.address.clone(),
+            self.state.to_owned(),
+            self.weight.to_string(),
+            or_dash(self.outstanding),
+            or_dash(self.tls.as_ref()),
+            or_dash(self.locality.as_ref()),
+            self.priority.to_string(),
+            or_dash(self.policy.as_ref()),
+            self.seen_by
+                .clone()
+                .unwrap_or_else(|| "controller".to_owned()),
+        ]
+    }
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    super::run(async {
+        let lines = match options.of.is_some() || options.place.names_proxies() {
+            true => of_proxies(options).await?,
+            false => of_controller(options).await?,
+        };
+        table::show(&lines, options.output, "no endpoints of that name");
+        Ok(())
+    })
+}
+
+fn wanted(options: &Options, name: &str) -> bool {
+    options
+        .service
+        .as_ref()
+        .is_none_or(|wanted| wanted.is(name))
+}
+
+async fn of_proxies(options: &Options) -> Result<Vec<Line>, LiveError> {
+    let proxies = options.place.proxies(&options.pods, options.of.as_ref());
+    let mut lines = Vec::new();
+    for proxy in proxies.await? {
+        let seen: Clusters = proxy.admin.json("/clusters").await?;
+        let clusters = seen.clusters.into_iter();
+        for cluster in clusters.filter(|cluster| wanted(options, &cluster.name)) {
+            lines.extend(seen_by(&proxy, cluster));
+        }
+    }
+    Ok(lines)
+}
+
+fn seen_by(proxy: &Instance, cluster: Cluster) -> impl Iterator<Item = Line> {
+    let Cluster {
+        name,
+        policy,
+        tls,
+        endpoints,
+    } = cluster;
+    endpoints.into_iter().map(move |endpoint| Line {
+        service: name.clone(),
+        seen_by: Some(proxy.name.clone()),
+        state: match () {
+            () if endpoint.draining => "draining",
+            () if endpoint.ejected => "ejected",
+            () if !endpoint.healthy => "unhealthy",
+            () => "healthy",
+        },
+        address: match endpoint.host {
+            Some(host) => format!("{} ({host})", endpoint.address),
+            None => endpoint.address,
+        },
+        weight: endpoint.weight,
+        priority: endpoint.priority,
+        locality: endpoint.locality,
+        outstanding: Some(endpoint.outstanding),
+        tls: tls.clone(),
+        policy: Some(policy.clone()),
+    })
+}
+
+/// Any replica says the same.
+async fn of_controller(options: &Options) -> Result<Vec<Line>, LiveError> {
+    let replicas = options.place.controllers().await?;
+    let Some(controller) = replicas.first() else {
+        return Ok(Vec::new());
+    };
+    let path = |kind: &str| format!("/resources?kind={kind}&full");
+    let clusters: Vec<Resource> = controller.admin.json(&path("cluster")).await?;
+    let endpoints: Vec<Resource> = controller.admin.json(&path("endpoints")).await?;
+    let mut lines = Vec::new();
+    for cluster in clusters.iter().filter(|one| wanted(options, &one.name)) {
+        let own = cluster.resource["endpoints"].as_array();
+        let apart = endpoints.iter().find(|one| one.name == cluster.name);
+        let list = apart.and_then(|one| one.resource.as_array()).or(own);
+        let told = list.into_iter().flatten();
+        lines.extend(told.map(|endpoint| told_of(cluster, endpoint)));
+    }
+    Ok(lines)
+}
+
+fn told_of(cluster: &Resource, endpoint: &Value) -> Line {
+    let number = |field: &str, default: u32| {
+        let number = endpoint[field].as_u64();
+        number.map_or(default, |number| u32::try_from(number).unwrap_or(u32::MAX))
+    };
+    // An endpoint of a cluster's own list may be an address alone.
+    let address = endpoint["address"].as_str().or(endpoint.as_str());
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let tls = match &cluster.resource["tls"] {
+        Value::String(word) => Some(word.clone()),
+        Value::Object(fields) => fields.keys().next().cloned(),
+        _ => None,
+    };
+    Line {
+        service: cluster.name.clone(),
+        seen_by: None,
+        address: address.unwrap_or("-").to_owned(),
+        weight: number("weight", 1),
+        priority: number("priority", 0),
+        locality: text(&endpoint["locality"]),
+        state: match endpoint["health"].as_str() {
+            Some("draining") => "draining",
+            Some("unhealthy") => "unhealthy",
+            _ => "healthy",
+        },
+        outstanding: None,
+        tls,
+        policy: text(&cluster.resource["policy"]),
+    }
+}

@@ -1,0 +1,148 @@
+//! Why a mesh could not be asked, and what to do about it.
+
+use std::io;
+
+use http::StatusCode;
+use kube::config::KubeconfigError;
+
+/// See the module's documentation.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LiveError {
+    /// What answered is none of ours, or of another version.
+    #[error("{whom}{path}: not what was expected: {source}")]
+    Answer {
+        /// Who was asked.
+        whom: String,
+        /// For what.
+        path: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// Nobody listens.
+    #[error("{whom}: {source}")]
+    Connect {
+        /// Who was asked.
+        whom: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("{whom}: {source}")]
+    Http {
+        /// Who was asked.
+        whom: String,
+        /// What happened.
+        source: hyper::Error,
+    },
+    /// The API server said no, or nothing.
+    #[error("Kubernetes: {what}: {source}")]
+    Kube {
+        /// What it was asked for.
+        what: String,
+        /// What it said.
+        source: Box<kube::Error>,
+    },
+    /// No cluster is configured.
+    #[error("kubeconfig: {0}")]
+    Kubeconfig(Box<KubeconfigError>),
+    /// There is none of ours.
+    #[error("no controller runs in namespace `{namespace}`")]
+    NoController {
+        /// Where it was looked for.
+        namespace: String,
+    },
+    /// Nothing to ask.
+    #[error("{0}")]
+    NoProxy(String),
+    /// Neither a cluster nor a controller is given.
+    #[error("proxies are given by their addresses, and no controller is")]
+    NoControllerGiven,
+    /// The port cannot be reached through the API server.
+    #[error("{whom}: no connection to the pod: {why}")]
+    PortForward {
+        /// Which pod.
+        whom: String,
+        /// What the kubelet said.
+        why: String,
+    },
+    /// The controller says something that this command cannot read.
+    #[error("routes `{name}`: {why}")]
+    Resource {
+        /// Which resource.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The runtime cannot be set up.
+    #[error("runtime: {0}")]
+    Runtime(#[source] io::Error),
+    /// Another status than 200.
+    #[error("{whom}{path}: {status}: {text}")]
+    Status {
+        /// Who was asked.
+        whom: String,
+        /// For what.
+        path: String,
+        /// What it answered with.
+        status: StatusCode,
+        /// The first line of why.
+        text: String,
+    },
+    /// A value makes no sense.
+    #[error("{what} `{value}`: {expected}")]
+    Value {
+        /// Which.
+        what: &'static str,
+        /// What it is.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// It took too long.
+    #[error("{whom}{path}: no answer within {seconds} s")]
+    Timeout {
+        /// Who was asked.
+        whom: String,
+        /// For what.
+        path: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+}
+
+impl LiveError {
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect { .. } => Some(
+                "is it running, and does it have an admin port? `--admin` of the controller, `admin.address` of a proxy",
+            ),
+            Self::Kube { .. } | Self::NoController { .. } => {
+                Some("`maglor check` says what is wrong with the cluster or the mesh")
+            }
+            Self::Kubeconfig(_) => Some(
+                "set KUBECONFIG or --kubeconfig; without Kubernetes give --controller ADDR or --proxy ADDR",
+            ),
+            Self::NoControllerGiven => {
+                Some("give --controller ADDR: the admin address of maglor-controller")
+            }
+            Self::NoProxy(_) => Some(
+                "-n NAMESPACE or -A looks elsewhere; `maglor check` lists pods without a proxy",
+            ),
+            Self::PortForward { .. } => {
+                Some("you need `create` on `pods/portforward` in that namespace")
+            }
+            Self::Status {
+                status: StatusCode::NOT_FOUND,
+                ..
+            } => Some("no such thing there, or it is older than this command"),
+            Self::Answer { .. }
+            | Self::Http { .. }
+            | Self::Resource { .. }
+            | Self::Runtime(_)
+            | Self::Status { .. }
+            | Self::Timeout { .. }
+            | Self::Value { .. } => None,
+        }
+    }
+}

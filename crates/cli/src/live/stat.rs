@@ -1,0 +1,258 @@
+//! `maglor stat`: how requests fare, by workload or by the services that they call.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use maglor_config::raw::TimeSpan;
+use serde::Serialize;
+
+use super::access::{Pods, Target, Where};
+use super::served::short;
+use super::table::{self, Column, Format, Row, or_dash};
+use super::traffic::{Flow, Observer, Traffic, Workload};
+
+const EXAMPLES: &str = "\
+Examples:
+  What workloads of this namespace were asked during five seconds:
+    maglor stat
+  What productpage asks of others, with retries and ejections, during a minute:
+    maglor stat services --of productpage-v1 --window 1m
+  Everything since the proxies' start, for a program:
+    maglor stat services -A --since-start -o json
+  Without Kubernetes:
+    maglor stat --proxy web=127.0.0.1:15020
+
+Success is the share without 5xx; of calls also without an answer, by try. mTLS of a workload is the
+share of its clients' connections since the start.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// What is counted by.
+    #[arg(value_enum, default_value_t)]
+    by: By,
+
+    /// Only proxies of this pod or workload.
+    #[arg(long, value_name = "POD|WORKLOAD")]
+    of: Option<Target>,
+
+    /// How long to count.
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    window: TimeSpan,
+
+    /// All that proxies have counted since their start, in place of a window; no rate.
+    #[arg(long, conflicts_with = "window")]
+    since_start: bool,
+
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+
+    #[command(flatten)]
+    pods: Pods,
+
+    #[command(flatten)]
+    place: Where,
+}
+
+/// What requests are counted by.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub(super) enum By {
+    /// What each workload is asked.
+    #[default]
+    Workloads,
+    /// What each workload asks of each service.
+    Services,
+}
+
+/// A workload, or a service that one calls.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    workload: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<String>,
+    proxies: usize,
+    requests: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rps: Option<f64>,
+    success: Option<f64>,
+    p50_ms: Option<f64>,
+    p95_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    /// The share that is mutually authenticated.
+    mtls: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<Calls>,
+}
+
+#[derive(Debug, Serialize)]
+struct Calls {
+    retries: f64,
+    ejections: f64,
+    ejected_now: f64,
+}
+
+impl Line {
+    fn new(
+        workload: &Workload,
+        service: Option<&str>,
+        flow: &Flow,
+        time: Option<Duration>,
+    ) -> Self {
+        let millis = |percent| {
+            let time = flow.latencies.percentile(percent)?;
+            Some((time.as_secs_f64() * 1e6).round() / 1e3)
+        };
+        let seconds = time.map(|time| time.as_secs_f64().max(f64::EPSILON));
+        Self {
+            namespace: workload.namespace.clone(),
+            workload: workload.name.clone(),
+            service: service.map(str::to_owned),
+            proxies: flow.proxies.len(),
+            requests: flow.requests,
+            rps: seconds.map(|seconds| flow.requests / seconds),
+            success: flow.success(),
+            p50_ms: millis(50.0).filter(|_| flow.requests > 0.0),
+            p95_ms: millis(95.0).filter(|_| flow.requests > 0.0),
+            p99_ms: millis(99.0).filter(|_| flow.requests > 0.0),
+            mtls: match flow.mesh {
+                Some(mesh) => Some(f64::from(u8::from(mesh))),
+                None => flow.mutual_tls(),
+            },
+            calls: service.map(|_| Calls {
+                retries: flow.retries,
+                ejections: flow.ejections,
+                ejected_now: flow.ejected,
+            }),
+        }
+    }
+
+    fn start(&self) -> Vec<String> {
+        vec![or_dash(self.namespace.as_ref()), self.workload.clone()]
+    }
+
+    fn numbers(&self) -> Vec<String> {
+        let percent = |share: f64| format!("{:.2} %", share * 100.0);
+        let ms = |ms: f64| format!("{ms:.1} ms");
+        vec![
+            or_dash(self.success.map(percent)),
+            match self.rps {
+                Some(rps) => format!("{rps:.1}"),
+                None => format!("{:.0}", self.requests),
+            },
+            or_dash(self.p50_ms.map(ms)),
+            or_dash(self.p95_ms.map(ms)),
+            or_dash(self.p99_ms.map(ms)),
+            or_dash(self.mtls.map(|share| format!("{:.0} %", share * 100.0))),
+        ]
+    }
+}
+
+/// By workload.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(super) struct Asked(pub(super) Line);
+
+impl Row for Asked {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("NAMESPACE"),
+        Column::text("WORKLOAD"),
+        Column::number("SUCCESS"),
+        Column::number("REQ/S"),
+        Column::number("P50"),
+        Column::number("P95"),
+        Column::number("P99"),
+        Column::number("MTLS"),
+        Column::number("PROXIES").wide(),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let Self(line) = self;
+        let end = vec![line.proxies.to_string()];
+        [line.start(), line.numbers(), end].concat()
+    }
+}
+
+/// By the service that is called.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(super) struct Called(pub(super) Line);
+
+impl Row for Called {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("NAMESPACE"),
+        Column::text("WORKLOAD"),
+        Column::text("CALLS"),
+        Column::number("SUCCESS"),
+        Column::number("TRIES/S"),
+        Column::number("P50"),
+        Column::number("P95"),
+        Column::number("P99"),
+        Column::number("MTLS"),
+        Column::number("RETRIES"),
+        Column::number("EJECTED"),
+        Column::number("EJECTIONS").wide(),
+        Column::number("PROXIES").wide(),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let Self(line) = self;
+        let calls = line.calls.as_ref();
+        let count = |of: fn(&Calls) -> f64| or_dash(calls.map(|calls| format!("{:.0}", of(calls))));
+        let service = line.service.as_deref().map(short);
+        [
+            line.start(),
+            vec![or_dash(service)],
+            line.numbers(),
+            vec![
+                count(|calls| calls.retries),
+                count(|calls| calls.ejected_now),
+                count(|calls| calls.ejections),
+                line.proxies.to_string(),
+            ],
+        ]
+        .concat()
+    }
+}
+
+/// What workloads were asked.
+pub(super) fn asked(traffic: &Traffic, time: Option<Duration>) -> Vec<Asked> {
+    let all = traffic.inbound.iter();
+    all.map(|(workload, flow)| Asked(Line::new(workload, None, flow, time)))
+        .collect()
+}
+
+/// What they asked others.
+pub(super) fn called(traffic: &Traffic, time: Option<Duration>) -> Vec<Called> {
+    let all = traffic.outbound.iter();
+    all.map(|((workload, service), flow)| Called(Line::new(workload, Some(service), flow, time)))
+        .collect()
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    super::run(async {
+        let proxies = options.place.proxies(&options.pods, options.of.as_ref());
+        let mut observer = Observer::new(proxies.await?);
+        let mut traffic = observer.look().await?;
+        let mut time = None;
+        if !options.since_start {
+            tokio::time::sleep(options.window.0).await;
+            traffic = observer.look().await?;
+            time = Some(traffic.time);
+        }
+        for (name, error) in &traffic.silent {
+            eprintln!("{name}: {error}");
+        }
+        let none = "no proxy has answered";
+        match options.by {
+            By::Workloads => table::show(&asked(&traffic, time), options.output, none),
+            By::Services => {
+                let none = "nobody has called anybody";
+                table::show(&called(&traffic, time), options.output, none);
+            }
+        }
+        Ok(())
+    })
+}

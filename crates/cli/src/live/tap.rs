@@ -1,0 +1,296 @@
+//! `maglor tap`: requests of proxies as they end.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use maglor_config::raw::TimeSpan;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::LiveError;
+use super::access::{Instance, Pods, Target, Where};
+use super::served::short;
+use super::table::{Format, serialized};
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  What a workload is asked, and asks others:
+    maglor tap deploy/productpage-v1
+  Failed calls to /reviews of anybody, ten of them:
+    maglor tap -A --path /reviews --status 5xx --direction inbound --max 10
+  What one account calls, for a program:
+    maglor tap reviews-v1 --peer ns/shop/sa/productpage -o json
+  Without Kubernetes:
+    maglor tap --proxy 127.0.0.1:15020
+
+A proxy shows at most --rate requests a second, and how many more there were. Requests are shown
+when they have ended. Nothing is shown of bodies, and of headers only the host.";
+
+/// Lines of all proxies that wait to be printed.
+const WAITING: usize = 1024;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The pod, or the workload; without it, all pods of the namespace.
+    #[arg(value_name = "POD|WORKLOAD")]
+    target: Option<Target>,
+
+    /// Only requests with this method.
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+
+    /// Only requests whose path begins so.
+    #[arg(long, value_name = "PREFIX")]
+    path: Option<String>,
+
+    /// Only requests that got this status, or one of this class.
+    #[arg(long, value_name = "503|5xx")]
+    status: Option<String>,
+
+    /// Only requests of clients whose SPIFFE id contains this.
+    #[arg(long, value_name = "PART")]
+    peer: Option<String>,
+
+    /// Only what comes in, or what goes out.
+    #[arg(long, value_parser = ["inbound", "outbound"])]
+    direction: Option<String>,
+
+    /// Requests a second that each proxy shows at most.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+
+    /// End after so many requests.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max: Option<u64>,
+
+    /// End after this time.
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<TimeSpan>,
+
+    /// How to print; JSON is an object a line.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+
+    #[command(flatten)]
+    pods: Pods,
+
+    #[command(flatten)]
+    place: Where,
+}
+
+/// A request, as far as the line of a table has it.
+#[derive(Debug, Deserialize, Serialize)]
+struct Request {
+    time: String,
+    direction: String,
+    client: String,
+    peer: Option<String>,
+    method: String,
+    target: String,
+    host: Option<String>,
+    status: u16,
+    flag: String,
+    duration_ms: f64,
+    upstream: Option<String>,
+    tries: u32,
+    error: Option<String>,
+    request_id: Option<String>,
+    /// How many were not shown before it.
+    missed: Option<u64>,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    super::run(async {
+        let (lines, mut told) = mpsc::channel(WAITING);
+        let proxies = options
+            .place
+            .proxies(&options.pods, options.target.as_ref())
+            .await?;
+        let query = query(options);
+        for proxy in &proxies {
+            // Before the first line: what is wrong with the filters is wrong with all of them.
+            let page = proxy.admin.lines(&query).await?;
+            tokio::spawn(follow(proxy.clone(), page, lines.clone()));
+        }
+        drop(lines);
+        if matches!(options.output, Format::Table | Format::Wide) {
+            eprintln!("{} proxies; Ctrl-C ends it", proxies.len());
+        }
+        let print = async {
+            let mut count = 0;
+            while let Some(line) = told.recv().await {
+                line?.print(options.output);
+                count += 1;
+                if options.max.is_some_and(|max| count >= max) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let length = options.length.map_or(Duration::MAX, |length| length.0);
+        tokio::select! {
+            done = print => done,
+            // Longer than a timer can be: for ever.
+            () = tokio::time::sleep(length.min(Duration::from_secs(1 << 32))) => Ok(()),
+            _ = tokio::signal::ctrl_c() => Ok(()),
+        }
+    })
+}
+
+/// The page with the filters.
+fn query(options: &Options) -> String {
+    let mut query = format!("/tap?rate={}", options.rate);
+    let filters = [
+        ("direction", &options.direction),
+        ("method", &options.method),
+        ("path", &options.path),
+        ("peer", &options.peer),
+        ("status", &options.status),
+    ];
+    for (name, value) in filters {
+        let Some(value) = value else { continue };
+        query.push_str(&format!("&{name}={}", escaped(value)));
+    }
+    query
+}
+
+/// A value as it may stand in a query (RFC 3986, section 3.4).
+fn escaped(value: &str) -> String {
+    let sign = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    value.bytes().map(sign).collect()
+}
+
+type Told = Result<Line, LiveError>;
+
+/// A line of a proxy.
+struct Line {
+    pod: String,
+    value: Value,
+}
+
+async fn follow(proxy: Instance, mut page: super::access::Lines, lines: mpsc::Sender<Told>) {
+    loop {
+        let told = match page.next().await {
+            Ok(Some(line)) => match serde_json::from_slice(&line) {
+                Ok(value) => Ok(Line {
+                    pod: proxy.name.clone(),
+                    value,
+                }),
+                Err(source) => Err(LiveError::Answer {
+                    whom: proxy.name.clone(),
+                    path: "/tap".to_owned(),
+                    source,
+                }),
+            },
+            // One of several pods has ended; the others go on.
+            Ok(None) | Err(_) => {
+                eprintln!("{}: has ended", proxy.name);
+                return;
+            }
+        };
+        if lines.send(told).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Line {
+    fn print(mut self, format: Format) {
+        let text = match format {
+            Format::Json | Format::Yaml => {
+                self.value["pod"] = self.pod.into();
+                match format {
+                    Format::Yaml => format!("---\n{}", serialized(&self.value, format)),
+                    _ => format!("{}\n", self.value),
+                }
+            }
+            Format::Table | Format::Wide => match serde_json::from_value(self.value) {
+                Ok(request) => text(&self.pod, &request, format == Format::Wide),
+                Err(error) => format!("{}: {error}\n", self.pod),
+            },
+        };
+        output::print(&text);
+    }
+}
+
+/// `18:01:02.123 web-0 in  GET cart/api 200 3.1 ms ns/shop/sa/web → 10.1.0.1:80`
+fn text(pod: &str, request: &Request, wide: bool) -> String {
+    let clock = request.time.split('T').nth(1).unwrap_or(&request.time);
+    let direction = match request.direction.as_str() {
+        "inbound" => "in ",
+        "outbound" => "out",
+        _ => "-  ",
+    };
+    // Who a member of the mesh is, is said by namespace and account.
+    let peer = request.peer.as_deref().map(|peer| {
+        let path = peer
+            .strip_prefix("spiffe://")
+            .and_then(|rest| rest.split_once('/'));
+        path.map_or(peer, |(_, path)| path).to_owned()
+    });
+    let mut text = format!(
+        "{} {pod} {direction} {} {}{} {} {:.1} ms {} → {}",
+        clock.trim_end_matches('Z'),
+        request.method,
+        short(request.host.as_deref().unwrap_or_default()),
+        request.target,
+        request.status,
+        request.duration_ms,
+        peer.unwrap_or_else(|| request.client.clone()),
+        request.upstream.as_deref().unwrap_or("-"),
+    );
+    if request.flag != "-" {
+        text.push_str(&format!(" {}", request.flag));
+    }
+    if request.tries > 1 {
+        text.push_str(&format!(" tries={}", request.tries));
+    }
+    if wide {
+        let id = request.request_id.as_deref().unwrap_or("-");
+        text.push_str(&format!(" client={} id={id}", request.client));
+    }
+    if let Some(error) = &request.error {
+        text.push_str(&format!(" ({error})"));
+    }
+    if let Some(missed) = request.missed {
+        text.push_str(&format!(" [{missed} more before it]"));
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_escaped() {
+        assert_eq!(escaped("/a b&c=ü"), "/a%20b%26c%3D%C3%BC");
+    }
+
+    #[test]
+    fn a_request_is_a_line() {
+        let request: Request = serde_json::from_str(
+            r#"{"time": "2026-11-21T18:01:02.123Z", "listener": "inbound", "direction": "inbound",
+            "client": "10.1.0.9:4000", "peer": "spiffe://cluster.local/ns/shop/sa/web", "method": "GET",
+            "target": "/api?x=1", "protocol": "HTTP/1.1", "host": "cart.shop.svc.cluster.local",
+            "user_agent": null, "request_id": null, "status": 503, "flag": "UF", "response_bytes": 0,
+            "duration_ms": 3.14, "cluster": "cart", "upstream": "127.0.0.1:80", "tries": 2,
+            "error": "refused", "missed": 4}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            text("cart-0", &request, false),
+            "18:01:02.123 cart-0 in  GET cart.shop/api?x=1 503 3.1 ms ns/shop/sa/web → 127.0.0.1:80 UF \
+             tries=2 (refused) [4 more before it]\n"
+        );
+    }
+}

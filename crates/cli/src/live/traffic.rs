@@ -1,0 +1,256 @@
+//! What proxies have counted between two looks, by workload and by the services that they call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+
+use super::LiveError;
+use super::access::Instance;
+use super::served::{Clusters, Tables};
+use crate::histogram::Histogram;
+use crate::scrape::{Meter, Sample};
+
+/// Proxies that are asked at a time.
+const AT_ONCE: usize = 16;
+
+/// Requests of one kind during some time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flow {
+    /// What clients asked; of calls, tries: a request that is tried again counts twice.
+    pub(super) requests: f64,
+    pub(super) failed: f64,
+    pub(super) retries: f64,
+    pub(super) ejections: f64,
+    /// Endpoints that are out now, as the proxy with the most of them sees it.
+    pub(super) ejected: f64,
+    pub(super) latencies: Histogram,
+    /// Connections of clients since the start, and those of them with mutual TLS.
+    connections: f64,
+    mutual: f64,
+    /// Whether calls go out by mutual TLS, where these are calls.
+    pub(super) mesh: Option<bool>,
+    /// Proxies that have counted it.
+    pub(super) proxies: BTreeSet<String>,
+}
+
+impl Flow {
+    /// The share of connections that were of members of the mesh; `None` without any.
+    pub(super) fn mutual_tls(&self) -> Option<f64> {
+        (self.connections > 0.0).then(|| (self.mutual / self.connections).min(1.0))
+    }
+
+    /// The share of requests that have not failed; `None` without any.
+    pub(super) fn success(&self) -> Option<f64> {
+        (self.requests > 0.0).then(|| (1.0 - self.failed / self.requests).max(0.0))
+    }
+}
+
+/// A workload of a namespace.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Workload {
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+}
+
+/// What happened between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    /// What workloads were asked.
+    pub(super) inbound: BTreeMap<Workload, Flow>,
+    /// What they asked others, by cluster.
+    pub(super) outbound: BTreeMap<(Workload, String), Flow>,
+    /// Proxies that did not answer, and why.
+    pub(super) silent: Vec<(String, LiveError)>,
+    /// Between the looks.
+    pub(super) time: Duration,
+}
+
+/// Looks at proxies again and again.
+pub(super) struct Observer {
+    proxies: Vec<Observed>,
+    last: Instant,
+}
+
+struct Observed {
+    instance: Instance,
+    meter: Meter,
+    shape: Shape,
+}
+
+/// What a proxy's names mean.
+#[derive(Debug, Default)]
+struct Shape {
+    /// Listeners for what goes out.
+    outbound: BTreeSet<String>,
+    /// Clusters that lead to the application itself.
+    own: BTreeSet<String>,
+    /// Clusters that are reached by mutual TLS.
+    mesh: BTreeSet<String>,
+}
+
+impl Observer {
+    pub(super) fn new(proxies: Vec<Instance>) -> Self {
+        let observed = |instance| Observed {
+            instance,
+            meter: Meter::default(),
+            shape: Shape::default(),
+        };
+        Self {
+            proxies: proxies.into_iter().map(observed).collect(),
+            last: Instant::now(),
+        }
+    }
+
+    /// What has happened since the last look; at the first, since the proxies' start.
+    ///
+    /// # Errors
+    /// When not one proxy answers.
+    pub(super) async fn look(&mut self) -> Result<Traffic, LiveError> {
+        let now = Instant::now();
+        let mut traffic = Traffic {
+            time: now - std::mem::replace(&mut self.last, now),
+            ..Traffic::default()
+        };
+        let asked = self.proxies.iter_mut().map(|proxy| async {
+            let page = proxy.page().await;
+            (proxy, page)
+        });
+        let mut answers = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
+        while let Some((proxy, page)) = answers.next().await {
+            match page {
+                Ok(page) => traffic.add(proxy, &page),
+                Err(error) => traffic.silent.push((proxy.instance.name.clone(), error)),
+            }
+        }
+        if traffic.inbound.is_empty()
+            && let Some((_, error)) = traffic.silent.pop()
+        {
+            return Err(error);
+        }
+        Ok(traffic)
+    }
+}
+
+impl Observed {
+    async fn page(&mut self) -> Result<String, LiveError> {
+        let admin = &self.instance.admin;
+        let tables: Tables = admin.json("/routes").await?;
+        let clusters: Clusters = admin.json("/clusters").await?;
+        self.shape = Shape::of(&tables, &clusters);
+        let page = admin.get("/metrics").await?;
+        Ok(String::from_utf8_lossy(&page).into_owned())
+    }
+}
+
+impl Shape {
+    fn of(tables: &Tables, clusters: &Clusters) -> Self {
+        let mut shape = Self::default();
+        for listener in &tables.listeners {
+            match listener.direction.as_str() {
+                "outbound" => drop(shape.outbound.insert(listener.name.clone())),
+                "inbound" => shape.own.extend(listener.clusters().map(str::to_owned)),
+                _ => {}
+            }
+        }
+        let mesh = clusters.clusters.iter();
+        let mesh = mesh.filter(|cluster| cluster.tls.as_deref() == Some("mesh"));
+        shape.mesh = mesh.map(|cluster| cluster.name.clone()).collect();
+        shape
+    }
+}
+
+impl Traffic {
+    fn add(&mut self, proxy: &mut Observed, page: &str) {
+        let Observed {
+            instance,
+            meter,
+            shape,
+        } = proxy;
+        let whole = Meter::default().grown(page);
+        let workload = Workload {
+            namespace: instance.namespace.clone(),
+            name: instance.workload.clone(),
+        };
+        let inbound = self.inbound.entry(workload.clone()).or_default();
+        inbound.proxies.insert(instance.name.clone());
+        let is_inbound = |sample: &Sample<'_>| {
+            let listener = sample.label("listener");
+            listener.is_some_and(|listener| !shape.outbound.contains(listener))
+        };
+        for sample in whole.iter().filter(|sample| is_inbound(sample)) {
+            inbound.standing(sample);
+        }
+        let called = |sample: &Sample<'_>| {
+            let cluster = sample.label("cluster")?;
+            (!shape.own.contains(cluster)).then(|| cluster.to_owned())
+        };
+        // What was called at any time is shown.
+        for sample in &whole {
+            let asked = sample.name == "maglor_upstream_requests_total" && sample.value > 0.0;
+            if let Some(cluster) = called(sample).filter(|_| asked) {
+                let mesh = shape.mesh.contains(&cluster);
+                let flow = self
+                    .outbound
+                    .entry((workload.clone(), cluster))
+                    .or_default();
+                flow.mesh = Some(mesh);
+                flow.proxies.insert(instance.name.clone());
+            }
+        }
+        for sample in meter.grown(page) {
+            if let Some(cluster) = called(&sample) {
+                let of_cluster = (workload.clone(), cluster);
+                if let Some(flow) = self.outbound.get_mut(&of_cluster) {
+                    flow.call(&sample);
+                }
+            } else if is_inbound(&sample)
+                && let Some(inbound) = self.inbound.get_mut(&workload)
+            {
+                inbound.arrival(&sample);
+            }
+        }
+    }
+}
+
+impl Flow {
+    /// What is true of all time.
+    fn standing(&mut self, sample: &Sample<'_>) {
+        match sample.name {
+            "maglor_downstream_connections_total" => self.connections += sample.value,
+            "maglor_mesh_handshakes_total" => self.mutual += sample.value,
+            _ => {}
+        }
+    }
+
+    /// What clients have been answered.
+    fn arrival(&mut self, sample: &Sample<'_>) {
+        match sample.name {
+            "maglor_http_requests_total" => {
+                self.requests += sample.value;
+                if sample.label("status") == Some("5xx") {
+                    self.failed += sample.value;
+                }
+            }
+            "maglor_http_request_duration_seconds_bucket" => self.latencies.add(sample),
+            _ => {}
+        }
+    }
+
+    /// What endpoints have answered.
+    fn call(&mut self, sample: &Sample<'_>) {
+        match sample.name {
+            "maglor_upstream_requests_total" => {
+                self.requests += sample.value;
+                if matches!(sample.label("status"), Some("5xx" | "none")) {
+                    self.failed += sample.value;
+                }
+            }
+            "maglor_upstream_retries_total" => self.retries += sample.value,
+            "maglor_upstream_ejected_endpoints" => self.ejected = self.ejected.max(sample.value),
+            "maglor_upstream_ejections_total" => self.ejections += sample.value,
+            "maglor_upstream_request_duration_seconds_bucket" => self.latencies.add(sample),
+            _ => {}
+        }
+    }
+}

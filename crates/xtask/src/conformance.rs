@@ -6,6 +6,7 @@
 //! # Layout
 //!
 //! - [`h2spec`], [`grpc`], [`websocket`]: what others have written, and a little of our own.
+//! - [`xds`]: control planes and clients of others, with our controller and our proxy.
 //! - [`bulk`], [`reload`], [`drain`]: what has to hold under load; [`load`] makes it.
 //! - [`client`]: HTTP clients; [`setup`]: proxies; [`tools`]: foreign programs, cached by version;
 //!   [`report`]: the results.
@@ -21,6 +22,7 @@ mod report;
 mod setup;
 mod tools;
 mod websocket;
+mod xds;
 
 use std::path::PathBuf;
 
@@ -28,7 +30,7 @@ use anyhow::{Context as _, ensure};
 
 use self::report::Report;
 
-/// Proves HTTP/2, gRPC, WebSocket, bulk transfer, reload and drain against the real proxy.
+/// Proves HTTP/2, gRPC, WebSocket, bulk transfer, reload, drain and xDS against the real programs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// What to run.
@@ -38,6 +40,10 @@ pub(crate) struct Arguments {
     /// The proxy's binary; built with `--profile quick` without it.
     #[arg(long, value_name = "PATH")]
     proxy: Option<PathBuf>,
+
+    /// The controller's binary, for the suite `xds`; built with `--profile quick` without it.
+    #[arg(long, value_name = "PATH")]
+    controller: Option<PathBuf>,
 
     /// Where the results go; without it, `benches/results/<date>-conformance`.
     #[arg(long, value_name = "FOLDER")]
@@ -65,6 +71,7 @@ enum Suite {
     H2spec,
     Reload,
     Websocket,
+    Xds,
 }
 
 /// What a suite works with.
@@ -72,6 +79,8 @@ enum Suite {
 struct Bench {
     /// The proxy's binary.
     proxy: PathBuf,
+    /// The controller's binary, where one is given.
+    controller: Option<PathBuf>,
     /// The workspace.
     root: PathBuf,
     drains: u32,
@@ -86,6 +95,7 @@ const SUITES: &[(Suite, &str, Run)] = &[
     (Suite::H2spec, "h2spec", h2spec::run),
     (Suite::Grpc, "grpc", grpc::run),
     (Suite::Websocket, "websocket", websocket::run),
+    (Suite::Xds, "xds", xds::run),
     (Suite::Bulk, "bulk", bulk::run),
     (Suite::Reload, "reload", reload::run),
     (Suite::Drain, "drain", drain::run),
@@ -98,17 +108,20 @@ const SUITES: &[(Suite, &str, Run)] = &[
 /// When a case fails, or a suite cannot run at all.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = tools::workspace()?;
+    let found = |path: &PathBuf| {
+        let found = path.canonicalize();
+        found.with_context(|| path.display().to_string())
+    };
     let proxy = match &arguments.proxy {
-        Some(path) => path
-            .canonicalize()
-            .with_context(|| format!("{}", path.display()))?,
-        None => tools::build_proxy(&root)?,
+        Some(path) => found(path)?,
+        None => tools::build(&root, "maglor-proxy")?,
     };
     let folder = arguments.results.clone();
     let folder = folder.unwrap_or_else(|| report::default_folder(&root));
     let mut report = Report::new(folder)?;
     let bench = Bench {
         proxy,
+        controller: arguments.controller.as_ref().map(found).transpose()?,
         root,
         drains: arguments.drains,
         reloads: arguments.reloads,

@@ -114,6 +114,9 @@ impl LiveError {
     /// What to do about it.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Answer { .. } => {
+                Some("is that an admin port of ours, and of this version? `maglor check` compares")
+            }
             Self::Connect { .. } => Some(
                 "is it running, and does it have an admin port? `--admin` of the controller, `admin.address` of a proxy",
             ),
@@ -136,8 +139,7 @@ impl LiveError {
                 status: StatusCode::NOT_FOUND,
                 ..
             } => Some("no such thing there, or it is older than this command"),
-            Self::Answer { .. }
-            | Self::Http { .. }
+            Self::Http { .. }
             | Self::Resource { .. }
             | Self::Runtime(_)
             | Self::Status { .. }

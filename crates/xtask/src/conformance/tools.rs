@@ -22,17 +22,17 @@ pub(super) fn workspace() -> anyhow::Result<PathBuf> {
     Ok(root.to_owned())
 }
 
-/// Builds the proxy nearly as it is released.
-pub(super) fn build_proxy(root: &Path) -> anyhow::Result<PathBuf> {
-    println!("building maglor-proxy");
+/// Builds a program of the workspace nearly as it is released.
+pub(super) fn build(root: &Path, program: &str) -> anyhow::Result<PathBuf> {
+    println!("building {program}");
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--profile", "quick", "-p", "maglor-proxy"])
+        .args(["build", "--profile", "quick", "-p", program])
         .current_dir(root)
         .status()
         .context("running cargo")?;
     ensure!(status.success(), "cargo build: {status}");
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(root.join(target).join("quick/maglor-proxy"))
+    Ok(root.join(target).join("quick").join(program))
 }
 
 /// A folder of the cache.

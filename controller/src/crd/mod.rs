@@ -82,7 +82,10 @@ pub fn yaml() -> Result<Vec<(String, String)>, DefinitionError> {
 /// With quotes around words that YAML 1.1, which Kubernetes reads, takes for true or false (`off`).
 fn quoted(text: &str) -> String {
     let line = |line: &str| {
-        let begun = ["- ", ": "].iter().filter_map(|sign| line.rfind(sign)).max();
+        let begun = ["- ", ": "]
+            .iter()
+            .filter_map(|sign| line.rfind(sign))
+            .max();
         let (before, word) = line.split_at(begun.map_or(0, |at| at + 2));
         match word {
             "n" | "no" | "off" | "on" | "y" | "yes" => format!("{before}'{word}'\n"),

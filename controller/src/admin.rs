@@ -43,6 +43,8 @@ pub(crate) struct Admin {
     pub(crate) table: Table,
     /// All resources are known.
     pub(crate) whole: Arc<AtomicBool>,
+    /// The API server can ask the webhook, or is not told to.
+    pub(crate) webhook: Arc<AtomicBool>,
     /// What certifies, and where a rotation is; `None` in plain text.
     pub(crate) identity: Option<(Watched, watch::Receiver<Option<Progress>>)>,
 }
@@ -91,12 +93,20 @@ impl Admin {
                 response
             }
             // Relaxed: nothing else is read because of it.
-            "/ready" if self.whole.load(Ordering::Relaxed) => {
-                text(StatusCode::OK, "ready\n".to_owned())
-            }
             "/ready" => {
-                let why = "not all resources are known yet, or there is no authority\n";
-                text(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+                let whole = self.whole.load(Ordering::Relaxed);
+                let (status, why) = match (whole, self.webhook.load(Ordering::Relaxed)) {
+                    (true, true) => (StatusCode::OK, "ready\n"),
+                    (false, _) => (
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "not all resources are known yet, or there is no authority\n",
+                    ),
+                    (true, false) => (
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "the API server does not know the webhook's certificate yet\n",
+                    ),
+                };
+                text(status, why.to_owned())
             }
             "/sessions" => values(&self.table.sessions()),
             "/receipts" => values(&self.table.receipts(request.uri().query() == Some("all"))),

@@ -26,6 +26,7 @@ use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
 use crate::source::{Event, kubernetes};
 use crate::status::{self, Wanted};
+use crate::webhook::{self, Webhook};
 
 /// Events that are taken into the index in one go.
 const AT_ONCE: usize = 4096;
@@ -58,6 +59,8 @@ pub struct Options {
     pub identity: Option<identity::Settings>,
     /// The admin server; `None` = none.
     pub admin: Option<SocketAddr>,
+    /// What the API server asks before it stores something; `None` = it does not ask. Only with Kubernetes.
+    pub webhook: Option<webhook::Options>,
     /// Where to write the bound addresses once proxies are served, as JSON.
     pub ready_file: Option<PathBuf>,
 }
@@ -107,6 +110,20 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         None => Table::new(false),
     };
     let mut tasks = JoinSet::new();
+    let webhook_ready = Arc::new(AtomicBool::new(options.webhook.is_none()));
+    let webhook = match (options.webhook, &kubernetes) {
+        (Some(webhook), Some(kubernetes)) => {
+            let socket = bind(webhook.listen).await?;
+            Some((
+                socket,
+                kubernetes.webhook(webhook, &metrics, &webhook_ready),
+            ))
+        }
+        _ => None,
+    };
+    if let Some((socket, webhook)) = webhook {
+        tasks.spawn(webhook.run(socket));
+    }
     let mut admin_address = None;
     if let Some(address) = options.admin {
         let socket = bind(address).await?;
@@ -115,6 +132,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
             metrics: Arc::clone(&metrics),
             table: table.clone(),
             whole: Arc::clone(&whole),
+            webhook: webhook_ready,
             identity: service
                 .as_ref()
                 .map(|service| (service.ca.clone(), service.progress.clone())),
@@ -194,6 +212,24 @@ impl Kubernetes {
             replica: replica.clone(),
             term: watch::Sender::new(Term::default()),
         }))
+    }
+}
+
+impl Kubernetes {
+    fn webhook(
+        &self,
+        options: webhook::Options,
+        metrics: &Arc<Metrics>,
+        ready: &Arc<AtomicBool>,
+    ) -> Webhook {
+        Webhook {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            settings: options.settings,
+            term: self.term.subscribe(),
+            metrics: Arc::clone(metrics),
+            ready: Arc::clone(ready),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::app::{self, Options, Source};
 use crate::crd;
 use crate::identity::start::{CaSource, Settings};
+use crate::webhook;
 
 /// What lives shorter is renewed all the time.
 const SHORTEST_TTL: Duration = Duration::from_secs(10);
@@ -63,6 +64,13 @@ struct Run {
     /// The admin server: /metrics /ready /live /sessions /receipts /trust.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
+    /// Where the API server asks about pods and the mesh's resources (HTTPS): /inject/namespace /inject/pod
+    /// /validate. Without: it is not answered.
+    #[arg(long, value_name = "ADDR", conflicts_with = "folder")]
+    webhook: Option<SocketAddr>,
+    /// What sidecars are like, YAML or JSON: {image: …, logLevel: …}; see docs/injection.md.
+    #[arg(long, value_name = "SETTINGS", default_value = "{}", value_parser = sidecar)]
+    sidecar: maglor_inject::Settings,
     /// The namespace that the controller itself lives in: its Lease is there, and its authority.
     #[arg(long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
@@ -160,6 +168,10 @@ pub fn main() -> ExitCode {
     }
 }
 
+fn sidecar(text: &str) -> Result<maglor_inject::Settings, String> {
+    maglor_inject::Settings::parse(text).map_err(|error| error.to_string())
+}
+
 fn crds() -> Result<(), String> {
     let mut out = std::io::stdout().lock();
     for (_, text) in crd::yaml().map_err(|error| error.to_string())? {
@@ -174,6 +186,12 @@ fn serve(run: Run) -> Result<(), String> {
         .parse()
         .map_err(|error| format!("--log-format: {error}"))?;
     logs::init(&run.log_level, format).map_err(|error| format!("--log-level: {error}"))?;
+    let mut sidecar = run.sidecar;
+    sidecar.complete(&run.namespace, run.identity.trust_domain.as_str());
+    let webhook = run.webhook.map(|listen| webhook::Options {
+        listen,
+        settings: sidecar,
+    });
     let identity = run.identity.settings(&run.namespace);
     let source = match run.folder {
         Some(folder) => Source::Folder(folder),
@@ -189,6 +207,7 @@ fn serve(run: Run) -> Result<(), String> {
         listen: run.listen,
         identity,
         admin: run.admin,
+        webhook,
         ready_file: run.ready_file,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

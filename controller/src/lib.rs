@@ -15,6 +15,7 @@
 //! | [`serve`] | who is told what |
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
+//! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
 
 mod admin;
 pub mod app;
@@ -30,3 +31,4 @@ pub mod serve;
 mod shown;
 pub mod source;
 pub mod status;
+pub mod webhook;

@@ -10,6 +10,7 @@ use crate::index::facts::Kind;
 use crate::index::{Change, ResourceKind};
 use crate::serve::Table;
 use crate::source::Event;
+use crate::webhook;
 
 /// Every family of the controller.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Metrics {
     rotation: [(Phase, Gauge); Phase::ALL.len()],
     pub(crate) certificates: CertifyMetrics,
     sessions: [(&'static str, Gauge); 2],
+    /// By webhook and decision.
+    admissions: Vec<((&'static str, webhook::Word), Counter)>,
 }
 
 const KINDS: [ResourceKind; 5] = [
@@ -65,7 +68,15 @@ impl Metrics {
             "Clients that are connected, by protocol.",
             &["protocol"],
         );
+        let admissions = count(
+            "controller_admissions_total",
+            "Questions of the API server, by webhook and decision.",
+            &["webhook", "decision"],
+        );
         Self {
+            admissions: webhook::asked()
+                .map(|(webhook, word)| ((webhook, word), admissions.with(&[webhook, word])))
+                .collect(),
             events: Kind::ALL
                 .map(|kind| (kind, events.with(&[kind.names().1])))
                 .into(),
@@ -129,6 +140,14 @@ impl Metrics {
         }
         self.unserved.add_shared(unserved);
         self.update.observe_shared(time);
+    }
+
+    /// The API server has asked, and this was decided.
+    pub(crate) fn admitted(&self, webhook: &str, decision: &str) {
+        let known = self.admissions.iter();
+        for (_, counter) in known.filter(|(labels, _)| *labels == (webhook, decision)) {
+            counter.add_shared(1);
+        }
     }
 
     pub(crate) fn leads(&self, leads: bool) {

@@ -1,4 +1,4 @@
-//! The admin server: `/metrics /ready /live /config /clusters /listeners /routes /tap /drain /logging`.
+//! The admin server: `/metrics /ready /live /config /clusters /listeners /probe /routes /tap /drain /logging`.
 //!
 //! Runs on the control thread, so that scraping it never delays a request. It is meant for
 //! operators on a private address: it shows configuration and can drain the proxy.
@@ -6,6 +6,7 @@
 mod clusters;
 mod routes;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use maglor_config::Probe;
 use maglor_telemetry::logs::LogHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -24,6 +26,7 @@ use tokio::sync::Notify;
 
 use crate::app::SharedApp;
 use crate::observers::{Lines, TapError};
+use crate::probes;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -38,6 +41,7 @@ GET  /routes             routes in force, those of the control plane too (JSON)
 GET  /tap?FILTERS        requests as they end, a JSON object a line, until you leave; filters: method=GET,
                          path=/PREFIX, status=503 or 5xx, peer=PART-OF-ID, direction=inbound|outbound,
                          rate=LINES-A-SECOND (100)
+GET  /probe/NAME         ask the application (admin.probes): the status of its answer
 POST /drain              stop taking connections, let open ones end, then exit
 GET  /logging            the log level
 PUT  /logging?level=L    change it: error, warn, info, debug, trace, or target=level,...
@@ -50,6 +54,8 @@ pub(crate) struct Admin {
     pub(crate) log: Option<LogHandle>,
     /// Told when somebody asks for a drain.
     pub(crate) drain: Rc<Notify>,
+    /// What the application can be asked.
+    pub(crate) probes: Rc<BTreeMap<String, Probe>>,
 }
 
 /// Answers until the process ends.
@@ -66,8 +72,8 @@ pub(crate) async fn serve(socket: TcpListener, admin: Admin) {
         let admin = admin.clone();
         tokio::task::spawn_local(async move {
             let service = service_fn(|request| {
-                let response = admin.answer(&request);
-                async move { Ok::<_, Infallible>(response) }
+                let admin = admin.clone();
+                async move { Ok::<_, Infallible>(admin.handle(&request).await) }
             });
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -82,6 +88,15 @@ pub(crate) async fn serve(socket: TcpListener, admin: Admin) {
 type Answer = Response<Either<Full<Bytes>, Lines>>;
 
 impl Admin {
+    async fn handle(&self, request: &Request<Incoming>) -> Answer {
+        let asked = request.uri().path().strip_prefix("/probe/");
+        let Some(probe) = asked.and_then(|name| self.probes.get(name)) else {
+            return self.answer(request);
+        };
+        let (status, said) = probes::ask(probe, request.headers()).await;
+        answer(status, TEXT, said)
+    }
+
     fn answer(&self, request: &Request<Incoming>) -> Answer {
         let get = matches!(*request.method(), Method::GET | Method::HEAD);
         let change = matches!(*request.method(), Method::POST | Method::PUT);

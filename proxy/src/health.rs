@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-pub(crate) use ask::check;
+pub(crate) use ask::{check, grpc_question, is_serving};
 
 use crate::shared::Shared;
 use crate::upstream::{Cluster, Pools, Target};

@@ -47,6 +47,7 @@ mod health;
 mod identity;
 pub mod init;
 mod memory;
+mod probes;
 mod run;
 mod shared;
 mod source;

@@ -106,14 +106,14 @@ async fn control(
     // Before anybody can know that it is time to change something.
     let watch = watch(options.file.as_deref());
     let files = Files::of(&loaded.config);
-    let admin_address = loaded.config.admin;
+    let admin_settings = loaded.config.admin.clone();
     let mut app = App::start(&loaded.config, options.memory_budget)?;
     app.apply(loaded, false)?;
     count_reload(&app);
     let drain = Rc::new(Notify::new());
     let app: SharedApp = Rc::new(RefCell::new(app));
     let mut bound = None;
-    if let Some(admin) = admin_address {
+    if let Some(admin) = admin_settings {
         let address = admin.address;
         let failed = |source| RunError::Admin { address, source };
         let socket = admin::bind(address).await.map_err(failed)?;
@@ -124,6 +124,7 @@ async fn control(
             app,
             log: options.log.clone(),
             drain,
+            probes: Rc::new(admin.probes),
         };
         tokio::task::spawn_local(admin::serve(socket, admin));
     }

@@ -138,6 +138,7 @@ impl Plan {
             host: host.to_owned(),
             listen,
             outbound,
+            remote: false,
         });
         Ok(door)
     }

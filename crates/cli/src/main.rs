@@ -11,6 +11,8 @@ mod demo;
 mod figures;
 mod histogram;
 mod identity;
+mod inject;
+mod install;
 mod live;
 mod model;
 mod output;
@@ -41,6 +43,10 @@ Examples:
   An authority for mutual TLS, and a certificate of it for a proxy:
     maglor identity ca --trust-domain mesh.example --out ca
     maglor identity issue --ca ca --namespace shop --service-account cart --out cart
+  The pods of a file with sidecars:
+    maglor inject -f deployment.yaml | kubectl apply -f -
+  The mesh into the cluster of the current kubeconfig:
+    maglor install | kubectl apply --server-side -f -
   Where to run 2 replicas of web and 3 of cart, so that their calls stay on a node:
     maglor partition --graph graph.yaml --nodes nodes.yaml
   Completion and checking of configuration files in an editor:
@@ -86,6 +92,10 @@ enum Command {
     Figures(figures::Options),
     /// Make an authority for mutual TLS, and certificates of it for proxies that read files.
     Identity(identity::Options),
+    /// Give the pods in files sidecars, as the webhook does in a cluster, and print them.
+    Inject(inject::Options),
+    /// Print what makes a cluster have the mesh, for kubectl.
+    Install(install::Options),
     /// Compute the mean latency of least outstanding requests, by the paper's model and by ours.
     Model(model::Options),
     /// Place services on nodes so that little traffic leaves a node, and print JSON.
@@ -104,6 +114,8 @@ enum Command {
     Tap(Box<live::tap::Options>),
     /// Show how requests fare, again and again, the busiest first.
     Top(Box<live::top::Options>),
+    /// Print what makes a cluster have the mesh no more, for kubectl, in the order of its deletion.
+    Uninstall(install::UninstallOptions),
 }
 
 fn main() -> ExitCode {
@@ -118,6 +130,8 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Figures(options) => figures::run(&options),
         Command::Identity(options) => identity::run(&options),
+        Command::Inject(options) => inject::run(&options),
+        Command::Install(options) => install::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Partition(options) => partition::run(&options),
         Command::Receipts(options) => live::receipts::run(&options),
@@ -130,6 +144,7 @@ fn main() -> ExitCode {
         Command::Stat(options) => live::stat::run(&options),
         Command::Tap(options) => live::tap::run(&options),
         Command::Top(options) => live::top::run(&options),
+        Command::Uninstall(options) => install::uninstall(&options),
     }
 }
 

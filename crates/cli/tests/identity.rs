@@ -65,7 +65,10 @@ fn an_authority_and_a_workload_are_made_with_private_keys() {
         "{text}"
     );
     let live = live(dir, "cart");
-    assert_eq!(live.id().as_str(), "spiffe://mesh.test/ns/shop/sa/cart");
+    assert_eq!(
+        live.id().unwrap().as_str(),
+        "spiffe://mesh.test/ns/shop/sa/cart"
+    );
     assert!(live.is_trusted(SystemTime::now()));
     for key in ["ca/ca_key.pem", "cart/private_key.pem"] {
         let mode = fs::metadata(dir.join(key)).unwrap().permissions().mode();

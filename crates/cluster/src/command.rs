@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,6 +76,21 @@ enum Task {
     /// Start a cluster and hold it until this process ends: what `up` runs.
     #[command(hide = true)]
     Hold(Shape),
+
+    /// Write images of static programs into files, as `docker load` and `ctr image import` take them.
+    Image {
+        /// As for `load`.
+        #[arg(required = true, value_name = "IMAGE=BINARY")]
+        images: Vec<String>,
+
+        /// The folder of the files; each is named after its program.
+        #[arg(long, value_name = "DIR", default_value = "target/images")]
+        out: PathBuf,
+
+        /// The profile of cargo's with which our programs are built.
+        #[arg(long, default_value = "release")]
+        profile: String,
+    },
 
     /// Run kubectl as the administrator.
     #[command(disable_help_flag = true)]
@@ -153,6 +168,11 @@ pub fn run(arguments: Arguments) -> Result<(), ClusterError> {
                 .exec();
             Err(not_started("kubectl", &error))
         }
+        Task::Image {
+            images,
+            out,
+            profile,
+        } => write_all(&images, &out, &profile),
         Task::Load { images, profile } => load_all(&name, &images, &profile),
         Task::Scale {
             services,
@@ -280,17 +300,7 @@ fn exec(state: &State, machine: &str, command: &[String]) -> Result<(), ClusterE
 
 fn load_all(name: &str, images: &[String], profile: &str) -> Result<(), ClusterError> {
     let state = state::read(name)?;
-    let mut pairs = Vec::new();
-    for image in images {
-        let pair = image
-            .rsplit_once('=')
-            .filter(|(name, binary)| !name.is_empty() && !binary.is_empty());
-        pairs.push(pair.ok_or_else(|| ClusterError::Invalid {
-            field: "IMAGE=BINARY",
-            reason: format!("`{image}` has no name and program on both sides of ="),
-        })?);
-    }
-    for (image, binary) in pairs {
+    for (image, binary) in pairs(images)? {
         let program = static_program(binary, profile)?;
         let inits = state.nodes().map(|node| node.init);
         load(
@@ -301,6 +311,33 @@ fn load_all(name: &str, images: &[String], profile: &str) -> Result<(), ClusterE
         eprintln!("{image} is on {} nodes", state.nodes().count());
     }
     Ok(())
+}
+
+fn write_all(images: &[String], folder: &Path, profile: &str) -> Result<(), ClusterError> {
+    std::fs::create_dir_all(folder).at(folder)?;
+    for (image, binary) in pairs(images)? {
+        let program = static_program(binary, profile)?;
+        let name = program.file_name().unwrap_or_default();
+        let archive = folder.join(name).with_extension("tar");
+        Image::of_program(image, &program).write(&archive)?;
+        let bytes = archive.metadata().at(&archive)?.len();
+        eprintln!("{image} is {} with {bytes} bytes", archive.display());
+    }
+    Ok(())
+}
+
+/// Names of images and what is in them; all are looked at before anything is built.
+fn pairs(images: &[String]) -> Result<Vec<(&str, &str)>, ClusterError> {
+    let refused = |image: &String| ClusterError::Invalid {
+        field: "IMAGE=BINARY",
+        reason: format!("`{image}` has no name and program on both sides of ="),
+    };
+    let pairs = images.iter().map(|image| {
+        let split = image.rsplit_once('=');
+        let split = split.filter(|(name, binary)| !name.is_empty() && !binary.is_empty());
+        split.ok_or_else(|| refused(image))
+    });
+    pairs.collect()
 }
 
 fn make_services(name: &str, services: u32, endpoints: u32) -> Result<(), ClusterError> {

@@ -114,13 +114,13 @@ pub(crate) fn run(command: &mut Command) -> Result<String, ClusterError> {
     outcome(command, output)
 }
 
-/// Runs a command that reads `lines` on standard input; what it writes to standard output is not kept.
+/// Runs a command that reads `lines` on standard input; what it writes to standard output.
 ///
 /// # Errors
 ///
 /// It could not be started, or did not succeed.
-pub(crate) fn feed(command: &mut Command, lines: &str) -> Result<(), ClusterError> {
-    command.stdin(Stdio::piped()).stdout(Stdio::null());
+pub(crate) fn feed(command: &mut Command, lines: &str) -> Result<String, ClusterError> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(Stdio::piped());
     let output = command.spawn().and_then(|mut child| {
         if let Some(mut stdin) = child.stdin.take() {
@@ -128,7 +128,7 @@ pub(crate) fn feed(command: &mut Command, lines: &str) -> Result<(), ClusterErro
         }
         child.wait_with_output()
     });
-    outcome(command, output).map(drop)
+    outcome(command, output)
 }
 
 fn outcome(command: &Command, output: io::Result<Output>) -> Result<String, ClusterError> {

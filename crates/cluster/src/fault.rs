@@ -80,5 +80,5 @@ fn unknown(field: &'static str, name: &str) -> ClusterError {
 }
 
 fn nft(machine: &Machine, lines: &str) -> Result<(), ClusterError> {
-    feed(machine.network_command("nft").args(["-f", "-"]), lines)
+    feed(machine.network_command("nft").args(["-f", "-"]), lines).map(drop)
 }

@@ -64,9 +64,17 @@ impl Kubectl {
     ///
     /// The API server refuses it.
     pub fn apply(&self, manifest: &str) -> Result<(), ClusterError> {
-        let mut command = self.command();
-        command.args(["apply", "--server-side", "--force-conflicts", "-f", "-"]);
-        feed(&mut command, manifest)
+        let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        self.with_input(&arguments, manifest).map(drop)
+    }
+
+    /// Runs it with a text on standard input; what it writes to standard output.
+    ///
+    /// # Errors
+    ///
+    /// It does not succeed.
+    pub fn with_input(&self, arguments: &[&str], text: &str) -> Result<String, ClusterError> {
+        feed(self.command().args(arguments), text)
     }
 
     /// The names of nodes, and whether each is ready.

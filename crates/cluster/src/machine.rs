@@ -105,7 +105,7 @@ impl Machine {
 
     /// Lines for `ip -batch`, which see the processes and files of the host.
     pub(crate) fn ip(&self, lines: &str) -> Result<(), ClusterError> {
-        feed(self.network_command("ip").args(["-batch", "-"]), lines)
+        feed(self.network_command("ip").args(["-batch", "-"]), lines).map(drop)
     }
 
     /// A file of its folder.

@@ -58,6 +58,16 @@ pub(crate) const KWOK: Suite = Suite {
     takes: "2 minutes",
 };
 
+/// Helm, which renders the chart that `maglor install` renders, too.
+pub(crate) const HELM: Suite = Suite {
+    module: "helm",
+    version: "3.22.0",
+    packages: &["helm.sh/helm/v3/cmd/helm"],
+    flags: "-s -w",
+    tests: false,
+    takes: "2 minutes",
+};
+
 /// Istio's echo programs, which the Gateway API's conformance suite is written for.
 pub(crate) const ECHO: Suite = Suite {
     module: "echo",
@@ -93,7 +103,33 @@ const SYSTEM: [(&str, &str); 5] = [
 /// Where CNI plugins are, by system.
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
+/// The program `helm`, if it has been built; `build`s it otherwise.
+///
+/// # Errors
+///
+/// It is not there, or could not be built.
+pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
+    let folder = match build {
+        true => HELM.ready(|line| eprintln!("{line}"))?,
+        false => HELM.folder()?,
+    };
+    let program = folder.join("helm");
+    match program.is_file() {
+        true => Ok(program),
+        false => Err(ClusterError::Missing {
+            what: "helm".into(),
+            hint: "cargo xtask e2e builds it".into(),
+        }),
+    }
+}
+
 impl Suite {
+    /// Where its programs are, once they are built.
+    fn folder(&self) -> Result<PathBuf, ClusterError> {
+        let digest = digest_of(&sources(self.module))?;
+        Ok(cache()?.join(format!("{}-{}-{digest}", self.module, self.version)))
+    }
+
     /// The folder of its programs; built if it is not there.
     ///
     /// # Errors
@@ -266,7 +302,7 @@ mod tests {
 
     #[test]
     fn every_module_of_a_suite_is_there() {
-        for suite in [CONFORMANCE, ECHO, KUBERNETES, KWOK] {
+        for suite in [CONFORMANCE, ECHO, HELM, KUBERNETES, KWOK] {
             assert!(sources(suite.module).join("go.sum").is_file(), "{suite:?}");
         }
     }

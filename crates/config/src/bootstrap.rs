@@ -1,11 +1,13 @@
 //! The whole configuration of one proxy.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::probe::Probe;
 use crate::{Cluster, ControlPlane, Identity, Listener};
 
 /// A validated configuration: every name resolves, every number is in range.
@@ -43,10 +45,12 @@ impl Config {
 }
 
 /// The admin server: `/metrics /ready /live /config /clusters /drain /logging`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
     /// Listening address; port 0 lets the kernel choose.
     pub address: SocketAddr,
+    /// What `/probe/NAME` asks the application, by name.
+    pub probes: BTreeMap<String, Probe>,
 }
 
 /// Verbosity of the proxy's own log.

@@ -90,6 +90,7 @@ impl Flags<'_> {
             workers: Some(u32::try_from(self.workers).unwrap_or(u32::MAX)),
             admin: self.admin.map(|address| raw::Admin {
                 address: Some(address.to_string()),
+                ..raw::Admin::default()
             }),
             listeners: vec![listener(self.listen)],
             clusters: vec![raw::Cluster {

@@ -75,6 +75,7 @@ impl Member {
             workers: Some(u32::try_from(self.workers).unwrap_or(u32::MAX)),
             admin: Some(raw::Admin {
                 address: Some(self.listen(self.admin_port)),
+                ..raw::Admin::default()
             }),
             identity: self.identity(),
             control_plane: Some(raw::ControlPlane {

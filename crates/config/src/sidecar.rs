@@ -3,6 +3,7 @@
 //!
 //! Until the control plane has said who may call the workload, nobody may.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::check::Known;
@@ -26,6 +27,8 @@ pub struct Sidecar {
     pub application: Option<SocketAddr>,
     /// `--outbound-grace`
     pub outbound_grace: Option<TimeSpan>,
+    /// `--probe`: what the admin server asks the application, by name.
+    pub probes: BTreeMap<String, String>,
 }
 
 impl Sidecar {
@@ -44,11 +47,15 @@ impl Sidecar {
     }
 
     fn document(&self) -> raw::Document {
-        raw::Document {
+        let mut document = raw::Document {
             listeners: vec![self.inbound(), self.outbound()],
             outbound_grace: self.outbound_grace,
             ..self.member.document()
+        };
+        if let Some(admin) = &mut document.admin {
+            admin.probes.clone_from(&self.probes);
         }
+        document
     }
 
     fn inbound(&self) -> raw::Listener {
@@ -98,6 +105,12 @@ impl Sidecar {
         };
         let member = &self.member;
         let mut origins = member.origins();
+        for (name, probe) in &self.probes {
+            origins.push((
+                vec![field("admin"), field("probes"), field(name)],
+                format!("--probe {name}={}", crate::yaml::short(probe)),
+            ));
+        }
         origins.extend([
             (vec![field("outbound_grace")], "--outbound-grace".to_owned()),
             (listener(0), format!("--inbound-port {}", self.inbound_port)),

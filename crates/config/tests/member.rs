@@ -42,6 +42,7 @@ fn sidecar() -> Sidecar {
         outbound_port: 15001,
         application: None,
         outbound_grace: None,
+        probes: BTreeMap::new(),
     }
 }
 
@@ -104,7 +105,7 @@ fn it_listens_on_the_families_of_its_pod() {
 #[test]
 fn errors_name_the_flag() {
     type Change = fn(&mut Sidecar);
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 9] = [
         (
             |s| s.member.control_plane = "nowhere".into(),
             "--control-plane nowhere",
@@ -127,6 +128,10 @@ fn errors_name_the_flag() {
         (
             |s| s.outbound_grace = "25h".parse().ok(),
             "--outbound-grace",
+        ),
+        (
+            |s| s.probes = BTreeMap::from([("a/liveness".into(), "8080".into())]),
+            "--probe a/liveness=8080",
         ),
     ];
     for (change, flag) in cases {

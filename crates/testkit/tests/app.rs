@@ -26,6 +26,7 @@ impl App {
             host: host.to_owned(),
             listen: ([127, 0, 0, 1], 0).into(),
             outbound: None,
+            remote: false,
         };
         let hosts = model.hosts();
         let instances = hosts.iter();

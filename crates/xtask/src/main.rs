@@ -146,8 +146,9 @@ fn main() -> ExitCode {
         }
         Task::E2e => Cargo::new("test")
             .args(["--locked", "-p", "maglor-cluster", "--test", "e2e"])
+            .args(["--test", "webhooks", "--test", "mesh"])
             .args(["-p", "maglor-controller", "-p", "maglor-cli"])
-            .args(["--test", "kubernetes"])
+            .args(["--test", "kubernetes", "--test", "install"])
             .args(["--test", "kubernetes_identity"])
             .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
             .become_it(),

@@ -57,8 +57,20 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     outbound_grace: Option<TimeSpan>,
 
+    /// A question that GET /probe/NAME of the admin server asks the application over loopback:
+    /// http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE. A kubelet asks here, since it has no mutual TLS.
+    #[arg(long = "probe", value_name = "NAME=QUESTION", value_parser = probe)]
+    probes: Vec<(String, String)>,
+
     #[command(flatten)]
     running: RunningArgs,
+}
+
+fn probe(text: &str) -> Result<(String, String), &'static str> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, question) =
+        pair.ok_or("write NAME=QUESTION, such as web/liveness=http:8080/healthz")?;
+    Ok((name.to_owned(), question.to_owned()))
 }
 
 impl SidecarArgs {
@@ -78,6 +90,7 @@ impl SidecarArgs {
             outbound_port: self.outbound_port,
             application: self.application,
             outbound_grace: self.outbound_grace,
+            probes: self.probes.into_iter().collect(),
         };
         self.running.run(sidecar.load(), None)
     }

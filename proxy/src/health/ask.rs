@@ -144,7 +144,7 @@ async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<()
 }
 
 /// `HealthCheckRequest { service }` (field 1, text) with gRPC's prefix.
-fn grpc_question(service: &str) -> Bytes {
+pub(crate) fn grpc_question(service: &str) -> Bytes {
     let mut message = BytesMut::new();
     if !service.is_empty() {
         message.put_u8(0x0a);
@@ -164,7 +164,7 @@ fn grpc_question(service: &str) -> Bytes {
 }
 
 /// `HealthCheckResponse { status: SERVING }`: field 1, a varint, 1.
-fn is_serving(framed: &[u8]) -> bool {
+pub(crate) fn is_serving(framed: &[u8]) -> bool {
     matches!(framed, [0, 0, 0, 0, 2, 0x08, 1])
 }
 

@@ -16,7 +16,7 @@ use crate::index::{Index, effective};
 /// The resources of a workload; none where there is no such pod, or it has no sidecar.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
     let mut given = BTreeMap::new();
-    let Some(workload) = index.workloads.get(key).filter(|one| one.injected) else {
+    let Some(workload) = index.workloads.get(key).filter(|one| one.has_sidecar) else {
         return given;
     };
     let inbound = Inbound {

@@ -17,8 +17,10 @@ pub struct Workload {
     pub labels: BTreeMap<String, String>,
     /// Whose identity it has.
     pub service_account: String,
-    /// It has a sidecar.
+    /// It has a sidecar that takes what others send.
     pub injected: bool,
+    /// It has a sidecar.
+    pub has_sidecar: bool,
     /// Where it runs.
     pub node: Option<String>,
 }
@@ -33,16 +35,37 @@ struct Spec {
 impl Workload {
     pub(super) fn read(meta: Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: Spec = part(value, "spec")?;
+        let injected = meta.annotations.get(INJECTED).map(String::as_str);
         Ok(Self {
-            injected: meta
-                .annotations
-                .get(INJECTED)
-                .is_some_and(|value| value == "true"),
+            injected: injected == Some("true"),
+            has_sidecar: matches!(injected, Some("outbound" | "true")),
             labels: meta.labels,
             service_account: spec
                 .service_account_name
                 .unwrap_or_else(|| "default".to_owned()),
             node: spec.node_name,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_sidecar_that_only_calls_takes_nothing() {
+        let read = |value: &str| {
+            let meta = Meta {
+                annotations: [(INJECTED.to_owned(), value.to_owned())].into(),
+                ..Meta::default()
+            };
+            let workload = Workload::read(meta, &json!({})).unwrap();
+            (workload.injected, workload.has_sidecar)
+        };
+        assert_eq!(read("true"), (true, true));
+        assert_eq!(read("outbound"), (false, true));
+        assert_eq!(read("yes"), (false, false));
     }
 }

@@ -1,10 +1,11 @@
 //! Top-level settings.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::rule;
 use crate::report::At;
-use crate::{AccessLog, AccessLogFormat, Admin, Config, LogLevel, raw};
+use crate::{AccessLog, AccessLogFormat, Admin, Config, LogLevel, Probe, raw};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -15,7 +16,28 @@ pub(super) fn workers(raw: &raw::Document, at: &At<'_>) -> usize {
 pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
     let admin = raw.admin.as_ref()?;
     let address = rule::listen_address(admin.address.as_ref(), &at.field("admin"))?;
-    Some(Admin { address })
+    let at = at.field("admin");
+    let at = at.field("probes");
+    let mut probes = BTreeMap::new();
+    for (name, text) in &admin.probes {
+        let at = at.field(name);
+        if name.is_empty() || !name.bytes().all(in_path) {
+            at.error("the name stands in a path: letters, digits, `-`, `.`, `_` and `/`");
+        }
+        match text.parse::<Probe>() {
+            Ok(probe) => {
+                probes.insert(name.clone(), probe);
+            }
+            Err(error) => {
+                at.error(error.to_string());
+            }
+        }
+    }
+    Some(Admin { address, probes })
+}
+
+fn in_path(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._/".contains(&byte)
 }
 
 pub(super) fn log_level(raw: &raw::Document) -> LogLevel {

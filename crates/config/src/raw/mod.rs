@@ -21,6 +21,7 @@ mod traffic;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
 pub use authorization::{
@@ -125,6 +126,10 @@ fn remove_nulls(value: &mut serde_yaml::Value) {
 pub struct Admin {
     /// `IP:PORT` to listen on; port 0 lets the kernel choose.
     pub address: Option<String>,
+    /// Questions to the application that `GET /probe/NAME` asks over loopback, by name: `http:PORT/PATH`,
+    /// `tcp:PORT` or `grpc:PORT/SERVICE`. For a kubelet, which has no mutual TLS.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probes: BTreeMap<String, String>,
 }
 
 /// Where and how requests are logged.

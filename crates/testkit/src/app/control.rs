@@ -118,6 +118,7 @@ mod tests {
             host: host.into(),
             listen: ([127, 0, 0, 1], 0).into(),
             outbound: None,
+            remote: false,
         };
         let control = Control::new(&Deployment {
             instances: vec![placed("a"), placed("b")],

@@ -31,6 +31,9 @@ pub struct Placed {
     /// itself, a random one for each call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outbound: Option<SocketAddr>,
+    /// It runs elsewhere, or is a Service's address: it is called there and not started here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
 }
 
 impl Deployment {

@@ -81,7 +81,8 @@ pub fn run(options: &Options) -> Result<(), AppError> {
     })?;
     let control = server::listen(options.control)?;
     let mut shares: Vec<Share> = (0..options.threads.get()).map(|_| Vec::new()).collect();
-    for (index, placed) in deployment.instances.iter_mut().enumerate() {
+    let instances = deployment.instances.iter_mut().enumerate();
+    for (index, placed) in instances.filter(|(_, placed)| !placed.remote) {
         let listener = server::listen(placed.listen)?;
         // Where the port was 0, callers have to know the true one.
         placed.listen = listener

@@ -1,0 +1,179 @@
+//! The answers; pure.
+
+use maglor_inject::review::{Review, Verdict};
+use maglor_inject::{Namespace, Outcome, Settings, patch};
+
+use crate::index::facts::{Facts, Object};
+
+/// An answer, and what to count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The answer.
+    pub verdict: Verdict,
+    /// What was decided, in one word.
+    pub word: Word,
+}
+
+/// What was decided, in one word: `injected`, a reason of [`maglor_inject::Skip`], `accepted`, `refused`.
+pub type Word = &'static str;
+
+/// Each webhook with each word that it can have.
+pub(crate) fn asked() -> impl Iterator<Item = (&'static str, Word)> {
+    let inject = ["failed", "injected", "refused"].into_iter();
+    let inject = inject.chain(maglor_inject::Skip::ALL.map(maglor_inject::Skip::word));
+    let validate = ["accepted", "refused"].map(|word| ("validate", word));
+    inject.map(|word| ("inject", word)).chain(validate)
+}
+
+fn denied(reason: String) -> Decision {
+    Decision {
+        verdict: Verdict::Denied { reason },
+        word: "refused",
+    }
+}
+
+/// Gives a pod its sidecar.
+#[must_use]
+pub fn inject(review: &Review, namespace: &Namespace, settings: &Settings) -> Decision {
+    match maglor_inject::inject(&review.object, namespace, settings) {
+        Err(refusal) => denied(format!("no sidecar can be injected: {refusal}")),
+        Ok(Outcome::Injected(injected)) => Decision {
+            verdict: Verdict::Allowed {
+                patch: patch(&review.object, &injected.pod),
+                warnings: injected.notes,
+            },
+            word: "injected",
+        },
+        Ok(Outcome::Skipped(why)) => Decision {
+            verdict: Verdict::Allowed {
+                patch: Vec::new(),
+                warnings: match why {
+                    // Somebody may rely on the sidecar that there is not.
+                    maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
+                        vec![format!("no sidecar is injected: {why}")]
+                    }
+                    _ => Vec::new(),
+                },
+            },
+            word: why.word(),
+        },
+    }
+}
+
+/// Checks one of the mesh's own resources by the proxy's rules.
+///
+/// A resource whose `spec` is what it was may be stored whatever it says: else nobody could take a finalizer or
+/// a label off it.
+#[must_use]
+pub fn validate(review: &Review) -> Decision {
+    let accepted = Decision {
+        verdict: Verdict::Allowed {
+            patch: Vec::new(),
+            warnings: Vec::new(),
+        },
+        word: "accepted",
+    };
+    let (new, old) = (&review.object, &review.old_object);
+    if new.is_null() || (!old.is_null() && new["spec"] == old["spec"]) {
+        return accepted;
+    }
+    match Object::read(new) {
+        Err(error) => denied(error.to_string()),
+        Ok(object) => match problem(&object.facts) {
+            Some(problem) => denied(problem.to_owned()),
+            None => accepted,
+        },
+    }
+}
+
+/// What is wrong with one of the mesh's own resources.
+fn problem(facts: &Facts) -> Option<&str> {
+    let problem = match facts {
+        Facts::AuthorizationPolicy(policy) => &policy.spec.problem,
+        Facts::MeshConfig(config) => &config.spec.problem,
+        Facts::TrafficPolicy(policy) => &policy.spec.problem,
+        _ => &None,
+    };
+    problem.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn review(object: Value, old_object: Value) -> Review {
+        Review {
+            uid: "u".into(),
+            operation: "CREATE".into(),
+            namespace: "shop".into(),
+            name: "x".into(),
+            object,
+            old_object,
+        }
+    }
+
+    fn policy(cluster: &Value) -> Value {
+        json!({"apiVersion": "maglor.dev/v1alpha1", "kind": "TrafficPolicy",
+            "metadata": {"name": "x", "namespace": "shop"}, "spec": {"cluster": cluster}})
+    }
+
+    fn reason(decision: Decision) -> String {
+        match decision.verdict {
+            Verdict::Denied { reason } => reason,
+            Verdict::Allowed { .. } => panic!("{decision:?}"),
+        }
+    }
+
+    #[test]
+    fn what_the_proxy_would_refuse_is_refused_with_the_field() {
+        let good = policy(&json!({"policy": "lor(choices=3)"}));
+        assert_eq!(
+            validate(&review(good.clone(), Value::Null)).word,
+            "accepted"
+        );
+        let bad = policy(&json!({"limits": {"max_requests": 0}}));
+        let text = reason(validate(&review(bad.clone(), good)));
+        assert!(
+            text.starts_with("spec.cluster.limits.max_requests: "),
+            "{text}"
+        );
+        let text = reason(validate(&review(json!([1]), Value::Null)));
+        assert!(text.contains("nothing that is read here"), "{text}");
+        // What was there before the webhook can still be touched, and taken away.
+        assert_eq!(validate(&review(bad.clone(), bad.clone())).word, "accepted");
+        assert_eq!(validate(&review(Value::Null, bad)).word, "accepted");
+    }
+
+    #[test]
+    fn pods_get_sidecars_or_hear_why_not() {
+        let pod = |spec: Value| json!({"metadata": {"name": "web"}, "spec": spec});
+        let shop = Namespace {
+            enabled: Some(true),
+            ..Namespace::default()
+        };
+        let settings = Settings::default();
+        let asked = |spec: Value| inject(&review(pod(spec), Value::Null), &shop, &settings);
+        let injected = asked(json!({"containers": [{"name": "web"}]}));
+        assert_eq!(injected.word, "injected");
+        let Verdict::Allowed { patch, .. } = injected.verdict else {
+            panic!("it is allowed")
+        };
+        assert!(!patch.is_empty());
+        let host = asked(json!({"containers": [{"name": "web"}], "hostNetwork": true}));
+        assert_eq!(host.word, "host-network");
+        let Verdict::Allowed { warnings, .. } = host.verdict else {
+            panic!("it is allowed")
+        };
+        assert!(warnings[0].contains("hostNetwork"), "{warnings:?}");
+        let text = reason(asked(json!({"containers": 1})));
+        assert_eq!(
+            text,
+            "no sidecar can be injected: spec.containers: must be a list"
+        );
+        for word in [injected.word, host.word, "refused"] {
+            assert!(super::asked().any(|known| known == ("inject", word)));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Keeps the webhook's certificate: in a Secret that all replicas read, and its root where the API server looks.
+//!
+//! Only the holder of the Lease writes. A new root is told to the API server first, the certificate stored after it:
+//! at no moment does a replica serve with a certificate that the API server does not know. Who dies in between has
+//! told of a root that nothing uses; the next one starts from what is stored.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use rustls::ServerConfig;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::certificate::Certificate;
+use super::{INJECT, SECRET, VALIDATE};
+use crate::lease::Term;
+
+/// How often everything is looked at, whether or not anything has changed.
+const PERIOD: Duration = Duration::from_secs(60);
+/// After a failure, and between two looks.
+const REST: Duration = Duration::from_secs(1);
+/// No look takes longer.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Why the certificate could not be kept this time; it is tried again.
+#[derive(Debug, thiserror::Error)]
+enum KeepError {
+    #[error(transparent)]
+    Certificate(#[from] super::certificate::CertificateError),
+    #[error(transparent)]
+    Kubernetes(#[from] kube::Error),
+    #[error("no answer in time")]
+    Slow,
+}
+
+/// See the module's documentation.
+pub(super) struct Keeper {
+    secrets: Api<Secret>,
+    mutating: Api<MutatingWebhookConfiguration>,
+    validating: Api<ValidatingWebhookConfiguration>,
+    names: Vec<String>,
+    term: watch::Receiver<Term>,
+}
+
+/// What connections are taken with; `None` until there is a certificate.
+pub(super) type Serving = watch::Sender<Option<Arc<ServerConfig>>>;
+
+impl Keeper {
+    pub(super) fn new(
+        client: &Client,
+        namespace: &str,
+        names: Vec<String>,
+        term: watch::Receiver<Term>,
+    ) -> Self {
+        Self {
+            secrets: Api::namespaced(client.clone(), namespace),
+            mutating: Api::all(client.clone()),
+            validating: Api::all(client.clone()),
+            names,
+            term,
+        }
+    }
+
+    /// Keeps, as long as it is polled. `ready` says whether the API server knows the certificate that is served.
+    pub(super) async fn run(&self, serving: Serving, ready: &AtomicBool) {
+        let changed = Notify::new();
+        tokio::join!(
+            poke(self.secrets.clone(), SECRET, &changed),
+            poke(self.mutating.clone(), INJECT, &changed),
+            poke(self.validating.clone(), VALIDATE, &changed),
+            async {
+                let mut served = None;
+                let mut term = self.term.clone();
+                loop {
+                    let looked = timeout(LONGEST, self.look(&serving, &mut served)).await;
+                    let rest = match looked.unwrap_or(Err(KeepError::Slow)) {
+                        Ok(known) => {
+                            ready.store(known, Ordering::Relaxed);
+                            PERIOD
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "the webhook's certificate cannot be kept, it is tried again");
+                            REST
+                        }
+                    };
+                    tokio::select! {
+                        () = sleep(rest) => {}
+                        () = changed.notified() => {}
+                        () = began(&mut term) => {}
+                    }
+                    sleep(REST.min(rest) / 10).await;
+                }
+            },
+        );
+    }
+
+    /// Looks at everything once and does what is to be done; whether the API server knows what is served.
+    async fn look(
+        &self,
+        serving: &Serving,
+        served: &mut Option<Certificate>,
+    ) -> Result<bool, KeepError> {
+        let secret = self.secrets.get_opt(SECRET).await?;
+        let mut stored = secret.as_ref().and_then(read);
+        let now = SystemTime::now();
+        let due = stored
+            .as_ref()
+            .is_none_or(|one| one.is_due(&self.names, now));
+        if due && self.writes() {
+            let previous = stored.as_ref().map(|one| one.bundle.as_str());
+            let new = Certificate::make(&self.names, previous, now)?;
+            self.tell(&new.bundle).await?;
+            if self.writes() && self.store(secret, &new).await? {
+                tracing::info!("the webhook has a new certificate");
+                stored = Some(new);
+            }
+        }
+        let Some(stored) = stored else {
+            return Ok(false);
+        };
+        if served.as_ref() != Some(&stored) {
+            serving.send_replace(Some(stored.server()?));
+            *served = Some(stored.clone());
+        }
+        self.tell(&stored.bundle).await
+    }
+
+    fn writes(&self) -> bool {
+        self.term.borrow().holds(Instant::now())
+    }
+
+    /// Stores a certificate; false if somebody else was faster.
+    async fn store(&self, old: Option<Secret>, new: &Certificate) -> Result<bool, KeepError> {
+        let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+        let data = [
+            ("ca.crt", bytes(&new.bundle)),
+            ("tls.crt", bytes(&new.chain)),
+            ("tls.key", bytes(&new.key)),
+        ];
+        let data = data.map(|(name, value)| (name.to_owned(), value)).into();
+        let secret = Secret {
+            metadata: match &old {
+                Some(old) => old.metadata.clone(),
+                None => ObjectMeta {
+                    name: Some(SECRET.to_owned()),
+                    labels: Some(
+                        [("app.kubernetes.io/part-of".to_owned(), "maglor".to_owned())].into(),
+                    ),
+                    ..ObjectMeta::default()
+                },
+            },
+            data: Some(data),
+            type_: Some("kubernetes.io/tls".to_owned()),
+            ..Secret::default()
+        };
+        let parameters = PostParams::default();
+        let written = match old {
+            // Under its resourceVersion.
+            Some(_) => self.secrets.replace(SECRET, &parameters, &secret).await,
+            None => self.secrets.create(&parameters, &secret).await,
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes sure that the API server knows a bundle; whether it does. A configuration that is not installed, or
+    /// not any more, is nobody's to write.
+    async fn tell(&self, bundle: &str) -> Result<bool, KeepError> {
+        let bundle = ByteString(bundle.as_bytes().to_vec());
+        let mut known = true;
+        if let Some(mut one) = self.mutating.get_opt(INJECT).await? {
+            let clients = one
+                .webhooks
+                .iter_mut()
+                .flatten()
+                .map(|webhook| &mut webhook.client_config.ca_bundle);
+            if differs(clients, &bundle) {
+                known &= self.writes()
+                    && written(
+                        self.mutating
+                            .replace(INJECT, &PostParams::default(), &one)
+                            .await,
+                    )?;
+            }
+        }
+        if let Some(mut one) = self.validating.get_opt(VALIDATE).await? {
+            let clients = one
+                .webhooks
+                .iter_mut()
+                .flatten()
+                .map(|webhook| &mut webhook.client_config.ca_bundle);
+            if differs(clients, &bundle) {
+                known &= self.writes()
+                    && written(
+                        self.validating
+                            .replace(VALIDATE, &PostParams::default(), &one)
+                            .await,
+                    )?;
+            }
+        }
+        Ok(known)
+    }
+}
+
+/// Waits for a change of who writes.
+async fn began(term: &mut watch::Receiver<Term>) {
+    let number = term.borrow().number();
+    let ended = term.wait_for(|term| term.number() != number).await.is_err();
+    if ended {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Puts a bundle everywhere; whether that changed anything.
+fn differs<'a>(
+    places: impl Iterator<Item = &'a mut Option<ByteString>>,
+    bundle: &ByteString,
+) -> bool {
+    let mut differs = false;
+    for place in places.filter(|place| place.as_ref() != Some(bundle)) {
+        *place = Some(bundle.clone());
+        differs = true;
+    }
+    differs
+}
+
+fn written<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
+    match result {
+        Ok(_) => Ok(true),
+        // Changed or removed meanwhile: the next look sees it.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(secret: &Secret) -> Option<Certificate> {
+    let data: &BTreeMap<_, ByteString> = secret.data.as_ref()?;
+    let text = |name: &str| String::from_utf8(data.get(name)?.0.clone()).ok();
+    Some(Certificate {
+        bundle: text("ca.crt")?,
+        chain: text("tls.crt")?,
+        key: text("tls.key")?,
+    })
+}
+
+/// Tells of each change of one object, for ever.
+async fn poke<K>(api: Api<K>, name: &str, changed: &Notify)
+where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + Send
+        + serde::de::DeserializeOwned
+        + 'static,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut stream = pin!(watcher(api, config));
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(_) => changed.notify_one(),
+            Err(error) => {
+                tracing::debug!(name, %error, "watch failed, it is tried again");
+                sleep(REST).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `maglor inject`: what the webhook does, for files.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use maglor_inject::manifest::{self, ManifestError};
+use maglor_inject::{Form, Redirect, Settings, SettingsError};
+
+use crate::output;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  A Deployment with sidecars:
+    maglor inject -f deployment.yaml | kubectl apply -f -
+  What runs already, as a sidecar of the plain form:
+    kubectl get deployment web -o yaml | maglor inject -f - --sidecar container | kubectl apply -f -
+  With another image, as an installation would:
+    maglor inject -f all.yaml --image registry.example/maglor-proxy:1.2
+
+Pods that have a sidecar, want none (maglor.dev/inject: disabled) or run in the node's network stay as they
+are; a line on standard error says so. Annotations and what comes out: docs/injection.md.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// YAML or JSON: one or several documents of any kind; `-` = standard input. May be repeated.
+    #[arg(short, long = "filename", value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// What sidecars are like (YAML): image, controlPlane, cpuRequest, …, as `sidecar` of the chart's values.
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The image of maglor-proxy.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// `HOST:PORT` of the controller.
+    #[arg(long, value_name = "ADDR")]
+    control_plane: Option<String>,
+    /// How the sidecar stands in the pod.
+    #[arg(long, value_name = "FORM", value_enum)]
+    sidecar: Option<Sidecar>,
+    /// Redirect nothing: no init container, no privilege; the application is told of an HTTP proxy.
+    #[arg(long)]
+    no_redirect: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Sidecar {
+    /// An init container that is always restarted (Kubernetes 1.29).
+    Native,
+    /// One of the containers, for older servers.
+    Container,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum InjectError {
+    #[error("{file}: {source}")]
+    Read { file: String, source: io::Error },
+    #[error("{file}: {source}")]
+    Manifest { file: String, source: ManifestError },
+    #[error("{0}")]
+    Settings(#[from] SettingsError),
+}
+
+/// Prints all documents, with sidecars.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match inject(options) {
+        Ok(text) => {
+            output::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("maglor inject: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn inject(options: &Options) -> Result<String, InjectError> {
+    let settings = settings(options)?;
+    let mut texts = Vec::new();
+    for file in &options.files {
+        let text = read(file)?;
+        let done = manifest::inject_all(&text, &settings);
+        let done = done.map_err(|source| InjectError::Manifest {
+            file: file.display().to_string(),
+            source,
+        })?;
+        for line in &done.report {
+            eprintln!("{line}");
+        }
+        texts.push(done.text);
+    }
+    texts.retain(|text| !text.is_empty());
+    Ok(texts.join("---\n"))
+}
+
+fn settings(options: &Options) -> Result<Settings, InjectError> {
+    let text = options.settings.as_deref().map(read).transpose()?;
+    let mut settings = Settings::parse(text.as_deref().unwrap_or_default())?;
+    if let Some(image) = &options.image {
+        settings.image.clone_from(image);
+    }
+    if let Some(address) = &options.control_plane {
+        settings.control_plane.clone_from(address);
+    }
+    match options.sidecar {
+        None => {}
+        Some(Sidecar::Container) => settings.form = Form::Container,
+        Some(Sidecar::Native) => settings.form = Form::Native,
+    }
+    if options.no_redirect {
+        settings.redirect = Redirect::None;
+    }
+    settings.check()?;
+    Ok(settings)
+}
+
+fn read(file: &Path) -> Result<String, InjectError> {
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(file)
+    };
+    text.map_err(|source| InjectError::Read {
+        file: file.display().to_string(),
+        source,
+    })
+}

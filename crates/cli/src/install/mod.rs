@@ -1,0 +1,361 @@
+//! `maglor install` and `maglor uninstall`: the chart of `deploy/chart`, without Helm.
+//!
+//! The chart's own files are rendered ([`template`]), so there is one source of what is installed. Nothing is asked
+//! or told: what is printed goes to kubectl.
+
+mod template;
+mod values;
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use self::template::TemplateError;
+use self::values::ValuesError;
+use crate::output;
+
+const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
+
+/// The chart's templates, in the order in which they are applied.
+const TEMPLATES: [(&str, &str); 4] = [
+    (
+        "templates/rbac.yaml",
+        include_str!("../../../../deploy/chart/templates/rbac.yaml"),
+    ),
+    (
+        "templates/controller.yaml",
+        include_str!("../../../../deploy/chart/templates/controller.yaml"),
+    ),
+    (
+        "templates/webhooks.yaml",
+        include_str!("../../../../deploy/chart/templates/webhooks.yaml"),
+    ),
+    (
+        "templates/mesh.yaml",
+        include_str!("../../../../deploy/chart/templates/mesh.yaml"),
+    ),
+];
+
+const INSTALL_EXAMPLES: &str = "\
+Examples:
+  Install:
+    maglor install | kubectl apply --server-side -f -
+    kubectl rollout status deployment/maglor-controller -n maglor
+  With other images and one replica:
+    maglor install --set image=registry.example/maglor-controller:1.2 \\
+                   --set sidecar.image=registry.example/maglor-proxy:1.2 --set replicas=1 --set minAvailable=0
+  What can be set:
+    maglor install --values-only
+  Mutual TLS for all, once the definitions are there:
+    maglor install --set meshConfig.mtls=strict | kubectl apply --server-side -f -
+
+The same as `helm template deploy/chart` with these values, the namespace and the definitions before it.";
+
+const UNINSTALL_EXAMPLES: &str = "\
+Example:
+  maglor uninstall | kubectl delete --ignore-not-found -f -
+  kubectl delete configmap -A -l app.kubernetes.io/part-of=maglor
+
+The webhooks come first, so that pods can be created without the mesh from then on. Pods keep their sidecars until
+they are created anew: take the label maglor.dev/inject off their namespaces and restart them before. Policies go
+with their definitions (--definitions); without it both stay.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = INSTALL_EXAMPLES)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Print what can be set, with its defaults and what it means, and nothing else.
+    #[arg(long)]
+    values_only: bool,
+    /// Leave out the definitions of the mesh's resources.
+    #[arg(long)]
+    skip_definitions: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = UNINSTALL_EXAMPLES)]
+pub(crate) struct UninstallOptions {
+    #[command(flatten)]
+    common: Common,
+    /// Also the definitions of the mesh's resources, and with them all policies.
+    #[arg(long)]
+    definitions: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// The namespace of the mesh.
+    #[arg(short, long, value_name = "NAME", default_value = "maglor")]
+    namespace: String,
+    /// A value: replicas=3, sidecar.logLevel=debug, tolerations=… May be repeated; the last one counts.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Values from a file, before those of --set. May be repeated.
+    #[arg(short = 'f', long = "values", value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum InstallError {
+    #[error("{0}")]
+    Definitions(#[from] maglor_controller::crd::DefinitionError),
+    #[error("--namespace: `{0}` is no name of a namespace")]
+    Namespace(String),
+    #[error("{file}: {source}")]
+    Read { file: String, source: io::Error },
+    #[error("the chart: {0}")]
+    Template(#[from] TemplateError),
+    #[error("the chart: {0}")]
+    Yaml(#[from] serde_yaml::Error),
+    #[error("{0}")]
+    Values(#[from] ValuesError),
+    #[error("--set sidecar: {0}")]
+    Sidecar(#[from] maglor_inject::SettingsError),
+}
+
+/// Prints what makes a cluster have the mesh.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    if options.values_only {
+        output::print(VALUES);
+        return ExitCode::SUCCESS;
+    }
+    print("install", install(options))
+}
+
+/// Prints what makes a cluster have it no more, in the order in which it is deleted.
+pub(crate) fn uninstall(options: &UninstallOptions) -> ExitCode {
+    print("uninstall", removal(options))
+}
+
+fn print(command: &str, documents: Result<Vec<Value>, InstallError>) -> ExitCode {
+    let text = documents.and_then(|documents| {
+        let mut text = String::new();
+        for document in documents {
+            text.push_str("---\n");
+            text.push_str(&serde_yaml::to_string(&document)?);
+        }
+        Ok(text)
+    });
+    match text {
+        Ok(text) => {
+            output::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("maglor {command}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn install(options: &Options) -> Result<Vec<Value>, InstallError> {
+    let mut documents = vec![namespace(&options.common)?];
+    if !options.skip_definitions {
+        documents.extend(definitions()?);
+    }
+    documents.extend(chart(&options.common)?);
+    Ok(documents)
+}
+
+fn removal(options: &UninstallOptions) -> Result<Vec<Value>, InstallError> {
+    let mut documents = chart(&options.common)?;
+    // Pods must not wait for a controller that is being deleted.
+    documents.sort_by_key(|document| {
+        let kind = document["kind"].as_str().unwrap_or_default();
+        !kind.ends_with("WebhookConfiguration")
+    });
+    if options.definitions {
+        documents.extend(definitions()?);
+    }
+    documents.push(namespace(&options.common)?);
+    Ok(documents)
+}
+
+fn namespace(common: &Common) -> Result<Value, InstallError> {
+    let name = &common.namespace;
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let edge = |end: Option<&u8>| end.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    if bytes.len() > 63
+        || !bytes.iter().all(|byte| fits(*byte))
+        || !edge(bytes.first())
+        || !edge(bytes.last())
+    {
+        return Err(InstallError::Namespace(name.clone()));
+    }
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {
+            "app.kubernetes.io/part-of": "maglor",
+            "pod-security.kubernetes.io/enforce": "restricted",
+        }},
+    }))
+}
+
+fn definitions() -> Result<Vec<Value>, InstallError> {
+    let mut documents = Vec::new();
+    for (_, text) in maglor_controller::crd::yaml()? {
+        documents.push(serde_yaml::from_str(&text)?);
+    }
+    Ok(documents)
+}
+
+/// The chart, rendered.
+fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
+    let mut chosen = values::parse("values.yaml", VALUES)?;
+    for file in &common.files {
+        let place = file.display().to_string();
+        let text = fs::read_to_string(file).map_err(|source| InstallError::Read {
+            file: place.clone(),
+            source,
+        })?;
+        values::merge(&place, &mut chosen, values::parse(&place, &text)?)?;
+    }
+    for text in &common.sets {
+        values::merge(
+            &format!("--set {text}"),
+            &mut chosen,
+            values::parse_set(text)?,
+        )?;
+    }
+    // What the controller would refuse at its start is refused here.
+    maglor_inject::Settings::parse(&chosen["sidecar"].to_string())?;
+    let data = json!({"Values": chosen, "Release": {"Namespace": common.namespace}});
+    let mut documents = Vec::new();
+    for (file, text) in TEMPLATES {
+        let rendered = template::render(file, text, &data)?;
+        for document in serde_yaml::Deserializer::from_str(&rendered) {
+            let document = <Value as serde::Deserialize>::deserialize(document)?;
+            if !document.is_null() {
+                documents.push(document);
+            }
+        }
+    }
+    Ok(documents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn common(sets: &[&str]) -> Common {
+        Common {
+            namespace: "maglor".to_owned(),
+            sets: sets.iter().map(|text| (*text).to_owned()).collect(),
+            files: Vec::new(),
+        }
+    }
+
+    fn kinds(documents: &[Value]) -> Vec<&str> {
+        documents
+            .iter()
+            .map(|one| one["kind"].as_str().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn everything_is_ours_and_in_an_order_that_can_be_applied() {
+        let options = Options {
+            common: common(&[]),
+            values_only: false,
+            skip_definitions: false,
+        };
+        let documents = install(&options).unwrap();
+        let kinds = kinds(&documents);
+        assert_eq!(kinds[0], "Namespace");
+        assert_eq!(kinds.last(), Some(&"ValidatingWebhookConfiguration"));
+        let defined = kinds
+            .iter()
+            .rposition(|kind| *kind == "CustomResourceDefinition");
+        assert!(defined < kinds.iter().position(|kind| *kind == "Deployment"));
+        for document in documents
+            .iter()
+            .filter(|one| one["kind"] != "CustomResourceDefinition")
+        {
+            let labels = &document["metadata"]["labels"];
+            let bound = document["kind"].as_str().unwrap().ends_with("Binding");
+            assert!(
+                bound || labels["app.kubernetes.io/part-of"] == "maglor",
+                "{document}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_webhooks_go_first() {
+        let options = UninstallOptions {
+            common: common(&[]),
+            definitions: false,
+        };
+        let documents = removal(&options).unwrap();
+        let kinds = kinds(&documents);
+        assert_eq!(
+            kinds[..2],
+            [
+                "MutatingWebhookConfiguration",
+                "ValidatingWebhookConfiguration"
+            ]
+        );
+        assert_eq!(kinds.last(), Some(&"Namespace"));
+        assert!(!kinds.contains(&"CustomResourceDefinition"));
+    }
+
+    #[test]
+    fn values_reach_what_is_installed() {
+        let documents = chart(&common(&[
+            "replicas=3",
+            "sidecar.logLevel=debug",
+            "meshConfig.mtls=strict",
+            "injection.failurePolicy=Ignore",
+            "extraArgs={--log-format=json}",
+        ]));
+        let documents = documents.unwrap();
+        let find = |kind: &str| documents.iter().find(|one| one["kind"] == kind).unwrap();
+        let deployment = &find("Deployment")["spec"];
+        assert_eq!(deployment["replicas"], 3);
+        let args = &deployment["template"]["spec"]["containers"][0]["args"];
+        assert_eq!(
+            args.as_array().unwrap().last().unwrap(),
+            "--log-format=json"
+        );
+        let args: Vec<_> = args
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one.as_str().unwrap())
+            .collect();
+        let at = args.iter().position(|one| *one == "--sidecar").unwrap();
+        let settings = maglor_inject::Settings::parse(args[at + 1]).unwrap();
+        assert_eq!(settings.log_level, "debug");
+        assert_eq!(find("MeshConfig")["spec"]["mtls"], "strict");
+        let webhooks = find("MutatingWebhookConfiguration")["webhooks"]
+            .as_array()
+            .unwrap();
+        assert!(webhooks.iter().all(|one| one["failurePolicy"] == "Ignore"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_before_it_is_installed() {
+        for (set, expected) in [
+            ("replica=3", "there is no value `replica`"),
+            ("sidecar.cpuLimit=lots", "cpuLimit: `lots` is no quantity"),
+            ("replicas", "must be KEY=VALUE"),
+        ] {
+            let error = chart(&common(&[set])).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    /// The sidecar's defaults stand in two places: for the controller, and where they are explained.
+    #[test]
+    fn the_chart_has_the_defaults_of_settings() {
+        let chosen = values::parse("values.yaml", VALUES).unwrap();
+        let settings = maglor_inject::Settings::parse(&chosen["sidecar"].to_string()).unwrap();
+        assert_eq!(settings, maglor_inject::Settings::default());
+    }
+}

@@ -1,0 +1,154 @@
+//! What can be chosen: the chart's `values.yaml`, files with others, and `--set`.
+
+use serde_json::{Map, Value};
+
+/// Values below which anything may stand: they are handed to Kubernetes as they are.
+const FREE: [&str; 3] = ["meshConfig", "nodeSelector", "resources"];
+
+/// Why a value cannot be set.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ValuesError {
+    #[error("{place}: {message}")]
+    Syntax { place: String, message: String },
+    #[error("{place}: there is no value `{path}`; those there are: maglor install --values-only")]
+    Unknown { place: String, path: String },
+}
+
+/// Reads a document of values.
+pub(super) fn parse(place: &str, text: &str) -> Result<Value, ValuesError> {
+    let read: Result<Value, _> = serde_yaml::from_str(text);
+    match read {
+        Ok(Value::Null) => Ok(Value::Object(Map::new())),
+        Ok(values @ Value::Object(_)) => Ok(values),
+        Ok(_) => Err(syntax(place, "must be `KEY: VALUE`")),
+        Err(error) => Err(syntax(place, &error.to_string())),
+    }
+}
+
+fn syntax(place: &str, message: &str) -> ValuesError {
+    ValuesError::Syntax {
+        place: place.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// Reads `a.b=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like, `{a,b}` is a
+/// list, everything else is text.
+pub(super) fn parse_set(text: &str) -> Result<Value, ValuesError> {
+    let place = format!("--set {text}");
+    let (path, value) = text
+        .split_once('=')
+        .filter(|(path, _)| path.split('.').all(|name| !name.is_empty()))
+        .ok_or_else(|| syntax(&place, "must be KEY=VALUE"))?;
+    let value = match value
+        .strip_prefix('{')
+        .and_then(|list| list.strip_suffix('}'))
+    {
+        Some(list) => list.split(',').map(|item| scalar(item.trim())).collect(),
+        None => scalar(value),
+    };
+    let nest = |value, name: &str| {
+        let pair = (name.to_owned(), value);
+        Value::Object([pair].into_iter().collect())
+    };
+    Ok(path.rsplit('.').fold(value, nest))
+}
+
+fn scalar(text: &str) -> Value {
+    match text {
+        "null" => Value::Null,
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        _ => match text.parse::<i64>() {
+            // Not `007`: that is a name.
+            Ok(number) if number.to_string() == text => Value::from(number),
+            _ => Value::from(text),
+        },
+    }
+}
+
+/// Puts values over others; maps are merged, everything else is replaced.
+pub(super) fn merge(place: &str, base: &mut Value, over: Value) -> Result<(), ValuesError> {
+    merge_at(place, &mut String::new(), base, over)
+}
+
+fn merge_at(
+    place: &str,
+    path: &mut String,
+    base: &mut Value,
+    over: Value,
+) -> Result<(), ValuesError> {
+    let free = FREE
+        .iter()
+        .any(|name| path.split('.').next() == Some(*name));
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (name, value) in over {
+                let length = path.len();
+                if length > 0 {
+                    path.push('.');
+                }
+                path.push_str(&name);
+                match base.get_mut(&name) {
+                    Some(old) => merge_at(place, path, old, value)?,
+                    None if free => {
+                        base.insert(name, value);
+                    }
+                    None => {
+                        return Err(ValuesError::Unknown {
+                            place: place.to_owned(),
+                            path: path.clone(),
+                        });
+                    }
+                }
+                path.truncate(length);
+            }
+        }
+        (base, over) => *base = over,
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_set_as_helm_sets_them() {
+        for (text, expected) in [
+            ("a=1", json!({"a": 1})),
+            ("a.b=x=y", json!({"a": {"b": "x=y"}})),
+            ("a=007", json!({"a": "007"})),
+            ("a=true", json!({"a": true})),
+            ("a={x, 2}", json!({"a": ["x", 2]})),
+            ("a=", json!({"a": ""})),
+        ] {
+            assert_eq!(parse_set(text).unwrap(), expected, "{text}");
+        }
+        for text in ["a", "=1", "a..b=1"] {
+            assert!(parse_set(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_there_is_not_is_refused() {
+        let mut base = json!({"a": {"b": 1}, "resources": {}, "tolerations": []});
+        merge(
+            "f",
+            &mut base,
+            json!({"a": {"b": 2}, "resources": {"limits": {"cpu": 1}}}),
+        )
+        .unwrap();
+        assert_eq!(base["a"]["b"], 2);
+        assert_eq!(base["resources"]["limits"]["cpu"], 1);
+        let error = merge("--set a.c=1", &mut base, json!({"a": {"c": 1}})).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("--set a.c=1: there is no value `a.c`"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! What `maglor install` prints is what Helm renders.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// Values that change what there is, and how it is written.
+const CASES: [&[&str]; 5] = [
+    &[],
+    &[
+        "replicas=1",
+        "minAvailable=0",
+        "logLevel=debug",
+        "image=registry.example:5000/c@sha256:00",
+    ],
+    &[
+        "sidecar.image=p:1",
+        "sidecar.imagePullPolicy=Never",
+        "sidecar.skipInboundPorts=22",
+        "trustDomain=x.y",
+    ],
+    &[
+        "injection.failurePolicy=Ignore",
+        "injection.timeout=5",
+        "injection.excludedNamespaces={a,b}",
+    ],
+    &[
+        "meshConfig.mtls=strict",
+        "nodeSelector.disk=ssd",
+        "resources.limits.cpu=2",
+        "extraArgs={--log-format=json,--x=y}",
+        "imagePullSecrets={}",
+    ],
+];
+
+fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart")
+}
+
+fn documents(output: &Output) -> Vec<Value> {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let documents = serde_yaml::Deserializer::from_str(&text);
+    let documents = documents.map(|document| Value::deserialize(document).unwrap());
+    let mut documents: Vec<_> = documents.filter(|one| !one.is_null()).collect();
+    let name = |one: &Value| (one["kind"].to_string(), one["metadata"]["name"].to_string());
+    documents.sort_by_key(name);
+    documents
+}
+
+fn maglor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn helm_renders_the_same() {
+    match maglor_cluster::helm(false) {
+        Ok(helm) => compare(&helm),
+        Err(missing) => println!("skipped: {missing}"),
+    }
+}
+
+#[test]
+#[ignore = "builds Helm the first time, for two minutes: cargo xtask e2e"]
+fn helm_is_built_and_renders_the_same() {
+    compare(&maglor_cluster::helm(true).unwrap());
+}
+
+fn compare(helm: &Path) {
+    for sets in CASES {
+        let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let ours = maglor(&[&["install", "--namespace=mesh"], &sets[..]].concat());
+        let mut ours = documents(&ours);
+        // Helm makes the namespace itself.
+        ours.retain(|one| one["kind"] != "Namespace");
+        let theirs = Command::new(&helm)
+            .args([
+                "template",
+                "maglor",
+                "--namespace=mesh",
+                "--include-crds",
+                "--kube-version=1.34",
+            ])
+            .args(&sets)
+            .arg(chart())
+            .output()
+            .unwrap();
+        let theirs = documents(&theirs);
+        assert_eq!(ours.len(), theirs.len(), "{sets:?}");
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            assert_eq!(ours, theirs, "{sets:?}");
+        }
+    }
+    let lint = Command::new(&helm)
+        .arg("lint")
+        .arg(chart())
+        .output()
+        .unwrap();
+    assert!(
+        lint.status.success(),
+        "{}",
+        String::from_utf8_lossy(&lint.stdout)
+    );
+}
+
+#[test]
+fn errors_are_one_line_that_names_what_is_wrong() {
+    for (arguments, expected) in [
+        (
+            &["install", "--set", "a.b=1"][..],
+            "maglor install: --set a.b=1: there is no value `a`",
+        ),
+        (
+            &["install", "-f", "/nowhere.yaml"],
+            "maglor install: /nowhere.yaml: ",
+        ),
+        (
+            &["install", "-n", "Not_A_Name"],
+            "maglor install: --namespace: `Not_A_Name`",
+        ),
+        (
+            &["uninstall", "--set", "sidecar.cpuLimit=x"],
+            "maglor uninstall: --set sidecar: settings of sidecars: cpuLimit",
+        ),
+        (
+            &["inject", "-f", "/nowhere.yaml"],
+            "maglor inject: /nowhere.yaml: ",
+        ),
+    ] {
+        let output = maglor(arguments);
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.starts_with(expected) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn files_get_sidecars() {
+    let folder = std::env::temp_dir().join(format!("maglor-inject-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("pod.yaml");
+    let pod = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web}]}\n";
+    std::fs::write(&file, pod).unwrap();
+    let path = file.to_str().unwrap();
+    let output = maglor(&[
+        "inject",
+        "-f",
+        path,
+        "--image",
+        "p:1",
+        "--sidecar",
+        "container",
+    ]);
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(said, "pod/web: injected\n");
+    let pod = &documents(&output)[0];
+    assert_eq!(pod["spec"]["containers"][0]["image"], "p:1");
+    std::fs::write(&file, "kind: Pod\n---\nkind: List\n").unwrap();
+    let output = maglor(&["inject", "-f", path]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("pod.yaml: document 1 at line 1: pod/without-name: spec: must be an object"),
+        "{said}"
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}

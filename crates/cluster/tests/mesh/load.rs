@@ -1,0 +1,138 @@
+//! Requests from outside of the mesh.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use maglor_cluster::Cluster;
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// Connections that share the rate.
+const CONNECTIONS: u32 = 25;
+
+/// The status of one request over a connection of its own; `None` without an answer.
+pub(crate) fn get(address: SocketAddr, host: &str) -> Option<u16> {
+    let mut stream = connect(address)?;
+    let request = format!("GET /api/v1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).ok()?;
+    String::from_utf8_lossy(&response)
+        .split(' ')
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+/// What a path of an admin server says.
+pub(crate) fn body(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = connect(address)?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    Some(response)
+}
+
+fn connect(address: SocketAddr) -> Option<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).ok()?;
+    stream.set_nodelay(true).ok()?;
+    Some(stream)
+}
+
+/// Requests at a rate, until they are stopped.
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    outcomes: mpsc::Receiver<(u64, Vec<String>)>,
+}
+
+impl Load {
+    pub(crate) fn start(cluster: &Cluster, address: SocketAddr, rate: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, outcomes) = mpsc::channel();
+        let ended = Arc::clone(&stop);
+        let spawned = cluster.in_network(move || {
+            let period = Duration::from_secs(1) * CONNECTIONS / rate;
+            for _ in 0..CONNECTIONS {
+                let (sender, ended) = (sender.clone(), Arc::clone(&ended));
+                // It inherits the network of this thread.
+                std::thread::spawn(move || sender.send(requests(address, period, &ended)));
+            }
+        });
+        spawned.unwrap();
+        Self { stop, outcomes }
+    }
+
+    /// How many requests were sent, and what became of those that failed.
+    pub(crate) fn stop(self) -> (u64, Vec<String>) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = (0, Vec::new());
+        for (sent, failed) in self.outcomes {
+            all.0 += sent;
+            all.1.extend(failed);
+        }
+        all
+    }
+}
+
+fn requests(address: SocketAddr, period: Duration, stop: &AtomicBool) -> (u64, Vec<String>) {
+    let (mut sent, mut failed) = (0, Vec::new());
+    let mut next = Instant::now();
+    let mut stream = None;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        next += period;
+        sent += 1;
+        match exchange(&mut stream, address) {
+            Ok(200) => {}
+            Ok(status) => failed.push(format!("status {status}")),
+            Err(error) => {
+                stream = None;
+                failed.push(error);
+            }
+        }
+    }
+    (sent, failed)
+}
+
+/// One request over a connection that is kept.
+fn exchange(stream: &mut Option<TcpStream>, address: SocketAddr) -> Result<u16, String> {
+    if stream.is_none() {
+        *stream = Some(connect(address).ok_or("no connection")?);
+    }
+    let stream = stream.as_mut().ok_or("no connection")?;
+    let request = "GET /direct HTTP/1.1\r\nHost: users\r\n\r\n";
+    stream
+        .write_all(request.as_bytes())
+        .map_err(|error| error.to_string())?;
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream
+            .read(&mut buffer)
+            .map_err(|error| error.to_string())?;
+        if read == 0 {
+            return Err("the connection has ended".to_owned());
+        }
+        text.extend_from_slice(&buffer[..read]);
+        let head = String::from_utf8_lossy(&text).into_owned();
+        let Some((head, body)) = head.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length")
+                .then(|| value.trim().parse::<usize>().ok())?
+        });
+        if body.len() >= length.unwrap_or(0) {
+            let status = head
+                .split(' ')
+                .nth(1)
+                .and_then(|status| status.parse().ok());
+            return status.ok_or_else(|| "no status".to_owned());
+        }
+    }
+}

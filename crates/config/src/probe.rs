@@ -1,0 +1,117 @@
+//! What the admin server asks the application on behalf of who has no mutual TLS: a kubelet's probes.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+/// A question to the application of this host, as `http:8080/healthz`, `tcp:8080` or `grpc:8080/service`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Probe {
+    /// Which port of the loopback interface.
+    pub port: NonZeroU16,
+    /// What is asked there.
+    pub question: Question,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Question {
+    /// `grpc.health.v1.Health/Check` (gRPC Health Checking Protocol) of a service; empty = the whole server.
+    Grpc {
+        /// The service's name.
+        service: String,
+    },
+    /// `GET` with the fields of the request that asks; its status is the answer.
+    Http {
+        /// Path and query, with the first `/`.
+        path: String,
+    },
+    /// Whether a connection can be made.
+    Tcp,
+}
+
+/// Why a text is no [`Probe`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ProbeError {
+    /// Neither of the three.
+    #[error("write http:PORT/PATH, tcp:PORT or grpc:PORT/SERVICE")]
+    Kind,
+    /// Spaces and what is not ASCII cannot stand in a request line.
+    #[error("the path has a character that no URL has; write it as %XX")]
+    Path,
+    /// Not a number from 1 to 65535.
+    #[error("the port must be a number from 1 to 65535")]
+    Port,
+}
+
+impl FromStr for Probe {
+    type Err = ProbeError;
+
+    fn from_str(text: &str) -> Result<Self, ProbeError> {
+        let (kind, rest) = text.split_once(':').ok_or(ProbeError::Kind)?;
+        let (port, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        let port = port.parse().map_err(|_| ProbeError::Port)?;
+        if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ProbeError::Path);
+        }
+        let question = match (kind, path) {
+            ("grpc", service) => Question::Grpc {
+                service: service.trim_start_matches('/').to_owned(),
+            },
+            ("http", "") => Question::Http {
+                path: "/".to_owned(),
+            },
+            ("http", path) => Question::Http {
+                path: path.to_owned(),
+            },
+            ("tcp", "") => Question::Tcp,
+            _ => return Err(ProbeError::Kind),
+        };
+        Ok(Self { port, question })
+    }
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = self.port;
+        match &self.question {
+            Question::Grpc { service } => write!(f, "grpc:{port}/{service}"),
+            Question::Http { path } => write!(f, "http:{port}{path}"),
+            Question::Tcp => write!(f, "tcp:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_read_and_written() {
+        for text in [
+            "http:8080/",
+            "http:80/a?b=c#%20",
+            "tcp:65535",
+            "grpc:1/",
+            "grpc:9/a.B",
+        ] {
+            assert_eq!(text.parse::<Probe>().unwrap().to_string(), text);
+        }
+        let probe: Probe = "http:8080".parse().unwrap();
+        assert_eq!(probe.to_string(), "http:8080/");
+        for (text, expected) in [
+            ("8080", ProbeError::Kind),
+            ("https:8080/", ProbeError::Kind),
+            ("tcp:8080/x", ProbeError::Kind),
+            ("http:0/", ProbeError::Port),
+            ("http:web/", ProbeError::Port),
+            ("http:80/ HTTP/1.1\r\nx: y", ProbeError::Path),
+            ("http:80/ü", ProbeError::Path),
+        ] {
+            assert_eq!(text.parse::<Probe>(), Err(expected), "{text}");
+        }
+    }
+}

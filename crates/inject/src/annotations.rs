@@ -1,0 +1,235 @@
+//! What a namespace or a pod says about its sidecars: annotations `maglor.dev/…`, the pod's before the namespace's.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde::de::value::{Error as WordError, StrDeserializer};
+use serde_json::Value;
+
+use crate::quantity::is_quantity;
+use crate::settings::Settings;
+use crate::{INJECT, Refusal};
+
+/// What matters of a pod's namespace.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Namespace {
+    /// What its label `maglor.dev/inject` says; `None` = it has none.
+    pub enabled: Option<bool>,
+    /// Its annotations: defaults for its pods.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Namespace {
+    /// Reads a `Namespace`, as the API server has it.
+    ///
+    /// # Errors
+    /// When its label says neither `enabled` nor `disabled`.
+    pub fn read(namespace: &Value) -> Result<Self, Refusal> {
+        let metadata = &namespace["metadata"];
+        Ok(Self {
+            enabled: enabled(metadata["labels"][INJECT].as_str())?,
+            annotations: texts(&metadata["annotations"]),
+        })
+    }
+}
+
+/// The texts of a map; what is no text is not ours.
+pub(crate) fn texts(map: &Value) -> BTreeMap<String, String> {
+    let pairs = map.as_object().into_iter().flatten();
+    let texts = pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    texts.collect()
+}
+
+/// Reads `enabled` or `disabled`.
+pub(crate) fn enabled(text: Option<&str>) -> Result<Option<bool>, Refusal> {
+    match text {
+        None => Ok(None),
+        Some("enabled" | "true") => Ok(Some(true)),
+        Some("disabled" | "false") => Ok(Some(false)),
+        Some(other) => Err(Refusal::Annotation {
+            name: INJECT,
+            reason: format!("`{other}` is neither `enabled` nor `disabled`"),
+        }),
+    }
+}
+
+/// Checks one value and puts it into the settings.
+type Put = fn(&mut Settings, &str) -> Result<(), String>;
+
+/// All annotations but the one that asks for a sidecar.
+const KNOWN: [(&str, Put); 11] = [
+    ("maglor.dev/cpu-limit", |to, text| {
+        amount(&mut to.cpu_limit, text)
+    }),
+    ("maglor.dev/cpu-request", |to, text| {
+        amount(&mut to.cpu_request, text)
+    }),
+    ("maglor.dev/image", |to, text| word(&mut to.image, text)),
+    ("maglor.dev/log-level", |to, text| {
+        word(&mut to.log_level, text)
+    }),
+    ("maglor.dev/memory-limit", |to, text| {
+        amount(&mut to.memory_limit, text)
+    }),
+    ("maglor.dev/memory-request", |to, text| {
+        amount(&mut to.memory_request, text)
+    }),
+    ("maglor.dev/redirect", |to, text| {
+        choice(&mut to.redirect, text)
+    }),
+    ("maglor.dev/sidecar", |to, text| choice(&mut to.form, text)),
+    ("maglor.dev/skip-inbound-ports", |to, text| {
+        check_ports(text)?;
+        text.clone_into(&mut to.skip_inbound_ports);
+        Ok(())
+    }),
+    ("maglor.dev/skip-outbound-ports", |to, text| {
+        check_ports(text)?;
+        text.clone_into(&mut to.skip_outbound_ports);
+        Ok(())
+    }),
+    ("maglor.dev/skip-subnets", |to, text| {
+        check_subnets(text)?;
+        text.clone_into(&mut to.skip_subnets);
+        Ok(())
+    }),
+];
+
+/// The settings of one pod.
+pub(crate) fn apply(
+    settings: &Settings,
+    namespace: &BTreeMap<String, String>,
+    pod: &BTreeMap<String, String>,
+) -> Result<Settings, Refusal> {
+    let mut own = settings.clone();
+    for (name, put) in KNOWN {
+        if let Some(text) = pod.get(name).or_else(|| namespace.get(name)) {
+            let text: String = text.split_whitespace().collect();
+            put(&mut own, &text).map_err(|reason| Refusal::Annotation { name, reason })?;
+        }
+    }
+    Ok(own)
+}
+
+fn amount(to: &mut String, text: &str) -> Result<(), String> {
+    if !is_quantity(text) {
+        return Err(format!("`{text}` is no quantity such as 10m or 16Mi"));
+    }
+    text.clone_into(to);
+    Ok(())
+}
+
+fn word(to: &mut String, text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("must not be empty".to_owned());
+    }
+    text.clone_into(to);
+    Ok(())
+}
+
+fn choice<'a, T: Deserialize<'a>>(to: &mut T, text: &'a str) -> Result<(), String> {
+    let read = T::deserialize(StrDeserializer::<WordError>::new(text));
+    *to = read.map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// Ports and ranges, separated by commas; none is fine.
+pub(crate) fn check_ports(text: &str) -> Result<(), String> {
+    match ports(text) {
+        Ok(_) => Ok(()),
+        Err(part) => Err(format!(
+            "`{part}` is no port from 1 to 65535, nor a range such as 8000-8010"
+        )),
+    }
+}
+
+/// First and last port of each range, or the part that is none.
+pub(crate) fn ports(text: &str) -> Result<Vec<(u16, u16)>, &str> {
+    let parts = text.split(',').filter(|_| !text.is_empty());
+    let range = |part| {
+        let port = |text: &str| text.parse().ok().filter(|port| *port > 0);
+        let (first, last) = part_ends(part);
+        match (port(first), port(last)) {
+            (Some(first), Some(last)) if first <= last => Ok((first, last)),
+            _ => Err(part),
+        }
+    };
+    parts.map(range).collect()
+}
+
+fn part_ends(part: &str) -> (&str, &str) {
+    part.split_once('-').unwrap_or((part, part))
+}
+
+/// Networks in CIDR notation or addresses, separated by commas; none is fine.
+pub(crate) fn check_subnets(text: &str) -> Result<(), String> {
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let (address, length) = match part.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (part, None),
+        };
+        let address: Option<IpAddr> = address.parse().ok();
+        let most = match address {
+            Some(IpAddr::V4(_)) => 32,
+            _ => 128,
+        };
+        let fits = |length: &str| length.parse().is_ok_and(|bits: u8| bits <= most);
+        if address.is_none() || !length.is_none_or(fits) {
+            return Err(format!("`{part}` is no network such as 10.0.0.0/8"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Form, Redirect};
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn the_pod_says_more_than_its_namespace() {
+        let namespace = map(&[
+            ("maglor.dev/log-level", "debug"),
+            ("maglor.dev/sidecar", "container"),
+        ]);
+        let pod = map(&[
+            ("maglor.dev/log-level", "warn"),
+            ("maglor.dev/redirect", "none"),
+            ("maglor.dev/skip-inbound-ports", "22, 8000-8010"),
+            ("other/annotation", "x"),
+        ]);
+        let own = apply(&Settings::default(), &namespace, &pod).unwrap();
+        assert_eq!(own.log_level, "warn");
+        assert_eq!((own.form, own.redirect), (Form::Container, Redirect::None));
+        assert_eq!(own.skip_inbound_ports, "22,8000-8010");
+        assert_eq!(own.cpu_request, "10m");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_by_name() {
+        for (name, text, expected) in [
+            ("maglor.dev/cpu-limit", "much", "`much` is no quantity"),
+            ("maglor.dev/sidecar", "both", "unknown variant `both`"),
+            ("maglor.dev/skip-outbound-ports", "0", "`0` is no port"),
+            ("maglor.dev/skip-outbound-ports", "9-8", "`9-8` is no port"),
+            ("maglor.dev/skip-subnets", "10/8", "`10/8` is no network"),
+            ("maglor.dev/image", " ", "must not be empty"),
+        ] {
+            let wrong = apply(&Settings::default(), &map(&[]), &map(&[(name, text)]));
+            let error = wrong.unwrap_err().to_string();
+            assert!(
+                error.starts_with(name) && error.contains(expected),
+                "{error}"
+            );
+        }
+        assert!(enabled(Some("yes")).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! What a pod with a sidecar has more than one without: two containers and two volumes.
+
+use serde_json::{Map, Value, json};
+
+use crate::settings::{
+    ADMIN_PORT, AUDIENCE, Form, INBOUND_PORT, OUTBOUND_PORT, PROXY_UID, Redirect, Settings,
+    TOKEN_SECONDS, TRUST_BUNDLE,
+};
+use crate::{INIT, PROXY};
+
+/// The volume with the token and the roots.
+pub(crate) const IDENTITY_VOLUME: &str = "maglor-identity";
+/// The volume in which the proxy keeps what it was told last.
+pub(crate) const CACHE_VOLUME: &str = "maglor-cache";
+const IDENTITY_FOLDER: &str = "/var/run/secrets/maglor";
+const CACHE_FOLDER: &str = "/var/lib/maglor";
+
+/// How often the sidecar may not be ready, second by second, before the kubelet starts it anew. It is not ready
+/// while it has no certificate: a controller that comes back late must not find all sidecars in a back-off.
+const START_SECONDS: u32 = 600;
+
+/// The container that writes the redirection.
+pub(crate) fn init(settings: &Settings) -> Value {
+    let skipped = match settings.skip_inbound_ports.as_str() {
+        "" => ADMIN_PORT.to_string(),
+        ports => format!("{ADMIN_PORT},{ports}"),
+    };
+    let mut args = vec![
+        "init".to_owned(),
+        format!("--inbound-port={INBOUND_PORT}"),
+        format!("--outbound-port={OUTBOUND_PORT}"),
+        format!("--proxy-uid={PROXY_UID}"),
+        format!("--skip-inbound-ports={skipped}"),
+    ];
+    if !settings.skip_outbound_ports.is_empty() {
+        let ports = &settings.skip_outbound_ports;
+        args.push(format!("--skip-outbound-ports={ports}"));
+    }
+    if !settings.skip_subnets.is_empty() {
+        args.push(format!("--skip-subnets={}", settings.skip_subnets));
+    }
+    json!({
+        "name": INIT,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": args,
+        "resources": resources(settings),
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            // Of another user the kernel would not take the capability: containers have no ambient ones.
+            "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
+            "privileged": false,
+            "readOnlyRootFilesystem": true,
+            "runAsGroup": 0,
+            "runAsNonRoot": false,
+            "runAsUser": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    })
+}
+
+/// The sidecar itself.
+pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
+    let mut args = vec![
+        "sidecar".to_owned(),
+        format!("--control-plane={}", settings.control_plane),
+        format!("--trust-domain={}", settings.trust_domain),
+        format!("--cluster-domain={}", settings.cluster_domain),
+        format!("--token-file={IDENTITY_FOLDER}/token"),
+        format!("--trust-bundle={IDENTITY_FOLDER}/ca.pem"),
+        format!("--cache-dir={CACHE_FOLDER}"),
+        format!("--inbound-port={INBOUND_PORT}"),
+        format!("--outbound-port={OUTBOUND_PORT}"),
+        format!("--admin-port={ADMIN_PORT}"),
+        format!("--log-level={}", settings.log_level),
+    ];
+    args.extend(probes.into_iter().map(|probe| format!("--probe={probe}")));
+    let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let probe = |path: &str, failures: u32, seconds: u32| {
+        json!({
+            "httpGet": {"path": path, "port": ADMIN_PORT},
+            "failureThreshold": failures,
+            "periodSeconds": seconds,
+            "timeoutSeconds": 3,
+        })
+    };
+    let mut container = json!({
+        "name": PROXY,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": args,
+        "env": [
+            field("POD_NAME", "metadata.name"),
+            field("POD_NAMESPACE", "metadata.namespace"),
+            field("POD_IPS", "status.podIPs"),
+            field("NODE_NAME", "spec.nodeName"),
+            field("SERVICE_ACCOUNT", "spec.serviceAccountName"),
+        ],
+        "ports": [{"name": "maglor-admin", "containerPort": ADMIN_PORT, "protocol": "TCP"}],
+        "startupProbe": probe("/ready", START_SECONDS, 1),
+        "readinessProbe": probe("/ready", 3, 2),
+        "livenessProbe": probe("/live", 3, 10),
+        "resources": resources(settings),
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": false,
+            "readOnlyRootFilesystem": true,
+            "runAsGroup": PROXY_UID,
+            "runAsNonRoot": true,
+            "runAsUser": PROXY_UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_FOLDER, "readOnly": true},
+            {"name": CACHE_VOLUME, "mountPath": CACHE_FOLDER},
+        ],
+    });
+    if settings.form != Form::Container
+        && let Some(container) = container.as_object_mut()
+    {
+        container.insert("restartPolicy".to_owned(), json!("Always"));
+    }
+    container
+}
+
+fn resources(settings: &Settings) -> Value {
+    let pick = |cpu: &str, memory: &str| {
+        let pairs = [("cpu", cpu), ("memory", memory)].into_iter();
+        let given = pairs.filter(|(_, amount)| !amount.is_empty());
+        let map: Map<_, _> = given
+            .map(|(name, amount)| (name.to_owned(), json!(amount)))
+            .collect();
+        map
+    };
+    let mut resources = Map::new();
+    for (name, map) in [
+        (
+            "requests",
+            pick(&settings.cpu_request, &settings.memory_request),
+        ),
+        ("limits", pick(&settings.cpu_limit, &settings.memory_limit)),
+    ] {
+        if !map.is_empty() {
+            resources.insert(name.to_owned(), Value::Object(map));
+        }
+    }
+    Value::Object(resources)
+}
+
+/// The volumes.
+pub(crate) fn volumes() -> [Value; 2] {
+    let token = json!({"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"});
+    let bundle = json!({"name": TRUST_BUNDLE, "items": [{"key": "ca.pem", "path": "ca.pem"}]});
+    [
+        json!({
+            "name": IDENTITY_VOLUME,
+            "projected": {"sources": [{"serviceAccountToken": token}, {"configMap": bundle}]},
+        }),
+        // On disk, not in memory: it outlives a node that starts anew without a controller in reach.
+        json!({"name": CACHE_VOLUME, "emptyDir": {"sizeLimit": "64Mi"}}),
+    ]
+}
+
+/// Variables by which an application learns of an HTTP proxy, where nothing is redirected.
+pub(crate) fn environment(settings: &Settings) -> Option<[(&'static str, String); 2]> {
+    (settings.redirect == Redirect::None).then(|| {
+        [
+            ("http_proxy", format!("http://127.0.0.1:{OUTBOUND_PORT}")),
+            ("no_proxy", "localhost,127.0.0.1,::1".to_owned()),
+        ]
+    })
+}

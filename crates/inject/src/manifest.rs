@@ -1,0 +1,309 @@
+//! Files with pods in them: `maglor inject`.
+//!
+//! Documents are taken one by one; what has a pod, or a template of pods, gets sidecars unless it says that it
+//! wants none. Asking for it is what the label does in a cluster. Comments are lost.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{Namespace, Outcome, Refusal, Settings, inject};
+
+/// Why a file cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// A pod cannot have a sidecar.
+    #[error("document {document} at line {line}: {resource}: {source}")]
+    Refused {
+        /// Which document, from 1.
+        document: usize,
+        /// Where it begins, from 1.
+        line: usize,
+        /// `KIND NAME`.
+        resource: String,
+        /// Why not.
+        source: Refusal,
+    },
+    /// It is no YAML.
+    #[error("document {document}: {message}")]
+    Syntax {
+        /// Which document, from 1.
+        document: usize,
+        /// What is wrong, and at which line of the file.
+        message: String,
+    },
+}
+
+/// A file with its sidecars.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Manifest {
+    /// All documents, YAML.
+    pub text: String,
+    /// What has become of each pod, a line each: `deployment/web: injected`.
+    pub report: Vec<String>,
+}
+
+/// A document of a file.
+struct Document {
+    /// Where it begins, from 1.
+    line: usize,
+    value: Value,
+}
+
+/// Gives the pods of a text with YAML or JSON documents sidecars.
+///
+/// # Errors
+/// The first document that cannot be read, or has a pod that cannot have a sidecar.
+pub fn inject_all(text: &str, settings: &Settings) -> Result<Manifest, ManifestError> {
+    let mut documents = read(text)?;
+    let mut namespaces = BTreeMap::new();
+    for (at, document) in documents.iter().enumerate() {
+        for object in objects(&document.value).filter(|one| one["kind"] == "Namespace") {
+            let namespace = Namespace::read(object);
+            let namespace =
+                namespace.map_err(|source| refused(at, document.line, object, source))?;
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            namespaces.insert(name.to_owned(), namespace);
+        }
+    }
+    let mut manifest = Manifest {
+        text: String::new(),
+        report: Vec::new(),
+    };
+    for (at, document) in documents.iter_mut().enumerate() {
+        for object in objects_mut(&mut document.value) {
+            if let Some(line) = inject_one(object, &namespaces, settings)
+                .map_err(|source| refused(at, document.line, object, source))?
+            {
+                manifest.report.push(line);
+            }
+        }
+        let yaml = serde_yaml::to_string(&document.value);
+        let yaml = yaml.map_err(|error| ManifestError::Syntax {
+            document: at + 1,
+            message: error.to_string(),
+        })?;
+        if at > 0 {
+            manifest.text.push_str("---\n");
+        }
+        manifest.text.push_str(&yaml);
+    }
+    Ok(manifest)
+}
+
+fn refused(at: usize, line: usize, object: &Value, source: Refusal) -> ManifestError {
+    ManifestError::Refused {
+        document: at + 1,
+        line,
+        resource: called(object),
+        source,
+    }
+}
+
+fn called(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or("document").to_lowercase();
+    let metadata = &object["metadata"];
+    let name = metadata["name"]
+        .as_str()
+        .or_else(|| metadata["generateName"].as_str());
+    format!("{kind}/{}", name.unwrap_or("without-name"))
+}
+
+/// The pod of an object gets its sidecar; what to report, `None` if it has no pod.
+fn inject_one(
+    object: &mut Value,
+    namespaces: &BTreeMap<String, Namespace>,
+    settings: &Settings,
+) -> Result<Option<String>, Refusal> {
+    let name = called(object);
+    let namespace = object["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or("default");
+    let mut namespace = namespaces.get(namespace).cloned().unwrap_or_default();
+    namespace.enabled.get_or_insert(true);
+    let Some(pod) = pod(object) else {
+        return Ok(None);
+    };
+    let line = match inject(pod, &namespace, settings)? {
+        Outcome::Skipped(why) => format!("{name}: skipped: {why}"),
+        Outcome::Injected(injected) => {
+            *pod = injected.pod;
+            let notes = injected.notes.iter().map(|note| format!("; {note}"));
+            format!("{name}: injected{}", notes.collect::<String>())
+        }
+    };
+    Ok(Some(line))
+}
+
+/// Where the pod, or its template, is in an object.
+fn pod(object: &mut Value) -> Option<&mut Value> {
+    let path = match object["kind"].as_str()? {
+        "Pod" => "",
+        "CronJob" => "/spec/jobTemplate/spec/template",
+        "DaemonSet"
+        | "Deployment"
+        | "Job"
+        | "ReplicaSet"
+        | "ReplicationController"
+        | "StatefulSet" => "/spec/template",
+        _ => return None,
+    };
+    object.pointer_mut(path)
+}
+
+/// An object, or those of a list.
+fn objects(value: &Value) -> impl Iterator<Item = &Value> {
+    let items = value["items"].as_array().filter(|_| is_list(value));
+    let one = items.is_none().then_some(value);
+    items.into_iter().flatten().chain(one)
+}
+
+fn objects_mut(value: &mut Value) -> Vec<&mut Value> {
+    match is_list(value) {
+        true => match value.get_mut("items") {
+            Some(Value::Array(items)) => items.iter_mut().collect(),
+            _ => Vec::new(),
+        },
+        false => vec![value],
+    }
+}
+
+fn is_list(value: &Value) -> bool {
+    let kind = value["kind"].as_str();
+    kind.is_some_and(|kind| kind.ends_with("List")) && value["items"].is_array()
+}
+
+/// Cuts a text into documents and reads each. A line that begins with `---` begins one, wherever it stands (YAML 1.2,
+/// 9.1.2), so that lines can be told of what is not wrong as YAML.
+fn read(text: &str) -> Result<Vec<Document>, ManifestError> {
+    let mut pieces: Vec<(usize, String)> = vec![(1, String::new())];
+    for (at, line) in text.lines().enumerate() {
+        let rest = line.strip_prefix("---");
+        let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        if rest.is_some() {
+            pieces.push((at + 1, String::new()));
+        }
+        if let Some((_, piece)) = pieces.last_mut() {
+            piece.push_str(rest.unwrap_or(line));
+            piece.push('\n');
+        }
+    }
+    let mut documents = Vec::new();
+    for (line, piece) in pieces {
+        let nothing = |line: &str| line.trim().is_empty() || line.starts_with(['#', '%']);
+        if piece.lines().all(nothing) {
+            continue;
+        }
+        // As many lines before it as in the file: then the parser's own count is the file's.
+        let placed = "\n".repeat(line - 1) + &piece;
+        let value: Value =
+            serde_yaml::from_str(&placed).map_err(|error| ManifestError::Syntax {
+                document: documents.len() + 1,
+                message: error.to_string(),
+            })?;
+        if !value.is_null() {
+            documents.push(Document { line, value });
+        }
+    }
+    Ok(documents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEPLOYMENT: &str = "\
+# A comment.
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      containers: [{name: web}]
+";
+
+    fn done(text: &str) -> Manifest {
+        inject_all(text, &Settings::default()).unwrap()
+    }
+
+    #[test]
+    fn every_kind_with_a_pod_gets_a_sidecar() {
+        let pod = "spec: {containers: [{name: web}]}";
+        for text in [
+            format!("{{kind: Pod, metadata: {{name: web}}, {pod}}}"),
+            DEPLOYMENT.to_owned(),
+            DEPLOYMENT.replace("Deployment", "StatefulSet"),
+            DEPLOYMENT.replace("Deployment", "DaemonSet"),
+            DEPLOYMENT.replace("Deployment", "ReplicaSet"),
+            DEPLOYMENT.replace("Deployment", "Job"),
+            format!(
+                "{{kind: CronJob, metadata: {{name: web}}, spec: {{jobTemplate: {{spec: {{template: {{{pod}}}}}}}}}}}"
+            ),
+            format!("{{kind: List, items: [{{kind: Pod, metadata: {{name: web}}, {pod}}}]}}"),
+            format!("{{kind: PodList, items: [{{kind: Pod, metadata: {{name: web}}, {pod}}}]}}"),
+        ] {
+            let manifest = done(&text);
+            assert_eq!(manifest.report.len(), 1, "{text}");
+            assert!(
+                manifest.report[0].ends_with("/web: injected"),
+                "{manifest:?}"
+            );
+            assert!(
+                manifest.text.contains("name: maglor-proxy"),
+                "{}",
+                manifest.text
+            );
+            let again = done(&manifest.text);
+            assert_eq!(again.text, manifest.text, "twice is once");
+        }
+    }
+
+    #[test]
+    fn what_has_no_pod_or_wants_none_stays() {
+        let service = "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: web\n";
+        let manifest = done(&format!("---\n# nothing\n{service}---\n{DEPLOYMENT}"));
+        assert!(
+            manifest.text.starts_with("apiVersion: v1\nkind: Service\n"),
+            "{}",
+            manifest.text
+        );
+        assert_eq!(manifest.report, ["deployment/web: injected"]);
+        let off =
+            "kind: Namespace\nmetadata: {name: shop, labels: {maglor.dev/inject: disabled}}\n---\n";
+        let manifest = done(&format!("{off}{DEPLOYMENT}"));
+        assert!(!manifest.text.contains("maglor-proxy"));
+        assert!(manifest.report[0].contains("skipped: `maglor.dev/inject` is `disabled`"));
+        assert_eq!(done("").text, "");
+    }
+
+    #[test]
+    fn errors_name_document_and_line() {
+        let refused = DEPLOYMENT.replace(
+            "{name: web}]",
+            "{name: web, ports: [{containerPort: 15001}]}]",
+        );
+        for (text, expected) in [
+            (format!("{DEPLOYMENT}---\na: [\n"), "document 2: "),
+            (
+                format!("{DEPLOYMENT}---\n{refused}"),
+                "document 2 at line 9: deployment/web: web: port 15001 is the sidecar's",
+            ),
+            (
+                "kind: Pod\nmetadata: {name: a}\nspec: {containers: 1}".to_owned(),
+                "document 1 at line 1: pod/a: spec.containers: must be a list",
+            ),
+        ] {
+            let error = inject_all(&text, &Settings::default())
+                .unwrap_err()
+                .to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let error = inject_all(&format!("{DEPLOYMENT}---\na: [\nb\n"), &Settings::default());
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("line 11") || error.contains("line 12"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! Whether a pod gets a sidecar, and the pod with it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::annotations::{self, Namespace, texts};
+use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
+use crate::decision::{Refusal, Skip};
+use crate::probe;
+use crate::settings::{
+    ADMIN_PORT, Form, INBOUND_PORT, NAMESPACE, OUTBOUND_PORT, PROXY_UID, Redirect, Settings,
+    TRUST_DOMAIN,
+};
+use crate::{INIT, INJECT, INJECTED, PROXY};
+
+/// What has become of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It has a sidecar.
+    Injected(Injected),
+    /// It stays as it is.
+    Skipped(Skip),
+}
+
+/// A pod with its sidecar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Injected {
+    /// The whole pod.
+    pub pod: Value,
+    /// What is not as its author may expect, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Gives a pod, or a template of pods, a sidecar.
+///
+/// Doing it twice is doing it once: a pod with a container `maglor-proxy` stays as it is.
+///
+/// # Errors
+/// What the pod has that a sidecar cannot live with, or what is said about sidecars that cannot be read.
+pub fn inject(pod: &Value, namespace: &Namespace, settings: &Settings) -> Result<Outcome, Refusal> {
+    let annotations = texts(&pod["metadata"]["annotations"]);
+    let label = pod["metadata"]["labels"][INJECT].as_str();
+    let label = annotations::enabled(label)?;
+    let annotation = annotations::enabled(annotations.get(INJECT).map(String::as_str))?;
+    // Where label and annotation of a pod differ, the more careful one counts.
+    let own = match (label, annotation) {
+        (Some(label), Some(annotation)) => Some(label && annotation),
+        (label, annotation) => label.or(annotation),
+    };
+    match own.or(namespace.enabled) {
+        Some(true) => {}
+        Some(false) => return Ok(Outcome::Skipped(Skip::Disabled)),
+        None => return Ok(Outcome::Skipped(Skip::NotEnabled)),
+    }
+    let spec = &pod["spec"];
+    if containers(spec).any(|(_, one)| one["name"] == PROXY) {
+        return Ok(Outcome::Skipped(Skip::AlreadyInjected));
+    }
+    if spec["hostNetwork"] == true {
+        return Ok(Outcome::Skipped(Skip::HostNetwork));
+    }
+    let system = spec["os"]["name"].as_str();
+    let system = system.or_else(|| spec["nodeSelector"]["kubernetes.io/os"].as_str());
+    if system.is_some_and(|system| system != "linux") {
+        return Ok(Outcome::Skipped(Skip::OtherSystem));
+    }
+    check(spec)?;
+    let mut settings = annotations::apply(settings, &namespace.annotations, &annotations)?;
+    settings.complete(NAMESPACE, TRUST_DOMAIN);
+    add(pod.clone(), &settings, &annotations).map(Outcome::Injected)
+}
+
+/// All containers, and which list each is in.
+fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
+    ["initContainers", "containers"]
+        .into_iter()
+        .flat_map(move |field| {
+            spec[field]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(move |one| (field, one))
+        })
+}
+
+/// Looks for what a sidecar cannot live with.
+fn check(spec: &Value) -> Result<(), Refusal> {
+    let whole_pod = spec["securityContext"]["runAsUser"].as_u64();
+    for (field, container) in containers(spec) {
+        let name = container["name"].as_str().unwrap_or_default().to_owned();
+        if name == INIT {
+            let field = match field {
+                "containers" => "spec.containers",
+                _ => "spec.initContainers",
+            };
+            return Err(Refusal::Name { field, name });
+        }
+        let user = container["securityContext"]["runAsUser"].as_u64();
+        if user.or(whole_pod) == Some(u64::from(PROXY_UID)) {
+            return Err(Refusal::User { container: name });
+        }
+        let ports = container["ports"].as_array().into_iter().flatten();
+        let numbers = ports.filter_map(|port| port["containerPort"].as_u64());
+        let ours = [INBOUND_PORT, OUTBOUND_PORT, ADMIN_PORT];
+        let taken = ours
+            .into_iter()
+            .find(|port| numbers.clone().any(|one| one == u64::from(*port)));
+        if let Some(port) = taken {
+            return Err(Refusal::Port {
+                container: name,
+                port,
+            });
+        }
+    }
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let mut names = volumes.filter_map(|volume| volume["name"].as_str());
+    match names.find(|name| [IDENTITY_VOLUME, CACHE_VOLUME].contains(name)) {
+        Some(name) => Err(Refusal::Name {
+            field: "spec.volumes",
+            name: name.to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn add(
+    mut pod: Value,
+    settings: &Settings,
+    said: &BTreeMap<String, String>,
+) -> Result<Injected, Refusal> {
+    let mut notes = Vec::new();
+    let whole = object(Some(&mut pod), "")?;
+    let spec = object(whole.get_mut("spec"), "spec")?;
+    let first = spec.get("containers").map(|list| &list[0]["name"]);
+    let first = first.and_then(Value::as_str).map(str::to_owned);
+    let mut probes = Vec::new();
+    for field in ["initContainers", "containers"] {
+        for (at, one) in list(spec, field)?.iter_mut().enumerate() {
+            let path = format!("spec.{field}[{at}]");
+            let one = object(Some(one), &path)?;
+            match container::environment(settings) {
+                None => probes.extend(probe::rewrite(one, settings, &mut notes)),
+                Some(variables) => tell(one, variables, &path)?,
+            }
+        }
+    }
+    let proxy = container::proxy(settings, probes);
+    let mut before = Vec::new();
+    if settings.redirect == Redirect::Nftables {
+        before.push(container::init(settings));
+    }
+    match settings.form {
+        Form::Container => {
+            list(spec, "containers")?.insert(0, proxy);
+            let restart = spec.get("restartPolicy").and_then(Value::as_str);
+            if restart.is_some_and(|policy| policy != "Always") {
+                notes.push(
+                    "the pod ends when the sidecar does: POST http://localhost:15020/drain at the end".to_owned(),
+                );
+            }
+        }
+        Form::Auto | Form::Native => before.push(proxy),
+    }
+    let init = list(spec, "initContainers")?;
+    init.splice(0..0, before);
+    if init.is_empty() {
+        spec.remove("initContainers");
+    }
+    list(spec, "volumes")?.extend(container::volumes());
+    mark(whole, settings, said, first)?;
+    Ok(Injected { pod, notes })
+}
+
+/// Writes into the annotations what has been done.
+fn mark(
+    pod: &mut Map<String, Value>,
+    settings: &Settings,
+    said: &BTreeMap<String, String>,
+    first: Option<String>,
+) -> Result<(), Refusal> {
+    const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+    let metadata = pod.entry("metadata").or_insert_with(|| json!({}));
+    let metadata = object(Some(metadata), "metadata")?;
+    let annotations = metadata.entry("annotations").or_insert(Value::Null);
+    if annotations.is_null() {
+        *annotations = json!({});
+    }
+    let annotations = object(Some(annotations), "metadata.annotations")?;
+    let word = match settings.redirect {
+        // Peers speak mutual TLS to pods that say `true`.
+        Redirect::Nftables => "true",
+        Redirect::None => "outbound",
+    };
+    annotations.insert(INJECTED.to_owned(), json!(word));
+    if settings.form == Form::Container
+        && !said.contains_key(DEFAULT_CONTAINER)
+        && let Some(first) = first
+    {
+        annotations.insert(DEFAULT_CONTAINER.to_owned(), json!(first));
+    }
+    Ok(())
+}
+
+/// Tells an application of a proxy by its environment, unless it has been told of one.
+fn tell(
+    container: &mut Map<String, Value>,
+    variables: [(&'static str, String); 2],
+    path: &str,
+) -> Result<(), Refusal> {
+    let environment = container.entry("env").or_insert_with(|| json!([]));
+    if environment.is_null() {
+        *environment = json!([]);
+    }
+    let Value::Array(environment) = environment else {
+        return Err(Refusal::Shape {
+            field: format!("{path}.env"),
+            expected: "a list",
+        });
+    };
+    for (name, value) in variables {
+        let known = |one: &Value| {
+            one["name"]
+                .as_str()
+                .is_some_and(|one| one.eq_ignore_ascii_case(name))
+        };
+        if !environment.iter().any(known) {
+            environment.push(json!({"name": name, "value": value}));
+        }
+    }
+    Ok(())
+}
+
+/// A field that has to be an object.
+fn object<'a>(
+    value: Option<&'a mut Value>,
+    field: &str,
+) -> Result<&'a mut Map<String, Value>, Refusal> {
+    let object = value.and_then(Value::as_object_mut);
+    object.ok_or_else(|| Refusal::Shape {
+        field: match field {
+            "" => "the pod".to_owned(),
+            field => field.to_owned(),
+        },
+        expected: "an object",
+    })
+}
+
+/// A list of the spec; an empty one where there is none.
+fn list<'a>(spec: &'a mut Map<String, Value>, field: &str) -> Result<&'a mut Vec<Value>, Refusal> {
+    let list = spec.entry(field).or_insert(Value::Null);
+    if list.is_null() && field != "containers" {
+        *list = json!([]);
+    }
+    list.as_array_mut().ok_or_else(|| Refusal::Shape {
+        field: format!("spec.{field}"),
+        expected: "a list",
+    })
+}

@@ -1,0 +1,173 @@
+//! `AdmissionReview` of `admission.k8s.io/v1`: what the API server asks before it stores something, and the answer.
+
+use serde_json::{Value, json};
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+/// Longer than any that an API server makes.
+const LONGEST_UID: usize = 256;
+
+/// What the API server is about to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Review {
+    /// Of this question; the answer repeats it.
+    pub uid: String,
+    /// `CREATE`, `UPDATE`, ….
+    pub operation: String,
+    /// The object's namespace; empty where its kind has none.
+    pub namespace: String,
+    /// Its name; empty where the API server makes it later.
+    pub name: String,
+    /// The object as it is to be; null where it goes away.
+    pub object: Value,
+    /// As it was; null where it is new.
+    pub old_object: Value,
+}
+
+/// Why a body is no question.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// A field is missing, or not what it has to be.
+    #[error("{0}")]
+    Field(&'static str),
+    /// It is no JSON.
+    #[error("no JSON: {0}")]
+    Syntax(#[from] serde_json::Error),
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It may be stored, changed as a JSON Patch says.
+    Allowed {
+        /// The patch's operations; none = as it is.
+        patch: Vec<Value>,
+        /// Told to who asked; kubectl prints them.
+        warnings: Vec<String>,
+    },
+    /// It may not.
+    Denied {
+        /// Why, with the field.
+        reason: String,
+    },
+}
+
+impl Review {
+    /// Reads a question.
+    ///
+    /// # Errors
+    /// What is no question of this version.
+    pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
+        let mut review: Value = serde_json::from_slice(body)?;
+        if review["apiVersion"] != API_VERSION || review["kind"] != KIND {
+            return Err(ReviewError::Field(
+                "apiVersion and kind: must be admission.k8s.io/v1 AdmissionReview",
+            ));
+        }
+        let Value::Object(mut request) = review["request"].take() else {
+            return Err(ReviewError::Field("request: must be an object"));
+        };
+        let mut take = |field: &str| request.remove(field).unwrap_or_default();
+        let mut text = |field: &str| match take(field) {
+            Value::String(text) => text,
+            _ => String::new(),
+        };
+        let [uid, operation, namespace, name] =
+            ["uid", "operation", "namespace", "name"].map(&mut text);
+        if uid.is_empty() || uid.len() > LONGEST_UID {
+            return Err(ReviewError::Field(
+                "request.uid: must be a text of up to 256 bytes",
+            ));
+        }
+        Ok(Self {
+            uid,
+            operation,
+            namespace,
+            name,
+            object: take("object"),
+            old_object: take("oldObject"),
+        })
+    }
+
+    /// The answer as the API server takes it; `base64` encodes the patch (RFC 4648, 4).
+    #[must_use]
+    pub fn answer(&self, verdict: Verdict, base64: impl FnOnce(Vec<u8>) -> Value) -> Value {
+        let mut response = json!({"uid": self.uid});
+        match verdict {
+            Verdict::Allowed { patch, warnings } => {
+                response["allowed"] = json!(true);
+                if !patch.is_empty() {
+                    let patch = Value::from(patch).to_string().into_bytes();
+                    response["patchType"] = json!("JSONPatch");
+                    response["patch"] = base64(patch);
+                }
+                if !warnings.is_empty() {
+                    response["warnings"] = json!(warnings);
+                }
+            }
+            Verdict::Denied { reason } => {
+                response["allowed"] = json!(false);
+                response["status"] = json!({"code": 403, "reason": "Forbidden", "message": reason});
+            }
+        }
+        json!({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(request: &Value) -> Vec<u8> {
+        let review = json!({"apiVersion": API_VERSION, "kind": KIND, "request": request});
+        review.to_string().into_bytes()
+    }
+
+    #[test]
+    fn a_question_and_its_answers() {
+        let review = Review::read(&question(&json!({
+            "uid": "u1", "operation": "CREATE", "namespace": "shop", "object": {"a": 1}, "oldObject": null,
+        })));
+        let review = review.unwrap();
+        assert_eq!(
+            (review.namespace.as_str(), &review.object),
+            ("shop", &json!({"a": 1}))
+        );
+        let allowed = Verdict::Allowed {
+            patch: vec![json!({"op": "remove", "path": "/a"})],
+            warnings: Vec::new(),
+        };
+        let text = |bytes: Vec<u8>| json!(String::from_utf8(bytes).unwrap());
+        let answer = review.answer(allowed, text);
+        assert_eq!(
+            answer["response"],
+            json!({"uid": "u1", "allowed": true, "patchType": "JSONPatch",
+                "patch": r#"[{"op":"remove","path":"/a"}]"#})
+        );
+        let denied = Verdict::Denied {
+            reason: "spec.a: no".into(),
+        };
+        let answer = review.answer(denied, text);
+        assert_eq!(answer["response"]["status"]["message"], "spec.a: no");
+    }
+
+    #[test]
+    fn what_is_no_question_is_refused() {
+        for (body, expected) in [
+            (b"{".to_vec(), "no JSON"),
+            (b"[]".to_vec(), "apiVersion and kind"),
+            (
+                br#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}"#
+                    .to_vec(),
+                "apiVersion",
+            ),
+            (question(&Value::Null), "request: must be"),
+            (question(&json!({"uid": 1})), "request.uid"),
+            (question(&json!({"uid": "x".repeat(257)})), "request.uid"),
+            ("[".repeat(100_000).into_bytes(), "no JSON"),
+        ] {
+            let error = Review::read(&body).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

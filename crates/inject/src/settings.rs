@@ -1,0 +1,245 @@
+//! What holds for all sidecars, unless a namespace or a pod says otherwise.
+
+use serde::{Deserialize, Serialize};
+
+use crate::annotations::{check_ports, check_subnets};
+use crate::quantity::is_quantity;
+
+/// Port of the listener that takes what others send.
+pub(crate) const INBOUND_PORT: u16 = 15006;
+/// Port of the listener that takes what the application sends.
+pub(crate) const OUTBOUND_PORT: u16 = 15001;
+/// Port of the admin server: readiness, liveness, metrics, the application's own probes.
+pub(crate) const ADMIN_PORT: u16 = 15020;
+/// Whom the proxy runs as; connections of this user are not redirected.
+pub(crate) const PROXY_UID: u32 = 2102;
+/// What the sidecar's token is for; the controller takes no other.
+pub(crate) const AUDIENCE: &str = "maglor.dev/identity";
+/// How long such a token is valid, in seconds. The kubelet renews it at four fifths.
+pub(crate) const TOKEN_SECONDS: u32 = 3600;
+/// The ConfigMap with the roots, which the controller keeps in every namespace.
+pub(crate) const TRUST_BUNDLE: &str = "maglor-trust-bundle";
+
+/// Where the controller is, and whom it vouches for, unless something else is said.
+pub(crate) const NAMESPACE: &str = "maglor";
+pub(crate) const TRUST_DOMAIN: &str = "cluster.local";
+
+/// How the sidecar stands in the pod.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// `native` where the API server knows it, since Kubernetes 1.29.
+    #[default]
+    Auto,
+    /// One of the containers: it starts and ends with the application, in no order.
+    Container,
+    /// An init container that is always restarted: before the application, until after it.
+    Native,
+}
+
+/// How the application's connections come to the sidecar.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Redirect {
+    /// An init container with `NET_ADMIN` writes rules; the application notices nothing.
+    #[default]
+    Nftables,
+    /// Nothing is redirected: the application is told of an HTTP proxy by its environment.
+    None,
+}
+
+/// When the kubelet fetches the image.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub enum PullPolicy {
+    /// Each time.
+    Always,
+    /// When it is not there.
+    #[default]
+    IfNotPresent,
+    /// Never: it has to be there.
+    Never,
+}
+
+/// What sidecars are like.
+///
+/// # Defaults
+///
+/// - `image`: `maglor-proxy` of this version; `image_pull_policy`: `IfNotPresent`.
+/// - `control_plane`: `maglor-controller.maglor.svc:15010`; `trust_domain`, `cluster_domain`: `cluster.local`. The
+///   controller puts its own namespace and trust domain there ([`Settings::complete`]).
+/// - `form`: `auto`; `redirect`: `nftables`; nothing is skipped.
+/// - `cpu_request`: `10m`; `memory_request`: `16Mi`; no limits.
+/// - `log_level`: `info`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Settings {
+    /// The image of `maglor-proxy`, for the sidecar and its init container.
+    pub image: String,
+    /// When the kubelet fetches it.
+    pub image_pull_policy: PullPolicy,
+    /// `HOST:PORT` of the controller; empty = by default.
+    pub control_plane: String,
+    /// Trust domain of the SPIFFE ids; empty = by default.
+    pub trust_domain: String,
+    /// Domain of the Services' names.
+    pub cluster_domain: String,
+    /// How the sidecar stands in the pod.
+    pub form: Form,
+    /// How connections come to it.
+    pub redirect: Redirect,
+    /// CPU that a node must have left, such as `10m`.
+    pub cpu_request: String,
+    /// CPU above which the sidecar is throttled; empty = none. A throttled proxy delays every request.
+    pub cpu_limit: String,
+    /// Memory that a node must have left, such as `16Mi`.
+    pub memory_request: String,
+    /// Memory above which the kernel ends the sidecar, and each connection with it; empty = none.
+    pub memory_limit: String,
+    /// `error`, `warn`, `info`, `debug` or `trace`, or by module.
+    pub log_level: String,
+    /// Ports that others reach without the sidecar, mutual TLS and policies: `22,8000-8010`.
+    pub skip_inbound_ports: String,
+    /// Ports of others that are reached without the sidecar.
+    pub skip_outbound_ports: String,
+    /// Networks, connections from and to which go without the sidecar.
+    pub skip_subnets: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            image: format!("maglor-proxy:{}", env!("CARGO_PKG_VERSION")),
+            image_pull_policy: PullPolicy::default(),
+            control_plane: String::new(),
+            trust_domain: String::new(),
+            cluster_domain: "cluster.local".to_owned(),
+            form: Form::default(),
+            redirect: Redirect::default(),
+            cpu_request: "10m".to_owned(),
+            cpu_limit: String::new(),
+            memory_request: "16Mi".to_owned(),
+            memory_limit: String::new(),
+            log_level: "info".to_owned(),
+            skip_inbound_ports: String::new(),
+            skip_outbound_ports: String::new(),
+            skip_subnets: String::new(),
+        }
+    }
+}
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// They are not what settings are written as.
+    #[error("settings of sidecars: {0}")]
+    Syntax(#[from] serde_yaml::Error),
+    /// A value makes no sense.
+    #[error("settings of sidecars: {field}: {reason}")]
+    Value {
+        /// Which field.
+        field: &'static str,
+        /// What to write instead.
+        reason: String,
+    },
+}
+
+impl Settings {
+    /// Reads settings, YAML or JSON, and checks them.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, by field.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        // Nothing is written as nothing: all defaults.
+        let settings: Option<Self> = serde_yaml::from_str(text)?;
+        let settings = settings.unwrap_or_default();
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Says what is not said about the control plane: where it is, and whom it vouches for.
+    pub fn complete(&mut self, namespace: &str, trust_domain: &str) {
+        if self.control_plane.is_empty() {
+            self.control_plane = format!("maglor-controller.{namespace}.svc:15010");
+        }
+        if self.trust_domain.is_empty() {
+            trust_domain.clone_into(&mut self.trust_domain);
+        }
+    }
+
+    /// Checks values.
+    ///
+    /// # Errors
+    /// The first that makes no sense.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let wrong = |field, reason: String| Err(SettingsError::Value { field, reason });
+        for (field, text, may_be_empty) in [
+            ("image", &self.image, false),
+            ("controlPlane", &self.control_plane, true),
+            ("trustDomain", &self.trust_domain, true),
+            ("clusterDomain", &self.cluster_domain, false),
+            ("logLevel", &self.log_level, false),
+        ] {
+            if text.is_empty() && !may_be_empty || text.contains(char::is_whitespace) {
+                return wrong(field, "must be one word".to_owned());
+            }
+        }
+        for (field, text) in [
+            ("cpuRequest", &self.cpu_request),
+            ("cpuLimit", &self.cpu_limit),
+            ("memoryRequest", &self.memory_request),
+            ("memoryLimit", &self.memory_limit),
+        ] {
+            if !(text.is_empty() || is_quantity(text)) {
+                return wrong(
+                    field,
+                    format!("`{text}` is no quantity such as 10m or 16Mi"),
+                );
+            }
+        }
+        for (field, text) in [
+            ("skipInboundPorts", &self.skip_inbound_ports),
+            ("skipOutboundPorts", &self.skip_outbound_ports),
+        ] {
+            if let Err(reason) = check_ports(text) {
+                return wrong(field, reason);
+            }
+        }
+        match check_subnets(&self.skip_subnets) {
+            Ok(()) => Ok(()),
+            Err(reason) => wrong("skipSubnets", reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        assert_eq!(Settings::parse("").unwrap(), Settings::default());
+        assert_eq!(Settings::parse("{}").unwrap(), Settings::default());
+        let settings = Settings::parse(r#"{"form": "container", "imagePullPolicy": "Never"}"#);
+        let settings = settings.unwrap();
+        assert_eq!(settings.form, Form::Container);
+        assert_eq!(settings.image_pull_policy, PullPolicy::Never);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_field() {
+        for (text, expected) in [
+            ("{image: ''}", "image: must be one word"),
+            (
+                "{memoryLimit: 16 MB}",
+                "memoryLimit: `16 MB` is no quantity",
+            ),
+            ("{skipInboundPorts: '80,x'}", "skipInboundPorts: `x`"),
+            ("{skipSubnets: 10.0.0.0/33}", "skipSubnets: `10.0.0.0/33`"),
+            ("{imge: a}", "unknown field `imge`"),
+            ("{form: other}", "unknown variant `other`"),
+        ] {
+            let error = Settings::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

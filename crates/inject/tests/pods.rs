@@ -1,0 +1,246 @@
+//! Pods and what becomes of them, case by case.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use maglor_inject::{Injected, Namespace, Outcome, Refusal, Settings, Skip, inject};
+use serde_json::{Value, json};
+
+fn shop() -> Namespace {
+    let namespace =
+        json!({"metadata": {"name": "shop", "labels": {"maglor.dev/inject": "enabled"}}});
+    Namespace::read(&namespace).unwrap()
+}
+
+fn with(pod: &Value, namespace: &Namespace) -> Injected {
+    match inject(pod, namespace, &Settings::default()).unwrap() {
+        Outcome::Injected(injected) => injected,
+        Outcome::Skipped(why) => panic!("skipped: {why}"),
+    }
+}
+
+fn skipped(pod: &Value, namespace: &Namespace) -> Skip {
+    match inject(pod, namespace, &Settings::default()).unwrap() {
+        Outcome::Injected(injected) => panic!("injected: {injected:?}"),
+        Outcome::Skipped(why) => why,
+    }
+}
+
+fn refused(pod: &Value) -> Refusal {
+    inject(pod, &shop(), &Settings::default()).unwrap_err()
+}
+
+fn pod(spec: &Value) -> Value {
+    json!({"metadata": {"name": "web"}, "spec": spec})
+}
+
+fn web() -> Value {
+    pod(&json!({"containers": [{"name": "web"}]}))
+}
+
+fn annotated(pairs: &Value) -> Value {
+    json!({"metadata": {"name": "web", "annotations": pairs}, "spec": {"containers": [{"name": "web"}]}})
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let list = list.as_array().unwrap().iter();
+    list.map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_sidecar_runs_before_everything_else_and_needs_no_privilege() {
+    let before = pod(&json!({
+        "initContainers": [{"name": "migrate"}],
+        "containers": [{"name": "web"}],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+    }));
+    let Injected { pod, notes } = with(&before, &shop());
+    assert!(notes.is_empty());
+    let spec = &pod["spec"];
+    assert_eq!(
+        names(&spec["initContainers"]),
+        ["maglor-init", "maglor-proxy", "migrate"]
+    );
+    assert_eq!(names(&spec["containers"]), ["web"]);
+    assert_eq!(
+        names(&spec["volumes"]),
+        ["data", "maglor-identity", "maglor-cache"]
+    );
+    let [init, proxy] = [0, 1].map(|at| &spec["initContainers"][at]);
+    assert_eq!(
+        init["securityContext"]["capabilities"],
+        json!({"add": ["NET_ADMIN"], "drop": ["ALL"]})
+    );
+    assert_eq!(
+        init["args"].as_array().unwrap().last().unwrap(),
+        "--skip-inbound-ports=15020"
+    );
+    assert_eq!(proxy["restartPolicy"], "Always");
+    assert_eq!(
+        proxy["securityContext"]["capabilities"],
+        json!({"drop": ["ALL"]})
+    );
+    assert_eq!(proxy["securityContext"]["runAsUser"], 2102);
+    assert_eq!(
+        proxy["resources"],
+        json!({"requests": {"cpu": "10m", "memory": "16Mi"}})
+    );
+    assert_eq!(
+        pod["metadata"]["annotations"],
+        json!({"maglor.dev/injected": "true"})
+    );
+    let sources = &spec["volumes"][1]["projected"]["sources"];
+    assert_eq!(
+        sources[0]["serviceAccountToken"]["audience"],
+        "maglor.dev/identity"
+    );
+    assert_eq!(sources[1]["configMap"]["name"], "maglor-trust-bundle");
+}
+
+#[test]
+fn older_servers_get_a_plain_container() {
+    let job = json!({"metadata": {"annotations": {"maglor.dev/sidecar": "container"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "work"}]}});
+    let Injected { pod, notes } = with(&job, &shop());
+    assert_eq!(names(&pod["spec"]["initContainers"]), ["maglor-init"]);
+    assert_eq!(names(&pod["spec"]["containers"]), ["maglor-proxy", "work"]);
+    assert!(pod["spec"]["containers"][0].get("restartPolicy").is_none());
+    assert_eq!(
+        pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"],
+        "work"
+    );
+    assert!(notes[0].contains("/drain"), "{notes:?}");
+}
+
+#[test]
+fn without_privileges_the_application_is_told_of_a_proxy() {
+    let mut before = annotated(&json!({"maglor.dev/redirect": "none"}));
+    before["spec"]["containers"] = json!([
+        {"name": "web", "readinessProbe": {"httpGet": {"port": 80}}},
+        {"name": "own", "env": [{"name": "HTTP_PROXY", "value": "http://other"}]},
+    ]);
+    let pod = with(&before, &shop()).pod;
+    assert_eq!(names(&pod["spec"]["initContainers"]), ["maglor-proxy"]);
+    let web = &pod["spec"]["containers"][0];
+    assert_eq!(
+        web["env"][0],
+        json!({"name": "http_proxy", "value": "http://127.0.0.1:15001"})
+    );
+    assert_eq!(
+        web["readinessProbe"],
+        json!({"httpGet": {"port": 80}}),
+        "nothing is in its way"
+    );
+    assert_eq!(
+        names(&pod["spec"]["containers"][1]["env"]),
+        ["HTTP_PROXY", "no_proxy"]
+    );
+    // Nothing of it is mutual TLS for peers.
+    assert_eq!(
+        pod["metadata"]["annotations"]["maglor.dev/injected"],
+        "outbound"
+    );
+}
+
+#[test]
+fn annotations_of_pod_and_namespace_say_otherwise() {
+    let mut namespace = shop();
+    let own = ("maglor.dev/log-level".to_owned(), "debug".to_owned());
+    namespace.annotations.extend([own]);
+    let before = annotated(&json!({
+        "maglor.dev/skip-inbound-ports": "22, 8000-8010",
+        "maglor.dev/skip-outbound-ports": "3306",
+        "maglor.dev/skip-subnets": "10.9.0.0/16",
+        "maglor.dev/memory-limit": "64Mi",
+    }));
+    let pod = with(&before, &namespace).pod;
+    let [init, proxy] = [0, 1].map(|at| &pod["spec"]["initContainers"][at]);
+    let args = init["args"].to_string();
+    for expected in [
+        "--skip-inbound-ports=15020,22,8000-8010",
+        "--skip-outbound-ports=3306",
+        "--skip-subnets=10.9.0.0/16",
+    ] {
+        assert!(args.contains(expected), "{args}");
+    }
+    assert!(proxy["args"].to_string().contains("--log-level=debug"));
+    assert_eq!(proxy["resources"]["limits"], json!({"memory": "64Mi"}));
+}
+
+#[test]
+fn who_gets_none_is_told_why() {
+    assert_eq!(skipped(&web(), &Namespace::default()), Skip::NotEnabled);
+    assert_eq!(
+        skipped(
+            &annotated(&json!({"maglor.dev/inject": "disabled"})),
+            &shop()
+        ),
+        Skip::Disabled
+    );
+    let labelled = json!({"metadata": {"labels": {"maglor.dev/inject": "disabled"},
+        "annotations": {"maglor.dev/inject": "enabled"}}, "spec": {"containers": [{"name": "web"}]}});
+    assert_eq!(skipped(&labelled, &shop()), Skip::Disabled);
+    let host = pod(&json!({"hostNetwork": true, "containers": [{"name": "web"}]}));
+    assert_eq!(skipped(&host, &shop()), Skip::HostNetwork);
+    let windows = pod(&json!({"os": {"name": "windows"}, "containers": [{"name": "web"}]}));
+    assert_eq!(skipped(&windows, &shop()), Skip::OtherSystem);
+    let injected = with(&web(), &shop()).pod;
+    assert_eq!(skipped(&injected, &shop()), Skip::AlreadyInjected);
+    // A pod may want one on its own.
+    let off = Namespace {
+        enabled: Some(false),
+        ..Namespace::default()
+    };
+    with(&annotated(&json!({"maglor.dev/inject": "enabled"})), &off);
+}
+
+#[test]
+fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
+    for (spec, expected) in [
+        (
+            json!({"containers": [{"name": "web", "ports": [{"containerPort": 15020}]}]}),
+            "web: port 15020 is the sidecar's; choose another one",
+        ),
+        (
+            json!({"securityContext": {"runAsUser": 2102}, "containers": [{"name": "web"}]}),
+            "web: runAsUser 2102 is the sidecar's; choose another one",
+        ),
+        (
+            json!({"initContainers": [{"name": "maglor-init"}], "containers": [{"name": "web"}]}),
+            "spec.initContainers: the name `maglor-init` is the sidecar's; choose another one",
+        ),
+        (
+            json!({"containers": [{"name": "web"}], "volumes": [{"name": "maglor-cache"}]}),
+            "spec.volumes: the name `maglor-cache` is the sidecar's; choose another one",
+        ),
+        (json!({"containers": {}}), "spec.containers: must be a list"),
+        (
+            json!({"containers": ["web"]}),
+            "spec.containers[0]: must be an object",
+        ),
+        (json!(null), "spec: must be an object"),
+    ] {
+        assert_eq!(refused(&pod(&spec)).to_string(), expected);
+    }
+    let wrong = refused(&annotated(
+        &json!({"maglor.dev/skip-inbound-ports": "http"}),
+    ));
+    let text = wrong.to_string();
+    assert!(
+        text.starts_with("maglor.dev/skip-inbound-ports: `http` is no port"),
+        "{text}"
+    );
+    let wrong = Namespace::read(&json!({"metadata": {"labels": {"maglor.dev/inject": "yes"}}}));
+    assert!(
+        wrong
+            .unwrap_err()
+            .to_string()
+            .starts_with("maglor.dev/inject: `yes`")
+    );
+    // One that runs as another user than its pod is no conflict.
+    let own = pod(&json!({"securityContext": {"runAsUser": 2102},
+        "containers": [{"name": "web", "securityContext": {"runAsUser": 1}}]}));
+    with(&own, &shop());
+}

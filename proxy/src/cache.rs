@@ -9,7 +9,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use maglor_identity::{Identity, TrustBundle};
 use maglor_xds::snapshot::{self, Kept};
 
@@ -45,7 +44,7 @@ impl Cache {
         let Some(bytes) = self.read(RESOURCES) else {
             return Vec::new();
         };
-        let read = snapshot::read(Bytes::from(bytes));
+        let read = snapshot::read(&bytes);
         read.unwrap_or_else(|error| {
             self.pass_over(RESOURCES, &error);
             Vec::new()
@@ -128,6 +127,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::time::Duration;
 
+    use bytes::Bytes;
     use maglor_identity::{Authority, LeafRequest};
     use maglor_xds::Kind;
 

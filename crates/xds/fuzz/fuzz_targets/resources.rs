@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         3 => routes(body),
         4 => inbound(body),
         5 => drop(decode::bundle("default", body)),
-        6 => drop(snapshot::read(body.to_vec().into())),
+        6 => drop(snapshot::read(body)),
         _ => {
             let mut deframer = Deframer::new(1000);
             deframer.put(body);

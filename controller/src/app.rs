@@ -250,7 +250,7 @@ fn secure(
     });
     Ok(Some(identity::start(
         settings,
-        replica,
+        replica.as_ref(),
         metrics.certificates.clone(),
     )?))
 }

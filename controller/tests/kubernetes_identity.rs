@@ -165,11 +165,18 @@ async fn accounts_become_members_and_a_root_is_replaced() {
     bundles_are_everywhere(kubectl);
     tokens_are_judged_by_the_api_server(kubectl, &second).await;
 
+    a_root_is_replaced(kubectl, first, &second).await;
+    drop(second);
+    cluster.stop().unwrap();
+}
+
+/// While the replica that writes is killed, and a proxy at the other one does not answer.
+async fn a_root_is_replaced(kubectl: &Kubectl, first: Controller, second: &Controller) {
     // A proxy at the replica that does not write, which does not answer yet.
     let own = token(kubectl, &["--audience", AUDIENCE]);
-    let identity = certify(&second, bundle(kubectl), &own).await.unwrap();
+    let identity = certify(second, bundle(kubectl), &own).await.unwrap();
     let live = Live::new(identity, bundle(kubectl)).unwrap();
-    let mut stream = Stream::open(connect(&second, &live).await, "shop/cart-0").await;
+    let mut stream = Stream::open(connect(second, &live).await, "shop/cart-0").await;
     stream.want(Kind::Bundle, &[BUNDLE]);
     stream
         .until("the root is told", |seen| !seen.is_empty())
@@ -230,14 +237,12 @@ async fn accounts_become_members_and_a_root_is_replaced() {
         .await;
     // Who knows the old root only trusts what the new one signs, and gets a certificate.
     let fresh = token(kubectl, &["--audience", AUDIENCE]);
-    let identity = certify(&second, old.clone(), &fresh).await.unwrap();
+    let identity = certify(second, old.clone(), &fresh).await.unwrap();
     let live = Live::new(identity, old).unwrap();
     assert!(live.is_trusted(SystemTime::now()));
     until("both roots are everywhere", || {
         config_map(kubectl, "shop").is_some_and(|text| text.matches("BEGIN").count() == 2)
     });
-    drop(second);
-    cluster.stop().unwrap();
 }
 
 fn bundles_are_everywhere(kubectl: &Kubectl) {

@@ -352,20 +352,23 @@ impl Life {
 /// Threads and the admin port are made once.
 fn warn_of_what_stays(now: &Config, wanted: &Config) {
     let admin = |config: &Config| config.admin.as_ref().map(|admin| admin.address);
-    if now.workers != wanted.workers {
-        tracing::warn!(
-            workers = wanted.workers,
-            "a new number of workers needs a restart"
-        );
-    }
-    if is_enrolled(now) != is_enrolled(wanted) {
-        tracing::warn!("whether the control plane says who the proxy is needs a restart to change");
-    }
-    if now.control_plane != wanted.control_plane {
-        tracing::warn!("another control plane needs a restart");
-    }
-    if admin(now) != admin(wanted) {
-        tracing::warn!(admin = ?admin(wanted), "a new address of the admin port needs a restart");
+    let stays = [
+        (now.workers != wanted.workers, "a new number of workers"),
+        (
+            is_enrolled(now) != is_enrolled(wanted),
+            "another source of the identity",
+        ),
+        (
+            now.control_plane != wanted.control_plane,
+            "another control plane",
+        ),
+        (
+            admin(now) != admin(wanted),
+            "a new address of the admin port",
+        ),
+    ];
+    for (_, what) in stays.iter().filter(|(differs, _)| *differs) {
+        tracing::warn!("{what} needs a restart");
     }
 }
 

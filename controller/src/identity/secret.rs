@@ -188,73 +188,81 @@ impl Keeper {
 
     /// Does the next step, if there is one to do.
     async fn write(&mut self) -> Result<(), KeepError> {
-        let now = Timestamp::now();
-        let Some(secret) = self.known.clone() else {
-            let stored = match &self.last {
-                // Whoever has made it makes it again.
-                Some(last) if !is_ours(last) => return Ok(()),
-                Some(last) => stored(last),
-                None => Stored::create(&self.settings.trust_domain, now)?,
-            };
-            let secret = with(Secret::default(), stored, &self.settings.name);
-            match self.api.create(&PostParams::default(), &secret).await {
-                Ok(secret) => {
-                    tracing::info!(secret = self.settings.name, "the authority was written");
-                    self.take(Some(secret));
-                }
-                // Another replica was faster: the watch brings it.
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return Err(error.into()),
-            }
-            return Ok(());
-        };
-        if !is_ours(&secret) {
-            return Ok(());
+        match self.known.clone() {
+            None => self.create().await,
+            Some(secret) if is_ours(&secret) => self.advance(secret).await,
+            Some(_) => Ok(()),
         }
+    }
+
+    /// Makes the Secret, or puts it back.
+    async fn create(&mut self) -> Result<(), KeepError> {
+        let stored = match &self.last {
+            // Whoever has made it makes it again.
+            Some(last) if !is_ours(last) => return Ok(()),
+            Some(last) => stored(last),
+            None => Stored::create(&self.settings.trust_domain, Timestamp::now())?,
+        };
+        let secret = with(Secret::default(), stored, &self.settings.name);
+        let created = self.api.create(&PostParams::default(), &secret).await;
+        self.written(created, "the authority was written")
+    }
+
+    /// Takes a rotation one step on.
+    async fn advance(&mut self, secret: Secret) -> Result<(), KeepError> {
         let stored = stored(&secret);
-        let spread = match stored.phase() {
-            Phase::Announcing => self.replicas.spread(&self.ca).await?,
-            Phase::Retiring | Phase::Steady => Spread::Everywhere,
+        let missing = match stored.phase() {
+            Phase::Announcing => match self.replicas.spread(&self.ca).await? {
+                Spread::Everywhere => Vec::new(),
+                Spread::Missing(missing) => missing,
+            },
+            Phase::Retiring | Phase::Steady => Vec::new(),
+        };
+        if stored.phase() == Phase::Announcing {
+            self.show(&stored, missing.clone());
+        }
+        let spread = match missing.is_empty() {
+            true => Spread::Everywhere,
+            false => Spread::Missing(missing),
         };
         let circumstances = Circumstances {
-            now,
+            now: Timestamp::now(),
             spread: &spread,
             ttl: self.settings.ttl,
             deadline: self.settings.deadline,
         };
-        if stored.phase() == Phase::Announcing {
-            let missing = match &spread {
-                Spread::Everywhere => Vec::new(),
-                Spread::Missing(missing) => missing.clone(),
-            };
-            self.show(&stored, missing);
-        }
-        let Some(next) = stored.step(&self.settings.trust_domain, &circumstances)? else {
+        let next = stored.step(&self.settings.trust_domain, &circumstances)?;
+        // The lease may have been lost while the others were asked.
+        let Some(next) = next.filter(|_| self.writes()) else {
             return Ok(());
         };
-        if let (Phase::Announcing, Spread::Missing(missing)) = (stored.phase(), &spread) {
+        if let Spread::Missing(missing) = &spread {
             tracing::warn!(
                 ?missing,
                 "the new root signs although not everybody has said to trust it: the deadline has passed"
             );
         }
-        // The lease may have been lost while the others were asked.
-        if !self.writes() {
-            return Ok(());
-        }
-        let phase = next.phase().word();
         let secret = with(secret, next, &self.settings.name);
-        match self
+        let params = PostParams::default();
+        let replaced = self
             .api
-            .replace(&self.settings.name, &PostParams::default(), &secret)
-            .await
-        {
+            .replace(&self.settings.name, &params, &secret)
+            .await;
+        self.written(replaced, "the rotation of the root goes on")
+    }
+
+    /// What became of a write; where another replica was faster, the watch brings what it has written.
+    fn written(
+        &mut self,
+        outcome: Result<Secret, kube::Error>,
+        what: &str,
+    ) -> Result<(), KeepError> {
+        match outcome {
             Ok(secret) => {
-                tracing::info!(phase, "rotation of the root goes on");
+                tracing::info!(secret = self.settings.name, "{what}");
                 self.take(Some(secret));
                 Ok(())
             }
-            // It has changed: the watch brings how.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             Err(error) => Err(error.into()),
         }

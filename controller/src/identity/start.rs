@@ -102,7 +102,7 @@ pub struct Service {
 /// When the authority's folder or the tokens cannot be used.
 pub fn start(
     settings: &Settings,
-    replica: Option<Replica>,
+    replica: Option<&Replica>,
     metrics: CertifyMetrics,
 ) -> Result<Service, StartError> {
     let own = Own {
@@ -112,7 +112,7 @@ pub fn start(
     };
     let (sender, ca) = watch::channel(None);
     let (progressing, progress) = watch::channel(None);
-    let authenticator: Box<dyn Authenticator> = match (&settings.tokens, &replica) {
+    let authenticator: Box<dyn Authenticator> = match (&settings.tokens, replica) {
         (Some(path), _) => Box::new(Tokens::open(path)?),
         (None, Some(replica)) => Box::new(Reviews::new(replica.client.clone())),
         (None, None) => return Err(StartError::NoTokens),
@@ -120,11 +120,11 @@ pub fn start(
     let certifier = Certifier::new(ca.clone(), authenticator, settings.ttl, metrics);
     let table = Table::certifying(certifier);
     let (serving, tls) = watch::channel(None);
-    let registered = match &replica {
+    let registered = match replica {
         Some(replica) => report(replica, settings, &ca, &table),
         None => watch::channel(true).1,
     };
-    match (&settings.ca, &replica) {
+    match (&settings.ca, replica) {
         (CaSource::Folder(path), _) => {
             let first = folder::read(path, &settings.trust_domain)?;
             sender.send_replace(Some(Arc::new(first)));
@@ -144,7 +144,7 @@ pub fn start(
             tokio::spawn(Keeper::new(client, secret, term, sender, progressing).keep());
         }
     }
-    if let Some(replica) = &replica {
+    if let Some(replica) = replica {
         let (client, term) = (replica.client.clone(), replica.term.clone());
         tokio::spawn(trust_bundles::keep(client, ca.clone(), term));
     }

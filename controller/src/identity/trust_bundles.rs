@@ -100,11 +100,11 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
         tokio::select! {
             event = namespaces.next() => match event {
                 Some(Ok(event)) => { known.namespace(event); continue }
-                failed => rest(failed.map(|failed| failed.err())).await,
+                failed => rest(failed.map(Result::err)).await,
             },
             event = config_maps.next() => match event {
                 Some(Ok(event)) => { known.config_map(event); continue }
-                failed => rest(failed.map(|failed| failed.err())).await,
+                failed => rest(failed.map(Result::err)).await,
             },
             _ = look.tick() => {}
             changed = ca.changed() => if changed.is_err() { return },

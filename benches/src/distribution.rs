@@ -1,12 +1,13 @@
 //! How fast, and at which cost, changes of a big cluster reach its proxies.
 //!
-//! The command, in the order things happen: `options` what was asked, a Kubernetes with simulated pods, `controller`
-//! the one that is measured, `follower` its clients, `api` the changes, `ledger` who knows of them, `report`.
+//! The command, in the order things happen: `options` what was asked, a Kubernetes with simulated pods, `members`
+//! their identities, `controller` the one that is measured, `follower` its clients, `api` the changes, `ledger` who knows of them, `report`.
 
 mod api;
 mod controller;
 mod follower;
 mod ledger;
+mod members;
 mod options;
 mod report;
 
@@ -28,6 +29,7 @@ use crate::{ports, sys};
 use api::{Connection, Pod, Proxy};
 use controller::Controller;
 use follower::{Board, Follower};
+use members::Members;
 use report::Figures;
 
 /// How long anything may take that should take seconds.
@@ -72,12 +74,14 @@ fn measure(options: &Options, cluster: &Cluster) -> Result<Figures> {
     let binary = options.controller()?;
     let definitions = crate::child::output(&binary.display().to_string(), &["crds"])?;
     kubectl.apply(&definitions).map_err(of_cluster)?;
+    let members = Members::found(kubectl)?;
     let started = Instant::now();
     scale::fill(kubectl, options.services, options.endpoints).map_err(of_cluster)?;
     eprintln!("pods are ready after {:?}", started.elapsed());
     let subject = Subject {
         options: options.clone(),
         binary,
+        members,
         pods: api::pods(kubectl)?,
         proxy: Proxy::start(kubectl)?,
         listen: ports::free()?,
@@ -98,6 +102,7 @@ fn measure(options: &Options, cluster: &Cluster) -> Result<Figures> {
 struct Subject {
     options: Options,
     binary: PathBuf,
+    members: Members,
     pods: BTreeMap<u32, Vec<Pod>>,
     proxy: Proxy,
     listen: SocketAddr,
@@ -117,7 +122,8 @@ impl Subject {
         for number in 0..self.options.proxies {
             let services = self.options.used_by(number);
             let board = Rc::clone(&self.board);
-            let follower = Follower::new(number, self.listen, &services, board);
+            let server = (self.listen, self.members.client()?);
+            let follower = Follower::new(number, server, &services, board);
             tokio::task::spawn_local(follower.run());
         }
         let wanted = self.options.proxies;

@@ -131,6 +131,8 @@ mod tests {
     use maglor_identity::{Authority, LeafRequest};
     use maglor_xds::Kind;
 
+    use bytes::Bytes;
+
     use super::*;
 
     fn identity(ttl: Duration, ago: Duration) -> (Identity, String, TrustBundle) {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use maglor_cluster::Kubectl;
 use serde_json::Value;
 
+use super::members::NAMESPACE;
 use crate::error::{Doing, Error, Result};
 use crate::procfs::{self, CpuTime, Memory};
 
@@ -50,13 +51,7 @@ impl Controller {
         let started = Instant::now();
         let child = Command::new(binary)
             .env("KUBECONFIG", kubectl.kubeconfig())
-            .args([
-                "--plain-text",
-                "--namespace",
-                "default",
-                "--admin",
-                "127.0.0.1:0",
-            ])
+            .args(["--namespace", NAMESPACE, "--admin", "127.0.0.1:0"])
             .args(["--listen", &listen.to_string(), "--ready-file"])
             .arg(&ready)
             .stderr(log.try_clone().doing("open the controller's log")?)

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,6 +23,9 @@ use maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse;
 use maglor_xds::{Health, Kind, Message as _, decode};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::ledger::Ledger;
 
@@ -44,11 +48,14 @@ pub(super) struct Board {
     pub(super) complete: Cell<u32>,
 }
 
+/// Where the controller is, and how it is spoken to.
+pub(super) type Server = (SocketAddr, Arc<ClientConfig>);
+
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Follower {
     number: u32,
-    server: SocketAddr,
+    server: Server,
     client: Client,
     /// The Services by the names of their resources.
     services: BTreeMap<String, u32>,
@@ -79,7 +86,7 @@ pub(super) fn name(service: u32) -> String {
 }
 
 impl Follower {
-    pub(super) fn new(number: u32, server: SocketAddr, services: &[u32], board: Rc<Board>) -> Self {
+    pub(super) fn new(number: u32, server: Server, services: &[u32], board: Rc<Board>) -> Self {
         let mut client = Client::new(Node {
             id: format!("scale/proxy-{number}"),
             ..Node::default()
@@ -114,17 +121,22 @@ impl Follower {
     }
 
     async fn stream(&mut self) -> Result<(), Ended> {
-        let socket = TcpStream::connect(self.server).await?;
+        let (address, tls) = &self.server;
+        let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
+        let name = ServerName::IpAddress(address.ip().into());
+        let io = TlsConnector::from(Arc::clone(tls))
+            .connect(name, socket)
+            .await?;
         let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await?;
+            http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await?;
         let connection = tokio::spawn(connection);
         let (requests, mut outgoing) = mpsc::unbounded_channel::<Bytes>();
         let parts = futures_util::stream::poll_fn(move |context| {
             let part = outgoing.poll_recv(context);
             part.map(|part| part.map(|data| Ok::<_, Infallible>(Frame::data(data))))
         });
-        let request = hyper::Request::post(format!("http://{}{PATH}", self.server))
+        let request = hyper::Request::post(format!("https://{address}{PATH}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(StreamBody::new(parts))?;

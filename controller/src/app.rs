@@ -22,6 +22,7 @@ use crate::admin::{self, Admin};
 use crate::lease::{self, Term};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
+use crate::proxy_service;
 use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
 use crate::source::{Event, kubernetes};
@@ -44,6 +45,8 @@ pub enum Source {
         namespace: String,
         /// Who this replica is; different from every other.
         replica: String,
+        /// The proxies of `ProxyService`s.
+        proxies: proxy_service::Settings,
     },
 }
 
@@ -198,18 +201,25 @@ struct Kubernetes {
     client: kube::Client,
     namespace: String,
     replica: String,
+    proxies: proxy_service::Settings,
     term: watch::Sender<Term>,
 }
 
 impl Kubernetes {
     async fn of(source: &Source) -> Result<Option<Self>, RunError> {
-        let Source::Kubernetes { namespace, replica } = source else {
+        let Source::Kubernetes {
+            namespace,
+            replica,
+            proxies,
+        } = source
+        else {
             return Ok(None);
         };
         Ok(Some(Self {
             client: kube::Client::try_default().await?,
             namespace: namespace.clone(),
             replica: replica.clone(),
+            proxies: proxies.clone(),
             term: watch::Sender::new(Term::default()),
         }))
     }
@@ -278,10 +288,13 @@ fn start(
         client,
         namespace,
         replica,
+        proxies,
         term,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
     tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));
+    let operator = proxy_service::run::run(client.clone(), proxies, term.subscribe());
+    tokio::spawn(operator);
     tokio::spawn(show_term(term.subscribe(), Arc::clone(metrics)));
     let watched = client.clone();
     Started {

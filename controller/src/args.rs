@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::app::{self, Options, Source};
 use crate::crd;
 use crate::identity::start::{CaSource, Settings};
+use crate::proxy_service;
 use crate::webhook;
 
 /// What lives shorter is renewed all the time.
@@ -79,6 +80,8 @@ struct Run {
     replica: Option<String>,
     #[command(flatten)]
     identity: Identity,
+    #[command(flatten)]
+    proxies: Proxies,
     /// Write the bound addresses to this file (JSON) once proxies are served.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -151,6 +154,39 @@ fn leaf_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The proxies of `ProxyService`s.
+#[derive(Debug, clap::Args)]
+struct Proxies {
+    /// Image of the proxies that a ProxyService starts.
+    #[arg(long, value_name = "IMAGE", default_value = concat!("maglor-proxy:", env!("CARGO_PKG_VERSION")))]
+    proxy_image: String,
+    /// Their `imagePullPolicy`. Default: as Kubernetes would.
+    #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
+    proxy_pull_policy: Option<String>,
+    /// Where they reach this control plane.
+    #[arg(
+        long,
+        value_name = "NAME:PORT",
+        default_value = "maglor-controller.maglor.svc:15010"
+    )]
+    proxy_control_plane: String,
+    /// Domain of the Services' names.
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    cluster_domain: String,
+}
+
+impl Proxies {
+    fn settings(self, plain_text: bool) -> proxy_service::Settings {
+        proxy_service::Settings {
+            plain_text,
+            image: self.proxy_image,
+            pull_policy: self.proxy_pull_policy,
+            control_plane: self.proxy_control_plane,
+            cluster_domain: self.cluster_domain,
+        }
+    }
+}
+
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -200,6 +236,7 @@ fn serve(run: Run) -> Result<(), String> {
             replica: run
                 .replica
                 .unwrap_or_else(|| format!("process-{}", std::process::id())),
+            proxies: run.proxies.settings(identity.is_none()),
         },
     };
     let options = Options {

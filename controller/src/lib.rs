@@ -16,6 +16,7 @@
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
 //! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
+//! | [`proxy_service`] | proxies in front of Services: how they come and go |
 
 mod admin;
 pub mod app;
@@ -27,6 +28,7 @@ pub mod lease;
 mod metrics;
 pub mod pipeline;
 mod port;
+pub mod proxy_service;
 pub mod serve;
 mod shown;
 pub mod source;

@@ -167,7 +167,8 @@ fn merged(before: &Value, status: &Status, now: &str) -> Value {
     wanted
 }
 
-fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
+/// Gives each condition the time since when its status is what it is.
+pub(crate) fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
     let none = Vec::new();
     let before = before.as_array().unwrap_or(&none);
     for condition in wanted.as_array_mut().into_iter().flatten() {

@@ -147,6 +147,10 @@ impl Admin {
                 format!("not ready: the control plane has said nothing of `{workload}` yet\n");
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
         }
+        if let Some(service) = app.unknown_service() {
+            let why = format!("not ready: the control plane knows nothing of `{service}` yet\n");
+            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, why);
+        }
         if app.shared().metrics.xds.cached.value() == 1 {
             let text =
                 "ready, by what an earlier process has kept: the control plane does not answer\n";

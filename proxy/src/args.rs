@@ -12,6 +12,7 @@ use self::running::RunningArgs;
 mod init;
 mod member;
 mod running;
+mod service;
 mod sidecar;
 
 const EXAMPLES: &str = "\
@@ -34,6 +35,9 @@ Examples:
   (see maglor-proxy init --help and maglor-proxy sidecar --help):
     maglor-proxy init --inbound-port 15006 --outbound-port 15001 --proxy-uid 2102
     maglor-proxy sidecar
+
+  In front of a service of the mesh, by what the control plane says (see maglor-proxy service --help):
+    maglor-proxy service --forward 8080=http/web-target.shop.svc.cluster.local:80
 
 Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
 
@@ -88,6 +92,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::InitArgs),
+    Service(Box<service::ServiceArgs>),
     Sidecar(Box<sidecar::SidecarArgs>),
 }
 
@@ -95,6 +100,7 @@ impl Args {
     pub(crate) fn run(mut self) -> ExitCode {
         match self.command.take() {
             Some(Command::Init(init)) => init.run(),
+            Some(Command::Service(service)) => service.run(),
             Some(Command::Sidecar(sidecar)) => sidecar.run(),
             None => {
                 let loaded = self.load();

@@ -66,6 +66,12 @@ enum KeyRef<'a> {
     Host { authority: &'a [u8], port: u16 },
 }
 
+/// Of a chain that asks for one name whatever is called.
+const ONLY: KeyRef<'static> = KeyRef::Host {
+    authority: &[],
+    port: 0,
+};
+
 impl Equivalent<Key> for KeyRef<'_> {
     fn equivalent(&self, key: &Key) -> bool {
         match (self, key) {
@@ -183,13 +189,47 @@ impl OnDemand {
     ) -> Arc<Self> {
         let known = old.filter(|known| known.settings == *settings && *known.listener == *listener);
         known.unwrap_or_else(|| {
-            Arc::new(Self {
+            let new = Arc::new(Self {
                 asks: asks.sender.clone(),
                 settings: settings.clone(),
                 listener: listener.into(),
                 found: ArcSwap::default(),
-            })
+            });
+            new.ask_ahead();
+            new
         })
+    }
+
+    /// What is asked for whatever is called is asked for before anybody calls.
+    fn ask_ahead(self: &Arc<Self>) {
+        if let Some(target) = &self.settings.host {
+            let (answered, _) = oneshot::channel();
+            let _ = self.asks.send(Ask {
+                chain: Arc::clone(self),
+                key: ONLY.to_key(),
+                target: target.clone(),
+                answered,
+            });
+        }
+    }
+
+    /// What it asks for whatever is called, as long as the control plane has nothing of that name.
+    pub(crate) fn unknown(&self) -> Option<&str> {
+        let host = self.settings.host.as_deref()?;
+        let all = self.found.load();
+        let found = all.get(&ONLY).map(|found| found.discovered.load());
+        let there = found.is_some_and(|found| found.table.is_some() || found.bytes.is_some());
+        (!there).then_some(host)
+    }
+
+    fn host_key<'a>(&self, original: Option<SocketAddr>, authority: &'a [u8]) -> KeyRef<'a> {
+        match self.settings.host {
+            Some(_) => ONLY,
+            None => KeyRef::Host {
+                authority,
+                port: default_port(original),
+            },
+        }
     }
 
     /// Adds one, unless it is there. Control thread only.
@@ -243,8 +283,7 @@ impl OnDemand {
                 return Some(known);
             }
         }
-        let port = default_port(original);
-        self.known(KeyRef::Host { authority, port }, now)
+        self.known(self.host_key(original, authority), now)
     }
 
     /// The same, asked for where nothing is known.
@@ -263,8 +302,8 @@ impl OnDemand {
         {
             return Ok(found);
         }
+        let key = self.host_key(original, authority);
         let port = default_port(original);
-        let key = KeyRef::Host { authority, port };
         self.ask(key, now, || self.target(authority, port)).await
     }
 

@@ -45,6 +45,16 @@ fn ok(text: &str) -> (u16, String) {
 }
 
 #[test]
+fn a_chain_for_one_service_asks_for_it_whatever_host_is_called() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    control.serve(CART, "cart", &[upstream.address()]);
+    let proxy = proxy(control.address, "host: 'cart:80'");
+    for host in ["cart", "shop.example:8080", "10.0.0.1"] {
+        assert_eq!(get(&proxy, host), ok("cart"), "{host}");
+    }
+}
+
+#[test]
 fn a_host_is_found_when_it_is_called_by_each_of_its_names() {
     let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
     control.serve(CART, "cart", &[upstream.address()]);

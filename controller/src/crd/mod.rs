@@ -11,6 +11,7 @@ mod authorization_policy;
 pub mod check;
 mod condition;
 mod mesh_config;
+mod proxy_service;
 mod schema;
 mod target;
 mod traffic_policy;
@@ -24,6 +25,7 @@ pub use authorization_policy::{AuthorizationPolicy, AuthorizationPolicySpec, Lab
 pub use check::SpecError;
 pub use condition::{Condition, PolicyStatus};
 pub use mesh_config::{MeshConfig, MeshConfigSpec, MeshConfigStatus};
+pub use proxy_service::{ProxyService, ProxyServiceSpec, ProxyServiceStatus, Resources};
 pub use target::TargetRef;
 pub use traffic_policy::{TrafficPolicy, TrafficPolicySpec, merge_cluster, merge_route};
 
@@ -57,6 +59,7 @@ pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
             authorization_policy::schema(),
         )?,
         with_schema("MeshConfig", MeshConfig::crd(), mesh_config::schema())?,
+        with_schema("ProxyService", ProxyService::crd(), proxy_service::schema())?,
         with_schema(
             "TrafficPolicy",
             TrafficPolicy::crd(),

@@ -17,6 +17,7 @@ mod live;
 mod model;
 mod output;
 mod partition;
+mod proxy_service;
 mod scrape;
 mod sim;
 
@@ -49,6 +50,8 @@ Examples:
     maglor install | kubectl apply --server-side -f -
   Where to run 2 replicas of web and 3 of cart, so that their calls stay on a node:
     maglor partition --graph graph.yaml --nodes nodes.yaml
+  Would proxies in front of a service pay, and how many?
+    maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
   Completion and checking of configuration files in an editor:
     maglor schema > maglor.schema.json
   Completion of this command:
@@ -100,6 +103,8 @@ enum Command {
     Model(model::Options),
     /// Place services on nodes so that little traffic leaves a node, and print JSON.
     Partition(Box<partition::Options>),
+    /// Say when proxies in front of a service pay, and what to apply.
+    ProxyService(proxy_service::Options),
     /// Show what has changed for proxies: who has it, how long that took, who lacks it.
     Receipts(Box<live::receipts::Options>),
     /// Show where requests go: as the controller says, or as a proxy has it in force.
@@ -134,6 +139,7 @@ fn main() -> ExitCode {
         Command::Install(options) => install::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Partition(options) => partition::run(&options),
+        Command::ProxyService(options) => proxy_service::run(&options),
         Command::Receipts(options) => live::receipts::run(&options),
         Command::Routes(options) => live::routes::run(&options),
         Command::Schema => {

@@ -21,6 +21,8 @@ pub struct ControlPlane {
 /// are first called.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Discovery {
+    /// What is asked for, whatever host is called; `None` = the host.
+    pub host: Option<String>,
     /// The namespace of hosts of one label.
     pub namespace: String,
     /// The domain of the cluster.
@@ -32,11 +34,19 @@ pub struct Discovery {
 }
 
 impl Discovery {
+    /// The name at the control plane of what a request for a host and port is to find.
+    #[must_use]
+    pub fn target(&self, host: &str, port: u16) -> Option<String> {
+        match &self.host {
+            Some(only) => Some(only.clone()),
+            None => self.complete(host, port),
+        }
+    }
+
     /// The name of a host and port at the control plane; `None` where a host cannot be one of a
     /// service. Names are completed as the resolver of a pod would: `reviews`, `reviews.shop` and
     /// `reviews.shop.svc` are of the cluster, names of others stay as they are.
-    #[must_use]
-    pub fn target(&self, host: &str, port: u16) -> Option<String> {
+    pub(crate) fn complete(&self, host: &str, port: u16) -> Option<String> {
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let host = host.as_str();
         let plain =
@@ -64,7 +74,8 @@ mod tests {
 
     #[test]
     fn names_are_completed_like_in_a_pod() {
-        let discovery = Discovery {
+        let mut discovery = Discovery {
+            host: None,
             namespace: "shop".to_owned(),
             domain: "cluster.local".to_owned(),
             timeout: Duration::ZERO,
@@ -86,6 +97,14 @@ mod tests {
         }
         for host in ["", ".", "a b", "a/b", "ä"] {
             assert_eq!(discovery.target(host, 80), None, "{host}");
+        }
+        discovery.host = discovery.complete("web-target", 90);
+        for host in ["", "cart"] {
+            let target = discovery.target(host, 80);
+            assert_eq!(
+                target.as_deref(),
+                Some("web-target.shop.svc.cluster.local:90")
+            );
         }
     }
 }

@@ -36,6 +36,7 @@ pub mod listener;
 mod load;
 pub mod member;
 pub mod probe;
+pub mod proxy_service;
 pub mod raw;
 mod report;
 pub mod resource;

@@ -149,6 +149,7 @@ fn main() -> ExitCode {
             .args(["--test", "webhooks", "--test", "mesh"])
             .args(["-p", "maglor-controller", "-p", "maglor-cli"])
             .args(["--test", "kubernetes", "--test", "install"])
+            .args(["--test", "insertion"])
             .args(["--test", "kubernetes_identity"])
             .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
             .become_it(),

@@ -19,6 +19,16 @@ impl App {
         self.asks.take()
     }
 
+    /// A service that a chain is for and that the control plane has said nothing of.
+    pub(crate) fn unknown_service(&self) -> Option<String> {
+        self.listening.values().find_map(|listening| {
+            let state = listening.state.borrow();
+            let chains = state.chains.iter().filter_map(|chain| chain.filter.http());
+            let mut asked = chains.filter_map(|chain| chain.on_demand.as_ref());
+            asked.find_map(|asked| asked.unknown().map(ToOwned::to_owned))
+        })
+    }
+
     /// Puts these clusters in force, in place of those that the control plane gave before.
     pub(crate) fn discover(&mut self, used: Vec<Used>) {
         let names = |all: &[Used]| all.iter().any(names_in);

@@ -430,7 +430,7 @@ impl Source {
                     return false;
                 };
                 let idle = now.saturating_since(place.found.used());
-                let stays = idle < chain.settings.idle_timeout;
+                let stays = idle < chain.settings.idle_timeout || chain.settings.host.is_some();
                 if !stays {
                     chain.remove(&place.key);
                 }

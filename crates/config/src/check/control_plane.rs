@@ -51,10 +51,24 @@ pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) ->
     let time = |given, field: &str, default: Duration, range| {
         rule::time(given, &at.field(field), default, range)
     };
-    Discovery {
+    let mut discovery = Discovery {
+        host: None,
         namespace: name(raw.namespace.as_ref(), "namespace", "default"),
         domain: name(raw.domain.as_ref(), "domain", "cluster.local"),
         timeout: time(raw.timeout, "timeout", 5 * SECOND, MILLISECOND..=MINUTE),
         idle_timeout: time(raw.idle_timeout, "idle_timeout", 10 * MINUTE, SECOND..=DAY),
-    }
+    };
+    discovery.host = raw.host.as_deref().and_then(|text| {
+        let split = text.rsplit_once(':');
+        let parsed = split.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
+        let whole = parsed.filter(|(_, port)| *port > 0);
+        let target = whole.and_then(|(name, port)| discovery.complete(name, port));
+        if target.is_none() {
+            at.field("host")
+                .error(format!("`{}` is not `NAME:PORT`", crate::yaml::short(text)))
+                .help("name a Service with its port, such as `reviews.shop:80`");
+        }
+        target
+    });
+    discovery
 }

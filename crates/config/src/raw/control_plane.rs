@@ -39,6 +39,9 @@ pub struct Node {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discovery {
+    /// Ask for this one, `NAME:PORT`, whatever host is called: requests go to one service, as through a
+    /// reverse proxy. Absent: for the host.
+    pub host: Option<String>,
     /// The namespace that a host of one label is in: `reviews` is `reviews.NAMESPACE.svc.DOMAIN`.
     #[schemars(extend("default" = "default"))]
     pub namespace: Option<String>,

@@ -1,0 +1,178 @@
+//! `ProxyService`: a few proxies of its own in front of a Service, which see all of its requests.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use maglor_balance::Spec;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::schema::{Shape, without};
+use super::{Condition, SpecError, TargetRef};
+
+/// A few proxies of its own in front of a Service. They see all of its requests, so least outstanding
+/// requests is not blurred by many callers that each see a few (docs/proxy-service.md). The Service
+/// keeps its name, addresses and ports; clients notice nothing.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "maglor.dev",
+    version = "v1alpha1",
+    kind = "ProxyService",
+    plural = "proxyservices",
+    namespaced,
+    status = "ProxyServiceStatus",
+    schema = "disabled",
+    shortname = "ps",
+    category = "maglor",
+    derive = "PartialEq",
+    derive = "Default",
+    printcolumn = r#"{"name": "Service", "type": "string", "jsonPath": ".spec.targetRef.name"}"#,
+    printcolumn = r#"{"name": "Policy", "type": "string", "jsonPath": ".spec.policy"}"#,
+    printcolumn = r#"{"name": "Proxies", "type": "string", "jsonPath": ".status.proxies"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProxyServiceSpec {
+    /// The Service, of the same namespace. Of two resources for one Service the older one holds.
+    pub target_ref: TargetRef,
+    /// How the proxies choose an endpoint, as in the proxy's configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "lor(choices=2)"))]
+    pub policy: Option<String>,
+    /// How many proxies. Several that go by their own counts see less each; policies that go by true
+    /// queues (`bounce`, `ledger`, `probe`) lose nothing, where the endpoints have sidecars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100), extend("default" = 1))]
+    pub replicas: Option<u32>,
+    /// What a proxy's container asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// The account that the proxies run as. Default: that of the namespace, `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
+}
+
+/// `resources` of a container (core/v1), as far as it is of use here.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resources {
+    /// Default: `cpu: 100m`, `memory: 16Mi`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+    /// Default: `memory: 128Mi`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyServiceStatus {
+    /// `Accepted`: it can be done, or why not; `Ready`: requests go through the proxies, or why not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Proxies that are available, and how many are wanted: `1/1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxies: Option<String>,
+}
+
+impl ProxyServiceSpec {
+    /// Checks what the schema cannot say.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let wrong = |path: &str, message: String| SpecError::Value {
+            path: format!("spec.{path}"),
+            message,
+        };
+        if self.target_ref.name.is_empty() {
+            return Err(wrong("targetRef.name", "name a Service".to_owned()));
+        }
+        if self.target_ref.port.is_some() {
+            let message = "a Service has proxies for all of its ports; remove it".to_owned();
+            return Err(wrong("targetRef.port", message));
+        }
+        self.policy()?;
+        if self
+            .replicas
+            .is_some_and(|count| !(1..=100).contains(&count))
+        {
+            return Err(wrong("replicas", "must be 1 to 100".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// How the proxies choose an endpoint.
+    ///
+    /// # Errors
+    /// When it is no policy, or one that only the simulator has.
+    pub fn policy(&self) -> Result<Spec, SpecError> {
+        let wrong = |message| SpecError::Value {
+            path: "spec.policy".to_owned(),
+            message,
+        };
+        let Some(text) = &self.policy else {
+            return Ok(Spec::default());
+        };
+        let policy: Spec = text.parse().map_err(|error| wrong(format!("{error}")))?;
+        match policy {
+            Spec::JoinIdleQueue { .. } | Spec::Prequal(_) => Err(wrong(format!(
+                "{} is for comparison in `maglor sim` only",
+                policy.name()
+            ))),
+            policy => Ok(policy),
+        }
+    }
+
+    /// How many proxies.
+    #[must_use]
+    pub fn replicas(&self) -> u32 {
+        self.replicas.unwrap_or(1)
+    }
+}
+
+pub(super) fn schema() -> Value {
+    let mut shape = Shape::of::<ProxyServiceSpec, ProxyServiceStatus>();
+    shape.spec["required"] = json!(["targetRef"]);
+    let target = &mut shape.spec["properties"]["targetRef"];
+    without(target, &["port"]);
+    target["required"] = json!(["name"]);
+    shape.into_schema()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> ProxyServiceSpec {
+        serde_yaml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (text, expected) in [
+            ("{targetRef: {name: ''}}", "spec.targetRef.name: "),
+            ("{targetRef: {name: a, port: 80}}", "spec.targetRef.port: "),
+            ("{targetRef: {name: a}, policy: best}", "spec.policy: "),
+            (
+                "{targetRef: {name: a}, policy: 'join-idle-queue(boards=4)'}",
+                "spec.policy: join-idle-queue is for comparison",
+            ),
+            ("{targetRef: {name: a}, replicas: 0}", "spec.replicas: "),
+        ] {
+            let error = spec(text).check().unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+        let plain = spec("{targetRef: {name: a}}");
+        assert_eq!(plain.check(), Ok(()));
+        assert_eq!(plain.policy().unwrap().to_string(), "lor(choices=2)");
+        let all = spec("{targetRef: {name: a}, policy: lor(choices=all), replicas: 4}");
+        assert_eq!((all.check(), all.replicas()), (Ok(()), 4));
+    }
+}

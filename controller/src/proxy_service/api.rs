@@ -1,0 +1,385 @@
+//! Looks at an API server, and writes to it: what is seen of a Service, one step, a status.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    Preconditions,
+};
+use kube::core::GroupVersionKind;
+use kube::core::params::PropagationPolicy;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::manifests::{deployment_name, target_name};
+use super::observed::{Claim, Observed};
+use super::progress::{Progress, conditions, proxies};
+use super::steps::Step;
+use super::{FIELD_MANAGER, FINALIZER, LABEL, Settings};
+use crate::index::facts::Key;
+use crate::status::keep_times;
+
+/// The kinds that are read or written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Deployment,
+    EndpointSlice,
+    Pod,
+    ProxyService,
+    Service,
+    TrafficPolicy,
+}
+
+impl Kind {
+    const WRITTEN: [Self; 3] = [Self::Deployment, Self::Service, Self::TrafficPolicy];
+
+    pub(super) fn resource(self) -> ApiResource {
+        let (group, version, kind, plural) = match self {
+            Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
+            Self::EndpointSlice => ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+            Self::Pod => ("", "v1", "Pod", "pods"),
+            Self::ProxyService => ("maglor.dev", "v1alpha1", "ProxyService", "proxyservices"),
+            Self::Service => ("", "v1", "Service", "services"),
+            Self::TrafficPolicy => ("maglor.dev", "v1alpha1", "TrafficPolicy", "trafficpolicies"),
+        };
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        ApiResource::from_gvk_with_plural(&kind, plural)
+    }
+
+    fn of(resource: &Value) -> Option<Self> {
+        let kind = resource["kind"].as_str()?;
+        let mut written = Self::WRITTEN.into_iter();
+        written.find(|one| one.resource().kind == kind)
+    }
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Written {
+    /// It is done.
+    Done,
+    /// The resource is not what was seen any more: look again.
+    Stale,
+}
+
+/// An API server.
+#[derive(Clone)]
+pub(super) struct Server {
+    client: Client,
+    recorder: Recorder,
+    settings: Settings,
+}
+
+impl Server {
+    pub(super) fn new(client: Client, settings: Settings) -> Self {
+        let reporter = Reporter {
+            controller: "maglor.dev/proxy-service".to_owned(),
+            instance: None,
+        };
+        Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+            settings,
+        }
+    }
+
+    pub(super) fn all(&self, kind: Kind) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &kind.resource())
+    }
+
+    fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
+    }
+
+    async fn get(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, kube::Error> {
+        match self.api(kind, namespace).get_opt(name).await {
+            Ok(found) => Ok(found.map(|object| value(kind, &object))),
+            // The kind is not defined.
+            Err(error) if is(&error, 404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        labels: Option<&str>,
+    ) -> Result<Vec<Value>, kube::Error> {
+        let parameters = ListParams {
+            label_selector: labels.map(ToOwned::to_owned),
+            ..ListParams::default()
+        };
+        match self.api(kind, namespace).list(&parameters).await {
+            Ok(list) => Ok(list
+                .items
+                .iter()
+                .map(|object| value(kind, object))
+                .collect()),
+            Err(error) if is(&error, 404) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is seen of a Service.
+    pub(super) async fn observe(&self, key: &Key) -> Result<Observed, kube::Error> {
+        let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+        let target = target_name(name);
+        let mut claims = self.list(Kind::ProxyService, namespace, None).await?;
+        claims.retain(|claim| claim["spec"]["targetRef"]["name"] == name);
+        let age = |claim: &Value| {
+            let meta = &claim["metadata"];
+            let text = |name: &str| meta[name].as_str().unwrap_or_default().to_owned();
+            (text("creationTimestamp"), text("name"))
+        };
+        claims.sort_by_key(age);
+        let pods = self
+            .list(Kind::Pod, namespace, Some(&format!("{LABEL}={name}")))
+            .await?;
+        Ok(Observed {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            claims: claims.iter().map(Claim::read).collect(),
+            service: self.get(Kind::Service, namespace, name).await?,
+            policy: self.get(Kind::TrafficPolicy, namespace, &target).await?,
+            deployment: self
+                .get(Kind::Deployment, namespace, &deployment_name(name))
+                .await?,
+            endpoints: self.endpoints(namespace, name).await?,
+            target_endpoints: self.endpoints(namespace, &target).await?,
+            target: self.get(Kind::Service, namespace, &target).await?,
+            proxies: pods.iter().flat_map(addresses).collect(),
+            settings: self.settings.clone(),
+        })
+    }
+
+    /// Addresses of the ready endpoints of a Service.
+    async fn endpoints(
+        &self,
+        namespace: &str,
+        service: &str,
+    ) -> Result<BTreeSet<String>, kube::Error> {
+        let labels = format!("kubernetes.io/service-name={service}");
+        let slices = self
+            .list(Kind::EndpointSlice, namespace, Some(&labels))
+            .await?;
+        let mut found = BTreeSet::new();
+        for slice in &slices {
+            let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+            for endpoint in endpoints.filter(|one| one["conditions"]["ready"] != false) {
+                let addresses = endpoint["addresses"].as_array().into_iter().flatten();
+                found.extend(addresses.filter_map(Value::as_str).map(ToOwned::to_owned));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes a step.
+    pub(super) async fn take(&self, namespace: &str, step: &Step) -> Result<Written, kube::Error> {
+        let outcome = match step {
+            Step::Apply(resource) | Step::Switch(resource) => self.apply(namespace, resource).await,
+            Step::Delete(resource) => self.delete(namespace, resource).await,
+            Step::Hold(name) => self.finalizer(namespace, name, &[FINALIZER]).await,
+            Step::Release(name) => self.finalizer(namespace, name, &[]).await,
+            Step::Restore(service) => self.replace(namespace, service).await,
+        };
+        match outcome {
+            Ok(()) => Ok(Written::Done),
+            Err(error) if is(&error, 409) || is(&error, 404) => Ok(Written::Stale),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn apply(&self, namespace: &str, resource: &Value) -> Result<(), kube::Error> {
+        let Some(kind) = Kind::of(resource) else {
+            return Ok(());
+        };
+        let name = text(&resource["metadata"]["name"]);
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let patch = Patch::Apply(resource);
+        self.api(kind, namespace)
+            .patch(name, &parameters, &patch)
+            .await?;
+        Ok(())
+    }
+
+    async fn delete(&self, namespace: &str, resource: &Value) -> Result<(), kube::Error> {
+        let Some(kind) = Kind::of(resource) else {
+            return Ok(());
+        };
+        let meta = &resource["metadata"];
+        let parameters = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: meta["uid"].as_str().map(ToOwned::to_owned),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        self.api(kind, namespace)
+            .delete(text(&meta["name"]), &parameters)
+            .await?;
+        Ok(())
+    }
+
+    /// Our finalizers of a `ProxyService`; those of others stay.
+    async fn finalizer(
+        &self,
+        namespace: &str,
+        name: &str,
+        finalizers: &[&str],
+    ) -> Result<(), kube::Error> {
+        let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
+            return Ok(());
+        };
+        let uid = &there["metadata"]["uid"];
+        let patch = json!({
+            "apiVersion": "maglor.dev/v1alpha1",
+            "kind": "ProxyService",
+            // With its id, so that nothing is made where it has gone.
+            "metadata": {"name": name, "uid": uid, "finalizers": finalizers},
+        });
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let api = self.api(Kind::ProxyService, namespace);
+        api.patch(name, &parameters, &Patch::Apply(&patch)).await?;
+        Ok(())
+    }
+
+    async fn replace(&self, namespace: &str, service: &Value) -> Result<(), kube::Error> {
+        let name = text(&service["metadata"]["name"]);
+        let object: DynamicObject =
+            serde_json::from_value(service.clone()).map_err(kube::Error::SerdeError)?;
+        let parameters = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        self.api(Kind::Service, namespace)
+            .replace(name, &parameters, &object)
+            .await?;
+        Ok(())
+    }
+
+    /// Writes the statuses of all that name a Service, where they are different.
+    pub(super) async fn tell(
+        &self,
+        seen: &Observed,
+        progress: &Progress,
+    ) -> Result<(), kube::Error> {
+        let holder = seen.claims.iter().find(|claim| !claim.deleting);
+        for claim in &seen.claims {
+            let api = self.api(Kind::ProxyService, &seen.namespace);
+            let Some(there) = api.get_opt(&claim.name).await? else {
+                continue;
+            };
+            let before = there.data.get("status").cloned().unwrap_or_default();
+            let mut status = json!({"conditions": conditions(claim, holder, progress)});
+            if holder.is_none_or(|holder| holder.uid == claim.uid)
+                && let Some(proxies) = proxies(progress)
+            {
+                status["proxies"] = json!(proxies);
+            }
+            let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+            keep_times(
+                &before["conditions"],
+                &mut status["conditions"],
+                &now.to_string(),
+            );
+            if before == status {
+                continue;
+            }
+            let patch = json!({
+                "apiVersion": "maglor.dev/v1alpha1",
+                "kind": "ProxyService",
+                "metadata": {"name": claim.name, "uid": claim.uid},
+                "status": status,
+            });
+            let parameters = PatchParams::apply(FIELD_MANAGER).force();
+            match api
+                .patch_status(&claim.name, &parameters, &Patch::Apply(&patch))
+                .await
+            {
+                Err(error) if is(&error, 409) || is(&error, 404) => {}
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of a step that changes who gets requests, as an event of the Service.
+    pub(super) async fn announce(&self, seen: &Observed, step: &Step, progress: &Progress) {
+        let (reason, type_, note) = match (step, progress) {
+            (Step::Switch(_), _) => {
+                let note = "requests go through the proxies from now on".to_owned();
+                ("ProxiesInserted", EventType::Normal, note)
+            }
+            (Step::Restore(_), Progress::Refused(refusal)) => {
+                ("ProxiesRefused", EventType::Warning, refusal.to_string())
+            }
+            (Step::Restore(_), Progress::Failing(_)) => {
+                let note = "no proxy is available; requests go to the endpoints".to_owned();
+                ("ProxiesUnavailable", EventType::Warning, note)
+            }
+            (Step::Restore(_), _) => {
+                let note = "requests go to the endpoints from now on".to_owned();
+                ("ProxiesBypassed", EventType::Normal, note)
+            }
+            _ => return,
+        };
+        let Some(service) = &seen.service else { return };
+        let meta = &service["metadata"];
+        let owned = |name: &str| meta[name].as_str().map(ToOwned::to_owned);
+        let reference = k8s_openapi::api::core::v1::ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Service".to_owned()),
+            name: owned("name"),
+            namespace: owned("namespace"),
+            uid: owned("uid"),
+            ..Default::default()
+        };
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Select".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &reference).await {
+            tracing::debug!(%error, reason, "event not written");
+        }
+    }
+}
+
+/// The addresses of a pod; its name where it has none yet.
+fn addresses(pod: &Value) -> Vec<String> {
+    let known = pod["status"]["podIPs"].as_array().into_iter().flatten();
+    let known = known.filter_map(|one| one["ip"].as_str());
+    let mut found: Vec<String> = known.map(ToOwned::to_owned).collect();
+    if found.is_empty() {
+        found.push(text(&pod["metadata"]["name"]).to_owned());
+    }
+    found
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+/// A resource as JSON, with its kind, which lists leave out.
+fn value(kind: Kind, object: &DynamicObject) -> Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    let resource = kind.resource();
+    value["apiVersion"] = json!(resource.api_version);
+    value["kind"] = json!(resource.kind);
+    value
+}

@@ -1,0 +1,40 @@
+//! Proxy-Services: proxies of its own in front of a Service (papers/001, III), inserted and taken away
+//! without losing a request. docs/proxy-service.md says what it is for.
+//!
+//! Everything that decides is pure: what has been [`Observed`] of a Service leads to the one next
+//! [`Step`] ([`next`]); whoever carries it out observes again. Nothing is remembered between two steps,
+//! so a crash after any of them changes nothing. What a Service's own selector was stands in the
+//! Service itself, next to the selector in whose place it is, and in the Service of its endpoints.
+//!
+//! ```text
+//! inserted:   NAME-target Service, policy ─► proxies ready ─► selector of NAME: the proxies
+//! taken away: selector of NAME: its own ─► nobody is sent to proxies ─► proxies ─► policy, NAME-target
+//! ```
+//!
+//! What is made belongs to the Service (`ownerReferences`), not to the `ProxyService`: a deletion of that
+//! one in the foreground would remove the proxies first, while requests still go to them.
+
+mod api;
+mod manifests;
+mod observed;
+mod progress;
+mod refusal;
+pub mod run;
+mod selector;
+mod steps;
+
+pub use manifests::{Settings, deployment, target, target_name, traffic_policy};
+pub use observed::{Claim, Observed, Rollout};
+pub use progress::{Progress, conditions, proxies};
+pub use refusal::Refusal;
+pub use selector::{Selected, Selector, in_place, marker, selected};
+pub use steps::{Next, Step, next};
+
+/// The label of all that is made for a Service; its value is the Service's name.
+pub const LABEL: &str = "maglor.dev/proxy-service";
+/// The annotation of a Service whose requests go through proxies: its own selector, as JSON.
+pub const RECORD: &str = "maglor.dev/proxied-selector";
+/// A `ProxyService` with it is not gone before its Service is as it was.
+pub const FINALIZER: &str = "maglor.dev/proxy-service";
+/// Owner of the fields that are applied.
+pub const FIELD_MANAGER: &str = "maglor-proxy-service";

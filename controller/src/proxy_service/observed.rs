@@ -1,0 +1,119 @@
+//! What is seen of a Service and of what was made for it, as the API server has it.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::selector::{Selected, selected};
+use super::{FINALIZER, LABEL, Settings};
+use crate::crd::ProxyServiceSpec;
+
+/// A `ProxyService` for the Service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Its name.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Which version of it this is.
+    pub generation: Option<i64>,
+    /// It is to be deleted.
+    pub deleting: bool,
+    /// It has our finalizer.
+    pub held: bool,
+    /// What it says, or why that cannot be used.
+    pub spec: Result<ProxyServiceSpec, String>,
+}
+
+/// What is seen of a Service. Resources are as the API server gives them.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The resources that name it, the oldest first.
+    pub claims: Vec<Claim>,
+    /// The Service.
+    pub service: Option<Value>,
+    /// The Service of its endpoints, or whatever else has that name.
+    pub target: Option<Value>,
+    /// The policy of that Service.
+    pub policy: Option<Value>,
+    /// The Deployment of the proxies.
+    pub deployment: Option<Value>,
+    /// Addresses of ready endpoints of the Service.
+    pub endpoints: BTreeSet<String>,
+    /// Addresses of ready endpoints of the target.
+    pub target_endpoints: BTreeSet<String>,
+    /// Addresses of the pods of proxies, those that end included; the name of one without an address.
+    pub proxies: BTreeSet<String>,
+    /// What holds for all of them.
+    pub settings: Settings,
+}
+
+impl Claim {
+    /// Reads a `ProxyService`.
+    #[must_use]
+    pub fn read(value: &Value) -> Self {
+        let meta = &value["metadata"];
+        let text = |name: &str| meta[name].as_str().unwrap_or_default().to_owned();
+        let read = serde_json::from_value::<ProxyServiceSpec>(value["spec"].clone());
+        let read = read.map_err(|error| format!("spec: {error}"));
+        let finalizers = meta["finalizers"].as_array().into_iter().flatten();
+        Self {
+            name: text("name"),
+            uid: text("uid"),
+            generation: meta["generation"].as_i64(),
+            deleting: meta["deletionTimestamp"].is_string(),
+            held: finalizers.into_iter().any(|one| one == FINALIZER),
+            spec: read.and_then(|spec| match spec.check() {
+                Ok(()) => Ok(spec),
+                Err(error) => Err(error.to_string()),
+            }),
+        }
+    }
+}
+
+impl Observed {
+    /// The selector of the Service; `None` = there is no Service.
+    #[must_use]
+    pub fn selected(&self) -> Option<Selected> {
+        let target = self.ours(self.target.as_ref());
+        Some(selected(self.service.as_ref()?, target))
+    }
+
+    /// A resource, if it was made for this Service.
+    pub(super) fn ours<'a>(&self, resource: Option<&'a Value>) -> Option<&'a Value> {
+        resource.filter(|value| value["metadata"]["labels"][LABEL] == self.name.as_str())
+    }
+
+    /// How far the Deployment is.
+    pub(super) fn rollout(&self) -> Rollout {
+        let Some(deployment) = self.ours(self.deployment.as_ref()) else {
+            return Rollout::default();
+        };
+        let count = |value: &Value| value.as_u64().unwrap_or(0);
+        let status = &deployment["status"];
+        let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+        let available = count(&status["availableReplicas"]);
+        let seen = status["observedGeneration"] == deployment["metadata"]["generation"];
+        let all_new = count(&status["updatedReplicas"]) == count(&status["replicas"]);
+        Rollout {
+            wanted,
+            available,
+            complete: seen && all_new && wanted > 0 && available >= wanted,
+        }
+    }
+}
+
+/// How far a Deployment is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Rollout {
+    /// How many proxies there are to be.
+    pub wanted: u64,
+    /// How many of them are available.
+    pub available: u64,
+    /// All are of the last version, and available.
+    pub complete: bool,
+}

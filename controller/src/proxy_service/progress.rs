@@ -1,0 +1,99 @@
+//! How far things are, and how a `ProxyService` says so.
+
+use super::observed::{Claim, Rollout};
+use super::refusal::Refusal;
+use crate::crd::Condition;
+
+/// How far things are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// Requests went through the proxies, but there are none any more: they go directly until there
+    /// are.
+    Failing(Rollout),
+    /// Requests go through the proxies.
+    Inserted(Rollout),
+    /// The resource cannot be used; what was in force before stays.
+    Invalid(String),
+    /// It cannot be done; what was inserted is taken away.
+    Refused(Refusal),
+    /// Proxies start.
+    Starting(Rollout),
+    /// Nothing of ours is left.
+    Withdrawn,
+    /// It is taken away.
+    Withdrawing,
+}
+
+/// The conditions of a resource. Of several for one Service only the one that `holds` is in force.
+#[must_use]
+pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) -> Vec<Condition> {
+    let generation = claim.generation;
+    let condition = |kind: &str, holds, reason: &str, message: String| {
+        Condition::new(kind, holds, reason, message, generation)
+    };
+    let not_ready = |reason: &str, message: String| {
+        vec![
+            condition("Accepted", false, reason, message.clone()),
+            condition("Ready", false, reason, message),
+        ]
+    };
+    if let Err(problem) = &claim.spec {
+        return not_ready("Invalid", problem.clone());
+    }
+    if let Some(other) = holder.filter(|other| other.uid != claim.uid)
+        && !claim.deleting
+    {
+        let message = format!(
+            "the older ProxyService {} is for the same Service",
+            other.name
+        );
+        return not_ready("Conflicted", message);
+    }
+    let ready = |holds, reason: &str, message: String| {
+        let accepted = condition("Accepted", true, "Accepted", "it can be done".to_owned());
+        vec![accepted, condition("Ready", holds, reason, message)]
+    };
+    match progress {
+        Progress::Failing(rollout) => {
+            let message = format!("{}; requests go to the endpoints directly", rollout.text());
+            ready(false, "ProxiesUnavailable", message)
+        }
+        Progress::Inserted(rollout) => {
+            let message = format!("requests go through the proxies; {}", rollout.text());
+            ready(true, "Inserted", message)
+        }
+        Progress::Invalid(problem) => not_ready("Invalid", problem.clone()),
+        Progress::Refused(refusal) => not_ready(refusal.reason(), refusal.to_string()),
+        Progress::Starting(rollout) => {
+            let message = format!("{}; requests go to the endpoints directly", rollout.text());
+            ready(false, "Starting", message)
+        }
+        Progress::Withdrawing | Progress::Withdrawn => {
+            let message = "requests go to the endpoints directly; the proxies end".to_owned();
+            ready(false, "Withdrawing", message)
+        }
+    }
+}
+
+/// `status.proxies`: how many are available, and how many there are to be.
+#[must_use]
+pub fn proxies(progress: &Progress) -> Option<String> {
+    match progress {
+        Progress::Failing(rollout) | Progress::Inserted(rollout) | Progress::Starting(rollout) => {
+            Some(format!("{}/{}", rollout.available, rollout.wanted))
+        }
+        Progress::Invalid(_)
+        | Progress::Refused(_)
+        | Progress::Withdrawing
+        | Progress::Withdrawn => None,
+    }
+}
+
+impl Rollout {
+    fn text(&self) -> String {
+        format!(
+            "{} of {} proxies are available",
+            self.available, self.wanted
+        )
+    }
+}

@@ -1,0 +1,205 @@
+//! Why a Service cannot have proxies in front of it.
+
+use serde_json::Value;
+
+use super::manifests::{self, ADMIN_PORT};
+use super::observed::Observed;
+use super::{LABEL, target_name};
+use crate::index::facts::Protocol;
+
+/// Why there can be no proxies, or none any more. What was inserted is taken away.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// Whoever is certified is expected to speak mutual TLS.
+    #[error(
+        "this control plane certifies the mesh, and the proxies of a ProxyService do not speak mutual \
+         TLS yet: what callers encrypt would travel in plain text"
+    )]
+    Certified,
+    /// Somebody else would take the selector back.
+    #[error("Service {service} belongs to {owner}, which decides its selector")]
+    Controlled {
+        /// The Service.
+        service: String,
+        /// `KIND NAME`.
+        owner: String,
+    },
+    /// `type: ExternalName`.
+    #[error("Service {0} is a name of something outside of the cluster; it has no endpoints")]
+    ExternalName(String),
+    /// `clusterIP: None`.
+    #[error("Service {0} is headless: clients choose among its pods themselves")]
+    Headless(String),
+    /// Traffic that must not leave a node.
+    #[error("Service {service} has `{field}: Local`: nodes without a proxy would get no answer")]
+    Local {
+        /// The Service.
+        service: String,
+        /// The field of its `spec`.
+        field: &'static str,
+    },
+    /// The name of the target, or another label, would be too long.
+    #[error("the name of Service {0} is too long: `-target` behind it must fit into 63 characters")]
+    LongName(String),
+    /// A resource that is not ours has the name of one that would be made.
+    #[error("there is a {0} already, which was not made for this")]
+    NameTaken(String),
+    /// Nothing to select.
+    #[error("Service {0} has no selector: nobody knows its endpoints but who writes them")]
+    NoSelector(String),
+    /// No port that a proxy can serve.
+    #[error("Service {service}, port {port}: {why}")]
+    Port {
+        /// The Service.
+        service: String,
+        /// Number of the Service's port.
+        port: u64,
+        /// What is in the way.
+        why: &'static str,
+    },
+    /// A proxy's own Service.
+    #[error("Service {0} was made for a ProxyService itself")]
+    Proxied(String),
+    /// Endpoints that are not ready would be sent to.
+    #[error(
+        "Service {0} has `publishNotReadyAddresses`: proxies that are not ready would be called"
+    )]
+    PublishesNotReady(String),
+    /// Clients stay with an endpoint.
+    #[error(
+        "Service {0} has `sessionAffinity`: clients would stay with a proxy, not with an endpoint; \
+         use `policy: maglev` for the target instead"
+    )]
+    SessionAffinity(String),
+    /// There is no such Service.
+    #[error("there is no Service {0}")]
+    TargetNotFound(String),
+}
+
+impl Refusal {
+    /// The reason of a condition.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Certified => "MutualTls",
+            Self::Controlled { .. } => "Controlled",
+            Self::ExternalName(_) => "ExternalName",
+            Self::Headless(_) => "Headless",
+            Self::Local { .. } => "LocalTrafficPolicy",
+            Self::LongName(_) => "LongName",
+            Self::NameTaken(_) => "NameTaken",
+            Self::NoSelector(_) => "NoSelector",
+            Self::Port { .. } => "UnsupportedPort",
+            Self::Proxied(_) => "Proxied",
+            Self::PublishesNotReady(_) => "PublishesNotReady",
+            Self::SessionAffinity(_) => "SessionAffinity",
+            Self::TargetNotFound(_) => "TargetNotFound",
+        }
+    }
+}
+
+/// Longest name of a Kubernetes Service (RFC 1035), and of a label's value.
+const LONGEST: usize = 63;
+
+/// The first reason against proxies.
+pub(super) fn of(seen: &Observed) -> Option<Refusal> {
+    let name = || seen.name.clone();
+    let Some(service) = &seen.service else {
+        return Some(Refusal::TargetNotFound(name()));
+    };
+    if !seen.settings.plain_text {
+        return Some(Refusal::Certified);
+    }
+    let spec = &service["spec"];
+    if service["metadata"]["labels"][LABEL].is_string() {
+        return Some(Refusal::Proxied(name()));
+    }
+    if spec["type"] == "ExternalName" {
+        return Some(Refusal::ExternalName(name()));
+    }
+    if spec["clusterIP"] == "None" {
+        return Some(Refusal::Headless(name()));
+    }
+    if target_name(&seen.name).len() > LONGEST {
+        return Some(Refusal::LongName(name()));
+    }
+    let own = seen.selected().unwrap_or_default().own;
+    if own.is_empty() {
+        return Some(Refusal::NoSelector(name()));
+    }
+    if own.contains_key(LABEL) {
+        return Some(Refusal::Proxied(name()));
+    }
+    if let Some(owner) = controller(service) {
+        let service = name();
+        return Some(Refusal::Controlled { service, owner });
+    }
+    for field in ["internalTrafficPolicy", "externalTrafficPolicy"] {
+        if spec[field] == "Local" {
+            let service = name();
+            return Some(Refusal::Local { service, field });
+        }
+    }
+    if spec["publishNotReadyAddresses"] == true {
+        return Some(Refusal::PublishesNotReady(name()));
+    }
+    if spec["sessionAffinity"] == "ClientIP" {
+        return Some(Refusal::SessionAffinity(name()));
+    }
+    port(seen, spec).or_else(|| taken(seen))
+}
+
+fn controller(service: &Value) -> Option<String> {
+    let owners = service["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    let text = |name: &str| owner[name].as_str().unwrap_or_default();
+    Some(format!("{} {}", text("kind"), text("name")))
+}
+
+fn port(seen: &Observed, spec: &Value) -> Option<Refusal> {
+    let refuse = |port: u64, why| Refusal::Port {
+        service: seen.name.clone(),
+        port,
+        why,
+    };
+    let ports = spec["ports"].as_array()?;
+    if ports.is_empty() {
+        return Some(refuse(0, "there is no port"));
+    }
+    ports.iter().find_map(|port| {
+        let number = port["port"].as_u64().unwrap_or(0);
+        let protocol = port["protocol"].as_str().unwrap_or("TCP");
+        if protocol != "TCP" {
+            return Some(refuse(number, "proxies pass TCP only"));
+        }
+        let spoken = Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str());
+        if !matches!(spoken, Protocol::Http | Protocol::Http2) {
+            let why = "it is not declared to speak HTTP, and proxies pass nothing else so far; see \
+                       `appProtocol`";
+            return Some(refuse(number, why));
+        }
+        let target = manifests::target_port(port);
+        (target == manifests::TargetPort::Number(ADMIN_PORT)).then(|| {
+            refuse(
+                number,
+                "its target port is that of the proxies' admin server",
+            )
+        })
+    })
+}
+
+fn taken(seen: &Observed) -> Option<Refusal> {
+    let made = [
+        ("Service", &seen.target),
+        ("TrafficPolicy", &seen.policy),
+        ("Deployment", &seen.deployment),
+    ];
+    made.into_iter().find_map(|(kind, there)| {
+        let there = there.as_ref()?;
+        if seen.ours(Some(there)).is_some() {
+            return None;
+        }
+        let name = there["metadata"]["name"].as_str().unwrap_or_default();
+        Some(Refusal::NameTaken(format!("{kind} {name}")))
+    })
+}

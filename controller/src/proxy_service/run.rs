@@ -1,0 +1,243 @@
+//! The operator: watches what may concern a Service with proxies, and takes steps until none is left.
+//! Only whoever holds the Lease writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::{Api, Client};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::api::{Kind, Server, Written};
+use super::progress::Progress;
+use super::steps::{Next, next};
+use super::{LABEL, RECORD, Settings};
+use crate::index::facts::Key;
+use crate::lease::Term;
+
+/// What waits for pods or endpoints is looked at again after this, later each time.
+const SOON: Duration = Duration::from_millis(200);
+const LATER: Duration = Duration::from_secs(5);
+/// Everything is looked at again after this, whatever was watched.
+const ROUND: Duration = Duration::from_secs(60);
+/// More steps than any way has: whoever takes so many at once disagrees with somebody.
+const STEPS: usize = 32;
+/// A failed watch rests for so long.
+const REST: Duration = Duration::from_secs(2);
+
+/// Which Service something may concern.
+#[derive(Clone, Debug)]
+enum Hint {
+    /// This one, for sure.
+    Ours(Key),
+    /// This one, if it has proxies.
+    Perhaps(Key),
+    /// A `ProxyService` of this namespace that names this Service; it may have named another one.
+    Claim(Key),
+}
+
+/// Runs until nobody holds the Lease any more, that is, for ever.
+pub async fn run(client: Client, settings: Settings, term: watch::Receiver<Term>) {
+    let server = Server::new(client, settings);
+    let (hints, heard) = mpsc::unbounded_channel();
+    let mut watches = tokio::task::JoinSet::new();
+    for kind in [Kind::Deployment, Kind::ProxyService, Kind::Service] {
+        watches.spawn(watch_kind(server.clone(), kind, hints.clone()));
+    }
+    drop(hints);
+    let operator = Operator {
+        server,
+        term,
+        known: BTreeSet::new(),
+        due: BTreeMap::new(),
+    };
+    operator.work(heard).await;
+}
+
+struct Operator {
+    server: Server,
+    term: watch::Receiver<Term>,
+    /// Services that have, or had, something to do with proxies.
+    known: BTreeSet<Key>,
+    /// When they are looked at next, and after which pause.
+    due: BTreeMap<Key, (Instant, Duration)>,
+}
+
+impl Operator {
+    async fn work(mut self, mut heard: mpsc::UnboundedReceiver<Hint>) {
+        let mut round = tokio::time::interval(ROUND);
+        let mut led = None;
+        loop {
+            let first = self.due.values().map(|(at, _)| *at).min();
+            let sleep = tokio::time::sleep_until(first.unwrap_or_else(|| Instant::now() + ROUND));
+            tokio::select! {
+                hint = heard.recv() => match hint {
+                    Some(hint) => self.hear(hint),
+                    None => return,
+                },
+                _ = round.tick() => self.all(),
+                changed = self.term.changed() => if changed.is_err() { return },
+                () = sleep => {}
+            }
+            while let Ok(hint) = heard.try_recv() {
+                self.hear(hint);
+            }
+            let term = *self.term.borrow_and_update();
+            if !term.holds(Instant::now()) {
+                led = None;
+                continue;
+            }
+            if led.replace(term.number()) != Some(term.number()) {
+                self.all();
+            }
+            let now = Instant::now();
+            let due: Vec<(Key, Duration)> = self
+                .due
+                .iter()
+                .filter(|(_, (at, _))| *at <= now)
+                .map(|(key, (_, pause))| (key.clone(), *pause))
+                .collect();
+            for (key, pause) in due {
+                self.due.remove(&key);
+                self.attend(&key, pause).await;
+            }
+        }
+    }
+
+    fn hear(&mut self, hint: Hint) {
+        match hint {
+            Hint::Ours(key) => self.soon(key),
+            Hint::Perhaps(key) => {
+                if self.known.contains(&key) {
+                    self.soon(key);
+                }
+            }
+            Hint::Claim(key) => {
+                let beside = self
+                    .known
+                    .iter()
+                    .filter(|one| one.namespace == key.namespace);
+                let beside: Vec<Key> = beside.cloned().collect();
+                beside
+                    .into_iter()
+                    .chain([key])
+                    .for_each(|one| self.soon(one));
+            }
+        }
+    }
+
+    fn soon(&mut self, key: Key) {
+        self.known.insert(key.clone());
+        self.due.insert(key, (Instant::now(), SOON));
+    }
+
+    fn all(&mut self) {
+        let known: Vec<Key> = self.known.iter().cloned().collect();
+        known.into_iter().for_each(|key| self.soon(key));
+    }
+
+    /// Takes all steps that can be taken for a Service.
+    async fn attend(&mut self, key: &Key, pause: Duration) {
+        let again = match self.steps(key).await {
+            Ok(Some(next)) => {
+                if next.progress == Progress::Withdrawn {
+                    self.known.remove(key);
+                }
+                next.waits
+            }
+            Ok(None) => true,
+            Err(error) => {
+                tracing::warn!(service = %key, %error, "proxies: tried again");
+                true
+            }
+        };
+        if again && !self.due.contains_key(key) {
+            let next = (pause * 3 / 2).min(LATER);
+            self.due.insert(key.clone(), (Instant::now() + pause, next));
+        }
+    }
+
+    /// How it is after the last step; `None` where it was not to be written any more, or there is no
+    /// end.
+    async fn steps(&self, key: &Key) -> Result<Option<Next>, kube::Error> {
+        for _ in 0..STEPS {
+            let seen = self.server.observe(key).await?;
+            let next = next(&seen);
+            if !self.term.borrow().holds(Instant::now()) {
+                return Ok(None);
+            }
+            self.server.tell(&seen, &next.progress).await?;
+            let Some(step) = &next.step else {
+                return Ok(Some(next));
+            };
+            if !self.term.borrow().holds(Instant::now()) {
+                return Ok(None);
+            }
+            tracing::debug!(service = %key, ?step, "proxies");
+            if self.server.take(&key.namespace, step).await? == Written::Done {
+                self.server.announce(&seen, step, &next.progress).await;
+            }
+        }
+        tracing::warn!(service = %key, "proxies: somebody else changes what is changed here");
+        Ok(None)
+    }
+}
+
+async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hint>) {
+    let config = match kind {
+        Kind::Deployment => Config::default().labels(LABEL),
+        _ => Config::default(),
+    };
+    let api: Api<DynamicObject> = server.all(kind);
+    let mut stream = pin!(watcher(api, config));
+    while let Some(watched) = stream.next().await {
+        let object = match watched {
+            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => object,
+            Ok(Event::Init | Event::InitDone) => continue,
+            Err(error) => {
+                note(kind, &error);
+                tokio::time::sleep(REST).await;
+                continue;
+            }
+        };
+        if let Some(hint) = hint(kind, &object)
+            && hints.send(hint).is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn note(kind: Kind, error: &watcher::Error) {
+    let kind = kind.resource().kind;
+    tracing::debug!(kind, %error, "watch failed, it is tried again");
+}
+
+/// Which Service a resource may concern.
+fn hint(kind: Kind, object: &DynamicObject) -> Option<Hint> {
+    let meta = &object.metadata;
+    let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);
+    let label = meta.labels.as_ref().and_then(|labels| labels.get(LABEL));
+    if let Some(service) = label {
+        return Some(Hint::Ours(key(service)));
+    }
+    match kind {
+        Kind::ProxyService => {
+            let service = object.data["spec"]["targetRef"]["name"].as_str()?;
+            Some(Hint::Claim(key(service)))
+        }
+        Kind::Service => {
+            let name = meta.name.as_deref()?;
+            let touched = meta.annotations.as_ref();
+            match touched.is_some_and(|all| all.contains_key(RECORD)) {
+                true => Some(Hint::Ours(key(name))),
+                false => Some(Hint::Perhaps(key(name))),
+            }
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,161 @@
+//! Proxies come and go whatever happens meanwhile: users edit the Service, the operator crashes or acts
+//! on what is no longer so, proxies fail, endpoints are known late. As long as the Service's own pods
+//! are well it always has a ready endpoint, a proxy among its endpoints always has somebody to send to,
+//! and in the end everything is as the resources say, to the byte where nothing is wanted any more.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "proxy_service/world.rs"]
+mod world;
+
+use maglor_controller::proxy_service::{Next, Refusal, next};
+use proptest::prelude::*;
+use serde_json::json;
+
+use world::{Move, World};
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        6 => Just(Move::Look),
+        6 => Just(Move::Act),
+        8 => Just(Move::Operate),
+        1 => Just(Move::Crash),
+        5 => Just(Move::Deploy),
+        6 => Just(Move::Endpoints),
+        1 => Just(Move::ProxiesFail),
+        1 => (0..3u8).prop_map(Move::Select),
+        1 => Just(Move::SelectPart),
+        1 => Just(Move::ApplyAgain),
+        1 => (1..4u16).prop_map(Move::Ports),
+        1 => Just(Move::Label),
+        1 => (0..3u8).prop_map(Move::Claim),
+        1 => (0..3u8).prop_map(Move::Unclaim),
+        1 => (1..4u32).prop_map(Move::Scale),
+    ];
+    proptest::collection::vec(one, 0..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_is_without_endpoints_and_all_ends_as_it_is_wanted(moves in moves()) {
+        let mut world = World::new();
+        for one in &moves {
+            world.make(one);
+            world.check(one);
+        }
+        world.settle();
+        world.check_end();
+        // And back, whatever there was.
+        for name in 0..3 {
+            world.make(&Move::Unclaim(name));
+        }
+        world.settle();
+        world.check_end();
+    }
+}
+
+#[test]
+fn the_order_of_steps_is_the_papers() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0));
+    let inserted = world.settle();
+    let expected = [
+        "hold",
+        "apply Service web-target",
+        "apply TrafficPolicy web-target",
+        "apply Deployment web-proxy-service",
+        "switch",
+    ];
+    assert_eq!(inserted, expected);
+    world.make(&Move::Unclaim(0));
+    let withdrawn = world.settle();
+    let expected = [
+        "restore",
+        "restore",
+        "delete Deployment web-proxy-service",
+        "delete TrafficPolicy web-target",
+        "delete Service web-target",
+        "release",
+    ];
+    assert_eq!(withdrawn, expected);
+}
+
+/// What cannot have proxies is told why, and what was inserted is taken away.
+#[test]
+fn what_cannot_be_is_refused() {
+    let port = |field: &str, value: serde_json::Value| {
+        let mut port = json!({"port": 80, "targetPort": 8080, "name": "http"});
+        port[field] = value;
+        json!([port])
+    };
+    let cases = [
+        ("type", json!("ExternalName"), "ExternalName"),
+        ("clusterIP", json!("None"), "Headless"),
+        ("selector", json!(null), "NoSelector"),
+        (
+            "selector",
+            json!({"maglor.dev/proxy-service": "a"}),
+            "Proxied",
+        ),
+        (
+            "internalTrafficPolicy",
+            json!("Local"),
+            "LocalTrafficPolicy",
+        ),
+        (
+            "externalTrafficPolicy",
+            json!("Local"),
+            "LocalTrafficPolicy",
+        ),
+        ("publishNotReadyAddresses", json!(true), "PublishesNotReady"),
+        ("sessionAffinity", json!("ClientIP"), "SessionAffinity"),
+        ("ports", port("protocol", json!("UDP")), "UnsupportedPort"),
+        ("ports", port("targetPort", json!(15020)), "UnsupportedPort"),
+        ("ports", port("name", json!("tcp-db")), "UnsupportedPort"),
+        ("ports", json!([]), "UnsupportedPort"),
+    ];
+    for (field, value, reason) in cases {
+        let mut world = World::new();
+        world.make(&Move::Claim(0));
+        world.settle();
+        world.edit_spec(field, &value);
+        world.settle();
+        assert_eq!(refused(&world), reason, "{field}: {value}");
+        world.check_restored();
+    }
+    let mut world = World::new();
+    world.make(&Move::Claim(0));
+    world.remove_service();
+    world.settle();
+    assert_eq!(refused(&world), "TargetNotFound");
+    let mut world = World::new();
+    world.own_by_controller();
+    world.make(&Move::Claim(0));
+    world.settle();
+    assert_eq!(refused(&world), "Controlled");
+}
+
+/// Resources of others keep their names.
+#[test]
+fn what_is_not_ours_is_left_alone() {
+    let mut world = World::new();
+    let theirs = json!({"kind": "Service", "metadata": {"name": "web-target", "uid": "theirs"}});
+    world.target = Some(theirs.clone());
+    world.make(&Move::Claim(0));
+    assert_eq!(world.settle(), Vec::<String>::new());
+    assert_eq!(refused(&world), "NameTaken");
+    assert_eq!(world.target, Some(theirs));
+}
+
+fn refused(world: &World) -> &'static str {
+    let Next { progress, .. } = next(&world.observe());
+    match progress {
+        maglor_controller::proxy_service::Progress::Refused(refusal) => Refusal::reason(&refusal),
+        other => panic!("not refused: {other:?}"),
+    }
+}

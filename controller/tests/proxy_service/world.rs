@@ -1,0 +1,549 @@
+//! A model of a cluster with one Service: what an API server, the controllers of Deployments and of
+//! EndpointSlices, and people do.
+
+use std::collections::BTreeSet;
+
+use maglor_controller::proxy_service::{
+    Claim, FIELD_MANAGER, FINALIZER, Observed, Progress, RECORD, Settings, Step, next,
+};
+use serde_json::{Value, json};
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Move {
+    /// The operator looks, and remembers what it wants to do.
+    Look,
+    /// The operator does what it wanted, however old that is.
+    Act,
+    /// The operator looks and acts.
+    Operate,
+    /// The operator forgets everything.
+    Crash,
+    /// The Deployment comes one step further.
+    Deploy,
+    /// Endpoints become known.
+    Endpoints,
+    /// All proxies fail.
+    ProxiesFail,
+    /// Somebody selects other pods.
+    Select(u8),
+    /// Somebody changes one label of the selector.
+    SelectPart,
+    /// Somebody applies the Service's manifest again.
+    ApplyAgain,
+    /// The Service has so many ports from now on.
+    Ports(u16),
+    /// Somebody labels the Service.
+    Label,
+    /// Somebody makes a `ProxyService`.
+    Claim(u8),
+    /// Somebody deletes it.
+    Unclaim(u8),
+    /// Somebody wants so many proxies of the oldest.
+    Scale(u32),
+}
+
+#[derive(Clone, Debug)]
+struct Pod {
+    labels: Value,
+    address: String,
+    ready: bool,
+    proxy: bool,
+}
+
+/// See the module's documentation.
+pub(crate) struct World {
+    pub(crate) target: Option<Value>,
+    service: Option<Value>,
+    policy: Option<Value>,
+    deployment: Option<Value>,
+    claims: Vec<Value>,
+    pods: Vec<Pod>,
+    endpoints: BTreeSet<String>,
+    target_endpoints: BTreeSet<String>,
+    /// The Service as people want it.
+    intended: Value,
+    wanted: Option<Step>,
+    count: u64,
+    /// Endpoints are missing for a reason that nobody can help.
+    excused: bool,
+}
+
+fn selector(which: u8) -> Value {
+    match which {
+        0 => json!({"app": "web"}),
+        1 => json!({"app": "web", "version": "v1"}),
+        _ => json!({"app": "web", "version": "v2"}),
+    }
+}
+
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let Some(map) = selector.as_object().filter(|map| !map.is_empty()) else {
+        return false;
+    };
+    map.iter().all(|(key, value)| labels[key] == *value)
+}
+
+fn ports(count: u16) -> Value {
+    let port = |i| json!({"name": format!("http-{i}"), "port": 80 + i, "targetPort": 8080 + i});
+    (0..count).map(port).collect()
+}
+
+/// As after a kubectl apply; what an API server says about ownership only as far as it matters.
+fn bare(value: &Value) -> Value {
+    let mut value = value.clone();
+    for field in ["managedFields", "resourceVersion"] {
+        value["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    value
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let intended = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u-web"},
+            "spec": {"clusterIP": "10.96.0.1", "selector": selector(0), "ports": ports(1)},
+        });
+        let own = |version: &str, i: u8| Pod {
+            labels: json!({"app": "web", "version": version}),
+            address: format!("10.0.0.{i}"),
+            ready: true,
+            proxy: false,
+        };
+        let mut world = Self {
+            service: Some(intended.clone()),
+            intended,
+            target: None,
+            policy: None,
+            deployment: None,
+            claims: Vec::new(),
+            pods: vec![own("v1", 1), own("v2", 2)],
+            endpoints: BTreeSet::new(),
+            target_endpoints: BTreeSet::new(),
+            wanted: None,
+            count: 0,
+            excused: false,
+        };
+        let managed = json!([{"manager": "kubectl"}]);
+        world.change_service(|service| service["metadata"]["managedFields"] = managed);
+        world.make(&Move::Endpoints);
+        world
+    }
+
+    pub(crate) fn make(&mut self, one: &Move) {
+        match one {
+            Move::Look => self.wanted = next(&self.observe()).step,
+            Move::Act => {
+                if let Some(step) = self.wanted.take() {
+                    self.take(&step);
+                }
+            }
+            Move::Operate => {
+                // There is one operator: what an earlier one has not done it never does.
+                self.wanted = None;
+                if let Some(step) = next(&self.observe()).step {
+                    self.take(&step);
+                }
+            }
+            Move::Crash => self.wanted = None,
+            Move::Deploy => self.deploy(),
+            Move::Endpoints => {
+                self.endpoints = self.of(self.service.as_ref());
+                self.target_endpoints = self.of(self.target.as_ref());
+            }
+            Move::ProxiesFail => {
+                let mut proxies = self.pods.iter_mut().filter(|pod| pod.proxy);
+                self.excused |= proxies.any(|pod| pod.ready);
+                for pod in self.pods.iter_mut().filter(|pod| pod.proxy) {
+                    pod.ready = false;
+                }
+                self.count_available();
+                // Proxies that fail between a look and the write that follows are seen by nobody.
+                self.wanted = None;
+                // Kubernetes sees it at the same time.
+                self.make(&Move::Endpoints);
+            }
+            Move::Select(which) => {
+                self.intended["spec"]["selector"] = selector(*which);
+                self.apply_intended();
+            }
+            Move::SelectPart => self.select_part(),
+            Move::ApplyAgain => self.apply_intended(),
+            Move::Ports(count) => {
+                self.intended["spec"]["ports"] = ports(*count);
+                let ports = ports(*count);
+                self.change_service(|service| service["spec"]["ports"] = ports);
+            }
+            Move::Label => {
+                let labels = json!({"team": "shop"});
+                self.intended["metadata"]["labels"] = labels.clone();
+                self.change_service(|service| service["metadata"]["labels"] = labels);
+            }
+            Move::Claim(name) => self.claim(*name),
+            Move::Unclaim(name) => self.unclaim(*name),
+            Move::Scale(replicas) => {
+                if let Some(claim) = self.claims.first_mut() {
+                    claim["spec"]["replicas"] = json!(replicas);
+                }
+            }
+        }
+    }
+
+    /// What the operator sees.
+    pub(crate) fn observe(&self) -> Observed {
+        Observed {
+            namespace: "shop".into(),
+            name: "web".into(),
+            claims: self.claims.iter().map(Claim::read).collect(),
+            service: self.service.clone(),
+            target: self.target.clone(),
+            policy: self.policy.clone(),
+            deployment: self.deployment.clone(),
+            endpoints: self.endpoints.clone(),
+            target_endpoints: self.target_endpoints.clone(),
+            proxies: self
+                .pods
+                .iter()
+                .filter(|pod| pod.proxy)
+                .map(|pod| pod.address.clone())
+                .collect(),
+            settings: Settings {
+                plain_text: true,
+                ..Settings::default()
+            },
+        }
+    }
+
+    /// Lets everybody work until nothing changes any more; the operator's steps.
+    pub(crate) fn settle(&mut self) -> Vec<String> {
+        let mut steps = Vec::new();
+        let mut quiet = 0;
+        for _ in 0..1000 {
+            quiet += 1;
+            if let Some(step) = next(&self.observe()).step {
+                steps.push(told(&step));
+                self.take(&step);
+                quiet = 0;
+            }
+            self.check(&Move::Operate);
+            self.make(&Move::Deploy);
+            self.check(&Move::Deploy);
+            self.make(&Move::Endpoints);
+            self.check(&Move::Endpoints);
+            if quiet > 40 {
+                return steps;
+            }
+        }
+        panic!("no end: {steps:?}");
+    }
+
+    /// What must hold at any time.
+    pub(crate) fn check(&mut self, after: &Move) {
+        if self.service.is_none() {
+            return;
+        }
+        let found: Vec<&Pod> = self
+            .pods
+            .iter()
+            .filter(|pod| pod.ready && self.endpoints.contains(&pod.address))
+            .collect();
+        if found.is_empty() {
+            assert!(self.excused, "no endpoint after {after:?}");
+            return;
+        }
+        // What is excused is so until endpoints are known that are somebody's.
+        let now = self.of(self.service.as_ref());
+        if !now.is_empty() && now == self.endpoints {
+            self.excused = false;
+        }
+        let sends = self
+            .pods
+            .iter()
+            .any(|pod| pod.ready && !pod.proxy && self.target_endpoints.contains(&pod.address));
+        let proxied = found.iter().any(|pod| pod.proxy);
+        assert!(
+            !proxied || sends,
+            "proxies without endpoints after {after:?}"
+        );
+    }
+
+    /// What must hold in the end.
+    pub(crate) fn check_end(&self) {
+        let live = self
+            .claims
+            .iter()
+            .any(|claim| claim["metadata"]["deletionTimestamp"].is_null());
+        if !live {
+            assert!(self.claims.is_empty(), "{:?}", self.claims);
+            self.check_restored();
+            return;
+        }
+        let progress = next(&self.observe()).progress;
+        assert!(matches!(progress, Progress::Inserted(_)), "{progress:?}");
+        let target = self.target.as_ref().unwrap();
+        assert_eq!(
+            target["spec"]["selector"],
+            self.intended["spec"]["selector"]
+        );
+        assert_eq!(target["spec"]["ports"], self.intended["spec"]["ports"]);
+        let proxies: Vec<&Pod> = self.pods.iter().filter(|pod| pod.proxy).collect();
+        let addresses: BTreeSet<String> = proxies.iter().map(|pod| pod.address.clone()).collect();
+        assert_eq!(self.endpoints, addresses);
+        assert_eq!(self.target_endpoints, self.of(Some(&self.intended)));
+    }
+
+    /// The Service is as people want it, and nothing of ours is left.
+    pub(crate) fn check_restored(&self) {
+        let service = self.service.as_ref().unwrap();
+        assert_eq!(bare(service), bare(&self.intended));
+        let managed = service["metadata"]["managedFields"].as_array().unwrap();
+        assert!(
+            managed
+                .iter()
+                .all(|entry| entry["manager"] != FIELD_MANAGER)
+        );
+        let made = [&self.target, &self.policy, &self.deployment];
+        assert!(made.iter().all(|one| one.is_none()), "{made:?}");
+        assert!(self.pods.iter().all(|pod| !pod.proxy));
+    }
+
+    pub(crate) fn edit_spec(&mut self, field: &str, value: &Value) {
+        self.intended["spec"][field] = value.clone();
+        self.excused = true;
+        self.change_service(|service| service["spec"][field] = value.clone());
+    }
+
+    pub(crate) fn remove_service(&mut self) {
+        self.service = None;
+    }
+
+    pub(crate) fn own_by_controller(&mut self) {
+        let owners = json!([{"kind": "Route", "name": "web", "controller": true}]);
+        self.change_service(|service| service["metadata"]["ownerReferences"] = owners);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn change_service(&mut self, change: impl FnOnce(&mut Value)) {
+        let version = self.number().to_string();
+        if let Some(service) = &mut self.service {
+            change(service);
+            service["metadata"]["resourceVersion"] = json!(version);
+        }
+    }
+
+    fn apply_intended(&mut self) {
+        let selector = self.intended["spec"]["selector"].clone();
+        self.change_service(|service| service["spec"]["selector"] = selector);
+    }
+
+    /// `kubectl patch` of one label, whoever is selected now.
+    fn select_part(&mut self) {
+        self.intended["spec"]["selector"]["version"] = json!("v1");
+        // Until the operator has seen it, nobody may have all of the labels.
+        self.excused = true;
+        self.change_service(|service| service["spec"]["selector"]["version"] = json!("v1"));
+    }
+
+    fn claim(&mut self, name: u8) {
+        let name = format!("claim-{name}");
+        if self
+            .claims
+            .iter()
+            .any(|claim| claim["metadata"]["name"] == name.as_str())
+        {
+            return;
+        }
+        let number = self.number();
+        self.claims.push(json!({
+            "metadata": {"name": name, "uid": format!("u-{number}"), "generation": 1},
+            "spec": {"targetRef": {"name": "web"}},
+        }));
+    }
+
+    fn unclaim(&mut self, name: u8) {
+        let name = format!("claim-{name}");
+        for claim in &mut self.claims {
+            if claim["metadata"]["name"] == name.as_str() {
+                claim["metadata"]["deletionTimestamp"] = json!("now");
+            }
+        }
+        self.collect();
+    }
+
+    /// What is to be deleted and has no finalizer is gone.
+    fn collect(&mut self) {
+        self.claims.retain(|claim| {
+            let meta = &claim["metadata"];
+            let held = meta["finalizers"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty());
+            meta["deletionTimestamp"].is_null() || held
+        });
+    }
+
+    /// Ready pods that a Service selects.
+    fn of(&self, service: Option<&Value>) -> BTreeSet<String> {
+        let selector = service.map(|service| service["spec"]["selector"].clone());
+        let selector = selector.unwrap_or_default();
+        let selected = |pod: &&Pod| pod.ready && selects(&selector, &pod.labels);
+        self.pods
+            .iter()
+            .filter(selected)
+            .map(|pod| pod.address.clone())
+            .collect()
+    }
+
+    /// One step of a rollout: a pod starts, one becomes ready, or an old one goes.
+    fn deploy(&mut self) {
+        let Some(mut deployment) = self.deployment.take() else {
+            let at = self.pods.iter().position(|pod| pod.proxy);
+            at.map(|at| self.pods.remove(at));
+            return;
+        };
+        deployment["status"]["observedGeneration"] = deployment["metadata"]["generation"].clone();
+        let labels = deployment["spec"]["template"]["metadata"]["labels"].clone();
+        let version = deployment["spec"]["template"].to_string();
+        let mut labels = labels;
+        labels["template"] = json!(version);
+        let wanted = deployment["spec"]["replicas"].as_u64().unwrap() as usize;
+        let new = self
+            .pods
+            .iter()
+            .filter(|pod| pod.proxy && pod.labels == labels)
+            .count();
+        if let Some(pod) = self.pods.iter_mut().find(|pod| pod.proxy && !pod.ready) {
+            pod.ready = true;
+        } else if new < wanted {
+            let number = self.number();
+            self.pods.push(Pod {
+                labels,
+                address: format!("10.1.0.{number}"),
+                ready: false,
+                proxy: true,
+            });
+        } else if let Some(old) = self
+            .pods
+            .iter()
+            .position(|pod| pod.proxy && (pod.labels != labels || new > wanted))
+        {
+            self.pods.remove(old);
+            // A pod that ends is no endpoint from then on.
+            self.deployment = Some(deployment);
+            self.make(&Move::Endpoints);
+            self.count_available();
+            return;
+        }
+        self.deployment = Some(deployment);
+        self.count_available();
+    }
+
+    fn count_available(&mut self) {
+        let Some(deployment) = &mut self.deployment else {
+            return;
+        };
+        let version = deployment["spec"]["template"].to_string();
+        let proxies = || self.pods.iter().filter(|pod| pod.proxy);
+        let new = proxies().filter(|pod| pod.labels["template"] == version.as_str());
+        deployment["status"]["updatedReplicas"] = json!(new.count());
+        deployment["status"]["replicas"] = json!(proxies().count());
+        deployment["status"]["availableReplicas"] =
+            json!(proxies().filter(|pod| pod.ready).count());
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Apply(resource) => self.apply(resource),
+            Step::Delete(resource) => {
+                let uid = &resource["metadata"]["uid"];
+                for there in [&mut self.target, &mut self.policy, &mut self.deployment] {
+                    if there
+                        .as_ref()
+                        .is_some_and(|one| one["metadata"]["uid"] == *uid)
+                    {
+                        *there = None;
+                    }
+                }
+            }
+            Step::Hold(name) => self.finalize(name, &json!([FINALIZER])),
+            Step::Release(name) => self.finalize(name, &json!([])),
+            Step::Restore(service) => self.write_service(service, |there, service| {
+                let before = bare(there);
+                *there = service.clone();
+                if bare(there) != before {
+                    let fields = there["metadata"]["managedFields"].as_array_mut().unwrap();
+                    fields.push(json!({"manager": FIELD_MANAGER, "operation": "Update"}));
+                }
+            }),
+            Step::Switch(service) => self.write_service(service, |there, service| {
+                there["spec"]["selector"] = service["spec"]["selector"].clone();
+                let record = &service["metadata"]["annotations"][RECORD];
+                there["metadata"]["annotations"][RECORD] = record.clone();
+                let fields = there["metadata"]["managedFields"].as_array_mut().unwrap();
+                fields.push(json!({"manager": FIELD_MANAGER, "operation": "Apply"}));
+            }),
+        }
+    }
+
+    fn finalize(&mut self, name: &str, finalizers: &Value) {
+        for claim in &mut self.claims {
+            if claim["metadata"]["name"] == name {
+                claim["metadata"]["finalizers"] = finalizers.clone();
+            }
+        }
+        self.collect();
+    }
+
+    /// Under the version that was seen.
+    fn write_service(&mut self, wanted: &Value, write: impl FnOnce(&mut Value, &Value)) {
+        let version = |value: &Value| value["metadata"]["resourceVersion"].clone();
+        let there = self.service.as_ref();
+        if there.is_some_and(|there| version(there) == version(wanted)) {
+            self.change_service(|there| write(there, wanted));
+        }
+    }
+
+    fn apply(&mut self, resource: &Value) {
+        let number = self.number();
+        let place = match resource["kind"].as_str().unwrap() {
+            "Service" => &mut self.target,
+            "TrafficPolicy" => &mut self.policy,
+            "Deployment" => &mut self.deployment,
+            other => panic!("{other} is applied"),
+        };
+        let before = place.take();
+        let mut resource = resource.clone();
+        let uid = before
+            .as_ref()
+            .map(|before| before["metadata"]["uid"].clone());
+        resource["metadata"]["uid"] = uid.unwrap_or_else(|| json!(format!("u-{number}")));
+        resource["metadata"]["generation"] = json!(number);
+        if let Some(before) = before {
+            resource["status"] = before["status"].clone();
+        }
+        *place = Some(resource);
+    }
+}
+
+fn told(step: &Step) -> String {
+    let named = |what: &str, resource: &Value| {
+        let kind = resource["kind"].as_str().unwrap();
+        format!(
+            "{what} {kind} {}",
+            resource["metadata"]["name"].as_str().unwrap()
+        )
+    };
+    match step {
+        Step::Apply(resource) => named("apply", resource),
+        Step::Delete(resource) => named("delete", resource),
+        Step::Hold(_) => "hold".into(),
+        Step::Release(_) => "release".into(),
+        Step::Restore(_) => "restore".into(),
+        Step::Switch(_) => "switch".into(),
+    }
+}

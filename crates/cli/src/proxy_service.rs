@@ -1,0 +1,192 @@
+//! `maglor proxy-service`: when proxies in front of a service pay, and what to apply, offline.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use maglor_balance::Spec;
+use maglor_config::Flags;
+use serde_json::Value;
+
+mod answer;
+mod workload;
+
+use crate::output;
+use answer::Answer;
+use workload::{Service, Services, WorkloadError};
+
+const PLAN: &str = "\
+M balancers (the sidecars of the callers) send requests to N servers. Each by itself sees only its own
+requests, so least outstanding requests decays as M grows. The decision rule (docs/model.md) compares
+what can be done:
+  local          lor(choices=2) in each sidecar, as it is
+  bounce, ledger true-queue policies in the sidecars: no further hop, some messages
+  proxy-service  a few proxies in front of the service, which see all of its requests
+
+The workload file holds the same for several services; what is left out is as by the options:
+    services:
+    - {name: web, namespace: shop, balancers: 30, servers: 40, rho: 0.75, service_ms: 20}
+    - {name: cart, namespace: shop, balancers: 2, servers: 4, rho: 0.2, service_ms: 5}
+
+Examples:
+  Is it worth it for 40 servers that 20 sidecars call?
+    maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
+  The same where the callers have no sidecars that could exchange messages:
+    maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20 --without-sidecars
+  What to apply for all services of a file:
+    maglor proxy-service plan --workload services.yaml --format manifests | kubectl apply -f -
+
+JSON: mean_ms of each choice, the fastest first; recommended, and gain, the share of the present
+latency that it is predicted to save. Nothing is recommended for less than --least-gain.";
+
+const CONFIG: &str = "\
+Examples:
+  One proxy in front of three servers, on a machine without Kubernetes:
+    maglor proxy-service config --listen 0.0.0.0:8080 --upstream 10.0.0.1:8080 \\
+      --upstream 10.0.0.2:8080 --upstream 10.0.0.3:8080 > maglor.yaml
+    maglor-proxy --config maglor.yaml
+
+Callers then call the proxy's address instead of the servers'.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Say whether proxies in front of a service would pay, and what to apply.
+    Plan(Box<PlanOptions>),
+    /// Print the configuration of a proxy in front of a service without Kubernetes.
+    Config(ConfigOptions),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = PLAN)]
+struct PlanOptions {
+    /// Several services at once (YAML or JSON).
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
+
+    #[command(flatten)]
+    service: Service,
+
+    /// Callers that cannot exchange messages with the servers: only local and proxy-service remain.
+    #[arg(long)]
+    without_sidecars: bool,
+
+    /// Recommend nothing that saves less than this share of the latency.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
+    least_gain: f64,
+
+    /// What is printed.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    /// One object, or a list of them for a workload file.
+    Json,
+    /// The resources to apply, as YAML.
+    Manifests,
+    /// For people.
+    Table,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = CONFIG)]
+struct ConfigOptions {
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
+    listen: std::net::SocketAddr,
+
+    /// A server: ADDR:PORT[,weight=N]. Repeat for more.
+    #[arg(long, value_name = "ADDR[,weight=N]", required = true)]
+    upstream: Vec<String>,
+
+    /// How a server is chosen.
+    #[arg(long, value_name = "POLICY", default_value = "lor(choices=2)")]
+    policy: Spec,
+
+    /// Address of the admin server.
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<std::net::SocketAddr>,
+}
+
+/// Prints what was asked for; exit code 2 if the input is wrong.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let (task, printed) = match &options.task {
+        Task::Plan(plan) => ("plan", plan.plan().map_err(|error| error.to_string())),
+        Task::Config(config) => ("config", config.config()),
+    };
+    match printed {
+        Ok(text) => {
+            output::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("maglor proxy-service {task}: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+impl PlanOptions {
+    fn plan(&self) -> Result<String, WorkloadError> {
+        if !(0.0..1.0).contains(&self.least_gain) {
+            return Err(WorkloadError::LeastGain(self.least_gain));
+        }
+        let several = self.workload.as_deref();
+        let services = match several {
+            Some(path) => read(path)?,
+            None => vec![self.service.clone()],
+        };
+        let mut answers = Vec::new();
+        for service in services {
+            let service = service.or(&self.service);
+            answers.push(Answer::of(
+                &service,
+                !self.without_sidecars,
+                self.least_gain,
+            )?);
+        }
+        Ok(match self.format {
+            Format::Json => {
+                let mut all: Vec<Value> = answers.iter().map(Answer::json).collect();
+                let value = match (several, all.len()) {
+                    (None, 1) => all.remove(0),
+                    _ => Value::Array(all),
+                };
+                format!("{value:#}\n")
+            }
+            Format::Manifests => answers.iter().map(Answer::manifests).collect(),
+            Format::Table => answer::table(&answers),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Service>, WorkloadError> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| WorkloadError::Read {
+        file: file.clone(),
+        error,
+    })?;
+    Services::parse(&text, &file)
+}
+
+impl ConfigOptions {
+    fn config(&self) -> Result<String, String> {
+        let policy = self.policy.to_string();
+        let flags = Flags {
+            listen: self.listen,
+            upstreams: &self.upstream,
+            policy: Some(&policy),
+            admin: self.admin,
+            workers: 1,
+        };
+        let loaded = flags.load().map_err(|errors| errors.to_string())?;
+        Ok(loaded.yaml)
+    }
+}

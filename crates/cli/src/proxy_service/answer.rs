@@ -1,0 +1,177 @@
+//! What the decision rule says of a service, and the resources that follow from it.
+
+use std::fmt::Write as _;
+
+use maglor_sim::rule::{Choice, Prediction, Situation};
+use serde_json::{Value, json};
+
+use super::workload::{Service, WorkloadError};
+
+/// See the module's documentation.
+pub(super) struct Answer {
+    service: Service,
+    situation: Situation,
+    /// The fastest first.
+    predictions: Vec<Prediction>,
+    recommended: Choice,
+    gain: f64,
+}
+
+impl Answer {
+    pub(super) fn of(
+        service: &Service,
+        sidecars: bool,
+        least_gain: f64,
+    ) -> Result<Self, WorkloadError> {
+        let situation = service.situation()?;
+        let verdict = situation
+            .decide()
+            .map_err(|error| WorkloadError::Situation {
+                service: service.place(),
+                error,
+            })?;
+        let possible = |prediction: &Prediction| {
+            sidecars || matches!(prediction.choice, Choice::Local | Choice::ProxyService)
+        };
+        let predictions: Vec<Prediction> =
+            verdict.predictions.into_iter().filter(possible).collect();
+        let (recommended, gain) = best(&predictions, least_gain);
+        Ok(Self {
+            service: service.clone(),
+            situation,
+            predictions,
+            recommended,
+            gain,
+        })
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let prediction = |one: &Prediction| {
+            json!({
+                "choice": word(one.choice),
+                "policy": policy(one.choice),
+                "mean_ms": milliseconds(one),
+            })
+        };
+        let predictions: Vec<Value> = self.predictions.iter().map(prediction).collect();
+        let mut answer = json!({
+            "requests_per_second": rounded(self.service.rate()),
+            "proxies": self.situation.proxies,
+            "predictions": predictions,
+            "recommended": word(self.recommended),
+            "gain": rounded(self.gain),
+            "manifests": self.resources(),
+        });
+        if let Some(name) = &self.service.name {
+            answer["name"] = json!(name);
+        }
+        answer
+    }
+
+    /// As documents of YAML.
+    pub(super) fn manifests(&self) -> String {
+        let mut text = String::new();
+        for resource in self.resources() {
+            let yaml = serde_yaml::to_string(&resource).unwrap_or_default();
+            // Writing to a string does not fail.
+            let _ = write!(text, "---\n{yaml}");
+        }
+        text
+    }
+
+    /// What to apply; nothing where all is best as it is.
+    fn resources(&self) -> Vec<Value> {
+        let name = self.service.name.as_deref().unwrap_or("web");
+        let namespace = self.service.namespace.as_deref().unwrap_or("default");
+        let resource = |kind: &str, spec: Value| {
+            json!({
+                "apiVersion": "maglor.dev/v1alpha1",
+                "kind": kind,
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": spec,
+            })
+        };
+        match self.recommended {
+            Choice::Local => Vec::new(),
+            Choice::ProxyService => vec![resource(
+                "ProxyService",
+                json!({"targetRef": {"name": name}, "replicas": self.situation.proxies}),
+            )],
+            choice => vec![resource(
+                "TrafficPolicy",
+                json!({
+                    "targetRefs": [{"name": name}],
+                    "cluster": {"policy": policy(choice)},
+                }),
+            )],
+        }
+    }
+}
+
+/// The fastest, and the share of the present latency that it saves; what is there where that is little.
+fn best(predictions: &[Prediction], least_gain: f64) -> (Choice, f64) {
+    let local = predictions.iter().find(|one| one.choice == Choice::Local);
+    let (Some(first), Some(local)) = (predictions.first(), local) else {
+        return (Choice::Local, 0.0);
+    };
+    let gain = 1.0 - first.mean.as_secs_f64() / local.mean.as_secs_f64();
+    match gain >= least_gain {
+        true => (first.choice, gain),
+        false => (Choice::Local, 0.0),
+    }
+}
+
+/// For people.
+pub(super) fn table(answers: &[Answer]) -> String {
+    let mut text = String::new();
+    for answer in answers {
+        let name = answer.service.name.as_deref().unwrap_or("the service");
+        let rate = answer.service.rate();
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name}, {rate:.0} requests a second:");
+        for one in &answer.predictions {
+            let mark = match one.choice == answer.recommended {
+                true => "*",
+                false => " ",
+            };
+            let (word, policy) = (word(one.choice), policy(one.choice));
+            let mean = milliseconds(one);
+            let _ = writeln!(text, "  {mark} {word:<14} {policy:<18} {mean:>9.2} ms");
+        }
+        let _ = match answer.recommended {
+            Choice::Local => writeln!(text, "  leave it as it is"),
+            _ => writeln!(
+                text,
+                "  saves {:.0} % of the mean latency",
+                answer.gain * 100.0
+            ),
+        };
+    }
+    text
+}
+
+fn word(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Bounce => "bounce",
+        Choice::Ledger => "ledger",
+        Choice::Local => "local",
+        Choice::ProxyService => "proxy-service",
+    }
+}
+
+fn policy(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Bounce => "bounce(tries=3)",
+        Choice::Ledger => "ledger(group=40)",
+        Choice::Local | Choice::ProxyService => "lor(choices=2)",
+    }
+}
+
+fn milliseconds(prediction: &Prediction) -> f64 {
+    rounded(prediction.mean.as_secs_f64() * 1000.0)
+}
+
+/// Five digits: more than the rule is right to.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
+}

@@ -1,0 +1,229 @@
+//! What is known of services: by options, or in a file.
+
+use std::time::Duration;
+
+use maglor_sim::rule::{Situation, SituationError};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// CPU time that a proxy takes for a request (papers/001, IV: 0.033 ms), in seconds.
+const CPU_OF_A_REQUEST: f64 = 33e-6;
+/// What a proxy asks for, 100m, and how much of it is to be used.
+const CPU_OF_A_PROXY: f64 = 0.1 * 0.7;
+
+/// A service and those who call it.
+#[derive(Clone, Debug, Default, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Service {
+    /// Name of the Service.
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<String>,
+
+    /// Its namespace. [default: default]
+    #[arg(long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
+
+    /// M: how many balancers send requests to it. [default: 20]
+    #[arg(long, value_name = "M")]
+    pub(super) balancers: Option<u32>,
+
+    /// N: how many servers it has. [default: 40]
+    #[arg(long, value_name = "N")]
+    pub(super) servers: Option<u32>,
+
+    /// The share of the time that its servers are busy, above 0 and below 1. [default: 0.75]
+    #[arg(long, value_name = "RHO")]
+    pub(super) rho: Option<f64>,
+
+    /// Mean service time without queueing, in milliseconds. [default: 20]
+    #[arg(long, value_name = "MS")]
+    pub(super) service_ms: Option<f64>,
+
+    /// From a balancer to a server and back, in milliseconds. [default: 0.5]
+    #[arg(long, value_name = "MS")]
+    pub(super) round_trip_ms: Option<f64>,
+
+    /// Standard deviation of the servers' speeds over their mean, 0-0.9. [default: 0]
+    #[arg(long, value_name = "H")]
+    pub(super) speed_variation: Option<f64>,
+
+    /// How many proxies there would be. [default: as many as the load needs at 100m of CPU each]
+    #[arg(long, value_name = "M")]
+    pub(super) proxies: Option<u32>,
+
+    /// What the way through a proxy adds, in milliseconds. [default: 1.08, as in the paper]
+    #[arg(long, value_name = "MS")]
+    pub(super) proxy_penalty_ms: Option<f64>,
+}
+
+/// A workload file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Services {
+    services: Vec<Service>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub(super) enum WorkloadError {
+    #[error("{file}: {error}")]
+    Read { file: String, error: std::io::Error },
+    #[error("{}{message}", place(file, *line))]
+    File {
+        file: String,
+        line: Option<usize>,
+        message: String,
+    },
+    #[error("least-gain = {0} is out of range; valid: 0 to below 1")]
+    LeastGain(f64),
+    #[error("{service}{field} = {value} is out of range; valid: {valid}")]
+    Range {
+        service: String,
+        field: &'static str,
+        value: f64,
+        valid: &'static str,
+    },
+    #[error("{service}{error}")]
+    Situation {
+        service: String,
+        error: SituationError,
+    },
+}
+
+fn place(file: &str, line: Option<usize>) -> String {
+    line.map_or_else(|| format!("{file}: "), |line| format!("{file}:{line}: "))
+}
+
+impl Services {
+    pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Service>, WorkloadError> {
+        let wrong = |line, message| WorkloadError::File {
+            file: file.to_owned(),
+            line,
+            message,
+        };
+        let read: Self = serde_yaml::from_str(text).map_err(|error| {
+            let line = error.location().map(|place| place.line());
+            wrong(line, error.to_string())
+        })?;
+        for (at, service) in read.services.iter().enumerate() {
+            if service.name.as_deref().unwrap_or_default().is_empty() {
+                return Err(wrong(None, format!("services[{at}].name: it is missing")));
+            }
+        }
+        Ok(read.services)
+    }
+}
+
+impl Service {
+    /// What is left out is as in another one.
+    pub(super) fn or(self, other: &Self) -> Self {
+        let other = other.clone();
+        Self {
+            name: self.name.or(other.name),
+            namespace: self.namespace.or(other.namespace),
+            balancers: self.balancers.or(other.balancers),
+            servers: self.servers.or(other.servers),
+            rho: self.rho.or(other.rho),
+            service_ms: self.service_ms.or(other.service_ms),
+            round_trip_ms: self.round_trip_ms.or(other.round_trip_ms),
+            speed_variation: self.speed_variation.or(other.speed_variation),
+            proxies: self.proxies.or(other.proxies),
+            proxy_penalty_ms: self.proxy_penalty_ms.or(other.proxy_penalty_ms),
+        }
+    }
+
+    /// The service as messages begin with it.
+    pub(super) fn place(&self) -> String {
+        let name = self.name.as_deref();
+        name.map_or_else(String::new, |name| format!("{name}: "))
+    }
+
+    /// Requests a second of all callers together.
+    pub(super) fn rate(&self) -> f64 {
+        let servers = f64::from(self.servers.unwrap_or(40));
+        servers * self.rho.unwrap_or(0.75) * 1000.0 / self.service_ms.unwrap_or(20.0)
+    }
+
+    /// What the decision rule asks for.
+    pub(super) fn situation(&self) -> Result<Situation, WorkloadError> {
+        let time = |field, value: Option<f64>, default: f64, least: f64| {
+            let value = value.unwrap_or(default);
+            let fits = value >= least && value <= 1e7;
+            match fits.then(|| Duration::try_from_secs_f64(value / 1000.0)) {
+                Some(Ok(time)) => Ok(time),
+                _ => Err(WorkloadError::Range {
+                    service: self.place(),
+                    field,
+                    value,
+                    valid: "milliseconds, up to 10000000, the service time from 0.001",
+                }),
+            }
+        };
+        let service_time = time("service_ms", self.service_ms, 20.0, 0.001)?;
+        let needed = (self.rate() * CPU_OF_A_REQUEST / CPU_OF_A_PROXY).ceil();
+        Ok(Situation {
+            balancers: self.balancers.unwrap_or(20),
+            servers: self.servers.unwrap_or(40),
+            rho: self.rho.unwrap_or(0.75),
+            service_time,
+            round_trip: time("round_trip_ms", self.round_trip_ms, 0.5, 0.0)?,
+            speed_variation: self.speed_variation.unwrap_or(0.0),
+            // A cast saturates, so that what cannot be is told by the rule.
+            proxies: self.proxies.unwrap_or((needed as u32).max(1)),
+            proxy_penalty: time("proxy_penalty_ms", self.proxy_penalty_ms, 1.08, 0.0)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_and_what_is_wrong_has_a_line() {
+        let good = "services:\n- {name: web, rho: 0.5}\n- {name: cart, servers: 4}\n";
+        let services = Services::parse(good, "w.yaml").unwrap();
+        assert_eq!(services.len(), 2);
+        assert_eq!(services[1].servers, Some(4));
+        for (text, expected) in [
+            (
+                "services:\n- {name: web}\n- {name: b, roh: 1}\n",
+                "w.yaml:3: ",
+            ),
+            ("services: [{rho: 0.5}]", "services[0].name"),
+            ("service: []", "w.yaml:1: "),
+        ] {
+            let error = Services::parse(text, "w.yaml").unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn proxies_are_as_many_as_the_load_needs() {
+        let proxies = |servers| {
+            let service = Service {
+                servers: Some(servers),
+                service_ms: Some(1.0),
+                ..Service::default()
+            };
+            service.situation().unwrap().proxies
+        };
+        // 0.75 × 1000 requests a second and server, 33 µs each.
+        assert_eq!(proxies(2), 1);
+        assert_eq!(proxies(40), 15);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let service = Service {
+            name: Some("web".into()),
+            service_ms: Some(-1.0),
+            ..Service::default()
+        };
+        let error = service.situation().unwrap_err().to_string();
+        assert!(
+            error.starts_with("web: service_ms = -1 is out of range"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! `maglor-proxy service`: the whole configuration of a proxy in front of a service, from flags. Where the
+//! servers are, and what is known about them, comes from the control plane.
+//!
+//! Like a sidecar it adds nothing that client or server would notice: no time limit, no forwarding
+//! headers, no path that is written in another way.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::check::Known;
+use crate::diagnostic::Errors;
+use crate::load::{Loaded, finish};
+use crate::member::Member;
+use crate::raw::{self, HttpProtocol, TimeSpan};
+use crate::report::Step;
+use crate::source::Source;
+
+/// Streams and upgraded connections may be silent for so long.
+const SILENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// What `maglor-proxy service …` says.
+#[derive(Clone, Debug)]
+pub struct ProxyService {
+    /// What every member of the mesh says.
+    pub member: Member,
+    /// `--forward`
+    pub forwards: Vec<Forward>,
+}
+
+/// A port, and the service that connections to it are for: `8080=http/web.shop.svc.cluster.local:80`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forward {
+    /// Where it listens; 0 lets the system choose.
+    pub port: u16,
+    /// What is spoken.
+    pub protocol: HttpProtocol,
+    /// `NAME:PORT`
+    pub host: String,
+}
+
+/// Why a text is no [`Forward`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("`{text}`: {what}; write PORT=PROTOCOL/NAME:PORT, such as 8080=http/web.shop:80")]
+pub struct ForwardError {
+    text: String,
+    what: &'static str,
+}
+
+impl FromStr for Forward {
+    type Err = ForwardError;
+
+    fn from_str(text: &str) -> Result<Self, ForwardError> {
+        let wrong = |what| ForwardError {
+            text: crate::yaml::short(text),
+            what,
+        };
+        let (port, rest) = text
+            .split_once('=')
+            .ok_or_else(|| wrong("there is no `=`"))?;
+        let (protocol, host) = rest
+            .split_once('/')
+            .ok_or_else(|| wrong("there is no `/`"))?;
+        let port = port.parse().map_err(|_| wrong("it begins with no port"))?;
+        let protocol = match protocol {
+            "http" => HttpProtocol::Auto,
+            "http2" => HttpProtocol::Http2,
+            _ => return Err(wrong("the protocol is not http or http2")),
+        };
+        Ok(Self {
+            port,
+            protocol,
+            host: host.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = match self.protocol {
+            HttpProtocol::Http2 => "http2",
+            HttpProtocol::Auto | HttpProtocol::Http1 => "http",
+        };
+        write!(f, "{}={protocol}/{}", self.port, self.host)
+    }
+}
+
+impl ProxyService {
+    /// Checks the configuration that the flags stand for.
+    ///
+    /// # Errors
+    /// Everything that is wrong; each error names its flag.
+    pub fn load(&self) -> Result<Loaded, Errors> {
+        let known = Known {
+            clusters: true,
+            route_tables: true,
+            identity: true,
+        };
+        let source = Source::Flags(self.origins());
+        finish(&self.document(), known, Vec::new(), &source)
+    }
+
+    fn document(&self) -> raw::Document {
+        raw::Document {
+            listeners: self.forwards.iter().map(|one| self.listener(one)).collect(),
+            ..self.member.document()
+        }
+    }
+
+    fn listener(&self, forward: &Forward) -> raw::Listener {
+        let only_http2 = forward.protocol == HttpProtocol::Http2;
+        let http = raw::Http {
+            discovery: Some(raw::Discovery {
+                host: Some(forward.host.clone()),
+                ..raw::Discovery::default()
+            }),
+            protocol: Some(forward.protocol),
+            path_normalization: Some(raw::PathNormalization::Off),
+            x_forwarded: Some(raw::ForwardedMode::Off),
+            forwarded: Some(raw::ForwardedMode::Off),
+            // There is no `Upgrade` in HTTP/2.
+            upgrades: only_http2.then(raw::OneOrMany::default),
+            stream_idle_timeout: Some(TimeSpan(SILENCE)),
+            ..raw::Http::default()
+        };
+        raw::Listener {
+            name: Some(forward.port.to_string()),
+            address: Some(self.member.listen(forward.port)),
+            http: Some(http),
+            ..raw::Listener::default()
+        }
+    }
+
+    fn origins(&self) -> Vec<(Vec<Step>, String)> {
+        let field = |name: &str| Step::Field(name.into());
+        let mut origins = self.member.origins();
+        let listener = |at| vec![field("listeners"), Step::Index(at)];
+        let forwards = self.forwards.iter().enumerate();
+        origins.extend(forwards.map(|(at, one)| (listener(at), format!("--forward {one}"))));
+        origins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::Credentials;
+
+    fn proxy(forwards: &[&str]) -> ProxyService {
+        ProxyService {
+            member: Member {
+                control_plane: "10.0.0.1:15010".into(),
+                trust_domain: "cluster.local".into(),
+                cluster_domain: "cluster.local".into(),
+                credentials: Credentials::Nobody,
+                cache_dir: None,
+                plain_text: true,
+                namespace: "shop".into(),
+                name: "web-1".into(),
+                addresses: Vec::new(),
+                bind: None,
+                admin_port: 15_020,
+                workers: 1,
+                memory_budget: None,
+                drain_timeout: None,
+            },
+            forwards: forwards.iter().map(|text| text.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn every_port_asks_for_its_service() {
+        let loaded = proxy(&[
+            "8080=http/web-target.shop:80",
+            "9090=http2/web-target.shop:90",
+        ]);
+        let loaded = loaded.load().unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        let hosts = loaded
+            .config
+            .listeners
+            .iter()
+            .flat_map(|listener| &listener.filter_chains);
+        let hosts: Vec<_> = hosts
+            .filter_map(|chain| match &chain.filter {
+                crate::Filter::Http(http) => http.discovery.clone()?.host,
+                _ => None,
+            })
+            .collect();
+        let expected = [80, 90].map(|port| format!("web-target.shop.svc.cluster.local:{port}"));
+        assert_eq!(hosts, expected);
+        // What is printed is the same again.
+        let again = crate::parse(&loaded.yaml, "printed.yaml").unwrap();
+        assert_eq!(again.yaml, loaded.yaml);
+    }
+
+    #[test]
+    fn what_is_wrong_names_its_flag() {
+        for (text, expected) in [
+            ("8080", "there is no `=`"),
+            ("web=http/web:80", "it begins with no port"),
+            ("80=ftp/web:80", "the protocol is not"),
+            ("80=http", "there is no `/`"),
+        ] {
+            let error = text.parse::<Forward>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let errors = proxy(&["8080=http/web"]).load().unwrap_err().to_string();
+        assert!(errors.contains("--forward 8080=http/web"), "{errors}");
+        assert!(errors.contains("`web` is not `NAME:PORT`"), "{errors}");
+    }
+}

@@ -405,6 +405,7 @@ impl Serving {
         }
         let changes = self.pipeline.take(batch.drain(..));
         self.compare_trust_domains();
+        self.table.place(changes.places);
         let unserved = self.table.publish(&changes.resources);
         self.metrics
             .gave(&changes.resources, unserved, begun.elapsed());

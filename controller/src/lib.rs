@@ -12,6 +12,7 @@
 //! | [`crd`] | the mesh's own resources |
 //! | [`source`] | where resources come from |
 //! | [`index`], [`pipeline`] | from resources to what proxies are told; pure |
+//! | [`analyze`] | what would become of resources that are still files |
 //! | [`serve`] | who is told what |
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
@@ -19,6 +20,7 @@
 //! | [`proxy_service`] | proxies in front of Services: how they come and go |
 
 mod admin;
+pub mod analyze;
 pub mod app;
 pub mod args;
 pub mod crd;

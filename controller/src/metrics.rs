@@ -78,7 +78,7 @@ impl Metrics {
                 .map(|(webhook, word)| ((webhook, word), admissions.with(&[webhook, word])))
                 .collect(),
             events: Kind::ALL
-                .map(|kind| (kind, events.with(&[kind.names().1])))
+                .map(|kind| (kind, events.with(&[kind.label()])))
                 .into(),
             changes: KINDS.map(|kind| (kind, changes.with(&[word(kind)]))).into(),
             sessions: ["delta", "sotw"].map(|protocol| (protocol, sessions.with(&[protocol]))),

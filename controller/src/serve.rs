@@ -4,7 +4,9 @@
 //! node id, `NAMESPACE/POD`, is believed where the pod's service account is the proved one. One that has
 //! not (where the server takes plain text: files, tests) is believed the namespace in its node id.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod variants;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,8 +21,10 @@ use maglor_xds::{self as xds, Health, Kind, ServedEndpoint};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::variants::{Variants, variant};
 use crate::identity::certify::Certifier;
-use crate::index::{Change, Endpoint, Listener, Resource, ResourceId, ResourceKind};
+use crate::index::facts::Key;
+use crate::index::{Change, Endpoint, Listener, Place, Resource, ResourceId, ResourceKind};
 use crate::shown::{self, protocol_name};
 
 /// What proxies are served. A clone is the same table.
@@ -34,18 +38,13 @@ pub struct Table {
 /// Whose proxies may ask for an `Inbound`: the service account, by `NAMESPACE/POD`.
 type Accounts = Arc<RwLock<BTreeMap<String, String>>>;
 
-/// Names of tables of routes that a namespace has of its own, as they stand in the cache.
-type Consumers = Arc<RwLock<BTreeSet<String>>>;
+/// What some clients get instead of what everybody gets.
+type Consumers = Arc<RwLock<Variants>>;
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table").finish_non_exhaustive()
     }
-}
-
-/// How a namespace's own variant of a resource is called in the cache; `#` is in no DNS name.
-fn variant(name: &str, namespace: &str) -> String {
-    format!("{name}#{namespace}")
 }
 
 impl Table {
@@ -96,7 +95,7 @@ impl Table {
                 let (Change::Remove(id) | Change::Set(id, _)) = change;
                 let kind = kind(id.kind);
                 let key = match &id.consumer {
-                    Some(namespace) => variant(&id.name, namespace),
+                    Some(consumer) => variant(&id.name, consumer),
                     None => id.name.clone(),
                 };
                 self.note_account(id, change);
@@ -116,12 +115,9 @@ impl Table {
                         }
                     },
                 }
-                if id.consumer.is_some() {
+                if let Some(consumer) = &id.consumer {
                     let mut consumers = self.consumers.write().unwrap_or_else(PoisonError::into_inner);
-                    let differs = match change {
-                        Change::Remove(_) => consumers.remove(&key),
-                        Change::Set(..) => consumers.insert(key),
-                    };
+                    let differs = consumers.note(&key, consumer, matches!(change, Change::Set(..)));
                     drop(consumers);
                     // Whoever asked for the name is served another resource under it.
                     if differs {
@@ -147,6 +143,20 @@ impl Table {
                 accounts.insert(id.name.clone(), inbound.service_account.clone());
             }
             _ => drop(accounts.remove(&id.name)),
+        }
+    }
+
+    /// Notes where pods run, which decides what they get of some Services.
+    pub fn place(&self, places: Vec<(Key, Option<Place>)>) {
+        if places.is_empty() {
+            return;
+        }
+        let mut consumers = self
+            .consumers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (pod, place) in places {
+            consumers.place(pod, place);
         }
     }
 
@@ -260,8 +270,8 @@ struct Access {
     accounts: Accounts,
 }
 
-/// Where a client is.
-struct Place {
+/// Who a client is, and where.
+struct Client {
     /// Its namespace, where it has one.
     namespace: Option<String>,
     /// What it calls itself.
@@ -271,7 +281,7 @@ struct Place {
 }
 
 impl Access {
-    fn place(&self, peer: &Peer, node: &Node) -> Result<Place, Status> {
+    fn client(&self, peer: &Peer, node: &Node) -> Result<Client, Status> {
         let said = node.id.split_once('/').map(|(namespace, _)| namespace);
         let refused = |code, what: String| Err(Status::new(code, what));
         let Some(identity) = &peer.identity else {
@@ -279,7 +289,7 @@ impl Access {
                 let what = "this control plane serves members of the mesh only".to_owned();
                 return refused(Code::Unauthenticated, what);
             }
-            return Ok(Place {
+            return Ok(Client {
                 namespace: said.map(str::to_owned),
                 node: node.id.clone(),
                 account: None,
@@ -294,7 +304,7 @@ impl Access {
             let what = format!("{identity} is not of the namespace of node `{}`", node.id);
             return refused(Code::PermissionDenied, what);
         }
-        Ok(Place {
+        Ok(Client {
             namespace: Some(namespace.to_owned()),
             node: node.id.clone(),
             account: Some(account.to_owned()),
@@ -302,7 +312,7 @@ impl Access {
     }
 }
 
-impl Place {
+impl Client {
     /// Whether the `Inbound` of this name is the client's own.
     fn is_own(&self, name: &str, accounts: &Accounts) -> bool {
         let Some(account) = &self.account else {
@@ -316,24 +326,25 @@ impl Place {
 
 impl Policy for Access {
     fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status> {
-        let place = self.place(peer, node)?;
+        let client = self.client(peer, node)?;
         let (consumers, accounts) = (Arc::clone(&self.consumers), Arc::clone(&self.accounts));
-        Ok(Arc::new(move |kind, name| match kind {
-            // Variants of others are nobody's to ask for.
-            _ if name.contains('#') => None,
-            Kind::Inbound => place.is_own(name, &accounts).then(|| name.into()),
-            Kind::Routes => {
-                let Some(namespace) = &place.namespace else {
-                    return Some(name.into());
-                };
-                let own = variant(name, namespace);
-                let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
-                Some(match consumers.contains(&own) {
-                    true => own.as_str().into(),
-                    false => name.into(),
-                })
+        Ok(Arc::new(move |kind, name| {
+            match (kind, &client.namespace) {
+                // Variants of others are nobody's to ask for.
+                _ if name.contains('#') => None,
+                (Kind::Inbound, _) => client.is_own(name, &accounts).then(|| name.into()),
+                (Kind::Routes, Some(namespace)) => {
+                    let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
+                    Some((&*consumers.of_namespace(name, namespace)).into())
+                }
+                (Kind::Endpoints, Some(namespace)) => {
+                    let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
+                    // Which pod it is a client only says: it decides what is near, nothing else.
+                    let pod = client.node.split_once('/').map_or("", |(_, pod)| pod);
+                    Some((&*consumers.of_pod(name, namespace, pod)).into())
+                }
+                _ => Some(name.into()),
             }
-            _ => Some(name.into()),
         }))
     }
 

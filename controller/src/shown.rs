@@ -113,11 +113,10 @@ pub(crate) fn resource(
     let Some((body, changed)) = cache.body(kind, name) else {
         return Ok(None);
     };
-    // What a namespace has of its own stands under another name in the cache than inside.
-    let (own, namespace) = match name.split_once('#') {
-        Some((own, namespace)) => (own, Some(namespace)),
-        None => (name, None),
-    };
+    // What some clients have of their own stands under another name in the cache than inside.
+    let (own, of) = name.split_once('#').unwrap_or((name, ""));
+    let (node, zone) = (of.strip_prefix("node/"), of.strip_prefix("zone/"));
+    let namespace = (!of.is_empty() && node.is_none() && zone.is_none()).then_some(of);
     let words = match kind {
         Kind::Bundle => decode::bundle(own, body)?.to_pem().into(),
         Kind::Cluster => json!(decode::cluster(own, body)?.raw),
@@ -130,6 +129,8 @@ pub(crate) fn resource(
         "kind": kind.to_string(),
         "name": own,
         "namespace": namespace,
+        "node": node,
+        "zone": zone,
         "change": changed.0,
         "version": cache.version(kind, name),
         "resource": words,

@@ -28,7 +28,7 @@ struct Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = (
-        0..10usize,
+        0..Kind::ALL.len(),
         0..3usize,
         0..4usize,
         prop::bool::weighted(0.2),
@@ -56,7 +56,7 @@ fn object(step: Step) -> Object {
     let other = (name + 1) % 3;
     let text = match kind {
         "Service" => [
-            "spec: {clusterIP: 10.0.0.9, ports: [{port: 80, name: http}]}",
+            "spec: {clusterIP: 10.0.0.9, ports: [{port: 80, name: http}], trafficDistribution: PreferSameNode}",
             "spec: {clusterIP: None, ports: [{port: 80, name: http}, {port: 90, name: tcp}]}",
             "spec: {clusterIP: 10.0.0.8, ports: [{port: 80, appProtocol: tcp, name: http}]}",
             "spec: {type: ExternalName, externalName: a.example, ports: [{port: 90, name: tcp}]}",
@@ -66,9 +66,23 @@ fn object(step: Step) -> Object {
             "ports: [{{name: http, port: 808{v}}}, {{name: tcp, port: 90}}]
 endpoints:
 - {{addresses: [10.1.{name}.{v}], nodeName: n{v}, hostname: h{v}, targetRef: {{kind: Pod, name: n{other}}}}}
-- {{addresses: [10.2.{name}.{v}], conditions: {{ready: false, serving: true, terminating: true}}}}"
+- {{addresses: [10.2.{name}.{v}], nodeName: n{name}, conditions: {{ready: false, serving: true, terminating: true}}}}"
         ),
-        "Pod" => format!("spec: {{serviceAccountName: sa{}}}", v % 2),
+        "Pod" => format!("spec: {{serviceAccountName: sa{}, nodeName: n{other}}}", v % 2),
+        "DestinationRule" => format!(
+            "spec: {{host: n{other}, trafficPolicy: {{loadBalancer: {{simple: RANDOM}}}}, subsets: [{{name: s{v}, labels: {{v: '{v}'}}}}]}}"
+        ),
+        "VirtualService" => format!(
+            "spec: {{hosts: [n{name}, n{other}], http: [{{match: [{{port: 80}}], route: [{{destination: {{host: n{v}, subset: s1}}, weight: 1}}, {{destination: {{host: n{other}}}, weight: 2}}]}}]}}"
+        ),
+        "PeerAuthentication" => match v {
+            0 => "spec: {mtls: {mode: STRICT}}".to_owned(),
+            _ => format!("spec: {{selector: {{matchLabels: {{v: '{v}'}}}}, mtls: {{mode: STRICT}}}}"),
+        },
+        "AuthorizationPolicy" if version.starts_with("security") => match v {
+            0 => "spec: {}".to_owned(),
+            _ => format!("spec: {{selector: {{matchLabels: {{v: '{v}'}}}}, action: DENY, rules: [{{}}]}}"),
+        },
         "HTTPRoute" | "GRPCRoute" => format!(
             "spec:
   parentRefs: [{{group: '', kind: Service, name: n{name}}}, {{group: '', kind: Service, name: n{other}, port: 80}}]
@@ -96,7 +110,8 @@ endpoints:
     };
     // Two of the kinds are in two namespaces, so that there are consumers.
     let namespace = match (kind, v) {
-        ("HTTPRoute", 3) => "client",
+        ("HTTPRoute" | "VirtualService", 3) => "client",
+        ("PeerAuthentication", 2) => "istio-system",
         _ => "n",
     };
     let header = format!(

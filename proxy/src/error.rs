@@ -63,6 +63,9 @@ pub enum ProxyError {
     /// The memory budget is used up for now.
     #[error("out of memory budget")]
     MemoryBudget,
+    /// The route says of this share of its requests that there is nobody to forward to.
+    #[error("no backend")]
+    NoBackend(StatusCode),
     /// No endpoint can take the request.
     #[error("no healthy upstream")]
     NoHealthyUpstream,
@@ -159,6 +162,7 @@ impl ProxyError {
             Self::Fault(answer) => fault_status(*answer),
             Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, "RL"),
             Self::DiscoveryTimeout => (S::SERVICE_UNAVAILABLE, 14, "NC"),
+            Self::NoBackend(status) => (*status, 14, "NB"),
             Self::NoHealthyUpstream | Self::NoOriginalDestination => {
                 (S::SERVICE_UNAVAILABLE, 14, "UH")
             }

@@ -11,8 +11,8 @@ use maglor_balance::guard::{Percent, split};
 use maglor_balance::{Rng, hash_bytes};
 use maglor_config::Mirror;
 use maglor_config::route::{
-    self as config, Domain, Forward, HeaderMatch, HeaderRules, PathMatch, QueryMatch, RouteAction,
-    StringMatch,
+    self as config, Destination, Domain, Forward, HeaderMatch, HeaderRules, PathMatch, QueryMatch,
+    RouteAction, StringMatch, WeightedCluster,
 };
 use percent_encoding::percent_decode_str;
 
@@ -57,33 +57,29 @@ pub(crate) struct Route {
     pub(crate) rate_limit: Option<Arc<Limiter>>,
     /// Who gets copies of the requests, and of which share.
     pub(crate) mirrors: Vec<(Arc<Cluster>, Percent)>,
-    /// Aligned with the action's clusters; empty unless it forwards.
-    clusters: Vec<Arc<Cluster>>,
+    /// Aligned with the action's clusters, `None` where a share is answered; empty unless it forwards.
+    clusters: Vec<Option<Arc<Cluster>>>,
 }
 
 impl Route {
-    /// The cluster that a request goes to, by the weights of the route; `key` keeps a client at one.
-    pub(crate) fn cluster(
-        &self,
-        forward: &Forward,
+    /// The share that a request belongs to, by the weights of the route, and its cluster; `key` keeps a
+    /// client at one.
+    pub(crate) fn share<'a>(
+        &'a self,
+        forward: &'a Forward,
         key: Option<u64>,
         rng: &mut Rng,
-    ) -> Option<&Arc<Cluster>> {
-        if self.clusters.len() == 1 {
-            return self.clusters.first();
-        }
-        let shares = forward.clusters.iter();
+    ) -> Option<(&'a WeightedCluster, Option<&'a Arc<Cluster>>)> {
+        let shares = &forward.clusters;
         let at = match key {
-            Some(key) => {
-                let name = |cluster: &str| hash_bytes(cluster.as_bytes());
-                split::sticky(
-                    shares.map(|share| (name(&share.cluster), share.weight)),
-                    key,
-                )
-            }
-            None => split::random(shares.map(|share| share.weight), rng),
+            _ if shares.len() == 1 => 0,
+            Some(key) => split::sticky(
+                shares.iter().map(|share| (identity(share), share.weight)),
+                key,
+            )?,
+            None => split::random(shares.iter().map(|share| share.weight), rng)?,
         };
-        self.clusters.get(at?)
+        Some((shares.get(at)?, self.clusters.get(at)?.as_ref()))
     }
 
     /// What the path's matched part is, for rewrites of a prefix.
@@ -92,6 +88,14 @@ impl Route {
             PathMatch::Prefix(prefix) => prefix,
             PathMatch::Exact(_) | PathMatch::Regex(_) => "",
         }
+    }
+}
+
+/// What tells the shares of a route apart, whatever their order.
+fn identity(share: &WeightedCluster) -> u64 {
+    match &share.destination {
+        Destination::Answer(status) => status.as_u16().into(),
+        Destination::Cluster(name) => hash_bytes(name.as_bytes()),
     }
 }
 
@@ -222,7 +226,7 @@ fn compile_route(
         mirrors: mirrors.iter().filter_map(mirror).collect(),
         clusters: shares
             .iter()
-            .filter_map(|share| clusters.get(&share.cluster))
+            .map(|share| share.cluster().and_then(|name| clusters.get(name)))
             .collect(),
     }
 }

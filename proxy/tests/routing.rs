@@ -359,6 +359,46 @@ fn weights_are_kept() {
     assert_eq!(a.requests(), before);
 }
 
+#[test]
+fn a_share_has_its_own_headers_or_only_a_status() {
+    let (a, b) = pair();
+    let table = "    - match: {path: /part}
+      clusters: [{name: a, weight: 3}, {status: 500}]
+    - match: {path: /none, grpc: true}
+      clusters: [{status: 500}]
+    - clusters:
+      - {name: a, request_headers: {set: {x-to: a}}, response_headers: {set: {x-r: share}, add: {x-add: share}}}
+      - {name: b, weight: 0, request_headers: {set: {x-to: b}}}
+      request_headers: {set: {x-to: route, x-all: '1'}}
+      response_headers: {set: {x-r: route}, add: {x-add: route}}
+";
+    let proxy = routes(table, &a, &b);
+    let mut client = connect(&proxy);
+    let mut statuses: BTreeMap<u16, f64> = BTreeMap::new();
+    for _ in 0..2000 {
+        let response = client.get("/part");
+        if response.status == 500 {
+            assert_eq!(response.header("x-maglor-reason"), Some("NB"));
+        }
+        *statuses.entry(response.status).or_default() += 1.0;
+    }
+    let failed = statuses.get(&500).copied().unwrap_or_default();
+    assert_eq!(statuses.keys().copied().collect::<Vec<_>>(), [200, 500]);
+    // Six standard deviations of a share of a quarter.
+    assert!((failed - 500.0).abs() < 116.0, "{statuses:?}");
+
+    let response = ask(&mut client, "GET /", "host: h\r\n");
+    let to: Vec<_> = a.last().headers.get_all("x-to").iter().cloned().collect();
+    assert_eq!(to, ["a"]);
+    assert_eq!(a.last().headers["x-all"], "1");
+    assert_eq!(response.header_all("x-r"), ["route"]);
+    assert_eq!(response.header_all("x-add"), ["share", "route"]);
+
+    let call = "host: h\r\ncontent-type: application/grpc\r\ncontent-length: 0\r\n";
+    let response = ask(&mut client, "POST /none", call);
+    assert_eq!(response.header("grpc-status"), Some("14"));
+}
+
 /// Who answers.
 fn endpoint(client: &mut RawHttp1, path: &str, headers: &str) -> (String, Option<String>) {
     let response = ask(

@@ -51,13 +51,13 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
     document(with_routes(vec![route]), vec![cluster]).map_err(in_spec)
 }
 
-/// Checks routes that have no action yet, or a redirect.
+/// Checks routes that have no action yet, or answer by themselves.
 ///
 /// # Errors
 /// The first thing that is wrong, and with which of them.
 pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), (Option<usize>, String)> {
     for route in &mut routes {
-        if route.redirect.is_none() {
+        if route.redirect.is_none() && route.direct_response.is_none() {
             route.cluster = Some("service".to_owned());
         }
     }

@@ -11,6 +11,8 @@ use crate::crd::{TrafficPolicySpec, merge_cluster, merge_route};
 pub(super) struct Effective {
     pub(super) cluster: raw::Cluster,
     pub(super) route: raw::Route,
+    /// No TLS towards it, mesh or not.
+    pub(super) plain_text: bool,
 }
 
 /// How close a policy is to a port: the closer one wins.
@@ -58,9 +60,20 @@ pub(super) fn winner<'a>(
         .min_by(|(_, one), (_, other)| one.age.cmp(&other.age))
 }
 
-/// What holds for a port.
-pub(super) fn of(index: &Index, service: &Key, port: u16) -> Effective {
-    let mut effective = Effective::default();
+/// What holds for a port, or for a part of the pods behind it. A `DestinationRule` of Istio's is between
+/// the policies for the Service and those for its namespace.
+pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) -> Effective {
+    let rule = index.destination_rule(service).map(|(_, rule)| rule);
+    let settings = rule.map(|rule| rule.settings(port, subset.and_then(|name| rule.subset(name))));
+    let settings = settings.unwrap_or_default();
+    let hashing = raw::Route {
+        hash_policy: settings.hash_policy,
+        ..raw::Route::default()
+    };
+    let mut effective = Effective {
+        plain_text: settings.plain_text,
+        ..Effective::default()
+    };
     let mut inherit = |cluster: Option<&raw::Cluster>, route: Option<&raw::Route>| {
         if let Some(cluster) = cluster {
             merge_cluster(&mut effective.cluster, cluster);
@@ -70,6 +83,9 @@ pub(super) fn of(index: &Index, service: &Key, port: u16) -> Effective {
         }
     };
     for at in Level::ALL {
+        if at == Level::Namespace {
+            inherit(Some(&settings.cluster), Some(&hashing));
+        }
         if let Some((_, policy)) = winner(index, service, port, at)
             && let Some(spec) = &policy.spec.value
         {

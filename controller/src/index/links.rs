@@ -48,11 +48,8 @@ pub(super) fn pods<'a>(key: &'a Key, slice: &'a Slice) -> impl Iterator<Item = K
 /// The Services that a route sends to.
 pub(super) fn backends(route: &Route) -> impl Iterator<Item = &Key> {
     let rules = route.rules.iter().flatten();
-    rules.flat_map(|rule| {
-        let mirrors = rule.mirrors.iter().map(|(backend, _)| backend);
-        let backends = rule.backends.iter().chain(mirrors);
-        backends.filter_map(|backend| backend.service.as_ref())
-    })
+    let all = rules.flat_map(super::facts::route::Rule::every_backend);
+    all.filter_map(|backend| backend.service.as_ref())
 }
 
 impl Links {

@@ -14,14 +14,13 @@
 mod build;
 mod effective;
 pub mod facts;
+mod istio;
 mod links;
 mod resource;
 mod status;
 mod touch;
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use maglor_config::raw::MeshMode;
 
 use self::facts::route::RouteKind;
 use self::facts::{
@@ -31,7 +30,9 @@ use self::facts::{
 use self::links::{Links, RouteId};
 use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
-pub use resource::{Change, Endpoint, Inbound, Listener, Resource, ResourceId, ResourceKind};
+pub use resource::{
+    Change, Consumer, Endpoint, Inbound, Listener, Place, Resource, ResourceId, ResourceKind,
+};
 pub use status::{CONTROLLER, ParentStatus, Status};
 
 /// Trust domain and DNS domain where `MeshConfig` says nothing.
@@ -49,8 +50,10 @@ pub struct Index {
     slices: BTreeMap<Key, Slice>,
     traffic: BTreeMap<Key, TrafficPolicy>,
     workloads: BTreeMap<Key, Workload>,
+    istio: istio::Istio,
     links: Links,
     dirty: Dirty,
+    places: BTreeMap<Key, Place>,
     given: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
     statuses: BTreeMap<(Kind, Key), Status>,
 }
@@ -78,6 +81,8 @@ pub struct Changes {
     pub resources: Vec<Change>,
     /// Statuses that resources are to have.
     pub statuses: Vec<(Kind, Key, Status)>,
+    /// Where pods with sidecars run now; `None`: they are gone.
+    pub places: Vec<(Key, Option<Place>)>,
 }
 
 impl Index {
@@ -94,6 +99,7 @@ impl Index {
                     self.authorization.insert(key.clone(), policy);
                 }
             }
+            Facts::Istio(facts) => self.apply_istio(&key, facts),
             Facts::MeshConfig(mut config) => {
                 if let Some(before) = self.mesh.get(&key) {
                     config.spec.keep(&before.spec);
@@ -146,6 +152,10 @@ impl Index {
                 self.authorization.remove(key);
                 self.touch_workloads(&key.namespace);
             }
+            Kind::DestinationRule
+            | Kind::IstioAuthorizationPolicy
+            | Kind::PeerAuthentication
+            | Kind::VirtualService => self.remove_istio(kind, key),
             Kind::EndpointSlice => self.remove_slice(key),
             Kind::GrpcRoute => self.remove_route(&(RouteKind::Grpc, key.clone())),
             Kind::HttpRoute => self.remove_route(&(RouteKind::Http, key.clone())),
@@ -206,6 +216,14 @@ impl Index {
             self.give(Owner::Service(key), resources, &mut changes.resources);
         }
         for key in dirty.workloads {
+            let place = self.place(&key);
+            if self.places.get(&key) != place.as_ref() {
+                match &place {
+                    Some(place) => drop(self.places.insert(key.clone(), place.clone())),
+                    None => drop(self.places.remove(&key)),
+                }
+                changes.places.push((key.clone(), place));
+            }
             let resources = build::inbound::resources(self, &key);
             self.give(Owner::Workload(key), resources, &mut changes.resources);
         }
@@ -287,6 +305,19 @@ impl Index {
         }
     }
 
+    /// Where a pod with a sidecar runs.
+    fn place(&self, pod: &Key) -> Option<Place> {
+        let workload = self.workloads.get(pod).filter(|one| one.injected)?;
+        let node = workload.node.clone();
+        let facts = node
+            .as_deref()
+            .and_then(|name| self.nodes.get(&Key::new("", name)));
+        Some(Place {
+            zone: facts.and_then(|node| node.zone.clone()),
+            node,
+        })
+    }
+
     fn mesh_spec(&self) -> Option<&MeshConfigSpec> {
         self.mesh
             .get(&Key::new("", MESH_CONFIG_NAME))?
@@ -299,15 +330,6 @@ impl Index {
         let spec = self.mesh_spec();
         spec.and_then(|spec| spec.cluster_domain.as_deref())
             .unwrap_or(DOMAIN)
-    }
-
-    fn mtls(&self, namespace: &str) -> MeshMode {
-        let own = self
-            .namespaces
-            .get(&Key::new("", namespace))
-            .and_then(|one| one.mtls);
-        let mesh = || self.mesh_spec().and_then(|spec| spec.mtls);
-        own.or_else(mesh).unwrap_or(MeshMode::Permissive)
     }
 
     /// Those of a namespace, by name.
@@ -333,15 +355,19 @@ impl Index {
         };
         match kind {
             Kind::AuthorizationPolicy => of(&self.authorization),
+            Kind::DestinationRule => of(&self.istio.destinations),
             Kind::EndpointSlice => of(&self.slices),
             Kind::GrpcRoute => routes(RouteKind::Grpc),
             Kind::HttpRoute => routes(RouteKind::Http),
+            Kind::IstioAuthorizationPolicy => of(&self.istio.authorization),
             Kind::MeshConfig => of(&self.mesh),
             Kind::Namespace => of(&self.namespaces),
             Kind::Node => of(&self.nodes),
+            Kind::PeerAuthentication => of(&self.istio.peers),
             Kind::Pod => of(&self.workloads),
             Kind::Service => of(&self.services),
             Kind::TrafficPolicy => of(&self.traffic),
+            Kind::VirtualService => routes(RouteKind::Istio),
         }
     }
 }

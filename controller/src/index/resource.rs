@@ -25,8 +25,28 @@ pub struct ResourceId {
     pub kind: ResourceKind,
     /// The name that clients ask for.
     pub name: String,
-    /// Only clients of this namespace get it; they get it instead of the one for everybody.
-    pub consumer: Option<String>,
+    /// Only these clients get it; they get it instead of the one for everybody.
+    pub consumer: Option<Consumer>,
+}
+
+/// Clients that get a resource of their own.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Consumer {
+    /// Those of a namespace.
+    Namespace(String),
+    /// Those on a node; it outweighs the zone.
+    Node(String),
+    /// Those in a zone.
+    Zone(String),
+}
+
+/// Where a pod with a sidecar runs, as far as it is known.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Place {
+    /// Name of the node.
+    pub node: Option<String>,
+    /// The node's zone.
+    pub zone: Option<String>,
 }
 
 impl ResourceId {

@@ -3,12 +3,14 @@
 //! Times are not known here: whoever writes a status down keeps the time of a condition that has not
 //! changed, and sets that of one that has.
 
+mod istio;
+
 use serde_json::{Value, json};
 
 use super::Index;
 use super::build::routes::{Unresolved, attached, conflict, resolve};
 use super::effective::{Level, winner};
-use super::facts::route::{Parent, RouteKind};
+use super::facts::route::{Parent, RouteKind, Rule};
 use super::facts::{Key, Kind, Route, TrafficPolicy};
 use super::links::RouteId;
 use crate::crd::{Condition, MESH_CONFIG_NAME, TrafficPolicySpec};
@@ -85,7 +87,11 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
             Some(accepted(problem, config.generation))
         }
         Kind::TrafficPolicy => Some(traffic_policy(index, key, index.traffic.get(key)?)),
+        Kind::DestinationRule => istio::destination_rule(index, key),
         Kind::HttpRoute => route(index, &(RouteKind::Http, key.clone())),
+        Kind::IstioAuthorizationPolicy => index.istio.authorization.get(key).map(istio::policy),
+        Kind::PeerAuthentication => index.istio.peers.get(key).map(istio::policy),
+        Kind::VirtualService => istio::virtual_service(index, key),
         Kind::GrpcRoute => route(index, &(RouteKind::Grpc, key.clone())),
         _ => None,
     }
@@ -246,9 +252,14 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
         let kind = match kind {
             RouteKind::Grpc => Kind::GrpcRoute,
             RouteKind::Http => Kind::HttpRoute,
+            RouteKind::Istio => Kind::VirtualService,
+        };
+        let older = match id.0 {
+            RouteKind::Istio => "",
+            _ => "older ",
         };
         let what = format!(
-            "the older {} {key} is attached to Service {service}",
+            "the {older}{} {key} is attached to Service {service}",
             kind.names().1
         );
         return condition(false, "Conflicted", what);
@@ -263,12 +274,9 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
 
 fn resolved(index: &Index, route: &Route) -> Condition {
     let rules = route.rules.iter().flatten();
-    let backends = rules.flat_map(|rule| {
-        let mirrors = rule.mirrors.iter().map(|(backend, _)| backend);
-        rule.backends.iter().chain(mirrors)
-    });
+    let backends = rules.flat_map(Rule::every_backend);
     let first = backends
-        .filter_map(|backend| resolve(index, backend).err())
+        .filter_map(|backend| resolve(index, backend, None).err())
         .next();
     let (holds, reason, message) = match first {
         None => (true, "ResolvedRefs", "all backends exist".to_owned()),

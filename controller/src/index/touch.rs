@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::build::endpoints;
-use super::facts::route::RouteKind;
+use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Route, Slice};
 use super::links::{RouteId, pods};
 
@@ -10,6 +10,7 @@ impl Index {
     pub(super) fn apply_route(&mut self, kind: Kind, key: &Key, route: Route) {
         let of = match kind {
             Kind::GrpcRoute => RouteKind::Grpc,
+            Kind::VirtualService => RouteKind::Istio,
             _ => RouteKind::Http,
         };
         let id = (of, key.clone());
@@ -34,6 +35,11 @@ impl Index {
         let Some(route) = self.routes.get(id) else {
             return;
         };
+        // A subset that it names is given by the Service.
+        let every = route.rules.iter().flatten().flat_map(Rule::every_backend);
+        let with_subset = every.filter(|backend| backend.subset.is_some());
+        let services = with_subset.filter_map(|backend| backend.service.clone());
+        self.dirty.services.extend(services);
         for parent in &route.parents {
             self.dirty.services.insert(parent.service.clone());
             for other in self.links.routes_of_parent(&parent.service) {
@@ -103,6 +109,13 @@ impl Index {
     }
 
     pub(super) fn touch_node(&mut self, node: &str) {
+        let here = self
+            .workloads
+            .iter()
+            .filter(|(_, one)| one.injected && one.node.as_deref() == Some(node));
+        self.dirty
+            .workloads
+            .extend(here.map(|(key, _)| key.clone()));
         let on_node = |slice: &&Slice| {
             let mut nodes = slice.endpoints.iter().filter_map(|one| one.node.as_deref());
             nodes.any(|one| one == node)
@@ -133,6 +146,11 @@ impl Index {
             .collect();
         let ids = keys.into_iter().map(|key| (Kind::TrafficPolicy, key));
         self.dirty.statuses.extend(ids);
+        let rules = self.in_namespace(&self.istio.destinations, namespace);
+        let rules: Vec<_> = rules
+            .map(|(key, _)| (Kind::DestinationRule, key.clone()))
+            .collect();
+        self.dirty.statuses.extend(rules);
     }
 
     pub(super) fn touch_all(&mut self) {
@@ -145,6 +163,7 @@ fn status_id(id: &RouteId) -> (Kind, Key) {
     let kind = match id.0 {
         RouteKind::Grpc => Kind::GrpcRoute,
         RouteKind::Http => Kind::HttpRoute,
+        RouteKind::Istio => Kind::VirtualService,
     };
     (kind, id.1.clone())
 }

@@ -8,7 +8,7 @@ pub(crate) mod world;
 use std::fmt::Write as _;
 
 use maglor_controller::index::facts::{Kind, Object};
-use maglor_controller::index::{Index, Listener, Resource};
+use maglor_controller::index::{Consumer, Index, Listener, Resource};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -25,7 +25,11 @@ pub(crate) fn objects(text: &str) -> Vec<Object> {
 /// All that an index gives, in one order.
 pub(crate) fn given(index: &Index) -> Vec<(String, Value)> {
     let resources = index.resources().map(|(id, resource)| {
-        let consumer = id.consumer.as_ref().map(|one| format!(" for {one}"));
+        let consumer = id.consumer.as_ref().map(|one| match one {
+            Consumer::Namespace(name) => format!(" for {name}"),
+            Consumer::Node(name) => format!(" on {name}"),
+            Consumer::Zone(name) => format!(" in {name}"),
+        });
         let name = format!("{:?} {}{}", id.kind, id.name, consumer.unwrap_or_default());
         (name, value(resource))
     });

@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
+mod analyze;
 mod check;
 mod demo;
 mod figures;
@@ -39,6 +40,8 @@ Examples:
     maglor check
     maglor top services
     maglor tap deploy/web --status 5xx
+  What of Istio's resources would not be done:
+    maglor analyze istio/*.yaml
   What 20 balancers that see only their own requests make of a policy:
     maglor sim --balancers 20 --policy 'bounce(tries=3)'
   An authority for mutual TLS, and a certificate of it for a proxy:
@@ -69,6 +72,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Say what of Kubernetes resources the mesh would not do, before they are applied.
+    ///
+    /// Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's own kinds, and Istio's
+    /// DestinationRule, VirtualService, PeerAuthentication and AuthorizationPolicy. Each problem is a
+    /// line with file, line, resource, field and reason. What a resource names and no file has, such as
+    /// a Service, is a warning. The exit code is 1 where a resource would not be in force.
+    Analyze(analyze::Options),
     /// Check configuration files of the proxy, or without files the mesh of a cluster.
     ///
     /// Of files it says everything that is wrong with them. Of a cluster it looks at the API server, the
@@ -129,6 +139,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match cli.command {
+        Command::Analyze(options) => analyze::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::Endpoints(options) => live::endpoints::run(&options),

@@ -328,3 +328,38 @@ fn impossible_input_is_refused_in_one_line() {
         assert_eq!(text.lines().count(), 1, "{command} {given}:\n{text}");
     }
 }
+
+#[test]
+fn resources_are_analyzed_before_they_are_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let bad = write(
+        "bad.yaml",
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: n}\nspec:\n  hosts: [a]\n  tcp: [{}]\n",
+    );
+    let output = maglor(&["analyze", &bad]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(
+        text.starts_with(&format!("{bad}:6: error: VirtualService n/a: spec.tcp: ")),
+        "{text}"
+    );
+    let output = maglor(&["analyze", "-o", "json", &bad]);
+    let value: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(value["problems"][0]["line"], 6);
+    let good = write(
+        "good.yaml",
+        "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: istio-system}\nspec: {mtls: {mode: STRICT}}\n",
+    );
+    let output = maglor(&["analyze", &good]);
+    assert!(output.status.success());
+    assert_eq!(
+        stdout(&output),
+        "1 resources, 0 of other kinds: 0 errors, 0 warnings\n"
+    );
+    assert_eq!(maglor(&["analyze", "/nowhere.yaml"]).status.code(), Some(2));
+}

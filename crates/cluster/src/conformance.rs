@@ -24,6 +24,15 @@ const ECHO_IMAGE: &str = "registry.k8s.io/gateway-api/echo-advanced:v1.5.1";
 /// The module that holds the definitions of resources.
 const DEFINITIONS: &str = "sigs.k8s.io/gateway-api";
 
+/// What the mesh says it has: all that a test for meshes asks for.
+const FEATURES: &str = "Mesh,HTTPRoute,GRPCRoute,HTTPRouteParentRefPort,\
+    HTTPRouteResponseHeaderModification,HTTPRoute303RedirectStatusCode,\
+    HTTPRoute307RedirectStatusCode,HTTPRoute308RedirectStatusCode,MeshClusterIPMatching,\
+    MeshConsumerRoute,MeshHTTPRouteRewritePath,MeshHTTPRouteSchemeRedirect,\
+    MeshHTTPRouteRedirectPort,MeshHTTPRouteRedirectPath,\
+    MeshHTTPRouteBackendRequestHeaderModification,MeshHTTPRouteQueryParamMatching,\
+    MeshHTTPRouteNamedRouteRule";
+
 /// What to run.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Conformance {
@@ -32,7 +41,7 @@ pub(crate) struct Conformance {
     profiles: String,
 
     /// Features that the mesh says it has, with commas; the core ones are always tested.
-    #[arg(long, value_name = "LIST", default_value = "Mesh,HTTPRoute,GRPCRoute")]
+    #[arg(long, value_name = "LIST", default_value = FEATURES)]
     features: String,
 
     /// Label and annotation of namespaces whose pods get sidecars; empty for none.

@@ -9,7 +9,7 @@ use crate::check::{self, Known, Scope};
 use crate::load::of_fault;
 use crate::report::{At, Report};
 use crate::source::{Lines, Source, Yaml};
-use crate::yaml::{Tree, de};
+use crate::yaml::{Id, Kind, Tree, de};
 use crate::{Cluster, Diagnostic, Endpoint, Errors, RouteTable, Severity, raw};
 
 /// What a part refers to may be missing.
@@ -40,6 +40,38 @@ pub fn read<T: DeserializeOwned>(text: &str, name: &str) -> Result<T, Errors> {
             Err(Errors(errors.map(|e| yaml.decode_error(e)).collect()))
         }
     }
+}
+
+/// The line, from 1, where a value of a document stands, such as `spec.rules[0].filters[1]`; where it is
+/// not there, that of the last part of the path that is. `None` where the text cannot be read.
+#[must_use]
+pub fn line_of(text: &str, path: &str) -> Option<usize> {
+    let tree = Tree::read(text).ok()?;
+    let mut at = tree.root;
+    let mut line = tree.place(at).line;
+    let parts = path.split(['.', '[']).filter(|part| !part.is_empty());
+    for part in parts {
+        let next = match tree.kind(at) {
+            Kind::Mapping(pairs) => {
+                let named = |pair: &&(Id, Id)| tree.text(pair.0) == Some(part);
+                pairs.iter().find(named).copied()
+            }
+            Kind::Sequence(items) => {
+                let index = part
+                    .strip_suffix(']')
+                    .and_then(|text| text.parse::<usize>().ok());
+                let item = index.and_then(|index| items.get(index));
+                item.map(|item| (*item, *item))
+            }
+            Kind::Scalar { .. } => None,
+        };
+        let Some((shown, value)) = next else {
+            break;
+        };
+        line = tree.place(shown).line;
+        at = value;
+    }
+    Some(line)
 }
 
 /// Checks a cluster. With `has_identity` it may speak mesh TLS.
@@ -114,6 +146,23 @@ pub(crate) fn judge<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_found_by_path() {
+        let text = "kind: A\nspec:\n  rules:\n  - {name: a}\n  - name: b\n    to:\n    - x\n";
+        for (path, line) in [
+            ("kind", 1),
+            ("spec.rules[1].to[0]", 7),
+            ("spec.rules[1].to", 6),
+            ("spec.rules[0].name", 4),
+            ("spec.rules[0].gone.further", 4),
+            ("spec.rules[7]", 3),
+            ("", 1),
+        ] {
+            assert_eq!(line_of(text, path), Some(line), "{path}");
+        }
+        assert_eq!(line_of("a: [", "a"), None);
+    }
 
     #[test]
     fn a_block_is_read_like_a_file() {

@@ -6,6 +6,7 @@
 
 mod words;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,13 +154,46 @@ pub enum RouteAction {
     Redirect(Redirect),
 }
 
-/// A cluster and its share of a route's requests.
+/// What becomes of a share of a route's requests.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Destination {
+    /// They are answered with a status of 400 to 599, since there is nobody to forward to.
+    Answer(StatusCode),
+    /// They go to the cluster of this name.
+    Cluster(Arc<str>),
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer(status) => write!(f, "answer {}", status.as_u16()),
+            Self::Cluster(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A share of a route's requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WeightedCluster {
-    /// Name of the cluster.
-    pub cluster: Arc<str>,
+    /// What becomes of it.
+    pub destination: Destination,
     /// Share = weight / sum of weights; the sum is above 0.
     pub weight: u32,
+    /// Applied to the request after the route's own.
+    pub request_headers: HeaderRules,
+    /// Applied to the response before the route's own.
+    pub response_headers: HeaderRules,
+}
+
+impl WeightedCluster {
+    /// The cluster's name; `None` where nothing is forwarded.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Arc<str>> {
+        match &self.destination {
+            Destination::Answer(_) => None,
+            Destination::Cluster(name) => Some(name),
+        }
+    }
 }
 
 /// Forwarding to clusters.

@@ -90,7 +90,7 @@ fn routes(http: &HttpFilter) -> Vec<String> {
         let RouteAction::Forward(forward) = &route.action else {
             panic!("{route:?}")
         };
-        let cluster = &forward.clusters[0].cluster;
+        let cluster = forward.clusters[0].cluster().unwrap();
         let seconds = forward.timeout.map_or(0, |timeout| timeout.as_secs());
         let attempts = forward.retry.policy.attempts;
         format!(

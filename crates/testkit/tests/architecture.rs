@@ -32,6 +32,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-config", &["maglor-balance", "maglor-identity"]),
     ("maglor-identity", &[]),
     ("maglor-inject", &[]),
+    ("maglor-istio", &["maglor-balance", "maglor-config"]),
     ("maglor-mcg", &["maglor-balance"]),
     ("maglor-sim", &["maglor-balance"]),
     ("maglor-telemetry", &[]),
@@ -58,6 +59,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-config",
             "maglor-identity",
             "maglor-inject",
+            "maglor-istio",
             "maglor-mcg",
             "maglor-telemetry",
             "maglor-xds",
@@ -121,6 +123,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("maglor-inject", &["tokio", "mio", "kube"]),
     ("maglor-mcg", &["tokio", "mio", "kube"]),
     ("maglor-config", &["tokio", "hyper"]),
+    ("maglor-istio", &["tokio", "hyper", "kube"]),
     ("maglor-telemetry", &["tokio", "hyper"]),
     // The data plane learns about Kubernetes from the control plane only; one TLS provider.
     (

@@ -439,7 +439,7 @@ fn clusters_in(table: &config::RouteTable) -> impl Iterator<Item = &Arc<str>> {
         };
         let shares = forward
             .into_iter()
-            .flat_map(|f| f.clusters.iter().map(|c| &c.cluster));
+            .flat_map(|f| f.clusters.iter().filter_map(|share| share.cluster()));
         let mirrors = forward
             .into_iter()
             .flat_map(|f| f.mirrors.iter().map(|m| &m.cluster));

@@ -26,6 +26,10 @@ use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as wire;
 use crate::{BUNDLE, Inbound, Kind, Listener, Resource, ServedEndpoint, decode, words};
 
+/// The cluster without endpoints that clients which cannot answer a share of a route by themselves are
+/// sent to; whoever serves such routes serves it.
+pub const NOWHERE: &str = "maglor/no-backend";
+
 /// Why something cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {

@@ -243,7 +243,11 @@ fn route(draw: &mut Draw) -> String {
     match draw.below(5) {
         0 => format!("{{{conditions}{}}}", draw.one(ACTIONS)),
         1 => {
-            let weighted = "clusters: [{name: a, weight: 3}, {name: b}]";
+            let weighted = draw.one(&[
+                "clusters: [{name: a, weight: 3}, {name: b}]",
+                "clusters: [{name: a, weight: 3}, {status: 500}]",
+                "clusters: [{name: a, request_headers: {set: {x-s: '1'}, remove: [x-t]}, response_headers: {add: {x-u: ['1', '2']}}}]",
+            ]);
             let sticky = draw.one(&["", ", sticky: {cookie: keep}", ", sticky: {header: x-s}"]);
             let always = format!("{conditions}{weighted}{sticky}");
             draw.block(&always, FORWARD)

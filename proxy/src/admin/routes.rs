@@ -87,7 +87,8 @@ fn route(route: &Route) -> Value {
 
 fn forwards(value: &mut Value, forward: &Forward) {
     let clusters = forward.clusters.iter();
-    let clusters = clusters.map(|one| json!({"name": &*one.cluster, "weight": one.weight}));
+    let clusters =
+        clusters.map(|one| json!({"name": one.destination.to_string(), "weight": one.weight}));
     value["clusters"] = clusters.collect();
     let timeout = forward.timeout.map(|timeout| timeout.as_millis());
     value["timeout_ms"] = timeout.and_then(|ms| u64::try_from(ms).ok()).into();

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use http::{StatusCode, Version};
-use maglor_config::route::{Forward, HostRewrite};
+use maglor_config::route::{Destination, Forward, HostRewrite};
 use tokio::time::Instant;
 
 use super::hash_key::{self, HashKey};
@@ -39,11 +39,13 @@ pub(crate) async fn forward(
 ) -> Result<Response, ProxyError> {
     let worker = &hop.service.worker;
     let sticky = hop.sticky_key(&request);
-    let cluster = worker.with_rng(|rng| {
-        let cluster = hop.route.cluster(hop.forward, sticky.hash, rng);
-        cluster.cloned()
-    });
-    let cluster = cluster.ok_or(ProxyError::NoHealthyUpstream)?;
+    let share = worker.with_rng(|rng| hop.route.share(hop.forward, sticky.hash, rng));
+    let (share, cluster) = share.ok_or(ProxyError::NoHealthyUpstream)?;
+    if let Destination::Answer(status) = &share.destination {
+        return Err(ProxyError::NoBackend(*status));
+    }
+    let cluster = cluster.cloned().ok_or(ProxyError::NoHealthyUpstream)?;
+    headers::apply(&share.request_headers, &mut request.fields);
     let now = worker.time(hop.context.started);
     let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
     let key = hop.hash_key(&request);
@@ -61,6 +63,7 @@ pub(crate) async fn forward(
     }
     let mut response = result?;
     finish(&mut response, [sticky, key], hop.upgrade.is_some(), record);
+    headers::apply(&share.response_headers, &mut response.fields);
     Ok(response)
 }
 

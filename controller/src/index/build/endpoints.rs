@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use maglor_config::raw;
 
-use crate::index::facts::{Key, Service, ServicePort, Slice, SliceEndpoint};
-use crate::index::resource::Endpoint;
+use crate::index::facts::{Key, Reach, Service, ServicePort, Slice, SliceEndpoint};
+use crate::index::resource::{Consumer, Endpoint, Place};
 use crate::index::{Index, links};
 
 /// The endpoints of a port.
@@ -18,6 +18,8 @@ pub(crate) struct Endpoints {
     pub(crate) tls: Option<raw::Short<raw::UpstreamTls>>,
     /// Those with a name of their own, in a StatefulSet.
     pub(crate) named: BTreeMap<String, Named>,
+    /// What clients of some places get instead of `list`.
+    pub(crate) by_place: Vec<(Consumer, Vec<Endpoint>)>,
 }
 
 /// The endpoint of a name of its own; while it is replaced there may be two.
@@ -35,8 +37,15 @@ pub(crate) fn target_port(slice: &Slice, port: &ServicePort) -> Option<u16> {
     found.map(|(_, number)| *number)
 }
 
-/// The endpoints of a port, of one address family: each pod once.
-pub(crate) fn of(index: &Index, key: &Key, service: &Service, port: &ServicePort) -> Endpoints {
+/// The endpoints of a port, of one address family: each pod once. With `labels`, only pods that have
+/// them.
+pub(crate) fn of(
+    index: &Index,
+    key: &Key,
+    service: &Service,
+    port: &ServicePort,
+    labels: Option<&BTreeMap<String, String>>,
+) -> Endpoints {
     let slices: Vec<(&Key, &Slice)> = index
         .links
         .slices_of_service(key)
@@ -49,7 +58,9 @@ pub(crate) fn of(index: &Index, key: &Key, service: &Service, port: &ServicePort
                 continue;
             };
             for endpoint in &slice.endpoints {
-                if endpoint.address.is_ipv6() != v6 {
+                let wanted =
+                    labels.is_none_or(|labels| has_labels(index, slice_key, endpoint, labels));
+                if endpoint.address.is_ipv6() != v6 || !wanted {
                     continue;
                 }
                 let address = SocketAddr::new(endpoint.address, target);
@@ -67,7 +78,9 @@ pub(crate) fn of(index: &Index, key: &Key, service: &Service, port: &ServicePort
         found = with_family(!service.prefers_v6);
     }
     let mut endpoints = Endpoints::default();
+    let mut places = Vec::new();
     for (address, (_, one)) in &found {
+        places.push(place(index, one));
         let endpoint = Endpoint {
             described: raw::Endpoint {
                 address: Some(address.to_string()),
@@ -83,12 +96,118 @@ pub(crate) fn of(index: &Index, key: &Key, service: &Service, port: &ServicePort
         endpoints.list.push(endpoint);
     }
     endpoints.tls = tls(index, found.values().copied());
+    endpoints.by_place = by_place(service.reach, &endpoints.list, &places);
+    if service.reach == Reach::OwnNode {
+        // A client whose node is not known has none of its own node.
+        endpoints.list.clear();
+    }
     for (hostname, named) in &mut endpoints.named {
         let all = found.values().copied();
         let of_name = all.filter(|(_, one)| one.hostname.as_ref() == Some(hostname));
         named.tls = tls(index, of_name);
     }
     endpoints
+}
+
+/// Whether an endpoint is a pod with these labels.
+fn has_labels(
+    index: &Index,
+    slice: &Key,
+    endpoint: &SliceEndpoint,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    let pod = endpoint
+        .pod
+        .as_deref()
+        .map(|pod| Key::new(&slice.namespace, pod));
+    let workload = pod.and_then(|pod| index.workloads.get(&pod));
+    workload.is_some_and(|workload| {
+        let there = |(name, value): (&String, &String)| workload.labels.get(name) == Some(value);
+        labels.iter().all(there)
+    })
+}
+
+/// The node and the zone of an endpoint.
+fn place(index: &Index, endpoint: &SliceEndpoint) -> Place {
+    let node = endpoint.node.clone();
+    let facts = node
+        .as_deref()
+        .and_then(|name| index.nodes.get(&Key::new("", name)));
+    let of_node = || facts.and_then(|node| node.zone.clone());
+    Place {
+        zone: endpoint.zone.clone().or_else(of_node),
+        node,
+    }
+}
+
+/// What clients get on nodes and in zones where endpoints are; elsewhere they get what everybody does.
+/// `places` are those of the endpoints.
+fn by_place(reach: Reach, all: &[Endpoint], places: &[Place]) -> Vec<(Consumer, Vec<Endpoint>)> {
+    let zones: BTreeSet<&str> = places
+        .iter()
+        .filter_map(|one| one.zone.as_deref())
+        .collect();
+    // With the zone, in which a client of the node is, too.
+    let nodes: BTreeMap<&str, Option<&str>> = places
+        .iter()
+        .filter_map(|one| Some((one.node.as_deref()?, one.zone.as_deref())))
+        .collect();
+    let same = |own: Option<&str>, other: &Option<String>| own.is_some() && own == other.as_deref();
+    let by_rank = |node: Option<&str>, zone: Option<&str>| {
+        let ranks = places.iter().map(|place| match () {
+            () if same(node, &place.node) => 0,
+            () if same(zone, &place.zone) => 1,
+            () => 2,
+        });
+        prioritized(all, &ranks.collect::<Vec<u32>>())
+    };
+    let zone_lists = || {
+        let of_zone = |zone: &&str| {
+            (
+                Consumer::Zone((*zone).to_owned()),
+                by_rank(None, Some(*zone)),
+            )
+        };
+        zones.iter().map(of_zone).collect::<Vec<_>>()
+    };
+    match reach {
+        Reach::Anywhere => Vec::new(),
+        Reach::OwnNode => {
+            let own = |node: &str| {
+                let pairs = all.iter().zip(places);
+                let own = pairs.filter(|(_, place)| same(Some(node), &place.node));
+                own.map(|(endpoint, _)| endpoint.clone()).collect()
+            };
+            let nodes = nodes
+                .keys()
+                .map(|node| (Consumer::Node((*node).to_owned()), own(node)));
+            nodes.collect()
+        }
+        Reach::PreferNode => {
+            let of_node = |(node, zone): (&&str, &Option<&str>)| {
+                (
+                    Consumer::Node((*node).to_owned()),
+                    by_rank(Some(*node), *zone),
+                )
+            };
+            let mut lists = zone_lists();
+            lists.extend(nodes.iter().map(of_node));
+            lists
+        }
+        Reach::PreferZone => zone_lists(),
+    }
+}
+
+/// The endpoints with a priority each: 0 for the lowest rank, without gaps.
+fn prioritized(all: &[Endpoint], ranks: &[u32]) -> Vec<Endpoint> {
+    let levels: BTreeSet<u32> = ranks.iter().copied().collect();
+    let levels: BTreeMap<u32, u32> = levels.into_iter().zip(0..).collect();
+    let with_priority = |(endpoint, rank): (&Endpoint, &u32)| {
+        let mut endpoint = endpoint.clone();
+        endpoint.described.priority = levels.get(rank).copied().filter(|level| *level > 0);
+        endpoint
+    };
+    all.iter().zip(ranks).map(with_priority).collect()
 }
 
 /// `REGION/ZONE/NODE`; `-` for what is not known, nothing where no part is.

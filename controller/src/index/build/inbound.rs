@@ -20,7 +20,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         return given;
     };
     let inbound = Inbound {
-        mtls: index.mtls(&key.namespace),
+        mtls: index.mtls(key, workload),
         ports: raw::Pairs(ports(index, key)),
         authorization: authorization(index, key, workload),
         service_account: workload.service_account.clone(),
@@ -49,7 +49,9 @@ fn ports(index: &Index, pod: &Key) -> Vec<(String, Short<ApplicationPort>)> {
             word,
             raw::ApplicationProtocol::Tcp | raw::ApplicationProtocol::Tls
         );
-        let policy = effective::of(index, service, port.port).cluster.policy;
+        let policy = effective::of(index, service, port.port, None)
+            .cluster
+            .policy;
         let reports = policy.filter(|_| http).and_then(|policy| {
             let name = port_name(index, service, port.port);
             load_reports(&policy, name, SocketAddr::new(address, target))
@@ -106,6 +108,7 @@ fn authorization(index: &Index, key: &Key, workload: &Workload) -> Option<raw::A
             together.rules.push(rule);
         }
     }
+    any |= index.authorize(key, workload, &mut together);
     any.then_some(together)
 }
 
@@ -119,10 +122,10 @@ fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId,
             continue;
         }
         let name = SocketAddr::new(address, target).to_string();
-        let effective = effective::of(index, key, port.port);
+        let effective = effective::of(index, key, port.port, None);
         let identity = index.identity(&pod.namespace, &workload.service_account);
         let mut cluster = raw::Cluster {
-            tls: mutual([identity].into()),
+            tls: mutual([identity].into()).filter(|_| !effective.plain_text),
             ..effective.cluster
         };
         cluster.protocol.get_or_insert(upstream(port.protocol));

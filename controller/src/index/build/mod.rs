@@ -6,17 +6,20 @@ pub(super) mod routes;
 pub(super) mod service;
 
 use maglor_config::raw;
+use maglor_xds::encode::NOWHERE;
 
 use super::facts::{Key, Protocol};
 use super::resource::Listener;
 use super::{Index, Resource, ResourceId, ResourceKind};
 
-/// Name of a cluster without endpoints, for the share of requests whose backend does not exist.
-pub(super) const NO_BACKEND: &str = "maglor/no-backend";
-
 /// Name of everything that belongs to a port of a Service, and under which clients ask for it.
 pub(super) fn port_name(index: &Index, service: &Key, port: u16) -> String {
     format!("{}:{port}", host(index, service))
+}
+
+/// Name of what belongs to a part of a Service's pods, on a port of it.
+pub(super) fn subset_name(port_name: &str, subset: &str) -> String {
+    format!("{port_name}/{subset}")
 }
 
 /// The DNS name of a Service.
@@ -52,16 +55,16 @@ pub(super) fn upstream(protocol: Protocol) -> raw::UpstreamProtocol {
 /// Resources that belong to nobody in particular.
 pub(super) fn shared() -> Vec<(ResourceId, Resource)> {
     let cluster = raw::Cluster {
-        name: Some(NO_BACKEND.to_owned()),
+        name: Some(NOWHERE.to_owned()),
         ..raw::Cluster::default()
     };
     vec![
         (
-            ResourceId::new(ResourceKind::Cluster, NO_BACKEND),
+            ResourceId::new(ResourceKind::Cluster, NOWHERE),
             Resource::Cluster(Box::new(cluster)),
         ),
         (
-            ResourceId::new(ResourceKind::Endpoints, NO_BACKEND),
+            ResourceId::new(ResourceKind::Endpoints, NOWHERE),
             Resource::Endpoints(Vec::new()),
         ),
     ]

@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use maglor_config::raw;
+use maglor_xds::encode::NOWHERE;
 
-use super::{NO_BACKEND, port_name};
+use super::{port_name, subset_name};
 use crate::crd::merge_route;
 use crate::index::Index;
-use crate::index::facts::route::{Backend, Route, Rule};
+use crate::index::facts::route::{Backend, Route, RouteKind, Rule, RuleMatch};
 use crate::index::facts::{Key, Kind};
 use crate::index::links::RouteId;
-use crate::index::resource::{Resource, ResourceId, ResourceKind};
+use crate::index::resource::{Consumer, Resource, ResourceId, ResourceKind};
 
 /// The tables of a port: one for everybody, and one for each namespace with routes of its own.
 pub(crate) fn tables(
@@ -29,15 +30,22 @@ pub(crate) fn tables(
     let attached: Vec<(&RouteId, &Route)> = attached(index, service, port)
         .filter(|(id, route)| conflict(index, id, route, service, port).is_none())
         .collect();
+    let mut everybodys = Vec::new();
     let mut by_namespace: BTreeMap<&str, Vec<(&RouteId, &Route)>> = BTreeMap::new();
     for (id, route) in attached {
-        let list = by_namespace.entry(&id.1.namespace).or_default();
+        let producer = id.1.namespace == service.namespace && !route.own_namespace_only;
+        let list = match producer {
+            true => &mut everybodys,
+            false => by_namespace.entry(&id.1.namespace).or_default(),
+        };
         list.push((id, route));
     }
-    let own = by_namespace.remove(service.namespace.as_str());
-    let routes = match own {
-        Some(list) => ordered(index, &list, policy),
-        None => vec![forward(name, policy)],
+    if let Some(list) = by_namespace.get_mut(service.namespace.as_str()) {
+        list.extend(&everybodys);
+    }
+    let routes = match everybodys.is_empty() {
+        true => vec![forward(name, policy)],
+        false => ordered(index, &everybodys, port, policy),
     };
     let mut given = vec![(
         ResourceId::new(ResourceKind::Routes, name),
@@ -45,10 +53,10 @@ pub(crate) fn tables(
     )];
     for (namespace, list) in by_namespace {
         let id = ResourceId {
-            consumer: Some(namespace.to_owned()),
+            consumer: Some(Consumer::Namespace(namespace.to_owned())),
             ..ResourceId::new(ResourceKind::Routes, name)
         };
-        let table = table(name, ordered(index, &list, policy));
+        let table = table(name, ordered(index, &list, port, policy));
         given.push((id, Resource::Routes(Box::new(table))));
     }
     given
@@ -72,8 +80,8 @@ pub(crate) fn attached<'a>(
     })
 }
 
-/// The route of the other kind that holds instead of this one: HTTPRoute and GRPCRoute exclude each
-/// other on a port, and the older one stays (`GRPCRoute`, "Conflicts").
+/// The route of another kind that holds instead of this one: HTTPRoute and GRPCRoute exclude each
+/// other on a port, and the older one stays (`GRPCRoute`, "Conflicts"); both outweigh Istio's.
 pub(crate) fn conflict<'a>(
     index: &'a Index,
     id: &RouteId,
@@ -83,7 +91,10 @@ pub(crate) fn conflict<'a>(
 ) -> Option<&'a RouteId> {
     let others = attached(index, service, port)
         .filter(|(other, _)| other.0 != id.0 && other.1.namespace == id.1.namespace);
-    let older = others.filter(|(other, facts)| (&facts.age, other.0) < (&route.age, id.0));
+    let is_istio = |id: &RouteId| id.0 == RouteKind::Istio;
+    let older = others.filter(|(other, facts)| {
+        (is_istio(other), &facts.age, other.0) < (is_istio(id), &route.age, id.0)
+    });
     older.map(|(other, _)| other).next()
 }
 
@@ -113,23 +124,29 @@ pub(crate) fn forward(cluster: &str, policy: &raw::Route) -> raw::Route {
 
 /// The matches of all rules, the most specific first; of equal ones that of the older route, then of
 /// the earlier rule.
-fn ordered(index: &Index, routes: &[(&RouteId, &Route)], policy: &raw::Route) -> Vec<raw::Route> {
+fn ordered(
+    index: &Index,
+    routes: &[(&RouteId, &Route)],
+    port: u16,
+    policy: &raw::Route,
+) -> Vec<raw::Route> {
     let mut found = Vec::new();
     for (id, route) in routes {
         for (at, rule) in route.rules.iter().flatten().enumerate() {
-            let action = action(index, rule, policy);
+            let action = action(index, route.kind, rule, port, policy);
             let rule_name = rule.name.clone().unwrap_or_else(|| at.to_string());
-            for (i, (precedence, matches)) in rule.matches.iter().enumerate() {
+            let here = |one: &&RuleMatch| one.port.is_none_or(|own| own == port);
+            for (i, one) in rule.matches.iter().filter(here).enumerate() {
                 let name = match i {
                     0 => format!("{}/{rule_name}", id.1),
                     _ => format!("{}/{rule_name}/{i}", id.1),
                 };
                 let route_of_match = raw::Route {
                     name: Some(name),
-                    r#match: Some(matches.clone()),
+                    r#match: Some(one.conditions.clone()),
                     ..action.clone()
                 };
-                found.push(((Reverse(*precedence), &route.age, at, i), route_of_match));
+                found.push(((Reverse(one.precedence), &route.age, at, i), route_of_match));
             }
         }
     }
@@ -148,21 +165,33 @@ fn ordered(index: &Index, routes: &[(&RouteId, &Route)], policy: &raw::Route) ->
 }
 
 /// What a rule does, with what the policy says about the Service.
-fn action(index: &Index, rule: &Rule, policy: &raw::Route) -> raw::Route {
+fn action(
+    index: &Index,
+    kind: RouteKind,
+    rule: &Rule,
+    port: u16,
+    policy: &raw::Route,
+) -> raw::Route {
     let mut route = rule.action.clone();
-    if route.redirect.is_some() {
+    if route.redirect.is_some() || route.direct_response.is_some() {
         return raw::Route {
             redirect: route.redirect,
+            direct_response: route.direct_response,
+            fault: route.fault,
             response_headers: route.response_headers,
             ..raw::Route::default()
         };
     }
-    let cluster = |backend: &Backend| match resolve(index, backend) {
-        Ok((service, port)) => port_name(index, service, port),
-        Err(_) => NO_BACKEND.to_owned(),
+    let cluster = |backend: &Backend| {
+        let (service, port) = resolve(index, backend, Some(port)).ok()?;
+        let name = port_name(index, service, port);
+        Some(match &backend.subset {
+            Some(subset) => subset_name(&name, subset),
+            None => name,
+        })
     };
     let sent = || rule.backends.iter().filter(|backend| backend.weight > 0);
-    if sent().all(|backend| resolve(index, backend).is_err()) {
+    if kind == RouteKind::Http && sent().all(|backend| cluster(backend).is_none()) {
         return raw::Route {
             direct_response: Some(raw::DirectResponse {
                 status: Some(500),
@@ -172,37 +201,69 @@ fn action(index: &Index, rule: &Rule, policy: &raw::Route) -> raw::Route {
             ..raw::Route::default()
         };
     }
-    let mut weights: BTreeMap<String, u32> = BTreeMap::new();
+    let mut shares: BTreeMap<Option<String>, raw::ClusterWeight> = BTreeMap::new();
     for backend in sent() {
-        let weight = weights.entry(cluster(backend)).or_default();
-        *weight = weight.saturating_add(backend.weight);
+        let name = cluster(backend);
+        let share = shares.entry(name).or_default();
+        share.weight = Some(share.weight.unwrap_or(0).saturating_add(backend.weight));
+        share.request_headers.clone_from(&backend.request_headers);
+        share.response_headers.clone_from(&backend.response_headers);
     }
-    let weight = |(name, weight)| raw::ClusterWeight {
-        name: Some(name),
-        weight: Some(weight),
-    };
-    if weights.len() == 1 {
-        route.cluster = weights.into_keys().next();
-    } else {
-        route.clusters = weights.into_iter().map(weight).collect();
-    }
-    let mirrors = rule.mirrors.iter();
-    let mirrors = mirrors.filter(|(backend, _)| resolve(index, backend).is_ok());
+    divide(&mut route, shares, kind);
     let mirror = |(backend, percent): &(Backend, f64)| {
-        raw::Short(raw::Mirror {
-            cluster: Some(cluster(backend)),
+        Some(raw::Short(raw::Mirror {
+            cluster: Some(cluster(backend)?),
             percent: Some(*percent),
-        })
+        }))
     };
-    route.mirror = mirrors.map(mirror).collect();
-    let per_try = route.retry.take().and_then(|retry| retry.0.per_try_timeout);
+    route.mirror = rule.mirrors.iter().filter_map(mirror).collect();
+    let own = route.retry.take();
     merge_route(&mut route, policy);
-    if per_try.is_some() {
-        let retry = route.retry.get_or_insert_default();
-        retry.0.per_try_timeout = per_try;
+    match own {
+        // The route's own retries, not only a time for each try.
+        Some(own) if own.0.retry_on.is_some() => route.retry = Some(own),
+        Some(own) => {
+            let retry = route.retry.get_or_insert_default();
+            retry.0.per_try_timeout = own.0.per_try_timeout;
+        }
+        None => {}
     }
     limit_time(&mut route);
     route
+}
+
+/// Divides a route's requests; the share without a name is that of backends that do not exist. It gets
+/// 500 by an HTTPRoute. By the others it gets what a Service without endpoints gets: `UNAVAILABLE` in
+/// gRPC (`GRPCRouteRule.backendRefs`), and 503 as from Istio.
+fn divide(
+    route: &mut raw::Route,
+    shares: BTreeMap<Option<String>, raw::ClusterWeight>,
+    kind: RouteKind,
+) {
+    let shares = shares.into_iter().map(|(name, share)| {
+        let (name, status) = match (name, kind) {
+            (Some(name), _) => (Some(name), None),
+            (None, RouteKind::Grpc | RouteKind::Istio) => (Some(NOWHERE.to_owned()), None),
+            (None, RouteKind::Http) => (None, Some(500)),
+        };
+        raw::ClusterWeight {
+            name,
+            status,
+            ..share
+        }
+    });
+    let mut shares: Vec<raw::ClusterWeight> = shares.collect();
+    match shares.as_mut_slice() {
+        [] => route.cluster = Some(NOWHERE.to_owned()),
+        [one]
+            if one.name.is_some()
+                && one.request_headers.is_none()
+                && one.response_headers.is_none() =>
+        {
+            route.cluster = one.name.take();
+        }
+        _ => route.clusters = shares,
+    }
 }
 
 /// The application's own time limits hold where nobody has set one; and a try has no more time than
@@ -225,10 +286,11 @@ pub(crate) enum Unresolved {
     NotFound(String),
 }
 
-/// The Service and port that a backend means.
+/// The Service and port that a backend means, of requests to a port of another Service.
 pub(crate) fn resolve<'a>(
     index: &Index,
     backend: &'a Backend,
+    called: Option<u16>,
 ) -> Result<(&'a Key, u16), Unresolved> {
     let Some(key) = &backend.service else {
         let what = format!("{} is no Service", backend.text);
@@ -237,7 +299,14 @@ pub(crate) fn resolve<'a>(
     let service = index.services.get(key);
     let service = service
         .ok_or_else(|| Unresolved::NotFound(format!("{} {key} does not exist", kind_name())))?;
-    let Some(port) = backend.port else {
+    let inherited = || match service.ports.as_slice() {
+        [only] => Some(only.port),
+        _ => called.or(service.ports.first().map(|port| port.port)),
+    };
+    let Some(port) = backend
+        .port
+        .or_else(|| inherited().filter(|_| backend.callers_port))
+    else {
         let what = format!("say which port of {} {key} is meant", kind_name());
         return Err(Unresolved::NotFound(what));
     };

@@ -7,7 +7,7 @@ use maglor_balance::Spec;
 use maglor_config::raw;
 
 use super::endpoints::{self, Endpoints};
-use super::{host, listener, port_name, routes, upstream};
+use super::{host, listener, port_name, routes, subset_name, upstream};
 use crate::index::Index;
 use crate::index::effective;
 use crate::index::facts::{Key, Protocol, Service, ServicePort};
@@ -27,6 +27,13 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     given
 }
 
+/// What policies come to for a cluster.
+struct Settings {
+    cluster: raw::Cluster,
+    route: raw::Route,
+    plain_text: bool,
+}
+
 fn port_resources(
     index: &Index,
     key: &Key,
@@ -34,24 +41,13 @@ fn port_resources(
     port: &ServicePort,
 ) -> Vec<(ResourceId, Resource)> {
     let name = port_name(index, key, port.port);
-    let effective = effective::of(index, key, port.port);
-    let endpoints = endpoints::of(index, key, service, port);
+    let endpoints = endpoints::of(index, key, service, port, None);
+    let settings = settings(index, key, service, port, None);
     let mut cluster = raw::Cluster {
         name: Some(name.clone()),
-        tls: endpoints.tls.clone(),
-        ..effective.cluster.clone()
+        tls: endpoints.tls.clone().filter(|_| !settings.plain_text),
+        ..settings.cluster.clone()
     };
-    cluster.protocol.get_or_insert(upstream(port.protocol));
-    let mut route = effective.route.clone();
-    if service.client_affinity && cluster.policy.is_none() {
-        cluster.policy = "maglev".parse::<Spec>().ok();
-        if route.hash_policy.is_empty() {
-            route.hash_policy.push(raw::HashPolicy {
-                source_address: Some(true),
-                ..raw::HashPolicy::default()
-            });
-        }
-    }
     let mut given = Vec::new();
     if let Some(external) = &service.external_name {
         cluster.tls = None;
@@ -60,17 +56,21 @@ fn port_resources(
             ..raw::Endpoint::default()
         }));
     } else {
-        given.push((
-            ResourceId::new(ResourceKind::Endpoints, &name),
-            Resource::Endpoints(endpoints.list.clone()),
-        ));
+        given.extend(endpoint_lists(&name, &endpoints));
+        given.extend(subsets(index, key, service, port));
     }
     if service.headless {
-        given.extend(own_names(index, key, port, &cluster, &route, &endpoints));
+        given.extend(own_names(index, key, port, &settings, &endpoints));
     }
     let listener = listener(port.protocol, &name);
     if let Listener::Http { .. } = &listener {
-        given.extend(routes::tables(index, key, port.port, &name, &route));
+        given.extend(routes::tables(
+            index,
+            key,
+            port.port,
+            &name,
+            &settings.route,
+        ));
     }
     let addresses = service.addresses.iter().map(|address| match address {
         std::net::IpAddr::V4(address) => format!("{address}:{}", port.port),
@@ -85,23 +85,88 @@ fn port_resources(
     given
 }
 
+/// What policies say about a port, or a part of the pods behind it.
+fn settings(
+    index: &Index,
+    key: &Key,
+    service: &Service,
+    port: &ServicePort,
+    subset: Option<&str>,
+) -> Settings {
+    let effective = effective::of(index, key, port.port, subset);
+    let (mut cluster, mut route) = (effective.cluster, effective.route);
+    cluster.protocol.get_or_insert(upstream(port.protocol));
+    if service.client_affinity && cluster.policy.is_none() {
+        cluster.policy = "maglev".parse::<Spec>().ok();
+        if route.hash_policy.is_empty() {
+            route.hash_policy.push(raw::HashPolicy {
+                source_address: Some(true),
+                ..raw::HashPolicy::default()
+            });
+        }
+    }
+    Settings {
+        cluster,
+        route,
+        plain_text: effective.plain_text,
+    }
+}
+
+/// The endpoints of a cluster, for everybody and for the clients of some places.
+fn endpoint_lists(name: &str, endpoints: &Endpoints) -> Vec<(ResourceId, Resource)> {
+    let list = (None, &endpoints.list);
+    let by_place = endpoints.by_place.iter();
+    let lists = by_place.map(|(consumer, list)| (Some(consumer.clone()), list));
+    let given = std::iter::once(list).chain(lists).map(|(consumer, list)| {
+        let id = ResourceId {
+            consumer,
+            ..ResourceId::new(ResourceKind::Endpoints, name)
+        };
+        (id, Resource::Endpoints(list.clone()))
+    });
+    given.collect()
+}
+
+/// A cluster for each part of the pods that has a name of its own.
+fn subsets(
+    index: &Index,
+    key: &Key,
+    service: &Service,
+    port: &ServicePort,
+) -> Vec<(ResourceId, Resource)> {
+    let mut given = Vec::new();
+    for (subset, labels) in index.subsets(key) {
+        let name = subset_name(&port_name(index, key, port.port), &subset);
+        let endpoints = endpoints::of(index, key, service, port, Some(&labels));
+        let settings = settings(index, key, service, port, Some(&subset));
+        let cluster = raw::Cluster {
+            name: Some(name.clone()),
+            tls: endpoints.tls.clone().filter(|_| !settings.plain_text),
+            ..settings.cluster
+        };
+        given.extend(endpoint_lists(&name, &endpoints));
+        let id = ResourceId::new(ResourceKind::Cluster, &name);
+        given.push((id, Resource::Cluster(Box::new(cluster))));
+    }
+    given
+}
+
 /// `db-0.db.shop.svc.cluster.local:5432`: pods of a StatefulSet are called one by one.
 fn own_names(
     index: &Index,
     key: &Key,
     port: &ServicePort,
-    cluster: &raw::Cluster,
-    route: &raw::Route,
+    settings: &Settings,
     endpoints: &Endpoints,
 ) -> Vec<(ResourceId, Resource)> {
     let mut given = Vec::new();
     for (hostname, named) in &endpoints.named {
         let name = format!("{hostname}.{}:{}", host(index, key), port.port);
         let cluster = raw::Cluster {
-            tls: named.tls.clone(),
-            ..cluster.clone()
+            tls: named.tls.clone().filter(|_| !settings.plain_text),
+            ..settings.cluster.clone()
         };
-        given.extend(single(&name, port.protocol, &cluster, route));
+        given.extend(single(&name, port.protocol, &cluster, &settings.route));
         given.push((
             ResourceId::new(ResourceKind::Endpoints, &name),
             Resource::Endpoints(named.list.clone()),

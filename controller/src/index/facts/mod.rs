@@ -4,6 +4,7 @@
 //! change of anything else in a resource (a status, a label nobody asks for) leaves its facts equal, and
 //! so changes nothing further on.
 
+pub mod istio;
 pub mod node;
 pub mod policy;
 pub mod route;
@@ -19,9 +20,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use node::{Namespace, Node};
-pub use policy::{AuthorizationPolicy, MeshConfig, TrafficPolicy};
+pub use policy::{AuthorizationPolicy, Checked, MeshConfig, TrafficPolicy};
 pub use route::Route;
-pub use service::{Protocol, Service, ServicePort};
+pub use service::{Protocol, Reach, Service, ServicePort};
 pub use slice::{Slice, SliceEndpoint};
 pub use workload::Workload;
 
@@ -59,39 +60,51 @@ impl fmt::Display for Key {
 pub enum Kind {
     /// `maglor.dev/v1alpha1`.
     AuthorizationPolicy,
+    /// `networking.istio.io/v1`.
+    DestinationRule,
     /// `discovery.k8s.io/v1`.
     EndpointSlice,
     /// `gateway.networking.k8s.io/v1`.
     GrpcRoute,
     /// `gateway.networking.k8s.io/v1`.
     HttpRoute,
+    /// `AuthorizationPolicy` of `security.istio.io/v1`.
+    IstioAuthorizationPolicy,
     /// `maglor.dev/v1alpha1`.
     MeshConfig,
     /// `v1`.
     Namespace,
     /// `v1`.
     Node,
+    /// `security.istio.io/v1`.
+    PeerAuthentication,
     /// `v1`.
     Pod,
     /// `v1`.
     Service,
     /// `maglor.dev/v1alpha1`.
     TrafficPolicy,
+    /// `networking.istio.io/v1`.
+    VirtualService,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::AuthorizationPolicy,
+        Self::DestinationRule,
         Self::EndpointSlice,
         Self::GrpcRoute,
         Self::HttpRoute,
+        Self::IstioAuthorizationPolicy,
         Self::MeshConfig,
         Self::Namespace,
         Self::Node,
+        Self::PeerAuthentication,
         Self::Pod,
         Self::Service,
         Self::TrafficPolicy,
+        Self::VirtualService,
     ];
 
     /// Its `apiVersion`, `kind` and plural.
@@ -99,7 +112,15 @@ impl Kind {
     pub fn names(self) -> (&'static str, &'static str, &'static str) {
         const GATEWAY: &str = "gateway.networking.k8s.io/v1";
         const MAGLOR: &str = "maglor.dev/v1alpha1";
+        const NETWORKING: &str = "networking.istio.io/v1";
+        const SECURITY: &str = "security.istio.io/v1";
         match self {
+            Self::DestinationRule => (NETWORKING, "DestinationRule", "destinationrules"),
+            Self::IstioAuthorizationPolicy => {
+                (SECURITY, "AuthorizationPolicy", "authorizationpolicies")
+            }
+            Self::PeerAuthentication => (SECURITY, "PeerAuthentication", "peerauthentications"),
+            Self::VirtualService => (NETWORKING, "VirtualService", "virtualservices"),
             Self::AuthorizationPolicy => (MAGLOR, "AuthorizationPolicy", "authorizationpolicies"),
             Self::EndpointSlice => ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
             Self::GrpcRoute => (GATEWAY, "GRPCRoute", "grpcroutes"),
@@ -118,8 +139,26 @@ impl Kind {
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| {
             let (version, name, _) = one.names();
-            version == api_version && name == kind
+            name == kind && (version == api_version || one.has_older(api_version))
         })
+    }
+
+    /// Whether this is the kind in an older version that means the same: Istio's do.
+    fn has_older(self, api_version: &str) -> bool {
+        let (own, _, _) = self.names();
+        let (group, version) = api_version.split_once('/').unwrap_or_default();
+        group.ends_with(".istio.io")
+            && own.starts_with(group)
+            && maglor_istio::VERSIONS.contains(&version)
+    }
+
+    /// A word for metrics, which no other kind has.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::IstioAuthorizationPolicy => "IstioAuthorizationPolicy",
+            other => other.names().1,
+        }
     }
 
     /// Whether resources of this kind are in a namespace.
@@ -134,10 +173,14 @@ impl Kind {
         matches!(
             self,
             Self::AuthorizationPolicy
+                | Self::DestinationRule
                 | Self::GrpcRoute
                 | Self::HttpRoute
+                | Self::IstioAuthorizationPolicy
                 | Self::MeshConfig
+                | Self::PeerAuthentication
                 | Self::TrafficPolicy
+                | Self::VirtualService
         )
     }
 }
@@ -200,6 +243,7 @@ pub struct Object {
 #[expect(missing_docs, reason = "each is the type of its name")]
 pub enum Facts {
     AuthorizationPolicy(AuthorizationPolicy),
+    Istio(istio::Facts),
     MeshConfig(Box<MeshConfig>),
     Namespace(Namespace),
     Node(Node),
@@ -269,6 +313,16 @@ impl Object {
             Kind::AuthorizationPolicy => {
                 Facts::AuthorizationPolicy(AuthorizationPolicy::read(&meta, value))
             }
+            Kind::DestinationRule => Facts::Istio(istio::Facts::DestinationRule(Box::new(
+                istio::destination_rule(&meta, value),
+            ))),
+            Kind::IstioAuthorizationPolicy => Facts::Istio(istio::Facts::AuthorizationPolicy(
+                istio::authorization_policy(&meta, value),
+            )),
+            Kind::PeerAuthentication => Facts::Istio(istio::Facts::PeerAuthentication(
+                istio::peer_authentication(&meta, value),
+            )),
+            Kind::VirtualService => Facts::Route(istio::virtual_service(&meta, value)),
             Kind::EndpointSlice => Facts::Slice(Slice::read(&meta, value)?),
             Kind::GrpcRoute => Facts::Route(Route::grpc(&meta, value)),
             Kind::HttpRoute => Facts::Route(Route::http(&meta, value)),

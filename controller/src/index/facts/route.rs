@@ -9,7 +9,7 @@ mod resource;
 use maglor_config::raw;
 use serde_json::Value;
 
-use self::matching::Precedence;
+pub use self::matching::Precedence;
 use self::resource::{BackendRef, Filter, Rule as ResourceRule, Spec};
 use super::{Age, Key, Meta, part};
 use crate::crd::check;
@@ -21,6 +21,8 @@ pub enum RouteKind {
     Grpc,
     /// HTTPRoute.
     Http,
+    /// Istio's VirtualService; any of the others outweighs it.
+    Istio,
 }
 
 /// A route.
@@ -36,6 +38,10 @@ pub struct Route {
     pub parents: Vec<Parent>,
     /// What it does, or why it cannot be done.
     pub rules: Result<Vec<Rule>, Unsupported>,
+    /// Only clients of its own namespace get it, wherever the Service is.
+    pub own_namespace_only: bool,
+    /// What it says, too, and is not done.
+    pub notes: Vec<String>,
 }
 
 /// A Service, or one of its ports.
@@ -56,8 +62,8 @@ pub struct Parent {
 pub struct Rule {
     /// Its name, for metrics.
     pub name: Option<String>,
-    /// What it takes, each with its precedence among all matches of a Service.
-    pub matches: Vec<(Precedence, raw::RouteMatch)>,
+    /// What it takes.
+    pub matches: Vec<RuleMatch>,
     /// Header changes, rewrite, redirect, time limits; no clusters yet.
     pub action: raw::Route,
     /// Where requests go, by weight.
@@ -66,17 +72,55 @@ pub struct Rule {
     pub mirrors: Vec<(Backend, f64)>,
 }
 
+impl Rule {
+    /// Who gets requests, or copies of them.
+    pub fn every_backend(&self) -> impl Iterator<Item = &Backend> {
+        let mirrors = self.mirrors.iter().map(|(backend, _)| backend);
+        self.backends.iter().chain(mirrors)
+    }
+}
+
+/// What a rule takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleMatch {
+    /// Its place among all matches of a Service.
+    pub precedence: Precedence,
+    /// Only requests to this port of the Service.
+    pub port: Option<u16>,
+    /// Conditions on the request.
+    pub conditions: raw::RouteMatch,
+}
+
 /// A Service that requests are sent to.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
     /// The Service; `None` for anything that is none.
     pub service: Option<Key>,
     /// Its port.
     pub port: Option<u16>,
+    /// Without a port it is the only one of the Service, or the one that the request was sent to.
+    pub callers_port: bool,
+    /// A part of the Service's pods.
+    pub subset: Option<String>,
     /// Its share.
     pub weight: u32,
+    /// Changes of the requests that it gets.
+    pub request_headers: Option<raw::HeaderRules>,
+    /// Changes of its responses.
+    pub response_headers: Option<raw::HeaderRules>,
     /// As it is written, for messages.
     pub text: String,
+}
+
+impl Backend {
+    fn is_same_port(&self, other: &Self) -> bool {
+        self.service.is_some() && self.service == other.service && self.port == other.port
+    }
+
+    fn has_same_filters(&self, other: &Self) -> bool {
+        self.request_headers == other.request_headers
+            && self.response_headers == other.response_headers
+    }
 }
 
 /// Something that a route asks for and this mesh does not do.
@@ -127,18 +171,20 @@ impl Route {
             generation: meta.generation,
             parents,
             rules,
+            own_namespace_only: false,
+            notes: Vec::new(),
         }
     }
 }
 
 /// The proxy's own checks: of expressions, headers, paths.
-fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
+pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
     let mut routes = Vec::new();
     let mut rule_of = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
-        for (_, matches) in &rule.matches {
+        for one in &rule.matches {
             routes.push(raw::Route {
-                r#match: Some(matches.clone()),
+                r#match: Some(one.conditions.clone()),
                 ..rule.action.clone()
             });
             rule_of.push(at);
@@ -171,9 +217,16 @@ impl Rule {
                 .map(|(i, one)| matching::read(kind, one, &format!("{path}.matches[{i}]")))
                 .collect::<Result<_, _>>()?,
         };
+        let matches = matches
+            .into_iter()
+            .map(|(precedence, conditions)| RuleMatch {
+                precedence,
+                port: None,
+                conditions,
+            });
         let mut read = Self {
             name: rule.name.clone(),
-            matches,
+            matches: matches.collect(),
             action: raw::Route::default(),
             backends: Vec::new(),
             mirrors: Vec::new(),
@@ -182,29 +235,68 @@ impl Rule {
             read.filter(filter, &format!("{path}.filters[{i}]"), namespace)?;
         }
         for (i, reference) in rule.backend_refs.iter().enumerate() {
-            if !reference.filters.is_empty() {
-                let path = format!("{path}.backendRefs[{i}].filters");
-                let what = "filters of one backend are not supported; write them in the rule";
+            let path = format!("{path}.backendRefs[{i}].filters");
+            let mut backend = reference.backend(namespace);
+            backend.filters(&reference.filters, &path)?;
+            let same = |other: &&Backend| backend.is_same_port(other);
+            if let Some(other) = read.backends.iter().find(same)
+                && !backend.has_same_filters(other)
+            {
+                let what = "two references to one port of a Service differ in their filters";
                 return Err(Unsupported::new(&path, what));
             }
-            read.backends.push(reference.backend(namespace));
+            read.backends.push(backend);
         }
+        if rule.session_persistence.is_some() {
+            let what = "it is not supported; a TrafficPolicy's `route.hash_policy` keeps a client at a server";
+            return Err(Unsupported::new(
+                &format!("{path}.sessionPersistence"),
+                what,
+            ));
+        }
+        read.tries(rule, &path)?;
+        Ok(read)
+    }
+
+    /// Time limits and retries.
+    fn tries(&mut self, rule: &ResourceRule, path: &str) -> Result<(), Unsupported> {
         let time = |text: &Option<String>, field: &str| match text.as_deref() {
             None => Ok(None),
-            Some(text) => text.parse::<raw::TimeSpan>().map(Some).map_err(|error| {
-                Unsupported::new(&format!("{path}.timeouts.{field}"), error.to_string())
-            }),
+            Some(text) => text
+                .parse::<raw::TimeSpan>()
+                .map(Some)
+                .map_err(|error| Unsupported::new(&format!("{path}.{field}"), error.to_string())),
         };
-        read.action.timeout = time(&rule.timeouts.request, "request")?;
-        if let Some(per_try_timeout) = time(&rule.timeouts.backend_request, "backendRequest")?
-            && !per_try_timeout.0.is_zero()
-        {
-            read.action.retry = Some(raw::Short(raw::Retry {
-                per_try_timeout: Some(per_try_timeout),
+        self.action.timeout = time(&rule.timeouts.request, "timeouts.request")?;
+        let per_try = time(&rule.timeouts.backend_request, "timeouts.backendRequest")?;
+        let per_try = per_try.filter(|time| !time.0.is_zero());
+        if let Some(retry) = &rule.retry {
+            // Connections that fail count as well as the statuses (GEP-1731).
+            let mut conditions = vec!["connect-failure", "refused-stream", "reset"];
+            if !retry.codes.is_empty() {
+                conditions.push("retriable-status-codes");
+            }
+            let pause = time(&retry.backoff, "retry.backoff")?;
+            self.action.retry = Some(raw::Short(raw::Retry {
+                attempts: retry.attempts,
+                retry_on: Some(raw::OneOrMany(
+                    conditions.into_iter().map(str::to_owned).collect(),
+                )),
+                retriable_status_codes: retry.codes.clone(),
+                per_try_timeout: per_try,
+                back_off: pause.map(|pause| raw::BackOff {
+                    base_interval: Some(pause),
+                    ..raw::BackOff::default()
+                }),
+                ..raw::Retry::default()
+            }));
+        } else if per_try.is_some() {
+            self.action.retry = Some(raw::Short(raw::Retry {
+                per_try_timeout: per_try,
                 ..raw::Retry::default()
             }));
         }
-        Ok(read)
+        Ok(())
     }
 
     fn filter(&mut self, filter: &Filter, path: &str, namespace: &str) -> Result<(), Unsupported> {
@@ -240,6 +332,28 @@ impl Rule {
     }
 }
 
+impl Backend {
+    /// Reads the filters of one backend: changes of headers are all that there is.
+    fn filters(&mut self, filters: &[Filter], path: &str) -> Result<(), Unsupported> {
+        for (i, filter) in filters.iter().enumerate() {
+            match filter.r#type.as_str() {
+                "RequestHeaderModifier" => {
+                    self.request_headers = filter.request_header_modifier.as_ref().map(Into::into);
+                }
+                "ResponseHeaderModifier" => {
+                    self.response_headers =
+                        filter.response_header_modifier.as_ref().map(Into::into);
+                }
+                other => {
+                    let what = format!("the filter `{other}` of one backend is not supported");
+                    return Err(Unsupported::new(&format!("{path}[{i}].type"), what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl BackendRef {
     fn backend(&self, namespace: &str) -> Backend {
         let namespace = self.namespace.as_deref().unwrap_or(namespace);
@@ -247,7 +361,11 @@ impl BackendRef {
         Backend {
             service: service.then(|| Key::new(namespace, &self.name)),
             port: self.port,
+            callers_port: false,
+            subset: None,
             weight: self.weight,
+            request_headers: None,
+            response_headers: None,
             text: format!("{} {namespace}/{}", self.kind, self.name),
         }
     }

@@ -82,6 +82,35 @@ pub struct Service {
     pub prefers_v6: bool,
     /// `sessionAffinity: ClientIP`.
     pub client_affinity: bool,
+    /// Which endpoints its clients are to get.
+    pub reach: Reach,
+}
+
+/// Which endpoints of a Service a client inside the cluster gets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Reach {
+    /// All, wherever they are.
+    #[default]
+    Anywhere,
+    /// `internalTrafficPolicy: Local`: those of its own node, or none.
+    OwnNode,
+    /// `trafficDistribution: PreferSameNode`: its own node's, then its zone's, then all others
+    /// (KEP-3015).
+    PreferNode,
+    /// `trafficDistribution: PreferSameZone`, formerly `PreferClose`: its zone's, then all others.
+    PreferZone,
+}
+
+impl Reach {
+    /// A distribution that is not known is no wish: Kubernetes may learn new ones.
+    fn read(internal_policy: Option<&str>, distribution: Option<&str>) -> Self {
+        match (internal_policy, distribution) {
+            (Some("Local"), _) => Self::OwnNode,
+            (_, Some("PreferSameNode")) => Self::PreferNode,
+            (_, Some("PreferSameZone" | "PreferClose")) => Self::PreferZone,
+            _ => Self::Anywhere,
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -94,6 +123,8 @@ struct Spec {
     ip_families: Vec<String>,
     external_name: Option<String>,
     session_affinity: Option<String>,
+    internal_traffic_policy: Option<String>,
+    traffic_distribution: Option<String>,
     r#type: Option<String>,
     ports: Vec<Port>,
 }
@@ -133,6 +164,10 @@ impl Service {
             external_name: spec.external_name.filter(|_| external),
             prefers_v6,
             client_affinity: spec.session_affinity.as_deref() == Some("ClientIP"),
+            reach: Reach::read(
+                spec.internal_traffic_policy.as_deref(),
+                spec.traffic_distribution.as_deref(),
+            ),
         })
     }
 
@@ -187,5 +222,18 @@ mod tests {
         assert_eq!(external.external_name.as_deref(), Some("db.example.com"));
         let v6 = read("spec: {clusterIP: 'fd00::1', ports: [{port: 80}]}");
         assert!(v6.prefers_v6);
+        for (text, reach) in [
+            ("internalTrafficPolicy: Cluster", Reach::Anywhere),
+            (
+                "internalTrafficPolicy: Local, trafficDistribution: PreferSameZone",
+                Reach::OwnNode,
+            ),
+            ("trafficDistribution: PreferClose", Reach::PreferZone),
+            ("trafficDistribution: PreferSameNode", Reach::PreferNode),
+            ("trafficDistribution: PreferSameMoon", Reach::Anywhere),
+        ] {
+            let read = read(&format!("spec: {{{text}, ports: [{{port: 80}}]}}"));
+            assert_eq!(read.reach, reach, "{text}");
+        }
     }
 }

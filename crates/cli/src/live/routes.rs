@@ -259,7 +259,7 @@ fn line(table: &Resource, route: &Checked) -> Line {
             0,
         ),
         RouteAction::Forward(forward) => {
-            let share = |one: &WeightedCluster| (one.cluster.to_string(), one.weight);
+            let share = |one: &WeightedCluster| (one.destination.to_string(), one.weight);
             let shares: Vec<_> = forward.clusters.iter().map(share).collect();
             let to = To::shares(shares.iter().map(|(name, weight)| (name.as_str(), *weight)));
             (to, forward.timeout, forward.retry.policy.attempts)

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use maglor_balance as balance;
 
+use super::headers::{self, Message};
 use super::rule::{self, DAY, SECOND, Unique};
 use super::{Scope, hash, matching, pattern, redirect, retry};
 use crate::report::At;
 use crate::route::{
-    Forward, HostRewrite, PathMatch, PathRewrite, RouteAction, RouteMatch, WeightedCluster,
+    Destination, Forward, HeaderRules, HostRewrite, PathMatch, PathRewrite, RouteAction,
+    RouteMatch, WeightedCluster,
 };
 use crate::{raw, yaml};
 
@@ -100,26 +102,25 @@ fn clusters<'a>(
     at: &At<'_>,
     scope: &Scope<'a>,
 ) -> (Vec<WeightedCluster>, Vec<&'a raw::Cluster>) {
-    let weighted = |name: &str, weight| WeightedCluster {
-        cluster: name.into(),
-        weight,
-    };
     if let Some(name) = &raw.cluster {
         let target = scope.cluster(name, &at.field("cluster"));
-        return (vec![weighted(name, 1)], target.into_iter().collect());
+        let whole = WeightedCluster {
+            destination: Destination::Cluster(name.as_str().into()),
+            weight: 1,
+            request_headers: HeaderRules::default(),
+            response_headers: HeaderRules::default(),
+        };
+        return (vec![whole], target.into_iter().collect());
     }
     let (mut clusters, mut targets) = (Vec::new(), Vec::new());
     let (mut seen, list) = (Unique::default(), at.field("clusters"));
     for (i, raw) in raw.clusters.iter().enumerate() {
         let at = list.index(i);
-        let weight = rule::number(raw.weight, &at.field("weight"), 1, 0..=1_000_000);
-        let Some(name) = &raw.name else {
-            at.missing("name", "write `name: CLUSTER`");
-            continue;
-        };
-        seen.check(name, &at.field("name"), "the cluster");
-        targets.extend(scope.cluster(name, &at.field("name")));
-        clusters.push(weighted(name, weight));
+        if let Some(name) = &raw.name {
+            seen.check(name, &at.field("name"), "the cluster");
+            targets.extend(scope.cluster(name, &at.field("name")));
+        }
+        clusters.extend(share(raw, &at));
     }
     if !clusters.is_empty() && clusters.iter().all(|c| c.weight == 0) {
         list.error("all weights are 0: no cluster would get a request")
@@ -127,6 +128,38 @@ fn clusters<'a>(
             .help("give at least one cluster a weight above 0");
     }
     (clusters, targets)
+}
+
+/// A share of a route's requests.
+fn share(raw: &raw::ClusterWeight, at: &At<'_>) -> Option<WeightedCluster> {
+    let weight = rule::number(raw.weight, &at.field("weight"), 1, 0..=1_000_000);
+    let (request, response) = (at.field("request_headers"), at.field("response_headers"));
+    let request_headers = headers::rules(raw.request_headers.as_ref(), &request, Message::Request);
+    let response_headers =
+        headers::rules(raw.response_headers.as_ref(), &response, Message::Response);
+    let destination = match (&raw.name, raw.status) {
+        (Some(name), None) => Destination::Cluster(name.as_str().into()),
+        (None, Some(status)) => {
+            let status = rule::number(Some(status), &at.field("status"), 500, 400..=599);
+            Destination::Answer(StatusCode::from_u16(u16::try_from(status).ok()?).ok()?)
+        }
+        (Some(_), Some(_)) => {
+            at.field("status")
+                .error("`name` and `status` exclude each other")
+                .on_key();
+            return None;
+        }
+        (None, None) => {
+            at.missing("name", "write `name: CLUSTER`");
+            return None;
+        }
+    };
+    Some(WeightedCluster {
+        destination,
+        weight,
+        request_headers,
+        response_headers,
+    })
 }
 
 fn warn_of_clusters(

@@ -36,7 +36,7 @@ pub(super) fn redirect(raw: &raw::Redirect, at: &At<'_>, path: &PathMatch) -> Op
         || raw.prefix.is_some()
         || raw.strip_query == Some(true);
     if !changes {
-        at.error("the redirect leads back to the same place")
+        at.warning("the redirect leads back to the same place")
             .when_readable()
             .help("change something, for example `scheme: https`");
     }

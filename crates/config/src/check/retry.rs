@@ -233,11 +233,13 @@ pub(super) fn combinations(raw: &raw::Route, targets: &[&raw::Cluster], at: &At<
     for (name, _) in given.iter().filter(|(_, there)| *there) {
         let at = at.field(name);
         if !raw.mirror.is_empty() {
-            at.error(format!(
-                "`{name}` beside `mirror`: a mirror is meant to see what clients send, not what is repeated"
+            at.warning(format!(
+                "`{name}` beside `mirror`: what is repeated is copied once"
             ))
             .on_key()
-            .help(format!("remove `{name}`, or mirror on a route without it"));
+            .help(format!(
+                "remove `{name}` where the mirror is to see as many requests"
+            ));
         }
         if let Some(cluster) = targets.iter().find(|c| guard::is_without_budget(c)) {
             let cluster = cluster.name.as_deref().map(yaml::short).unwrap_or_default();

@@ -3,18 +3,24 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{NotationError, Pairs, Short, Shorthand, TimeSpan};
+use super::{HeaderRules, NotationError, Pairs, Short, Shorthand, TimeSpan};
 
-/// A cluster and its share of a route's requests.
+/// A share of a route's requests: `name` or `status` says what becomes of them.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("required" = ["name"]))]
 pub struct ClusterWeight {
     /// Name of the cluster.
     pub name: Option<String>,
+    /// Answer with this status, 400-599, because there is nobody to forward to; `UNAVAILABLE` in gRPC.
+    #[schemars(range(min = 400, max = 599))]
+    pub status: Option<u32>,
     /// Share = weight / sum of the weights; 0 for none, as long as the sum is above 0. 0-1000000.
     #[schemars(range(max = 1_000_000), extend("default" = 1))]
     pub weight: Option<u32>,
+    /// Changes of the requests of this share, after the route's own.
+    pub request_headers: Option<HeaderRules>,
+    /// Changes of the responses of this share, before the route's own.
+    pub response_headers: Option<HeaderRules>,
 }
 
 /// Changes of a forwarded request: at most one of `path`, `prefix`, `regex`; and of `host`,

@@ -197,12 +197,28 @@ pub struct WeightedCluster {
 }
 /// Nested message and enum types in `WeightedCluster`.
 pub mod weighted_cluster {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    #[derive(Clone, PartialEq, ::prost::Message)]
     pub struct ClusterWeight {
         #[prost(string, tag = "1")]
         pub name: ::prost::alloc::string::String,
         #[prost(message, optional, tag = "2")]
         pub weight: ::core::option::Option<u32>,
+        #[prost(message, repeated, tag = "4")]
+        pub request_headers_to_add: ::prost::alloc::vec::Vec<
+            super::super::super::core::v3::HeaderValueOption,
+        >,
+        #[prost(message, repeated, tag = "5")]
+        pub response_headers_to_add: ::prost::alloc::vec::Vec<
+            super::super::super::core::v3::HeaderValueOption,
+        >,
+        #[prost(string, repeated, tag = "6")]
+        pub response_headers_to_remove: ::prost::alloc::vec::Vec<
+            ::prost::alloc::string::String,
+        >,
+        #[prost(string, repeated, tag = "9")]
+        pub request_headers_to_remove: ::prost::alloc::vec::Vec<
+            ::prost::alloc::string::String,
+        >,
     }
 }
 /// Forwarding.

@@ -48,14 +48,14 @@ pub(super) fn read(
     let (mut precedence, mut matches) = anything(kind);
     match (kind, &one.method) {
         (_, None) => {}
-        (RouteKind::Http, Some(Method::Http(method))) => {
+        (RouteKind::Http | RouteKind::Istio, Some(Method::Http(method))) => {
             matches.methods = Some(raw::OneOrMany(vec![method.clone()]));
             precedence.method = true;
         }
         (RouteKind::Grpc, Some(Method::Grpc(method))) => {
             grpc_method(method, &mut precedence, &mut matches, path)?;
         }
-        (RouteKind::Http, Some(Method::Grpc(_))) => {
+        (RouteKind::Http | RouteKind::Istio, Some(Method::Grpc(_))) => {
             let what = "a method of HTTP is a text such as `GET`";
             return Err(Unsupported::new(&format!("{path}.method"), what));
         }

@@ -44,6 +44,17 @@ pub(super) struct Rule {
     pub(super) filters: Vec<Filter>,
     pub(super) backend_refs: Vec<BackendRef>,
     pub(super) timeouts: Timeouts,
+    pub(super) retry: Option<Retry>,
+    pub(super) session_persistence: Option<serde_json::Value>,
+}
+
+/// `HTTPRouteRetry` (experimental channel; GEP-1731).
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Retry {
+    pub(super) codes: Vec<u32>,
+    pub(super) attempts: Option<u32>,
+    pub(super) backoff: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -76,7 +76,7 @@ fn matches_are_translated() {
             &format!("  rules: [{{matches: [{text}]}}]"),
         );
         let rules = route.rules.unwrap();
-        assert_eq!(yaml(&rules[0].matches[0].1), expected, "{text}");
+        assert_eq!(yaml(&rules[0].matches[0].conditions), expected, "{text}");
     }
 }
 
@@ -96,7 +96,7 @@ fn grpc_methods_are_paths() {
             &format!("  rules: [{{matches: [{{method: {text}}}]}}]"),
         );
         let rules = route.rules.unwrap();
-        let found = &rules[0].matches[0].1;
+        let found = &rules[0].matches[0].conditions;
         assert_eq!(yaml(found.path.as_ref().unwrap()), expected, "{text}");
         assert_eq!(found.grpc, Some(true));
     }
@@ -162,7 +162,15 @@ fn what_is_not_supported_is_named() {
         ),
         (
             "  rules: [{backendRefs: [{name: a, filters: [{type: URLRewrite}]}]}]",
-            "spec.rules[0].backendRefs[0].filters: filters of one backend are not supported; write them in the rule",
+            "spec.rules[0].backendRefs[0].filters[0].type: the filter `URLRewrite` of one backend is not supported",
+        ),
+        (
+            "  rules: [{backendRefs: [{name: a, port: 1}, {name: a, port: 1, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [x]}}]}]}]",
+            "spec.rules[0].backendRefs[1].filters: two references to one port of a Service differ in their filters",
+        ),
+        (
+            "  rules: [{sessionPersistence: {type: Cookie}}]",
+            "spec.rules[0].sessionPersistence: it is not supported; a TrafficPolicy's `route.hash_policy` keeps a client at a server",
         ),
     ] {
         let error = read(RouteKind::Http, spec).rules.unwrap_err();
@@ -185,7 +193,7 @@ fn the_more_specific_match_comes_first() {
             RouteKind::Http,
             &format!("  rules: [{{matches: [{text}]}}]"),
         );
-        route.rules.unwrap()[0].matches[0].0
+        route.rules.unwrap()[0].matches[0].precedence
     };
     let ordered = [
         "{path: {type: Exact, value: /a}}",

@@ -2,7 +2,7 @@
 
 use maglor_config::raw::{self, OneOrMany, Short};
 
-use super::super::{WHOLE_PATH, given, time};
+use super::super::{WHOLE_PATH, given, headers, time};
 use super::{Fault, matching};
 use crate::encode;
 use crate::proto::envoy::config::core::v3::data_source::Specifier;
@@ -14,6 +14,7 @@ use crate::proto::envoy::config::route::v3::{
         ClusterSpecifier, HashPolicy, HostRewriteSpecifier, RequestMirrorPolicy,
         hash_policy::PolicySpecifier,
     },
+    weighted_cluster::ClusterWeight,
 };
 use crate::proto::envoy::r#type::v3::fractional_percent::DenominatorType;
 
@@ -40,11 +41,11 @@ fn forward(message: &RouteAction, raw: &mut raw::Route) -> Result<(), Fault> {
     match &message.cluster_specifier {
         Some(ClusterSpecifier::Cluster(name)) => raw.cluster = Some(name.clone()),
         Some(ClusterSpecifier::WeightedClusters(weighted)) => {
-            let shares = weighted.clusters.iter().map(|share| raw::ClusterWeight {
-                name: Some(share.name.clone()),
-                weight: Some(share.weight.unwrap_or(0)),
-            });
-            raw.clusters = shares.collect();
+            for (i, share) in weighted.clusters.iter().enumerate() {
+                let place = format!("weighted_clusters.clusters[{i}]");
+                let share = self::share(share).map_err(|fault| fault.within(&place));
+                raw.clusters.push(share?);
+            }
         }
         Some(ClusterSpecifier::ClusterHeader(_)) => {
             return Err(Fault::unsupported("cluster_header"));
@@ -64,6 +65,25 @@ fn forward(message: &RouteAction, raw: &mut raw::Route) -> Result<(), Fault> {
     }
     raw.mirror = message.request_mirror_policies.iter().map(mirror).collect();
     Ok(())
+}
+
+fn share(message: &ClusterWeight) -> Result<raw::ClusterWeight, Fault> {
+    let (add, remove) = (
+        &message.request_headers_to_add,
+        &message.request_headers_to_remove,
+    );
+    let request_headers = headers::decode("request_headers", add, remove)?;
+    let (add, remove) = (
+        &message.response_headers_to_add,
+        &message.response_headers_to_remove,
+    );
+    Ok(raw::ClusterWeight {
+        name: Some(message.name.clone()),
+        status: None,
+        weight: Some(message.weight.unwrap_or(0)),
+        request_headers,
+        response_headers: headers::decode("response_headers", add, remove)?,
+    })
 }
 
 fn rewrite(message: &RouteAction) -> Result<Option<raw::Rewrite>, Fault> {

@@ -3,6 +3,7 @@
 use maglor_config::raw;
 
 use super::matching;
+use crate::encode::{NOWHERE, headers};
 use crate::proto::envoy::config::core::v3::{
     DataSource, RuntimeFractionalPercent, data_source::Specifier,
 };
@@ -55,15 +56,27 @@ fn clusters(raw: &raw::Route) -> Option<ClusterSpecifier> {
     if let Some(name) = &raw.cluster {
         return Some(ClusterSpecifier::Cluster(name.clone()));
     }
-    let weight = |share: &raw::ClusterWeight| ClusterWeight {
-        name: share.name.clone().unwrap_or_default(),
-        weight: Some(share.weight.unwrap_or(1)),
-    };
-    let clusters: Vec<_> = raw.clusters.iter().map(weight).collect();
+    let clusters: Vec<_> = raw.clusters.iter().map(share).collect();
     let any = !clusters.is_empty();
     any.then_some(ClusterSpecifier::WeightedClusters(WeightedCluster {
         clusters,
     }))
+}
+
+fn share(raw: &raw::ClusterWeight) -> ClusterWeight {
+    let (request_headers_to_add, request_headers_to_remove) =
+        headers::encode(raw.request_headers.as_ref());
+    let (response_headers_to_add, response_headers_to_remove) =
+        headers::encode(raw.response_headers.as_ref());
+    ClusterWeight {
+        // Envoy answers with 503 where there is no endpoint: the nearest to a status that there is.
+        name: raw.name.clone().unwrap_or_else(|| NOWHERE.to_owned()),
+        weight: Some(raw.weight.unwrap_or(1)),
+        request_headers_to_add,
+        request_headers_to_remove,
+        response_headers_to_add,
+        response_headers_to_remove,
+    }
 }
 
 fn path_rewrite(raw: &raw::Rewrite) -> Option<RegexMatchAndSubstitute> {

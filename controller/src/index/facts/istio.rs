@@ -1,0 +1,209 @@
+//! Istio's resources (`networking.istio.io`, `security.istio.io`), translated.
+//!
+//! A `VirtualService` is a [`Route`] like those of the Gateway API; the others are kept as they are.
+
+use maglor_config::raw;
+use maglor_istio as istio;
+use maglor_istio::{Effect, Finding, Read};
+use serde_json::Value;
+
+use super::route::{Backend, Parent, Route, RouteKind, Rule, RuleMatch, Unsupported, checked};
+use super::{Age, Checked, Key, Meta};
+use crate::crd::check;
+
+/// Namespaces whose policies hold for the whole mesh: Istio's and our own.
+pub const ROOTS: [&str; 2] = ["istio-system", "maglor"];
+
+/// A resource of Istio's that was translated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Translated<T> {
+    /// Of two that say different things the older one wins.
+    pub age: Age,
+    /// Which version of the resource this is.
+    pub generation: Option<i64>,
+    /// What it says.
+    pub spec: Checked<T>,
+    /// What it says, too, and is not done.
+    pub notes: Vec<Finding>,
+}
+
+/// A `DestinationRule`.
+pub type DestinationRule = Translated<istio::DestinationRule>;
+/// A `PeerAuthentication`.
+pub type PeerAuthentication = Translated<istio::PeerAuthentication>;
+/// An `AuthorizationPolicy` of `security.istio.io`.
+pub type AuthorizationPolicy = Translated<istio::AuthorizationPolicy>;
+
+/// What is kept of Istio's resources, by kind.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is the type of its name")]
+pub enum Facts {
+    AuthorizationPolicy(AuthorizationPolicy),
+    DestinationRule(Box<DestinationRule>),
+    PeerAuthentication(PeerAuthentication),
+}
+
+/// The Service that a name means: `reviews`, `reviews.shop`, `reviews.shop.svc.cluster.local`.
+#[must_use]
+pub fn service(host: &str, namespace: &str) -> Option<Key> {
+    let mut parts = host.split('.');
+    let name = parts
+        .next()
+        .filter(|name| !name.is_empty() && *name != "*")?;
+    let namespace = parts.next().unwrap_or(namespace);
+    match parts.next() {
+        None | Some("svc") => Some(Key::new(namespace, name)),
+        Some(_) => None,
+    }
+}
+
+fn spec(value: &Value) -> &Value {
+    value.get("spec").unwrap_or(&Value::Null)
+}
+
+impl<T> Translated<T> {
+    fn new(meta: &Meta, read: Read<T>, check: impl FnOnce(&T) -> Result<(), String>) -> Self {
+        let (refused, notes): (Vec<Finding>, Vec<Finding>) = read
+            .findings
+            .into_iter()
+            .partition(|one| one.effect == Effect::Refused);
+        let text = |list: &[Finding]| {
+            let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
+            texts.join("; ")
+        };
+        let mut problem = (!refused.is_empty()).then(|| text(&refused));
+        if let (None, Some(value)) = (&problem, &read.value) {
+            problem = check(value).err();
+        }
+        Self {
+            age: meta.age(),
+            generation: meta.generation,
+            spec: Checked {
+                value: read.value.filter(|_| problem.is_none()),
+                problem,
+            },
+            notes,
+        }
+    }
+}
+
+pub(super) fn destination_rule(meta: &Meta, value: &Value) -> DestinationRule {
+    let read = istio::DestinationRule::read(spec(value));
+    Translated::new(meta, read, |rule| {
+        let mut ports = vec![0];
+        ports.extend(rule.ports());
+        for port in ports {
+            let subsets = rule.subsets.iter().map(Some);
+            for subset in std::iter::once(None).chain(subsets) {
+                let settings = rule.settings(port, subset);
+                let route = raw::Route {
+                    hash_policy: settings.hash_policy,
+                    ..raw::Route::default()
+                };
+                let fields = check::blocks(Some(&settings.cluster), Some(&route));
+                fields.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn peer_authentication(meta: &Meta, value: &Value) -> PeerAuthentication {
+    let read = istio::PeerAuthentication::read(spec(value));
+    Translated::new(meta, read, |_| Ok(()))
+}
+
+pub(super) fn authorization_policy(meta: &Meta, value: &Value) -> AuthorizationPolicy {
+    let read = istio::AuthorizationPolicy::read(spec(value));
+    Translated::new(meta, read, |policy| {
+        check::rules(&policy.rules).map_err(|error| error.to_string())
+    })
+}
+
+/// A `VirtualService`, as a route that is attached to the Services of its `hosts`.
+pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
+    let read = istio::VirtualService::read(spec(value));
+    let (mut notes, mut refused) = (Vec::new(), Vec::new());
+    for finding in &read.findings {
+        match finding.effect {
+            Effect::Ignored => notes.push(finding.to_string()),
+            Effect::Refused => refused.push(finding.clone()),
+        }
+    }
+    let namespace = &meta.namespace;
+    let hosts = spec(value)["hosts"].as_array();
+    let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
+    let mut parents = Vec::new();
+    for (i, host) in hosts.enumerate() {
+        match service(host, namespace) {
+            Some(service) => parents.push(Parent {
+                service,
+                names_namespace: true,
+                port: None,
+                section: None,
+            }),
+            None => notes.push(format!(
+                "spec.hosts[{i}]: `{host}` is no Service of the cluster"
+            )),
+        }
+    }
+    let rules = match (read.value, refused.first()) {
+        (Some(service), _) => checked(rules(&service, namespace)),
+        (None, Some(first)) => Err(Unsupported {
+            path: first.path.clone(),
+            message: first.message.clone(),
+        }),
+        (None, None) => Ok(Vec::new()),
+    };
+    let export = spec(value)["exportTo"].as_array();
+    let own = |list: &Vec<Value>| !list.is_empty() && list.iter().all(|to| to == ".");
+    Route {
+        kind: RouteKind::Istio,
+        age: meta.age(),
+        generation: meta.generation,
+        parents,
+        rules,
+        own_namespace_only: export.is_some_and(own),
+        notes,
+    }
+}
+
+fn rules(service: &istio::VirtualService, namespace: &str) -> Vec<Rule> {
+    let rule = |rule: &istio::Rule| Rule {
+        name: rule.name.clone(),
+        matches: rule
+            .matches
+            .iter()
+            .map(|one| RuleMatch {
+                port: one.port,
+                conditions: one.conditions.clone(),
+                ..RuleMatch::default()
+            })
+            .collect(),
+        action: rule.action.clone(),
+        backends: rule
+            .destinations
+            .iter()
+            .map(|one| backend(one, namespace))
+            .collect(),
+        mirrors: rule
+            .mirrors
+            .iter()
+            .map(|(one, share)| (backend(one, namespace), *share))
+            .collect(),
+    };
+    service.rules.iter().map(rule).collect()
+}
+
+fn backend(destination: &istio::Destination, namespace: &str) -> Backend {
+    Backend {
+        service: service(&destination.host, namespace),
+        port: destination.port,
+        callers_port: true,
+        subset: destination.subset.clone(),
+        weight: destination.weight,
+        request_headers: destination.request_headers.clone(),
+        response_headers: destination.response_headers.clone(),
+        text: format!("`{}`", destination.host),
+    }
+}

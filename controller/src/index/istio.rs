@@ -1,0 +1,200 @@
+//! What Istio's resources come to in the index. Where they and our own say different things on one
+//! level, our own outweigh them; the narrower level outweighs the wider.
+
+use std::collections::BTreeMap;
+
+use maglor_config::raw::{self, MeshMode};
+use maglor_istio::DestinationRule;
+
+use super::Index;
+use super::facts::istio::{self, Facts, ROOTS};
+use super::facts::route::{RouteKind, Rule};
+use super::facts::{Key, Kind, Workload};
+
+/// Istio's resources, but for routes.
+#[derive(Debug, Default)]
+pub(super) struct Istio {
+    pub(super) authorization: BTreeMap<Key, istio::AuthorizationPolicy>,
+    pub(super) destinations: BTreeMap<Key, istio::DestinationRule>,
+    pub(super) peers: BTreeMap<Key, istio::PeerAuthentication>,
+}
+
+impl Index {
+    pub(super) fn apply_istio(&mut self, key: &Key, facts: Facts) {
+        match facts {
+            Facts::AuthorizationPolicy(mut policy) => {
+                let before = self.istio.authorization.get(key);
+                if let Some(before) = before {
+                    policy.spec.keep(&before.spec);
+                }
+                if before != Some(&policy) {
+                    self.istio.authorization.insert(key.clone(), policy);
+                    self.touch_secured(&key.namespace);
+                }
+            }
+            Facts::DestinationRule(mut rule) => {
+                let before = self.istio.destinations.get(key);
+                if let Some(before) = before {
+                    rule.spec.keep(&before.spec);
+                }
+                if before != Some(&*rule) {
+                    self.istio.destinations.insert(key.clone(), *rule);
+                    self.touch_traffic(&key.namespace);
+                }
+            }
+            Facts::PeerAuthentication(mut policy) => {
+                let before = self.istio.peers.get(key);
+                if let Some(before) = before {
+                    policy.spec.keep(&before.spec);
+                }
+                if before != Some(&policy) {
+                    self.istio.peers.insert(key.clone(), policy);
+                    self.touch_secured(&key.namespace);
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove_istio(&mut self, kind: Kind, key: &Key) {
+        match kind {
+            Kind::DestinationRule => {
+                self.istio.destinations.remove(key);
+                self.touch_traffic(&key.namespace);
+            }
+            Kind::IstioAuthorizationPolicy => {
+                self.istio.authorization.remove(key);
+                self.touch_secured(&key.namespace);
+            }
+            Kind::PeerAuthentication => {
+                self.istio.peers.remove(key);
+                self.touch_secured(&key.namespace);
+            }
+            _ => self.remove_route(&(RouteKind::Istio, key.clone())),
+        }
+    }
+
+    /// The pods that a policy of a namespace may be for.
+    fn touch_secured(&mut self, namespace: &str) {
+        match ROOTS.contains(&namespace) {
+            true => self.touch_all(),
+            false => self.touch_workloads(namespace),
+        }
+    }
+
+    /// The `DestinationRule` of a Service: the oldest of its namespace that can be used.
+    pub(super) fn destination_rule(&self, service: &Key) -> Option<(&Key, &DestinationRule)> {
+        let rules = self.in_namespace(&self.istio.destinations, &service.namespace);
+        let of_service = rules.filter_map(|(key, rule)| {
+            let value = rule.spec.value.as_ref()?;
+            let own = istio::service(&value.host, &key.namespace).as_ref() == Some(service);
+            own.then_some((&rule.age, key, value))
+        });
+        let oldest = of_service.min_by(|one, other| one.0.cmp(other.0));
+        oldest.map(|(_, key, rule)| (key, rule))
+    }
+
+    /// Parts of a Service's pods that are called by a name of their own, with the labels that they have.
+    ///
+    /// A subset that routes name and no `DestinationRule` defines is the pods whose label `version` is
+    /// its name, as Istio's own examples have it.
+    pub(super) fn subsets(&self, service: &Key) -> BTreeMap<String, BTreeMap<String, String>> {
+        let mut found = BTreeMap::new();
+        for id in self.links.routes_of_backend(service) {
+            let rules = self.routes.get(id).map(|route| &route.rules);
+            let rules = rules.into_iter().flatten().flatten();
+            for backend in rules.flat_map(Rule::every_backend) {
+                if let (true, Some(subset)) =
+                    (backend.service.as_ref() == Some(service), &backend.subset)
+                {
+                    let labels = [("version".to_owned(), subset.clone())];
+                    found.insert(subset.clone(), labels.into());
+                }
+            }
+        }
+        if let Some((_, rule)) = self.destination_rule(service) {
+            let own = rule.subsets.iter();
+            found.extend(own.map(|subset| (subset.name.clone(), subset.labels.clone())));
+        }
+        found
+    }
+
+    /// Whether a pod takes plain text, from the narrowest level outwards.
+    pub(super) fn mtls(&self, pod: &Key, workload: &Workload) -> MeshMode {
+        let namespace = self.namespaces.get(&Key::new("", &pod.namespace));
+        let of_roots = || {
+            let roots = ROOTS.iter().filter(|root| **root != pod.namespace);
+            roots
+                .into_iter()
+                .find_map(|root| self.peer_mode(root, None))
+        };
+        self.peer_mode(&pod.namespace, Some(workload))
+            .or_else(|| namespace.and_then(|one| one.mtls))
+            .or_else(|| self.peer_mode(&pod.namespace, None))
+            .or_else(|| self.mesh_spec().and_then(|spec| spec.mtls))
+            .or_else(of_roots)
+            .unwrap_or(MeshMode::Permissive)
+    }
+
+    /// What the oldest `PeerAuthentication` says that selects a pod, or, without one, that is for all
+    /// of a namespace.
+    fn peer_mode(&self, namespace: &str, workload: Option<&Workload>) -> Option<MeshMode> {
+        let policies = self.in_namespace(&self.istio.peers, namespace);
+        let mut found: Vec<_> = policies
+            .filter_map(|(_, policy)| {
+                let value = policy.spec.value.as_ref()?;
+                let holds = match (&value.selector, workload) {
+                    (Some(labels), Some(workload)) => selects(labels, workload),
+                    (None, None) => true,
+                    _ => false,
+                };
+                Some((&policy.age, value.mode?)).filter(|_| holds)
+            })
+            .collect();
+        found.sort_by(|one, other| one.0.cmp(other.0));
+        found.first().map(|(_, mode)| *mode)
+    }
+
+    /// Adds what Istio's policies say about who may call a pod; whether any does.
+    pub(super) fn authorize(
+        &self,
+        pod: &Key,
+        workload: &Workload,
+        together: &mut raw::Authorization,
+    ) -> bool {
+        let mut any = false;
+        for (key, policy) in &self.istio.authorization {
+            let here = key.namespace == pod.namespace;
+            let Some(value) = policy.spec.value.as_ref() else {
+                continue;
+            };
+            let everywhere = ROOTS.contains(&key.namespace.as_str());
+            let selected = value
+                .selector
+                .as_ref()
+                .is_none_or(|labels| selects(labels, workload));
+            if !(here || everywhere) || !selected {
+                continue;
+            }
+            any = true;
+            if value.default.is_some() {
+                together.default = value.default;
+            }
+            let from = if here { "" } else { &key.namespace };
+            for rule in &value.rules {
+                let mut rule = rule.clone();
+                let own = rule.name.unwrap_or_default();
+                rule.name = Some(match from {
+                    "" => format!("istio/{}/{own}", key.name),
+                    from => format!("istio/{from}/{}/{own}", key.name),
+                });
+                together.rules.push(rule);
+            }
+        }
+        any
+    }
+}
+
+fn selects(labels: &BTreeMap<String, String>, workload: &Workload) -> bool {
+    let there = |(name, value): (&String, &String)| workload.labels.get(name) == Some(value);
+    labels.iter().all(there)
+}

@@ -1,0 +1,109 @@
+//! The statuses of Istio's resources: what is in force, and what of them is not done.
+
+use super::{Status, accepted_by, resolved};
+use crate::crd::Condition;
+use crate::index::Index;
+use crate::index::facts::Key;
+use crate::index::facts::istio::{Translated, service};
+use crate::index::facts::route::RouteKind;
+
+/// Beside what is in force: what is not.
+fn in_force(notes: &[String], generation: Option<i64>) -> Condition {
+    match notes.is_empty() {
+        true => Condition::new("Accepted", true, "Accepted", "it is in force", generation),
+        false => {
+            let message = format!("it is in force, but: {}", notes.join("; "));
+            Condition::new("Accepted", true, "PartiallySupported", message, generation)
+        }
+    }
+}
+
+fn notes<T>(resource: &Translated<T>) -> Vec<String> {
+    resource.notes.iter().map(ToString::to_string).collect()
+}
+
+/// Of a policy that is for pods.
+pub(super) fn policy<T>(resource: &Translated<T>) -> Status {
+    let generation = resource.generation;
+    let condition = match &resource.spec.problem {
+        None => in_force(&notes(resource), generation),
+        Some(problem) => {
+            let reason = "UnsupportedValue";
+            Condition::new("Accepted", false, reason, problem.as_str(), generation)
+        }
+    };
+    Status::Policy(vec![condition])
+}
+
+pub(super) fn destination_rule(index: &Index, key: &Key) -> Option<Status> {
+    let rule = index.istio.destinations.get(key)?;
+    let Some(value) = &rule.spec.value else {
+        return Some(policy(rule));
+    };
+    let no = |reason: &str, message: String| {
+        let condition = Condition::new("Accepted", false, reason, message, rule.generation);
+        Some(Status::Policy(vec![condition]))
+    };
+    let host = &value.host;
+    let Some(target) = service(host, &key.namespace) else {
+        return no(
+            "TargetNotFound",
+            format!("spec.host: `{host}` is no Service of the cluster"),
+        );
+    };
+    if target.namespace != key.namespace {
+        let what = format!(
+            "spec.host: write it in namespace {}, where the Service is",
+            target.namespace
+        );
+        return no("TargetNotFound", what);
+    }
+    if !index.services.contains_key(&target) {
+        return no(
+            "TargetNotFound",
+            format!("spec.host: there is no Service {target}"),
+        );
+    }
+    match index.destination_rule(&target) {
+        Some((other, _)) if other != key => no(
+            "Conflicted",
+            format!("the older DestinationRule {other} holds for Service {target}"),
+        ),
+        _ => Some(policy(rule)),
+    }
+}
+
+pub(super) fn virtual_service(index: &Index, key: &Key) -> Option<Status> {
+    let id = (RouteKind::Istio, key.clone());
+    let route = index.routes.get(&id)?;
+    let attached = route
+        .parents
+        .iter()
+        .map(|parent| accepted_by(index, &id, route, parent));
+    let (held, refused): (Vec<Condition>, Vec<Condition>) =
+        attached.partition(|condition| condition.status == "True");
+    let accepted = match (&route.rules, held.is_empty(), refused.into_iter().next()) {
+        (Ok(_), false, None) => in_force(&route.notes, route.generation),
+        (Ok(_), false, Some(other)) => {
+            let mut notes = vec![other.message];
+            notes.extend(route.notes.iter().cloned());
+            in_force(&notes, route.generation)
+        }
+        (_, _, Some(refused)) => refused,
+        (Err(unsupported), _, None) => {
+            let (reason, message) = ("UnsupportedValue", unsupported.to_string());
+            Condition::new("Accepted", false, reason, message, route.generation)
+        }
+        (Ok(_), true, None) => {
+            let message = "spec.hosts: none is a Service of the cluster";
+            Condition::new(
+                "Accepted",
+                false,
+                "NoMatchingParent",
+                message,
+                route.generation,
+            )
+        }
+    };
+    Some(Status::Policy(vec![accepted, resolved(index, route)]))
+}

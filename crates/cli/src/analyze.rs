@@ -1,0 +1,102 @@
+//! `maglor analyze`: what the mesh would not do of resources that are still files.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use maglor_controller::analyze::{Analysis, Problem, Severity, analyze};
+use serde_json::{Value, json};
+
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Files of resources (YAML or JSON, several documents each); `-` is standard input.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// How it is said.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Output {
+    /// `{"resources": …, "problems": [{"file", "line", "resource", "severity", "reason", "message"}]}`.
+    Json,
+    /// A line a problem, and how many there are.
+    #[default]
+    Text,
+}
+
+/// Prints what is wrong; 1 where a resource would not be in force, 2 where a file cannot be read.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let mut files = Vec::new();
+    for path in &options.files {
+        let mut text = String::new();
+        let read = match path.as_os_str() == "-" {
+            true => std::io::stdin().read_to_string(&mut text).map(|_| text),
+            false => std::fs::read_to_string(path),
+        };
+        match read {
+            Ok(text) => files.push((path.display().to_string(), text)),
+            Err(error) => {
+                eprintln!("{}: {error}", path.display());
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let analysis = analyze(&files);
+    output::print(&match options.output {
+        Output::Json => format!("{:#}\n", as_json(&analysis)),
+        Output::Text => as_text(&analysis),
+    });
+    match count(&analysis, Severity::Error) {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn count(analysis: &Analysis, severity: Severity) -> usize {
+    let problems = analysis.problems.iter();
+    problems
+        .filter(|problem| problem.severity == severity)
+        .count()
+}
+
+fn as_text(analysis: &Analysis) -> String {
+    let mut text = String::new();
+    for problem in &analysis.problems {
+        text.push_str(&format!("{problem}\n"));
+    }
+    let (errors, warnings) = (
+        count(analysis, Severity::Error),
+        count(analysis, Severity::Warning),
+    );
+    text.push_str(&format!(
+        "{} resources, {} of other kinds: {errors} errors, {warnings} warnings\n",
+        analysis.resources, analysis.others
+    ));
+    text
+}
+
+fn as_json(analysis: &Analysis) -> Value {
+    let problem = |problem: &Problem| {
+        json!({
+            "file": problem.file,
+            "line": problem.line,
+            "resource": problem.resource,
+            "severity": match problem.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            },
+            "reason": problem.reason,
+            "message": problem.message,
+        })
+    };
+    json!({
+        "resources": analysis.resources,
+        "others": analysis.others,
+        "problems": analysis.problems.iter().map(problem).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,338 @@
+//! `AuthorizationPolicy`: who may do what.
+//!
+//! What cannot be told is on the safe side: a rule that allows and has a condition which is not done
+//! allows nothing, one that denies loses the condition and denies more.
+
+use std::collections::BTreeMap;
+
+use maglor_config::raw::{
+    AuthorizationAction, AuthorizationOperation, AuthorizationRule, AuthorizationSource,
+    Effect as Verdict, OneOrMany,
+};
+use serde_json::Value;
+
+use crate::block::Block;
+use crate::finding::{Effect, Read, Report};
+use crate::peer_authentication::selector;
+
+/// An `AuthorizationPolicy`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuthorizationPolicy {
+    /// Labels of the pods that it is for; `None`: all of its namespace, or of the mesh.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// What no rule takes, where the rules alone do not say it: a policy that allows nothing.
+    pub default: Option<Verdict>,
+    /// Who may do what.
+    pub rules: Vec<AuthorizationRule>,
+}
+
+impl AuthorizationPolicy {
+    /// Reads a `spec`.
+    #[must_use]
+    pub fn read(spec: &Value) -> Read<Self> {
+        let report = Report::default();
+        let block = Block::new(spec, "spec".to_owned(), &report);
+        let action = match block.text("action") {
+            None | Some("ALLOW") => AuthorizationAction::Allow,
+            Some("DENY") => AuthorizationAction::Deny,
+            Some("AUDIT") => AuthorizationAction::Audit,
+            Some(other) => {
+                block.refuse("action", format!("`{other}` is not supported"));
+                AuthorizationAction::Deny
+            }
+        };
+        let selector = selector(&block);
+        let mut rules = Vec::new();
+        for (i, rule) in block.blocks("rules").iter().enumerate() {
+            rules.extend(read_rule(rule, i, action));
+        }
+        block.without("targetRefs", Effect::Refused, "select pods with `selector`");
+        block.end(Effect::Refused);
+        let policy = Self {
+            selector,
+            // It allows what its rules take, and nothing else, also when it has none.
+            default: (action == AuthorizationAction::Allow).then_some(Verdict::Deny),
+            rules,
+        };
+        drop(block);
+        report.read(Some(policy))
+    }
+}
+
+/// The rules that one of Istio's comes to: one for each source.
+fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<AuthorizationRule> {
+    let mut whole = true;
+    let mut to = Vec::new();
+    for (i, entry) in block.blocks("to").iter().enumerate() {
+        let Some(operation) = entry.block("operation") else {
+            entry.refuse("operation", format!("it is missing in to[{i}]"));
+            continue;
+        };
+        let (read, known) = read_operation(&operation, action);
+        whole &= known;
+        to.push(read);
+    }
+    let when = conditions(block, action);
+    whole &= when.known;
+    if let Some(ports) = &when.ports {
+        to = on_ports(to, ports);
+        if to.is_empty() {
+            return Vec::new();
+        }
+    }
+    let mut sources = Vec::new();
+    for entry in block.blocks("from") {
+        let Some(source) = entry.block("source") else {
+            entry.refuse("source", "it is missing");
+            continue;
+        };
+        let read = read_source(&source, action);
+        whole &= read.known;
+        if clash(read.from.as_ref(), when.source.from.as_ref()) {
+            let what = "it is said of this in `when`, too, which is not supported";
+            source.ignore("principals", what);
+            whole = false;
+        }
+        sources.push(read);
+    }
+    block.end(Effect::Refused);
+    if sources.is_empty() {
+        sources.push(Source::default());
+    }
+    if !whole && action == AuthorizationAction::Allow {
+        return Vec::new();
+    }
+    let several = sources.len() > 1;
+    let rule = |(i, source): (usize, Source)| {
+        let from = both(source.from, when.source.from.clone());
+        let excluded = when.source.not_from.iter().cloned();
+        AuthorizationRule {
+            name: Some(match several {
+                true => format!("{at}-{i}"),
+                false => at.to_string(),
+            }),
+            action: Some(action),
+            from: from.into_iter().collect(),
+            not_from: source.not_from.into_iter().chain(excluded).collect(),
+            to: to.clone(),
+        }
+    };
+    sources.into_iter().enumerate().map(rule).collect()
+}
+
+/// What is done on these ports as well; what cannot be is left out.
+fn on_ports(mut to: Vec<AuthorizationOperation>, ports: &OneOrMany) -> Vec<AuthorizationOperation> {
+    if to.is_empty() {
+        to.push(AuthorizationOperation::default());
+    }
+    for operation in &mut to {
+        let common = match operation.ports.take() {
+            None => ports.0.clone(),
+            Some(OneOrMany(own)) => own
+                .into_iter()
+                .filter(|port| ports.0.contains(port))
+                .collect(),
+        };
+        operation.ports = Some(OneOrMany(common));
+    }
+    to.retain(|operation| {
+        operation
+            .ports
+            .as_ref()
+            .is_some_and(|ports| !ports.0.is_empty())
+    });
+    to
+}
+
+/// Whether two conditions that both have to hold are about the same.
+fn clash(one: Option<&AuthorizationSource>, other: Option<&AuthorizationSource>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| {
+        one.identities.is_some() && other.identities.is_some()
+            || one.namespaces.is_some() && other.namespaces.is_some()
+            || one.networks.is_some() && other.networks.is_some()
+    })
+}
+
+/// Conditions that both have to hold; a field of both keeps the values of the second.
+fn both(
+    one: Option<AuthorizationSource>,
+    other: Option<AuthorizationSource>,
+) -> Option<AuthorizationSource> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(AuthorizationSource {
+            identities: other.identities.or(one.identities),
+            namespaces: other.namespaces.or(one.namespaces),
+            trust_domains: other.trust_domains.or(one.trust_domains),
+            networks: other.networks.or(one.networks),
+        }),
+        (one, other) => one.or(other),
+    }
+}
+
+fn some(list: Vec<String>) -> Option<OneOrMany> {
+    (!list.is_empty()).then_some(OneOrMany(list))
+}
+
+/// `cluster.local/ns/a/sa/b` → `spiffe://cluster.local/ns/a/sa/b`; wildcards stay.
+fn identities(list: Vec<String>) -> Option<OneOrMany> {
+    let spiffe = |text: String| match text.starts_with('*') {
+        true => text,
+        false => format!("spiffe://{text}"),
+    };
+    some(list.into_iter().map(spiffe).collect())
+}
+
+/// Names a condition that is not done; what becomes of the rule depends on the action.
+fn unsupported(block: &Block<'_>, name: &'static str, action: AuthorizationAction) -> bool {
+    if block.value(name).is_none() {
+        return false;
+    }
+    block.ignore(name, consequence(action));
+    true
+}
+
+fn consequence(action: AuthorizationAction) -> &'static str {
+    match action {
+        AuthorizationAction::Allow => "it is not supported, so this rule allows nothing",
+        AuthorizationAction::Audit => "it is not supported, so this rule logs more",
+        AuthorizationAction::Deny => "it is not supported, so this rule denies more",
+    }
+}
+
+/// Where something comes from, and where it does not.
+#[derive(Default)]
+struct Source {
+    from: Option<AuthorizationSource>,
+    not_from: Vec<AuthorizationSource>,
+    /// All of its conditions are done.
+    known: bool,
+}
+
+fn read_source(block: &Block<'_>, action: AuthorizationAction) -> Source {
+    let own = AuthorizationSource {
+        identities: identities(block.texts("principals")),
+        namespaces: some(block.texts("namespaces")),
+        trust_domains: None,
+        networks: some(block.texts("ipBlocks")),
+    };
+    let mut not = Vec::new();
+    let excluded = [
+        AuthorizationSource {
+            identities: identities(block.texts("notPrincipals")),
+            ..AuthorizationSource::default()
+        },
+        AuthorizationSource {
+            namespaces: some(block.texts("notNamespaces")),
+            ..AuthorizationSource::default()
+        },
+        AuthorizationSource {
+            networks: some(block.texts("notIpBlocks")),
+            ..AuthorizationSource::default()
+        },
+    ];
+    not.extend(
+        excluded
+            .into_iter()
+            .filter(|one| *one != AuthorizationSource::default()),
+    );
+    let mut known = true;
+    for name in [
+        "requestPrincipals",
+        "notRequestPrincipals",
+        "remoteIpBlocks",
+        "notRemoteIpBlocks",
+        "serviceAccounts",
+        "notServiceAccounts",
+    ] {
+        known &= !unsupported(block, name, action);
+    }
+    block.end(Effect::Refused);
+    Source {
+        from: (own != AuthorizationSource::default()).then_some(own),
+        not_from: not,
+        known,
+    }
+}
+
+fn read_operation(
+    block: &Block<'_>,
+    action: AuthorizationAction,
+) -> (AuthorizationOperation, bool) {
+    let operation = AuthorizationOperation {
+        methods: some(block.texts("methods")),
+        paths: some(block.texts("paths")),
+        ports: some(block.texts("ports")),
+        hosts: some(block.texts("hosts")),
+    };
+    let mut known = true;
+    if operation
+        .paths
+        .iter()
+        .flat_map(|list| &list.0)
+        .any(|path| path.contains('{'))
+    {
+        block.ignore("paths", consequence(action));
+        known = false;
+    }
+    for name in ["notMethods", "notPaths", "notPorts", "notHosts"] {
+        known &= !unsupported(block, name, action);
+    }
+    block.end(Effect::Refused);
+    (operation, known)
+}
+
+/// What `when` comes to.
+struct Conditions {
+    source: Source,
+    ports: Option<OneOrMany>,
+    known: bool,
+}
+
+/// `when`: conditions by key. Those about the source, and the port.
+fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
+    let (mut from, mut not, mut ports, mut known) = (None, Vec::new(), None, true);
+    for entry in block.blocks("when") {
+        let key = entry.text("key").unwrap_or_default();
+        let (values, excluded) = (entry.texts("values"), entry.texts("notValues"));
+        let source = |list: Vec<String>| match key {
+            "source.principal" => AuthorizationSource {
+                identities: identities(list),
+                ..AuthorizationSource::default()
+            },
+            "source.namespace" => AuthorizationSource {
+                namespaces: some(list),
+                ..AuthorizationSource::default()
+            },
+            _ => AuthorizationSource {
+                networks: some(list),
+                ..AuthorizationSource::default()
+            },
+        };
+        match key {
+            "source.principal" | "source.namespace" | "source.ip" => {
+                if !values.is_empty() {
+                    from = both(from, Some(source(values)));
+                }
+                if !excluded.is_empty() {
+                    not.push(source(excluded));
+                }
+            }
+            "destination.port" if excluded.is_empty() => ports = some(values),
+            other => {
+                let what = format!("`{other}`: {}", consequence(action));
+                entry.ignore("key", what);
+                known = false;
+            }
+        }
+        entry.end(Effect::Refused);
+    }
+    Conditions {
+        source: Source {
+            from,
+            not_from: not,
+            known,
+        },
+        ports,
+        known,
+    }
+}

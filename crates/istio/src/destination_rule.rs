@@ -1,0 +1,217 @@
+//! `DestinationRule`: what is done with a Service's connections, and its subsets.
+
+use std::collections::BTreeMap;
+
+use maglor_config::raw::{self, HashPolicy};
+use serde_json::Value;
+
+use crate::block::Block;
+use crate::finding::{Effect, Read, Report};
+use crate::pool;
+
+/// A `DestinationRule`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DestinationRule {
+    /// The Service, as it is written.
+    pub host: String,
+    /// What holds for it as a whole.
+    pub policy: Policy,
+    /// Parts of its pods.
+    pub subsets: Vec<Subset>,
+    /// Only clients of the rule's own namespace are to see it (`exportTo: ["."]`).
+    pub own_namespace_only: bool,
+}
+
+/// Pods of a Service that are called by a name of their own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Subset {
+    /// Its name.
+    pub name: String,
+    /// All of which its pods have.
+    pub labels: BTreeMap<String, String>,
+    /// What holds for it instead.
+    pub policy: Policy,
+}
+
+/// A `trafficPolicy`. Its parts are inherited as wholes, as in Istio.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    balancer: Option<(raw::Cluster, Vec<HashPolicy>)>,
+    connections: Option<raw::Cluster>,
+    outliers: Option<(raw::OutlierEjection, Option<u32>)>,
+    plain_text: Option<bool>,
+    ports: BTreeMap<u16, Policy>,
+}
+
+/// What a policy comes to for a port.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The fields that are set.
+    pub cluster: raw::Cluster,
+    /// What is hashed.
+    pub hash_policy: Vec<HashPolicy>,
+    /// No TLS towards it, mesh or not (`tls.mode: DISABLE`).
+    pub plain_text: bool,
+}
+
+impl DestinationRule {
+    /// Reads a `spec`.
+    #[must_use]
+    pub fn read(spec: &Value) -> Read<Self> {
+        let report = Report::default();
+        let block = Block::new(spec, "spec".to_owned(), &report);
+        let host = block.text("host").unwrap_or_default().to_owned();
+        if host.is_empty() {
+            block.refuse("host", "it is missing");
+        }
+        let export = block.texts("exportTo");
+        let rule = Self {
+            host,
+            policy: Policy::read(block.block("trafficPolicy")),
+            subsets: block.blocks("subsets").iter().map(Subset::read).collect(),
+            own_namespace_only: !export.is_empty() && export.iter().all(|to| to == "."),
+        };
+        if !rule.own_namespace_only && export.iter().any(|to| to != "*" && to != ".") {
+            block.ignore("exportTo", "only `*` and `.` are told apart");
+        }
+        block.without(
+            "workloadSelector",
+            Effect::Refused,
+            "rules for some clients only are not supported",
+        );
+        block.end(Effect::Ignored);
+        drop(block);
+        report.read(Some(rule))
+    }
+
+    /// What holds for a port of the Service, or of a subset of it.
+    #[must_use]
+    pub fn settings(&self, port: u16, subset: Option<&Subset>) -> Settings {
+        let whole = self.policy.at(port);
+        let policy = match subset {
+            None => whole,
+            Some(subset) => match subset.policy.ports.get(&port) {
+                Some(own) => own.clone(),
+                None => subset.policy.over(&whole),
+            },
+        };
+        policy.settings()
+    }
+
+    /// Ports that something of its own is said about.
+    pub fn ports(&self) -> impl Iterator<Item = u16> {
+        let subsets = self.subsets.iter().map(|subset| &subset.policy);
+        let policies = std::iter::once(&self.policy).chain(subsets);
+        policies.flat_map(|policy| policy.ports.keys().copied())
+    }
+
+    /// The subset of a name.
+    #[must_use]
+    pub fn subset(&self, name: &str) -> Option<&Subset> {
+        self.subsets.iter().find(|subset| subset.name == name)
+    }
+}
+
+impl Subset {
+    fn read(block: &Block<'_>) -> Self {
+        let subset = Self {
+            name: block.text("name").unwrap_or_default().to_owned(),
+            labels: block.pairs("labels"),
+            policy: Policy::read(block.block("trafficPolicy")),
+        };
+        if subset.name.is_empty() {
+            block.refuse("name", "it is missing");
+        }
+        block.end(Effect::Ignored);
+        subset
+    }
+}
+
+impl Policy {
+    fn read(block: Option<Block<'_>>) -> Self {
+        let Some(block) = block else {
+            return Self::default();
+        };
+        let mut ports = BTreeMap::new();
+        for entry in block.blocks("portLevelSettings") {
+            let number = entry.block("port").and_then(|port| port.port("number"));
+            match number {
+                Some(number) => drop(ports.insert(number, Self::parts(&entry))),
+                None => entry.refuse("port", "say `port: {number: NUMBER}`"),
+            }
+            entry.end(Effect::Ignored);
+        }
+        let policy = Self {
+            ports,
+            ..Self::parts(&block)
+        };
+        block.end(Effect::Ignored);
+        policy
+    }
+
+    fn parts(block: &Block<'_>) -> Self {
+        Self {
+            balancer: block.block("loadBalancer").map(|one| pool::balancer(&one)),
+            connections: block
+                .block("connectionPool")
+                .map(|one| pool::connections(&one)),
+            outliers: block
+                .block("outlierDetection")
+                .map(|one| pool::outliers(&one)),
+            plain_text: block.block("tls").map(|tls| plain_text(&tls)),
+            ports: BTreeMap::new(),
+        }
+    }
+
+    /// What holds for a port: its own settings inherit nothing.
+    fn at(&self, port: u16) -> Self {
+        let own = self.ports.get(&port).unwrap_or(self);
+        Self {
+            ports: BTreeMap::new(),
+            ..own.clone()
+        }
+    }
+
+    fn over(&self, outer: &Self) -> Self {
+        let (own, outer) = (self.clone(), outer.clone());
+        Self {
+            balancer: own.balancer.or(outer.balancer),
+            connections: own.connections.or(outer.connections),
+            outliers: own.outliers.or(outer.outliers),
+            plain_text: own.plain_text.or(outer.plain_text),
+            ports: BTreeMap::new(),
+        }
+    }
+
+    fn settings(self) -> Settings {
+        let mut cluster = self.connections.unwrap_or_default();
+        let (balancer, hash_policy) = self.balancer.unwrap_or_default();
+        cluster.policy = balancer.policy;
+        cluster.slow_start = balancer.slow_start;
+        if let Some((ejection, panic)) = self.outliers {
+            cluster.outlier_ejection = Some(ejection);
+            cluster.panic_threshold = panic;
+        }
+        Settings {
+            cluster,
+            hash_policy,
+            plain_text: self.plain_text.unwrap_or(false),
+        }
+    }
+}
+
+/// `tls`: between members of the mesh there is mutual TLS anyway.
+fn plain_text(block: &Block<'_>) -> bool {
+    let mode = block.text("mode");
+    match mode {
+        None | Some("DISABLE" | "ISTIO_MUTUAL") => {}
+        Some(other) => block.refuse(
+            "mode",
+            format!(
+                "`{other}` is not supported: TLS to who is not in the mesh is the application's"
+            ),
+        ),
+    }
+    block.end(Effect::Ignored);
+    mode == Some("DISABLE")
+}

@@ -1,0 +1,77 @@
+//! `PeerAuthentication`: who takes plain text.
+
+use std::collections::BTreeMap;
+
+use maglor_config::raw::MeshMode;
+use serde_json::Value;
+
+use crate::block::Block;
+use crate::finding::{Effect, Read, Report};
+
+/// A `PeerAuthentication`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PeerAuthentication {
+    /// Labels of the pods that it is for; `None`: all of its namespace, or of the mesh.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// What they take; `None`: as is said further out.
+    pub mode: Option<MeshMode>,
+}
+
+impl PeerAuthentication {
+    /// Reads a `spec`.
+    #[must_use]
+    pub fn read(spec: &Value) -> Read<Self> {
+        let report = Report::default();
+        let block = Block::new(spec, "spec".to_owned(), &report);
+        let selector = selector(&block);
+        let mode = block.block("mtls").and_then(|mtls| {
+            let mode = mode(&mtls);
+            mtls.end(Effect::Ignored);
+            mode
+        });
+        for (port, own) in block.named_blocks("portLevelMtls") {
+            if self::mode(&own) == mode {
+                continue;
+            }
+            let what = format!(
+                "port {port} is treated like the others: modes of single ports are not supported"
+            );
+            // Plain text on a port that is meant to have none would be a hole.
+            let effect = match self::mode(&own) {
+                Some(MeshMode::Strict) => Effect::Refused,
+                _ => Effect::Ignored,
+            };
+            report.add(effect, own.at("mode"), what);
+        }
+        block.end(Effect::Ignored);
+        drop(block);
+        report.read(Some(Self { selector, mode }))
+    }
+}
+
+fn mode(block: &Block<'_>) -> Option<MeshMode> {
+    match block.text("mode") {
+        None | Some("UNSET") => None,
+        Some("STRICT") => Some(MeshMode::Strict),
+        Some("PERMISSIVE") => Some(MeshMode::Permissive),
+        Some("DISABLE") => {
+            block.ignore(
+                "mode",
+                "`DISABLE` is taken as `PERMISSIVE`: mutual TLS stays possible",
+            );
+            Some(MeshMode::Permissive)
+        }
+        Some(other) => {
+            block.refuse("mode", format!("`{other}` is not known"));
+            None
+        }
+    }
+}
+
+/// `selector.matchLabels`.
+pub(crate) fn selector(block: &Block<'_>) -> Option<BTreeMap<String, String>> {
+    let selector = block.block("selector")?;
+    let labels = selector.pairs("matchLabels");
+    selector.end(Effect::Refused);
+    Some(labels)
+}

@@ -1,0 +1,329 @@
+//! `VirtualService`: routes of HTTP to Services. For clients in the mesh; gateways are not served.
+
+use maglor_config::raw::{self, HeaderRules, OneOrMany, Pairs, RouteMatch};
+use serde_json::Value;
+
+use crate::block::Block;
+use crate::finding::{Effect, Read, Report};
+use crate::matching::{self, Matched};
+use crate::tries;
+
+/// A `VirtualService`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VirtualService {
+    /// The Services whose requests it routes, as they are written.
+    pub hosts: Vec<String>,
+    /// Only clients of its own namespace are to see it (`exportTo: ["."]`).
+    pub own_namespace_only: bool,
+    /// Tried in order.
+    pub rules: Vec<Rule>,
+}
+
+/// What is done with some requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    /// Its name.
+    pub name: Option<String>,
+    /// Any of which takes a request.
+    pub matches: Vec<Match>,
+    /// Everything but where requests go.
+    pub action: raw::Route,
+    /// Where they go, by weight; none beside a redirect or a direct response.
+    pub destinations: Vec<Destination>,
+    /// Who gets copies, in percent of the requests.
+    pub mirrors: Vec<(Destination, f64)>,
+}
+
+/// Which requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Match {
+    /// Only those to this port of the Service.
+    pub port: Option<u16>,
+    /// Conditions on the request.
+    pub conditions: RouteMatch,
+}
+
+/// A Service, or a subset of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Destination {
+    /// The Service, as it is written.
+    pub host: String,
+    /// Which of its pods.
+    pub subset: Option<String>,
+    /// Its port; `None`: its only one, or the one that the request was sent to.
+    pub port: Option<u16>,
+    /// Its share.
+    pub weight: u32,
+    /// Changes of the requests that it gets.
+    pub request_headers: Option<HeaderRules>,
+    /// Changes of its responses.
+    pub response_headers: Option<HeaderRules>,
+}
+
+impl VirtualService {
+    /// Reads a `spec`.
+    #[must_use]
+    pub fn read(spec: &Value) -> Read<Self> {
+        let report = Report::default();
+        let block = Block::new(spec, "spec".to_owned(), &report);
+        let hosts = block.texts("hosts");
+        if hosts.is_empty() {
+            block.refuse("hosts", "it is missing");
+        }
+        let gateways = block.texts("gateways");
+        if !gateways.is_empty() && !gateways.iter().any(|one| one == "mesh") {
+            block.refuse(
+                "gateways",
+                "only `mesh` is served; write an HTTPRoute for a Gateway",
+            );
+        } else if gateways.iter().any(|one| one != "mesh") {
+            block.ignore("gateways", "only `mesh` is served");
+        }
+        for name in ["tcp", "tls"] {
+            block.without(name, Effect::Refused, "only `http` is routed");
+        }
+        let export = block.texts("exportTo");
+        let own_namespace_only = !export.is_empty() && export.iter().all(|to| to == ".");
+        if !own_namespace_only && export.iter().any(|to| to != "*" && to != ".") {
+            block.ignore("exportTo", "only `*` and `.` are told apart");
+        }
+        let rules: Vec<Rule> = block.blocks("http").iter().flat_map(Rule::read).collect();
+        if rules.is_empty() {
+            block.refuse("http", "there is no rule for the mesh");
+        }
+        block.end(Effect::Refused);
+        drop(block);
+        report.read(Some(Self {
+            hosts,
+            own_namespace_only,
+            rules,
+        }))
+    }
+}
+
+impl Rule {
+    /// A rule; several where a rewrite depends on which of the matches took the request.
+    fn read(block: &Block<'_>) -> Vec<Self> {
+        let given = block.blocks("match");
+        let mut matches: Vec<(Match, Matched)> = given.iter().filter_map(matching::read).collect();
+        if given.is_empty() {
+            matches.push((Match::default(), Matched::Prefix("/".to_owned())));
+        }
+        let mut rule = Self {
+            name: block.text("name").map(str::to_owned),
+            ..Self::default()
+        };
+        rule.forward(block);
+        rule.answer(block);
+        for name in ["delegate", "corsPolicy"] {
+            block.without(name, Effect::Refused, "it is not supported");
+        }
+        let headers = headers(block);
+        (rule.action.request_headers, rule.action.response_headers) = headers;
+        let rewrite = block.block("rewrite");
+        let answers = rule.action.redirect.is_some() || rule.action.direct_response.is_some();
+        let rules = rule.by_rewrite(matches, rewrite.as_ref());
+        if rules.iter().any(|rule| rule.destinations.is_empty()) && !answers {
+            block.refuse("route", "it is missing");
+        }
+        block.end(Effect::Refused);
+        rules
+    }
+
+    fn forward(&mut self, block: &Block<'_>) {
+        let list = block.blocks("route");
+        let only = list.len() == 1;
+        for one in &list {
+            let (request_headers, response_headers) = headers(one);
+            let weight = one.number("weight");
+            let destination = one.block("destination").map(|one| Destination::read(&one));
+            let Some(destination) = destination else {
+                one.refuse("destination", "it is missing");
+                continue;
+            };
+            one.end(Effect::Refused);
+            self.destinations.push(Destination {
+                // The weight of the only one says nothing.
+                weight: if only { 1 } else { weight.unwrap_or(0) },
+                request_headers,
+                response_headers,
+                ..destination
+            });
+        }
+        self.action.timeout = block.time("timeout");
+        if let Some(retries) = block.block("retries") {
+            self.action.retry = Some(raw::Short(tries::retries(&retries)));
+        }
+        if let Some(fault) = block.block("fault") {
+            self.action.fault = Some(tries::fault(&fault));
+        }
+        let percent = block.block("mirrorPercentage").map(|share| {
+            let value = share.float("value").unwrap_or(0.0);
+            share.end(Effect::Ignored);
+            value
+        });
+        let deprecated = block.number("mirrorPercent").map(f64::from);
+        if let Some(mirror) = block.block("mirror") {
+            let share = percent.or(deprecated).unwrap_or(100.0);
+            self.mirrors.push((Destination::read(&mirror), share));
+        }
+        for mirror in block.blocks("mirrors") {
+            let share = mirror.block("percentage").map(|share| {
+                let value = share.float("value").unwrap_or(0.0);
+                share.end(Effect::Ignored);
+                value
+            });
+            if let Some(destination) = mirror.block("destination") {
+                let destination = Destination::read(&destination);
+                self.mirrors.push((destination, share.unwrap_or(100.0)));
+            }
+            mirror.end(Effect::Ignored);
+        }
+    }
+
+    /// `redirect` and `directResponse`.
+    fn answer(&mut self, block: &Block<'_>) {
+        if let Some(redirect) = block.block("redirect") {
+            let port = redirect.number("port");
+            redirect.without(
+                "derivePort",
+                Effect::Ignored,
+                "the port is that of the request, or the scheme's",
+            );
+            let read = raw::Redirect {
+                status: Some(redirect.number("redirectCode").unwrap_or(301)),
+                scheme: redirect.text("scheme").map(str::to_owned),
+                host: redirect.text("authority").map(str::to_owned),
+                port,
+                path: redirect.text("uri").map(str::to_owned),
+                ..raw::Redirect::default()
+            };
+            redirect.end(Effect::Refused);
+            self.action.redirect = Some(read);
+        }
+        if let Some(direct) = block.block("directResponse") {
+            let body = direct.block("body").and_then(|body| {
+                let text = body.text("string").map(str::to_owned);
+                body.end(Effect::Refused);
+                text
+            });
+            let status = direct.number("status");
+            direct.end(Effect::Refused);
+            self.action.direct_response = Some(raw::DirectResponse {
+                status,
+                body,
+                headers: None,
+            });
+        }
+    }
+
+    fn by_rewrite(self, matches: Vec<(Match, Matched)>, rewrite: Option<&Block<'_>>) -> Vec<Self> {
+        let Some(block) = rewrite else {
+            let matches = matches.into_iter().map(|(one, _)| one).collect();
+            return vec![Self { matches, ..self }];
+        };
+        let host = block.text("authority").map(str::to_owned);
+        let uri = block.text("uri");
+        let regex = block.block("uriRegexRewrite").map(|regex| {
+            let found = regex.text("match").unwrap_or_default().to_owned();
+            let substitution = from_back_references(regex.text("rewrite").unwrap_or_default());
+            regex.end(Effect::Refused);
+            (found, substitution)
+        });
+        block.end(Effect::Refused);
+        let with = |matched: &Matched| {
+            let mut rewrite = raw::Rewrite {
+                host: host.clone(),
+                ..raw::Rewrite::default()
+            };
+            match (uri, &regex, matched) {
+                (Some(uri), _, Matched::Prefix(prefix)) => {
+                    rewrite.regex = Some(format!("^{}", matching::escaped(prefix)));
+                    rewrite.substitution = Some(uri.replace('$', "$$"));
+                }
+                (Some(uri), _, Matched::Exact) => rewrite.path = Some(uri.to_owned()),
+                (Some(_), _, Matched::Regex) => {
+                    block.refuse("uri", "beside a match by `regex` use `uriRegexRewrite`");
+                }
+                (None, Some((regex, substitution)), _) => {
+                    rewrite.regex = Some(regex.clone());
+                    rewrite.substitution = Some(substitution.clone());
+                }
+                (None, None, _) => {}
+            }
+            (rewrite != raw::Rewrite::default()).then_some(rewrite)
+        };
+        let rules = matches.into_iter().map(|(one, matched)| {
+            let mut rule = self.clone();
+            rule.action.rewrite = with(&matched);
+            rule.matches = vec![one];
+            rule
+        });
+        rules.collect()
+    }
+}
+
+/// `\1` → `${1}`, `$` → `$$`.
+fn from_back_references(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text.chars());
+    while let Some(c) = rest.next() {
+        match c {
+            '$' => out.push_str("$$"),
+            '\\' => match rest.next() {
+                Some(digit) if digit.is_ascii_digit() => {
+                    out.push_str("${");
+                    out.push(digit);
+                    out.push('}');
+                }
+                other => out.extend(other),
+            },
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+impl Destination {
+    fn read(block: &Block<'_>) -> Self {
+        let port = block.block("port").and_then(|port| {
+            let number = port.port("number");
+            port.end(Effect::Refused);
+            number
+        });
+        let destination = Self {
+            host: block.text("host").unwrap_or_default().to_owned(),
+            subset: block.text("subset").map(str::to_owned),
+            port,
+            weight: 1,
+            ..Self::default()
+        };
+        if destination.host.is_empty() {
+            block.refuse("host", "it is missing");
+        }
+        block.end(Effect::Refused);
+        destination
+    }
+}
+
+/// `headers`: changes of requests and of responses.
+fn headers(block: &Block<'_>) -> (Option<HeaderRules>, Option<HeaderRules>) {
+    let Some(headers) = block.block("headers") else {
+        return (None, None);
+    };
+    let rules = |name| {
+        let block = headers.block(name)?;
+        let one = |(name, value)| (name, OneOrMany(vec![value]));
+        let set: Vec<(String, String)> = block.pairs("set").into_iter().collect();
+        let add: Vec<(String, OneOrMany)> = block.pairs("add").into_iter().map(one).collect();
+        let remove = block.texts("remove");
+        block.end(Effect::Refused);
+        Some(HeaderRules {
+            remove: (!remove.is_empty()).then_some(OneOrMany(remove)),
+            set: (!set.is_empty()).then_some(Pairs(set)),
+            add: (!add.is_empty()).then_some(Pairs(add)),
+        })
+    };
+    let both = (rules("request"), rules("response"));
+    headers.end(Effect::Refused);
+    both
+}

@@ -131,7 +131,6 @@ mod tests {
     use maglor_identity::{Authority, LeafRequest};
     use maglor_xds::Kind;
 
-    use bytes::Bytes;
 
     use super::*;
 

@@ -94,7 +94,7 @@ fn path(condition: &Condition<'_>, any_case: bool) -> (Option<PathMatch>, Matche
         ..PathMatch::default()
     };
     match condition {
-        Condition::Present => (None, Matched::Prefix("/".to_owned())),
+        Condition::Present | Condition::Prefix("" | "/") => (None, Matched::Prefix("/".to_owned())),
         Condition::Exact(text) if any_case => (Some(regex(escaped(text))), Matched::Exact),
         Condition::Exact(text) => {
             let exact = PathMatch {
@@ -103,7 +103,6 @@ fn path(condition: &Condition<'_>, any_case: bool) -> (Option<PathMatch>, Matche
             };
             (Some(exact), Matched::Exact)
         }
-        Condition::Prefix("" | "/") => (None, Matched::Prefix("/".to_owned())),
         Condition::Prefix(text) if text.ends_with('/') && !any_case => {
             let prefix = PathMatch {
                 prefix: Some((*text).to_owned()),

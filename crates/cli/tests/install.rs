@@ -87,7 +87,7 @@ fn compare(helm: &Path) {
         let mut ours = documents(&ours);
         // Helm makes the namespace itself.
         ours.retain(|one| one["kind"] != "Namespace");
-        let theirs = Command::new(&helm)
+        let theirs = Command::new(helm)
             .args([
                 "template",
                 "maglor",
@@ -105,7 +105,7 @@ fn compare(helm: &Path) {
             assert_eq!(ours, theirs, "{sets:?}");
         }
     }
-    let lint = Command::new(&helm)
+    let lint = Command::new(helm)
         .arg("lint")
         .arg(chart())
         .output()

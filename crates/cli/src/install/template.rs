@@ -63,11 +63,10 @@ pub(super) fn render(
                 Some(branch) => branch.taken = std::mem::take(&mut branch.other),
                 None => return Err(failed("`else` without `if`".to_owned())),
             },
-            Some("end") if code == "end" => {
-                if branches.pop().is_none() {
-                    return Err(failed("`end` without `if`".to_owned()));
-                }
-            }
+            Some("end") if code == "end" => match branches.pop() {
+                Some(_) => {}
+                None => return Err(failed("`end` without `if`".to_owned())),
+            },
             _ if taken => out.push_str(&evaluate(code, data).map_err(failed)?),
             _ => {}
         }

@@ -103,6 +103,22 @@ fn no_request_fails_when_proxies_come_and_go() {
     is_as_before(kubectl, &before);
     load.phase("withdrawn");
 
+    it_survives_crashes(kubectl, &mut controller, &before);
+    load.phase("crashes");
+
+    kubectl.apply(PROXY_SERVICE).unwrap();
+    until("it is inserted again", || ready(kubectl));
+    kubectl
+        .run(&["delete", "crd", DEFINITION, "--timeout=60s"])
+        .unwrap();
+    is_as_before(kubectl, &before);
+    load.phase("without a definition");
+    load.end();
+    drop(controller);
+    cluster.stop().unwrap();
+}
+
+fn it_survives_crashes(kubectl: &Kubectl, controller: &mut Controller<'_>, before: &Value) {
     for _ in 0..KILLS {
         kubectl.apply(PROXY_SERVICE).unwrap();
         controller.kill_within(Duration::from_millis(2500));
@@ -118,20 +134,8 @@ fn no_request_fails_when_proxies_come_and_go() {
             .unwrap();
         controller.kill_within(Duration::from_millis(1500));
         until("it is gone after a crash", || claim(kubectl).is_none());
-        is_as_before(kubectl, &before);
+        is_as_before(kubectl, before);
     }
-    load.phase("crashes");
-
-    kubectl.apply(PROXY_SERVICE).unwrap();
-    until("it is inserted again", || ready(kubectl));
-    kubectl
-        .run(&["delete", "crd", DEFINITION, "--timeout=60s"])
-        .unwrap();
-    is_as_before(kubectl, &before);
-    load.phase("without a definition");
-    load.end();
-    drop(controller);
-    cluster.stop().unwrap();
 }
 
 /// The operator, which takes up where it was killed.

@@ -1,0 +1,99 @@
+//! What a step of the operator does to the world.
+
+use maglor_controller::proxy_service::{FIELD_MANAGER, FINALIZER, RECORD, Step};
+use serde_json::{Value, json};
+
+use super::{World, bare};
+
+impl World {
+    pub(super) fn take(&mut self, step: &Step) {
+        match step {
+            Step::Apply(resource) => self.apply(resource),
+            Step::Delete(resource) => {
+                let uid = &resource["metadata"]["uid"];
+                for there in [&mut self.target, &mut self.policy, &mut self.deployment] {
+                    if there
+                        .as_ref()
+                        .is_some_and(|one| one["metadata"]["uid"] == *uid)
+                    {
+                        *there = None;
+                    }
+                }
+            }
+            Step::Hold(name) => self.finalize(name, &json!([FINALIZER])),
+            Step::Release(name) => self.finalize(name, &json!([])),
+            Step::Restore(service) => self.write_service(service, |there, service| {
+                let before = bare(there);
+                *there = service.clone();
+                if bare(there) != before {
+                    let fields = there["metadata"]["managedFields"].as_array_mut().unwrap();
+                    fields.push(json!({"manager": FIELD_MANAGER, "operation": "Update"}));
+                }
+            }),
+            Step::Switch(service) => self.write_service(service, |there, service| {
+                there["spec"]["selector"] = service["spec"]["selector"].clone();
+                let record = &service["metadata"]["annotations"][RECORD];
+                there["metadata"]["annotations"][RECORD] = record.clone();
+                let fields = there["metadata"]["managedFields"].as_array_mut().unwrap();
+                fields.push(json!({"manager": FIELD_MANAGER, "operation": "Apply"}));
+            }),
+        }
+    }
+
+    fn finalize(&mut self, name: &str, finalizers: &Value) {
+        for claim in &mut self.claims {
+            if claim["metadata"]["name"] == name {
+                claim["metadata"]["finalizers"] = finalizers.clone();
+            }
+        }
+        self.collect();
+    }
+
+    /// Under the version that was seen.
+    fn write_service(&mut self, wanted: &Value, write: impl FnOnce(&mut Value, &Value)) {
+        let version = |value: &Value| value["metadata"]["resourceVersion"].clone();
+        let there = self.service.as_ref();
+        if there.is_some_and(|there| version(there) == version(wanted)) {
+            self.change_service(|there| write(there, wanted));
+        }
+    }
+
+    fn apply(&mut self, resource: &Value) {
+        let number = self.number();
+        let place = match resource["kind"].as_str().unwrap() {
+            "Service" => &mut self.target,
+            "TrafficPolicy" => &mut self.policy,
+            "Deployment" => &mut self.deployment,
+            other => panic!("{other} is applied"),
+        };
+        let before = place.take();
+        let mut resource = resource.clone();
+        let uid = before
+            .as_ref()
+            .map(|before| before["metadata"]["uid"].clone());
+        resource["metadata"]["uid"] = uid.unwrap_or_else(|| json!(format!("u-{number}")));
+        resource["metadata"]["generation"] = json!(number);
+        if let Some(before) = before {
+            resource["status"] = before["status"].clone();
+        }
+        *place = Some(resource);
+    }
+}
+
+pub(super) fn told(step: &Step) -> String {
+    let named = |what: &str, resource: &Value| {
+        let kind = resource["kind"].as_str().unwrap();
+        format!(
+            "{what} {kind} {}",
+            resource["metadata"]["name"].as_str().unwrap()
+        )
+    };
+    match step {
+        Step::Apply(resource) => named("apply", resource),
+        Step::Delete(resource) => named("delete", resource),
+        Step::Hold(_) => "hold".into(),
+        Step::Release(_) => "release".into(),
+        Step::Restore(_) => "restore".into(),
+        Step::Switch(_) => "switch".into(),
+    }
+}

@@ -106,7 +106,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                             Err(error) => {
                                 analysis
                                     .problems
-                                    .push(unread(file, before + 1, error.to_string()))
+                                    .push(unread(file, before + 1, error.to_string()));
                             }
                         }
                     }

@@ -21,7 +21,7 @@ impl Pipeline {
     pub fn take(&mut self, events: impl IntoIterator<Item = Event>) -> Changes {
         for event in events {
             match event {
-                Event::Apply(object) => self.index.apply(object),
+                Event::Apply(object) => self.index.apply(*object),
                 Event::Delete(kind, key) => self.index.delete(kind, &key),
                 Event::Refused { what, why } => {
                     tracing::warn!(

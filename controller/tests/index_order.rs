@@ -44,17 +44,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// The resource of a step; different variants differ in what others depend on.
-fn object(step: Step) -> Object {
-    let Step {
-        kind,
-        name,
-        variant: v,
-        ..
-    } = step;
-    let (version, kind, _) = Kind::ALL[kind].names();
+/// What a resource says.
+fn text(kind: &str, version: &str, name: usize, v: usize) -> String {
     let other = (name + 1) % 3;
-    let text = match kind {
+    match kind {
         "Service" => [
             "spec: {clusterIP: 10.0.0.9, ports: [{port: 80, name: http}], trafficDistribution: PreferSameNode}",
             "spec: {clusterIP: None, ports: [{port: 80, name: http}, {port: 90, name: tcp}]}",
@@ -103,7 +96,19 @@ endpoints:
             [v]
             .to_owned(),
         _ => String::new(),
-    };
+    }
+}
+
+/// The resource of a step; different variants differ in what others depend on.
+fn object(step: Step) -> Object {
+    let Step {
+        kind,
+        name,
+        variant: v,
+        ..
+    } = step;
+    let (version, kind, _) = Kind::ALL[kind].names();
+    let text = text(kind, version, name, v);
     let name = match kind {
         "MeshConfig" => "default".to_owned(),
         _ => format!("n{name}"),

@@ -10,220 +10,15 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "mesh_routes/stage.rs"]
+mod stage;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::Duration;
 
-use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, Upstream, eventually};
-use serde_json::Value;
+use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, eventually};
 
-const NAMESPACE: &str = "suite";
-
-/// The proxy's program, built with this one; `None` where only this package was built.
-fn proxy_program() -> Option<PathBuf> {
-    let program = Path::new(env!("CARGO_BIN_EXE_maglor-controller")).with_file_name("maglor-proxy");
-    if program.exists() {
-        return Some(program);
-    }
-    println!(
-        "skipped: there is no {}; build maglor-proxy",
-        program.display()
-    );
-    None
-}
-
-struct Controller(Child);
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Two versions of a server, the controller that knows them, and a proxy a namespace.
-struct Mesh {
-    v1: Upstream,
-    v2: Upstream,
-    folder: tempfile::TempDir,
-    other: tempfile::TempDir,
-    _controller: Controller,
-    address: String,
-    program: PathBuf,
-}
-
-impl Mesh {
-    fn start(program: PathBuf) -> Self {
-        let (v1, v2) = (Upstream::start("echo-v1"), Upstream::start("echo-v2"));
-        let folder = tempfile::tempdir().unwrap();
-        let other = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("services.yaml"), services(&v1, &v2)).unwrap();
-        let ready = other.path().join("ready.json");
-        let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
-            .args(["--plain-text", "--listen", "127.0.0.1:0", "--folder"])
-            .arg(folder.path())
-            .arg("--ready-file")
-            .arg(&ready)
-            .spawn()
-            .unwrap();
-        let controller = Controller(child);
-        eventually(Duration::from_secs(20), "the controller serves", || {
-            ready.exists()
-        });
-        let addresses: Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
-        Self {
-            v1,
-            v2,
-            folder,
-            other,
-            _controller: controller,
-            address: addresses["listen"].as_str().unwrap().to_owned(),
-            program,
-        }
-    }
-
-    /// Routes in place of those before.
-    fn routes(&self, text: &str) {
-        let new = self.other.path().join("routes.yaml");
-        std::fs::write(&new, text).unwrap();
-        std::fs::rename(&new, self.folder.path().join("routes.yaml")).unwrap();
-    }
-
-    /// The sidecar of a client in a namespace.
-    fn client(&self, namespace: &str) -> Proxy {
-        let config = format!(
-            "admin: {{address: '127.0.0.1:0'}}
-control_plane: {{cluster: control, node: {{id: {namespace}/client}}}}
-listeners:
-- name: out
-  address: 127.0.0.1:0
-  http: {{discovery: {{namespace: {NAMESPACE}, timeout: 10s}}}}
-clusters:
-- {{name: control, endpoints: ['{}']}}
-",
-            self.address
-        );
-        ProxyBuilder::new(&self.program).config(config).start()
-    }
-}
-
-fn services(v1: &Upstream, v2: &Upstream) -> String {
-    let mut text = String::new();
-    let ports = "{name: http, port: 80, appProtocol: http}, {name: http-alt, port: 8080, appProtocol: http}, {name: grpc, port: 7070, appProtocol: kubernetes.io/h2c}";
-    for (name, of) in [
-        ("echo", vec![v1, v2]),
-        ("echo-v1", vec![v1]),
-        ("echo-v2", vec![v2]),
-    ] {
-        write!(
-            text,
-            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {NAMESPACE}}}\nspec: {{ports: [{ports}]}}\n"
-        )
-        .unwrap();
-        for (i, upstream) in of.iter().enumerate() {
-            let port = upstream.address().port();
-            write!(
-                text,
-                "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {name}-{i}, namespace: {NAMESPACE}, labels: {{kubernetes.io/service-name: {name}}}}}\n\
-                 ports: [{{name: http, port: {port}}}, {{name: http-alt, port: {port}}}, {{name: grpc, port: {port}}}]\n\
-                 endpoints: [{{addresses: [127.0.0.1]}}]\n"
-            )
-            .unwrap();
-        }
-    }
-    text
-}
-
-/// A route with these rules (YAML, indented by two) attached to a port of a Service.
-fn route(kind: &str, namespace: &str, service: &str, port: Option<u16>, rules: &str) -> String {
-    let port = port
-        .map(|port| format!(", port: {port}"))
-        .unwrap_or_default();
-    format!(
-        "---
-apiVersion: gateway.networking.k8s.io/v1
-kind: {kind}
-metadata: {{name: of-{service}, namespace: {namespace}}}
-spec:
-  parentRefs: [{{group: '', kind: Service, name: {service}, namespace: {NAMESPACE}{port}}}]
-  rules:
-{rules}"
-    )
-}
-
-/// A request and what is expected of it, in words: `[METHOD] TARGET [name:value…] -> STATUS
-/// [by BACKEND] [location URL] [+name:value…] [-name…] [got name:value…] [got -name…] [path PATH]`.
-///
-/// `+` and `-` are headers of the response, `got` those that the server was sent.
-fn case(mesh: &Mesh, client: &Proxy, host: &str, text: &str) -> Result<(), String> {
-    let (request, expected) = text.split_once(" -> ").unwrap();
-    let mut words = request.split(' ');
-    let target = words.next().unwrap();
-    let mut head = format!("GET {target} HTTP/1.1\r\n");
-    let mut host = host.to_owned();
-    for word in words {
-        match word.split_once(':').unwrap() {
-            ("host", value) => value.clone_into(&mut host),
-            (name, value) => write!(head, "{name}: {value}\r\n").unwrap(),
-        }
-    }
-    write!(head, "host: {host}\r\n\r\n").unwrap();
-    let response = RawHttp1::connect(client.listener("out")).request(head);
-    expect(mesh, &response, expected).map_err(|what| format!("{text}: {what}"))
-}
-
-fn expect(mesh: &Mesh, response: &RawResponse, expected: &str) -> Result<(), String> {
-    let mut words = expected.split(' ');
-    let status = words.next().unwrap();
-    if response.status.to_string() != status {
-        return Err(format!("got {} {}", response.status, response.text()));
-    }
-    let who = response.text().to_owned();
-    let server = if who == "echo-v2" { &mesh.v2 } else { &mesh.v1 };
-    while let Some(word) = words.next() {
-        let (found, wanted) = match word {
-            "by" => (who.clone(), words.next().unwrap().to_owned()),
-            "location" => {
-                let location = response.header("location").unwrap_or_default();
-                (location.to_owned(), words.next().unwrap().to_owned())
-            }
-            "path" => (
-                server.last().uri.path().to_owned(),
-                words.next().unwrap().to_owned(),
-            ),
-            "got" => {
-                let last = server.last();
-                let header = words.next().unwrap();
-                let (name, wanted) = header.split_once(':').unwrap_or((&header[1..], ""));
-                let values = last.headers.get_all(name).iter();
-                let values: Vec<&str> = values.map(|value| value.to_str().unwrap()).collect();
-                (values.join(","), wanted.to_owned())
-            }
-            other => {
-                let (name, wanted) = other[1..].split_once(':').unwrap_or((&other[1..], ""));
-                (response.header_all(name).join(","), wanted.to_owned())
-            }
-        };
-        if found != wanted {
-            return Err(format!("{word}: `{found}` instead of `{wanted}`"));
-        }
-    }
-    Ok(())
-}
-
-/// Waits for the first case, which tells these routes from others; then all hold at once.
-#[track_caller]
-fn holds(mesh: &Mesh, client: &Proxy, host: &str, routes: &str, cases: &[&str]) {
-    mesh.routes(routes);
-    eventually(TIMEOUT, cases[0], || {
-        case(mesh, client, host, cases[0]).is_ok()
-    });
-    for text in cases {
-        case(mesh, client, host, text).unwrap_or_else(|what| panic!("{what}"));
-    }
-}
+use stage::{Mesh, NAMESPACE, case, holds, proxy_program, route};
 
 /// MeshHTTPRoute…: matching, redirects, rewrites, headers, query parameters, names, weights.
 #[test]
@@ -237,8 +32,44 @@ fn routes_of_http_do_what_the_suite_expects() {
         case(&mesh, &client, "echo", "/ -> 200").is_ok(),
         "MeshBasic"
     );
-    let http = |rules: &str| route("HTTPRoute", NAMESPACE, "echo", Some(80), rules);
 
+    redirects(&mesh, &client);
+
+    // MeshHTTPRouteMatching.
+    let rules = "  - matches: [{path: {value: /}}, {headers: [{name: version, value: one}]}]
+    backendRefs: [{name: echo-v1, port: 8080}]
+  - matches: [{path: {value: /v2}}, {headers: [{name: version, value: two}]}]
+    backendRefs: [{name: echo-v2, port: 8080}]
+";
+    let cases = [
+        "/v2 -> 200 by echo-v2",
+        "/ -> 200 by echo-v1",
+        "/example -> 200 by echo-v1",
+        "/ version:one -> 200 by echo-v1",
+        "/v2/example -> 200 by echo-v2",
+        "/ version:two -> 200 by echo-v2",
+        "/v2/ -> 200 by echo-v2",
+        "/v2example -> 200 by echo-v1",
+        "/foo/v2/example -> 200 by echo-v1",
+    ];
+    holds(&mesh, &client, "echo", &of_http(rules), &cases);
+
+    // MeshHTTPRouteNamedRule.
+    let rules = "  - {name: named-rule, matches: [{path: {value: /named}}], backendRefs: [{name: echo-v1, port: 8080}]}
+  - {matches: [{path: {value: /unnamed}}], backendRefs: [{name: echo-v2, port: 8080}]}
+";
+    let cases = [
+        "/other -> 404",
+        "/named -> 200 by echo-v1 path /named",
+        "/unnamed -> 200 by echo-v2 path /unnamed",
+    ];
+    holds(&mesh, &client, "echo", &of_http(rules), &cases);
+
+    query_parameters(&mesh, &client);
+}
+
+/// MeshHTTPRouteRedirect….
+fn redirects(mesh: &Mesh, client: &Proxy) {
     let redirect = |prefix: &str, redirect: &str| {
         format!(
             "  - {{matches: [{{path: {{value: {prefix}}}}}], filters: [{{type: RequestRedirect, requestRedirect: {{{redirect}}}}}]}}\n"
@@ -287,39 +118,11 @@ fn routes_of_http_do_what_the_suite_expects() {
         "/path-and-host -> 302 location http://example.org/replacement-prefix",
         "/path-and-status -> 301 location http://echo/replacement-prefix",
     ];
-    holds(&mesh, &client, "echo", &http(&rules), &cases);
+    holds(mesh, client, "echo", &of_http(&rules), &cases);
+}
 
-    // MeshHTTPRouteMatching.
-    let rules = "  - matches: [{path: {value: /}}, {headers: [{name: version, value: one}]}]
-    backendRefs: [{name: echo-v1, port: 8080}]
-  - matches: [{path: {value: /v2}}, {headers: [{name: version, value: two}]}]
-    backendRefs: [{name: echo-v2, port: 8080}]
-";
-    let cases = [
-        "/v2 -> 200 by echo-v2",
-        "/ -> 200 by echo-v1",
-        "/example -> 200 by echo-v1",
-        "/ version:one -> 200 by echo-v1",
-        "/v2/example -> 200 by echo-v2",
-        "/ version:two -> 200 by echo-v2",
-        "/v2/ -> 200 by echo-v2",
-        "/v2example -> 200 by echo-v1",
-        "/foo/v2/example -> 200 by echo-v1",
-    ];
-    holds(&mesh, &client, "echo", &http(rules), &cases);
-
-    // MeshHTTPRouteNamedRule.
-    let rules = "  - {name: named-rule, matches: [{path: {value: /named}}], backendRefs: [{name: echo-v1, port: 8080}]}
-  - {matches: [{path: {value: /unnamed}}], backendRefs: [{name: echo-v2, port: 8080}]}
-";
-    let cases = [
-        "/other -> 404",
-        "/named -> 200 by echo-v1 path /named",
-        "/unnamed -> 200 by echo-v2 path /unnamed",
-    ];
-    holds(&mesh, &client, "echo", &http(rules), &cases);
-
-    // MeshHTTPRouteQueryParamMatching.
+/// MeshHTTPRouteQueryParamMatching.
+fn query_parameters(mesh: &Mesh, client: &Proxy) {
     let one = |matches: &str, to: &str| {
         format!("  - {{matches: [{matches}], backendRefs: [{{name: echo-{to}, port: 8080}}]}}\n")
     };
@@ -358,7 +161,11 @@ fn routes_of_http_do_what_the_suite_expects() {
         "/path4?animal=kraken -> 404",
         "/path5?animal=hydra -> 200 by echo-v1",
     ];
-    holds(&mesh, &client, "echo", &http(&rules), &cases);
+    holds(mesh, client, "echo", &of_http(&rules), &cases);
+}
+
+fn of_http(rules: &str) -> String {
+    route("HTTPRoute", NAMESPACE, "echo", Some(80), rules)
 }
 
 /// MeshHTTPRouteRequestHeaderModifier, its kin for one backend, and MeshHTTPRouteRewritePath.
@@ -369,7 +176,6 @@ fn what_is_forwarded_is_changed_as_the_suite_expects() {
     };
     let mesh = Mesh::start(program);
     let client = mesh.client(NAMESPACE);
-    let http = |rules: &str| route("HTTPRoute", NAMESPACE, "echo", Some(80), rules);
     let cases = [
         "/set some-other:val -> 200 by echo-v1 got some-other:val got x-set:overwrites path /set",
         "/set x-set:mine -> 200 by echo-v1 got x-set:overwrites",
@@ -400,11 +206,11 @@ fn what_is_forwarded_is_changed_as_the_suite_expects() {
         writeln!(of_rule, "  - {{matches: [{{path: {{value: {path}}}}}], {filter}, backendRefs: [{{name: echo-v1, port: 8080}}]}}").unwrap();
         writeln!(of_backend, "  - {{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: echo-v1, port: 8080, {filter}}}]}}").unwrap();
     }
-    holds(&mesh, &client, "echo", &http(&of_rule), &cases);
+    holds(&mesh, &client, "echo", &of_http(&of_rule), &cases);
     mesh.routes("");
     let gone = "/remove x-remove:val -> 200 got x-remove:val";
     eventually(TIMEOUT, gone, || case(&mesh, &client, "echo", gone).is_ok());
-    holds(&mesh, &client, "echo", &http(&of_backend), &cases);
+    holds(&mesh, &client, "echo", &of_http(&of_backend), &cases);
 
     let rewrite = |path: &str, change: &str| {
         format!(
@@ -424,7 +230,7 @@ fn what_is_forwarded_is_changed_as_the_suite_expects() {
         "/strip-prefix -> 200 by echo-v1 path /",
         "/full/one/two -> 200 by echo-v1 path /one",
     ];
-    holds(&mesh, &client, "echo", &http(&rules), &cases);
+    holds(&mesh, &client, "echo", &of_http(&rules), &cases);
 }
 
 /// MeshPorts, MeshSplit, MeshFrontend and MeshConsumerRoute.

@@ -131,7 +131,6 @@ mod tests {
     use maglor_identity::{Authority, LeafRequest};
     use maglor_xds::Kind;
 
-
     use super::*;
 
     fn identity(ttl: Duration, ago: Duration) -> (Identity, String, TrustBundle) {

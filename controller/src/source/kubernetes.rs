@@ -56,7 +56,7 @@ async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
             }
             Ok(Watched::InitApply(object)) => match read(kind, object) {
                 Event::Apply(object) => {
-                    listed.push(object);
+                    listed.push(*object);
                     continue;
                 }
                 refused => refused,
@@ -122,7 +122,7 @@ fn read(kind: Kind, object: DynamicObject) -> Event {
     let metadata = serde_json::to_value(metadata).unwrap_or_default();
     value.insert("metadata".to_owned(), metadata);
     match Object::read_as(kind, &Value::Object(value)) {
-        Ok(object) => Event::Apply(object),
+        Ok(object) => Event::Apply(Box::new(object)),
         Err(error) => Event::Refused {
             what,
             why: error.to_string(),

@@ -9,7 +9,7 @@ use crate::index::facts::{Key, Kind, Object};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A resource is new, or may have changed.
-    Apply(Object),
+    Apply(Box<Object>),
     /// A resource is gone.
     Delete(Kind, Key),
     /// Something cannot be read; what was read of it before holds.

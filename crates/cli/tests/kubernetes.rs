@@ -193,7 +193,7 @@ fn says_what_is_missing(maglor: &Maglor) {
     has(
         &text,
         &[
-            "✓ API server 1.",
+            "✓ API server v1.",
             "✓ the clock here",
             "✓ you may do what is needed",
             "! the Gateway API",

@@ -145,7 +145,8 @@ fn main() -> ExitCode {
                 .become_it()
         }
         Task::E2e => Cargo::new("test")
-            .args(["--locked", "-p", "maglor-cluster", "--test", "e2e"])
+            .args(["--locked", "--no-fail-fast"])
+            .args(["-p", "maglor-cluster", "--test", "e2e"])
             .args(["--test", "webhooks", "--test", "mesh"])
             .args(["-p", "maglor-controller", "-p", "maglor-cli"])
             .args(["--test", "kubernetes", "--test", "install"])

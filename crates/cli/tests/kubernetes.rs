@@ -75,7 +75,7 @@ data:
     - name: out
       address: 127.0.0.1:15001
       traffic_direction: outbound
-      http: {discovery: {namespace: shop, timeout: 5s}, virtual_hosts: []}
+      http: {discovery: {namespace: shop, host: 'web.shop:80', timeout: 5s}, virtual_hosts: []}
     clusters:
     - {name: control, endpoints: ['maglor-controller.maglor.svc.cluster.local:15010']}
 ---

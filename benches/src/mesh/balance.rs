@@ -186,6 +186,7 @@ fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
             inbound: way.inbound,
             collaborates: way.collaborates,
             proxy_service: way.central.then(|| CENTRAL.into()),
+            processes: 1,
         },
         rate: f64::from(SERVERS) * RHO / service.as_secs_f64(),
         paths: vec!["/api/v1".into()],

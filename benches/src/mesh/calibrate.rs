@@ -27,6 +27,7 @@ fn shape(entrances: u32, inbound: bool) -> Shape {
         inbound,
         collaborates: false,
         proxy_service: None,
+        processes: 1,
     }
 }
 

@@ -24,6 +24,8 @@ use crate::report::{Findings, Table, number};
 use crate::sys;
 
 const INSTANCES: u32 = 12;
+/// 800 users on 80 services have 64 000 calls under way, each with two ends in the application.
+const PROCESSES: u32 = 12;
 const EACH: u32 = 10;
 const EACH_QUICK: u32 = 2;
 const SERVICES: [u32; 4] = [10, 20, 40, 80];
@@ -138,6 +140,7 @@ async fn one(
         inbound: meshed,
         collaborates: false,
         proxy_service: None,
+        processes: PROCESSES,
     };
     let plan = Plan::new(&model, &shape)?;
     let target = Target {

@@ -33,7 +33,7 @@ pub(super) struct Places {
 pub(super) struct Fleet {
     pub(super) plan: Plan,
     proxies: Vec<(Duty, Guarded)>,
-    app: Guarded,
+    apps: Vec<Guarded>,
     /// Dropped last: processes work in it.
     scratch: Scratch,
 }
@@ -69,17 +69,22 @@ impl Fleet {
         seed: u64,
     ) -> Result<Self> {
         let scratch = Scratch::new("mesh")?;
-        let mut app = start_app(&plan, model, &scratch, places, seed)?;
+        let apps = 0..plan.controls.len();
+        let mut apps = apps
+            .map(|process| start_app(&plan, process, model, &scratch, places, seed))
+            .collect::<Result<Vec<_>>>()?;
         let mut proxies = Vec::with_capacity(plan.processes.len());
         for (index, process) in plan.processes.iter().enumerate() {
             let started = start_proxy(peer, process, index, &scratch, places)?;
             proxies.push((process.duty, started));
         }
-        app.wait_ready()?;
+        for app in &mut apps {
+            app.wait_ready()?;
+        }
         let mut fleet = Self {
             plan,
             proxies,
-            app,
+            apps,
             scratch,
         };
         fleet.wait_listening().await?;
@@ -119,9 +124,14 @@ impl Fleet {
     /// # Errors
     /// It does not answer.
     pub(super) async fn counts(&self) -> Result<Vec<Counts>> {
-        let text = control::text(self.plan.control, "GET", "/counts").await?;
-        serde_json::from_str(&text)
-            .map_err(|error| Error::parse("counts of the application", error.to_string()))
+        let mut all = Vec::new();
+        for &control in &self.plan.controls {
+            let text = control::text(control, "GET", "/counts").await?;
+            let counts: Vec<Counts> = serde_json::from_str(&text)
+                .map_err(|error| Error::parse("counts of the application", error.to_string()))?;
+            all.extend(counts);
+        }
+        Ok(all)
     }
 
     /// Lets the application count anew.
@@ -129,9 +139,10 @@ impl Fleet {
     /// # Errors
     /// It does not answer.
     pub(super) async fn reset_counts(&self) -> Result<()> {
-        control::text(self.plan.control, "DELETE", "/counts")
-            .await
-            .map(|_| ())
+        for &control in &self.plan.controls {
+            control::text(control, "DELETE", "/counts").await?;
+        }
+        Ok(())
     }
 
     /// Processor time since the start.
@@ -140,7 +151,7 @@ impl Fleet {
     /// A process is gone.
     pub(super) fn used(&self) -> Result<Used> {
         Ok(Used {
-            app: procfs::cpu(&[self.app.pid()])?,
+            app: procfs::cpu(&pids(&self.apps))?,
             proxies: procfs::cpu(&self.pids())?,
             harness: procfs::cpu(&[std::process::id()])?,
         })
@@ -160,10 +171,7 @@ impl Fleet {
     }
 
     fn pids(&self) -> Vec<u32> {
-        self.proxies
-            .iter()
-            .map(|(_, guarded)| guarded.pid())
-            .collect()
+        pids(self.proxies.iter().map(|(_, guarded)| guarded))
     }
 }
 
@@ -179,8 +187,14 @@ fn file(scratch: &Scratch, index: usize, end: &str) -> PathBuf {
     scratch.path().join(format!("proxy-{index}.{end}"))
 }
 
+fn pids<'a>(processes: impl IntoIterator<Item = &'a Guarded>) -> Vec<u32> {
+    processes.into_iter().map(Guarded::pid).collect()
+}
+
+/// One of the application's processes.
 fn start_app(
     plan: &Plan,
+    process: usize,
     model: &WorkModel,
     scratch: &Scratch,
     places: &Places,
@@ -188,7 +202,7 @@ fn start_app(
 ) -> Result<Guarded> {
     let json = |what: &str, value: serde_json::Result<String>| -> Result<String> {
         let value = value.map_err(|error| Error::parse(what, error.to_string()))?;
-        let file = scratch.path().join(format!("{what}.json"));
+        let file = scratch.path().join(format!("{what}-{process}.json"));
         fs::write(&file, value).doing(format!("write {what}.json"))?;
         Ok(file.display().to_string())
     };
@@ -199,10 +213,14 @@ fn start_app(
         ),
         (
             "--deployment",
-            json("deployment", serde_json::to_string(&plan.deployment))?,
+            json("deployment", serde_json::to_string(&plan.part(process)))?,
         ),
-        ("--control", plan.control.to_string()),
-        ("--seed", seed.to_string()),
+        ("--control", plan.controls[process].to_string()),
+        // Not the same times in all of them.
+        (
+            "--seed",
+            seed.wrapping_add((process as u64) << 32).to_string(),
+        ),
     ];
     let arguments = arguments
         .map(|(flag, value)| [flag.to_owned(), value])

@@ -218,6 +218,7 @@ fn case(stage: &Stage, form: Form, way: Way, replicas: u32) -> Case {
             inbound: way.collaborates(),
             collaborates: way.collaborates(),
             proxy_service: (way == Way::ProxyService).then(|| way.policy().into()),
+            processes: 1,
         },
         rate: f64::from(replicas) * RHO / service.as_secs_f64(),
         paths: vec!["/api/v1".into()],

@@ -15,6 +15,9 @@ use crate::error::{Doing, Result};
 /// How long after the last request answers may come; what has none then has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long users may take for all of their requests.
+const LONGEST: Duration = Duration::from_secs(300);
+
 /// What became of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sample {
@@ -175,8 +178,19 @@ pub(super) async fn users(
             }
         });
     }
-    while at_work.join_next().await.is_some() {}
+    let ended = async { while at_work.join_next().await.is_some() {} };
+    let _ = timeout(LONGEST, ended).await;
     let took = generator.began.elapsed();
+    at_work.shutdown().await;
     generator.caller.close();
-    Ok((generator.samples.take(), took))
+    let mut samples = generator.samples.take();
+    // What was never answered, or never sent.
+    samples.resize_with((users * each) as usize, || Sample {
+        due: took,
+        lag: Duration::ZERO,
+        latency: took,
+        exact: Duration::ZERO,
+        status: 0,
+    });
+    Ok((samples, took))
 }

@@ -55,7 +55,8 @@ pub struct Options {
     /// Measured seconds of each run, instead of those that fit the experiment.
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
-    /// Policies of `balance`, separated by `;`, instead of all: random; lor(choices=2).
+    /// Policies of `balance` and `shop`, separated by `;`, instead of all: random; lor(choices=2). In `shop` also
+    /// Proxy-Service and ledger.
     #[arg(long, value_name = "POLICIES", value_delimiter = ';')]
     pub policies: Vec<String>,
     /// Outbound proxies of `balance`, instead of all: 1,2,5,10,20,40.

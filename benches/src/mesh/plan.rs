@@ -32,6 +32,8 @@ pub(super) struct Shape {
     pub(super) collaborates: bool,
     /// One more proxy before the instances of each host, and how it balances.
     pub(super) proxy_service: Option<String>,
+    /// Over how many processes the instances are spread: a process may have so many files open only.
+    pub(super) processes: u32,
 }
 
 /// What a process is for.
@@ -82,8 +84,8 @@ pub(super) struct Plan {
     pub(super) targets: Vec<SocketAddr>,
     /// The `Host` of clients' requests.
     pub(super) host: String,
-    /// Where the application is asked.
-    pub(super) control: SocketAddr,
+    /// Where the application's processes are asked.
+    pub(super) controls: Vec<SocketAddr>,
 }
 
 /// What has one destination needs no choice.
@@ -100,7 +102,9 @@ impl Plan {
             processes: Vec::new(),
             targets: Vec::new(),
             host: String::new(),
-            control: ports::free()?,
+            controls: (0..shape.processes)
+                .map(|_| ports::free())
+                .collect::<Result<_>>()?,
         };
         // Where a host's instances are called: their sidecars, or they themselves.
         let mut doors = BTreeMap::<String, Vec<SocketAddr>>::new();
@@ -164,6 +168,15 @@ impl Plan {
                 endpoints: all.clone(),
             });
         }
+    }
+
+    /// What one of the application's processes is told: those of the others are elsewhere.
+    pub(super) fn part(&self, process: usize) -> Deployment {
+        let mut part = self.deployment.clone();
+        for (index, placed) in part.instances.iter_mut().enumerate() {
+            placed.remote = index % self.controls.len().max(1) != process;
+        }
+        part
     }
 
     /// With all instances placed: Proxy-Services, entrances, and who is behind outbound listeners.
@@ -294,6 +307,7 @@ mod tests {
             inbound: true,
             collaborates: false,
             proxy_service: None,
+            processes: 1,
         }
     }
 
@@ -361,6 +375,20 @@ mod tests {
             assert_eq!(peers.is_some(), listener.name == "inbound");
             assert!(peers.is_none_or(|all| all.endpoints.contains(&listener.address)));
             assert!(peers.is_none_or(|all| all.endpoints.len() == 2));
+        }
+    }
+
+    #[test]
+    fn each_instance_runs_in_one_of_the_processes() {
+        let shape = Shape {
+            processes: 4,
+            ..shape()
+        };
+        let plan = Plan::new(&model(), &shape).unwrap();
+        let parts: Vec<_> = (0..4).map(|process| plan.part(process)).collect();
+        for index in 0..plan.deployment.instances.len() {
+            let own = parts.iter().filter(|part| !part.instances[index].remote);
+            assert_eq!(own.count(), 1);
         }
     }
 

@@ -89,11 +89,37 @@ const RATES_QUICK: [u32; 2] = [200, 500];
 const WARM_UP: Duration = Duration::from_secs(4);
 
 /// How calls are balanced.
-const WAYS: [(&str, &str, bool); 4] = [
-    ("random", "random", false),
-    ("round-robin", "round-robin", false),
-    ("lor(choices=2)", "lor(choices=2)", false),
-    ("Proxy-Service", "lor(choices=2)", true),
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    name: &'static str,
+    policy: &'static str,
+    /// One more proxy before each service.
+    central: bool,
+    /// Inbound sidecars tell the true queues.
+    collaborates: bool,
+}
+
+const fn way(name: &'static str, policy: &'static str) -> Way {
+    Way {
+        name,
+        policy,
+        central: false,
+        collaborates: false,
+    }
+}
+
+const WAYS: [Way; 5] = [
+    way("random", "random"),
+    way("round-robin", "round-robin"),
+    way("lor(choices=2)", "lor(choices=2)"),
+    Way {
+        central: true,
+        ..way("Proxy-Service", "lor(choices=2)")
+    },
+    Way {
+        collaborates: true,
+        ..way("ledger", "ledger(group=40)")
+    },
 ];
 
 #[derive(Debug, Clone)]
@@ -132,19 +158,22 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
     let text = serde_json::to_string_pretty(&model).unwrap_or_default();
     report.file("sock-shop.json", &text)?;
     let mut cells = Vec::new();
-    for (way, policy, central) in WAYS {
+    let wanted = &stage.options.policies;
+    let chosen = |way: &&Way| wanted.is_empty() || wanted.iter().any(|name| name == way.name);
+    for way in WAYS.iter().filter(chosen) {
         for &rate in rates {
             let case = Case {
-                name: format!("shop: {way}, {rate} requests a second"),
+                name: format!("shop: {}, {rate} requests a second", way.name),
                 model: model.clone(),
                 shape: Shape {
                     entry: "front-end/home".into(),
                     entrances: 1,
-                    policy: policy.into(),
+                    policy: way.policy.into(),
                     outbound: true,
-                    inbound: false,
-                    collaborates: false,
-                    proxy_service: central.then(|| policy.into()),
+                    inbound: way.collaborates,
+                    collaborates: way.collaborates,
+                    proxy_service: way.central.then(|| way.policy.into()),
+                    processes: 1,
                 },
                 rate: f64::from(rate),
                 paths: STEPS.map(str::to_owned).into(),
@@ -154,7 +183,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
             let measured = stage.run(&case).await?;
             report.keep("shop", &case.name, &measured)?;
             cells.push(Cell {
-                way,
+                way: way.name,
                 rate,
                 measured,
             });
@@ -234,10 +263,10 @@ fn table(cells: &[Cell]) -> String {
 }
 
 fn chart(cells: &[Cell]) -> Chart {
-    let line = |(way, _, _): &(&'static str, &str, bool)| {
-        let own = cells.iter().filter(|cell| cell.way == *way);
+    let line = |way: &Way| {
+        let own = cells.iter().filter(|cell| cell.way == way.name);
         let points = own.map(|cell| (f64::from(cell.rate), cell.measured.mean.value));
-        Line::new(format!("{way}, measured"), Subject::Maglor, points)
+        Line::new(format!("{}, measured", way.name), Subject::Maglor, points)
     };
     Chart::new(
         "shop",

@@ -101,8 +101,8 @@ impl Yaml<'_> {
 
     /// The diagnostic of a type error.
     pub(crate) fn decode_error(&self, error: &DecodeError) -> Diagnostic {
-        let place = self.tree.place(error.node.unwrap_or(self.tree.root));
-        let (message, help) = (error.message.clone(), error.help.clone());
+        let place = self.tree.place(error.node().unwrap_or(self.tree.root));
+        let (message, help) = (error.message().to_owned(), error.help().map(str::to_owned));
         self.at(place, error.path(), message, help)
     }
 

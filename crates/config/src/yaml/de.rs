@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 
 use serde::de::{
-    self, Deserialize, DeserializeSeed, Error as _, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, Visitor,
+    self, Deserialize, DeserializeSeed, Error as _, Expected, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -42,7 +42,7 @@ pub(crate) fn decode<'t, T: Deserialize<'t>>(tree: &'t Tree) -> Decoded<T> {
             Ok(value) => break Some(value),
             Err(error) => error.at(tree.root),
         };
-        let node = error.node.unwrap_or(tree.root);
+        let node = error.node().unwrap_or(tree.root);
         errors.push(error);
         // The second condition cannot hold (a poisoned node is not visited), but guards the loop.
         if node == tree.root || !poisoned.insert(node) || errors.len() >= MAX_ERRORS {
@@ -68,12 +68,28 @@ impl<'t> De<'t, '_> {
         Self { id, ..self }
     }
 
+    #[inline(never)]
     fn scalar(self) -> Option<Scalar<'t>> {
         match self.tree.kind(self.id) {
             Kind::Scalar { text, plain: true } => Some(resolve(text)),
             Kind::Scalar { text, .. } => Some(Scalar::Text(text)),
             _ => None,
         }
+    }
+
+    /// What stands where fields should.
+    #[inline(never)]
+    fn no_mapping(self, expected: &dyn Expected) -> DecodeError {
+        let found = match self.scalar() {
+            None => Unexpected::Seq,
+            Some(Scalar::Null) => return DecodeError::empty().at(self.id),
+            Some(Scalar::Bool(value)) => Unexpected::Bool(value),
+            Some(Scalar::Float(value)) => Unexpected::Float(value),
+            Some(Scalar::Signed(value)) => Unexpected::Signed(value),
+            Some(Scalar::Text(text)) => Unexpected::Str(text),
+            Some(Scalar::Unsigned(value)) => Unexpected::Unsigned(value),
+        };
+        DecodeError::invalid_type(found, expected).at(self.id)
     }
 }
 
@@ -82,11 +98,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         let result = match self.tree.kind(self.id) {
-            Kind::Mapping(entries) => visitor.visit_map(Entries {
-                de: self,
-                entries,
-                next: 0,
-            }),
+            Kind::Mapping(entries) => visitor.visit_map(Entries::new(self, entries)),
             Kind::Sequence(items) => visitor.visit_seq(Items {
                 de: self,
                 items,
@@ -132,18 +144,18 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         }
     }
 
-    /// A list is not taken for the fields in their order.
+    /// A list is not taken for the fields in their order. What serde derives for that case would be half of the code.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        if let Kind::Sequence(_) = self.tree.kind(self.id) {
-            let error = DecodeError::invalid_type(Unexpected::Seq, &visitor);
-            return Err(error.at(self.id));
-        }
-        self.deserialize_any(visitor)
+        let Kind::Mapping(entries) = self.tree.kind(self.id) else {
+            return Err(self.no_mapping(&visitor));
+        };
+        let result = visitor.visit_map(Entries::new(self, entries));
+        result.map_err(|error| error.at(self.id))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -164,10 +176,7 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
         let result = match (self.scalar(), self.tree.text(self.id)) {
             (Some(Scalar::Null), _) => Err(DecodeError::empty()),
             (_, Some(text)) => visitor.visit_enum(text.into_deserializer()),
-            _ => Err(DecodeError::custom(format!(
-                "expected {}",
-                crate::suggest::one_of(variants)
-            ))),
+            _ => Err(no_choice(variants)),
         };
         result.map_err(|error: DecodeError| error.at(self.id))
     }
@@ -182,10 +191,39 @@ impl<'de> de::Deserializer<'de> for De<'de, '_> {
     }
 }
 
+#[inline(never)]
+fn no_choice(variants: &[&str]) -> DecodeError {
+    DecodeError::custom(format!("expected {}", crate::suggest::one_of(variants)))
+}
+
 struct Items<'t, 'p> {
     de: De<'t, 'p>,
     items: &'t [Id],
     next: usize,
+}
+
+// What does not depend on the type that is read is compiled once: there are some hundred types.
+impl<'t, 'p> Items<'t, 'p> {
+    #[inline(never)]
+    fn next(&mut self) -> Option<De<'t, 'p>> {
+        while let Some(&id) = self.items.get(self.next) {
+            self.next += 1;
+            if !self.de.poisoned.contains(&id) {
+                return Some(self.de.child(id));
+            }
+        }
+        None
+    }
+
+    /// In the item that was read last.
+    #[inline(never)]
+    fn wrong(&self, error: DecodeError) -> DecodeError {
+        let index = self.next.saturating_sub(1);
+        match self.items.get(index) {
+            Some(&id) => error.at(id).in_item(index),
+            None => error,
+        }
+    }
 }
 
 impl<'t> SeqAccess<'t> for Items<'t, '_> {
@@ -195,15 +233,11 @@ impl<'t> SeqAccess<'t> for Items<'t, '_> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, DecodeError> {
-        while let Some(&id) = self.items.get(self.next) {
-            self.next += 1;
-            if !self.de.poisoned.contains(&id) {
-                let value = seed.deserialize(self.de.child(id));
-                let index = self.next - 1;
-                return value.map(Some).map_err(|e| e.at(id).in_item(index));
-            }
-        }
-        Ok(None)
+        let Some(item) = self.next() else {
+            return Ok(None);
+        };
+        let value = seed.deserialize(item);
+        value.map(Some).map_err(|error| self.wrong(error))
     }
 }
 
@@ -213,6 +247,57 @@ struct Entries<'t, 'p> {
     next: usize,
 }
 
+impl<'t, 'p> Entries<'t, 'p> {
+    fn new(de: De<'t, 'p>, entries: &'t [(Id, Id)]) -> Self {
+        let next = 0;
+        Self { de, entries, next }
+    }
+
+    /// The next key that counts.
+    #[inline(never)]
+    fn next_key(&mut self) -> Option<De<'t, 'p>> {
+        while let Some((key, value)) = self.entries.get(self.next) {
+            let poisoned = self.de.poisoned;
+            if !poisoned.contains(key) && !poisoned.contains(value) {
+                return Some(self.de.child(*key));
+            }
+            self.next += 1;
+        }
+        None
+    }
+
+    /// The value of the key that was read.
+    #[inline(never)]
+    fn next_value(&mut self) -> Result<De<'t, 'p>, DecodeError> {
+        let Some(&(_, value)) = self.entries.get(self.next) else {
+            return Err(DecodeError::custom("a value without key"));
+        };
+        self.next += 1;
+        Ok(self.de.child(value))
+    }
+
+    #[inline(never)]
+    fn wrong_key(&self, error: DecodeError) -> DecodeError {
+        match self.entries.get(self.next) {
+            Some(&(key, _)) => error.at(key).in_key(self.name(key)),
+            None => error,
+        }
+    }
+
+    /// In the value that was read last.
+    #[inline(never)]
+    fn wrong_value(&self, error: DecodeError) -> DecodeError {
+        match self.entries.get(self.next.saturating_sub(1)) {
+            Some(&(key, value)) => error.at(value).in_key(self.name(key)),
+            None => error,
+        }
+    }
+
+    fn name(&self, key: Id) -> &'t str {
+        self.de.tree.text(key).unwrap_or_default()
+    }
+}
+
 impl<'t> MapAccess<'t> for Entries<'t, '_> {
     type Error = DecodeError;
 
@@ -220,30 +305,18 @@ impl<'t> MapAccess<'t> for Entries<'t, '_> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, DecodeError> {
-        while let Some(&(key, value)) = self.entries.get(self.next) {
-            let (tree, poisoned) = (self.de.tree, self.de.poisoned);
-            if poisoned.contains(&key) || poisoned.contains(&value) {
-                self.next += 1;
-                continue;
-            }
-            let name = seed.deserialize(self.de.child(key));
-            return name
-                .map(Some)
-                .map_err(|e| e.at(key).in_key(tree.text(key).unwrap_or_default()));
-        }
-        Ok(None)
+        let Some(key) = self.next_key() else {
+            return Ok(None);
+        };
+        let name = seed.deserialize(key);
+        name.map(Some).map_err(|error| self.wrong_key(error))
     }
 
     fn next_value_seed<S: DeserializeSeed<'t>>(
         &mut self,
         seed: S,
     ) -> Result<S::Value, DecodeError> {
-        let Some(&(key, value)) = self.entries.get(self.next) else {
-            return Err(DecodeError::custom("a value without key"));
-        };
-        self.next += 1;
-        let name = self.de.tree.text(key).unwrap_or_default();
-        seed.deserialize(self.de.child(value))
-            .map_err(|e| e.at(value).in_key(name))
+        let value = seed.deserialize(self.next_value()?);
+        value.map_err(|error| self.wrong_value(error))
     }
 }

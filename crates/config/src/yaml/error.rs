@@ -9,14 +9,18 @@ use crate::hints;
 use crate::suggest::did_you_mean;
 
 /// A value that does not have the type it should have.
+///
+/// Boxed: a result of every type of the configuration has room for it.
 #[derive(Debug)]
-pub(crate) struct DecodeError {
-    /// The innermost node that is wrong; `None` until a deserializer has seen the error pass.
-    pub(crate) node: Option<Id>,
+pub(crate) struct DecodeError(Box<Wrong>);
+
+#[derive(Debug)]
+struct Wrong {
+    node: Option<Id>,
     /// From the outermost to the innermost name, in reverse.
     trail: Vec<Step>,
-    pub(crate) message: String,
-    pub(crate) help: Option<String>,
+    message: String,
+    help: Option<String>,
 }
 
 #[derive(Debug)]
@@ -27,12 +31,25 @@ enum Step {
 
 impl DecodeError {
     fn new(message: String, help: Option<String>) -> Self {
-        Self {
+        Self(Box::new(Wrong {
             node: None,
             trail: Vec::new(),
             message,
             help,
-        }
+        }))
+    }
+
+    /// The innermost node that is wrong; `None` until a deserializer has seen the error pass.
+    pub(crate) fn node(&self) -> Option<Id> {
+        self.0.node
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub(crate) fn help(&self) -> Option<&str> {
+        self.0.help.as_deref()
     }
 
     /// A key or value that was left empty.
@@ -42,24 +59,24 @@ impl DecodeError {
     }
 
     pub(super) fn at(mut self, node: Id) -> Self {
-        self.node.get_or_insert(node);
+        self.0.node.get_or_insert(node);
         self
     }
 
     pub(super) fn in_key(mut self, key: &str) -> Self {
-        self.trail.push(Step::Key(key.to_owned()));
+        self.0.trail.push(Step::Key(key.to_owned()));
         self
     }
 
     pub(super) fn in_item(mut self, index: usize) -> Self {
-        self.trail.push(Step::Index(index));
+        self.0.trail.push(Step::Index(index));
         self
     }
 
     /// `clusters[0].policy`.
     pub(crate) fn path(&self) -> String {
         let mut path = String::new();
-        for step in self.trail.iter().rev() {
+        for step in self.0.trail.iter().rev() {
             match step {
                 Step::Index(index) => path.push_str(&format!("[{index}]")),
                 Step::Key(key) => path = tree::join(&path, key),
@@ -71,27 +88,15 @@ impl DecodeError {
 
 impl Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
 impl std::error::Error for DecodeError {}
 
 impl serde::de::Error for DecodeError {
-    /// A message of the form `what; what to do` is split into message and help.
     fn custom<T: Display>(text: T) -> Self {
-        let text = text.to_string();
-        // The path says that it is a policy.
-        let text = text.strip_prefix("policy ").unwrap_or(&text);
-        if text.ends_with("or `name(parameter=value, ...)`") && text.contains("`)` is missing") {
-            let message = text.split("; ").next().unwrap_or(text);
-            let help = "inside `{…}` and `[…]`, quote a policy with several parameters";
-            return Self::new(message.into(), Some(help.into()));
-        }
-        match text.split_once("; ") {
-            Some((message, help)) => Self::new(message.into(), Some(help.into())),
-            None => Self::new(text.into(), None),
-        }
+        Self::of_text(&text.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -120,6 +125,21 @@ impl serde::de::Error for DecodeError {
 }
 
 impl DecodeError {
+    /// A message of the form `what; what to do` is split into message and help.
+    fn of_text(text: &str) -> Self {
+        // The path says that it is a policy.
+        let text = text.strip_prefix("policy ").unwrap_or(text);
+        if text.ends_with("or `name(parameter=value, ...)`") && text.contains("`)` is missing") {
+            let message = text.split("; ").next().unwrap_or(text);
+            let help = "inside `{…}` and `[…]`, quote a policy with several parameters";
+            return Self::new(message.into(), Some(help.into()));
+        }
+        match text.split_once("; ") {
+            Some((message, help)) => Self::new(message.into(), Some(help.into())),
+            None => Self::new(text.into(), None),
+        }
+    }
+
     fn mismatch(found: &Unexpected<'_>, expected: &dyn Expected) -> Self {
         let expected = expected.to_string();
         let whole = |range: &str| format!("a whole number from {range}");

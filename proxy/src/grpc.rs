@@ -1,6 +1,7 @@
-//! gRPC calls to the control plane (`PROTOCOL-HTTP2.md`).
+//! gRPC calls of our own (`PROTOCOL-HTTP2.md`): to the control plane, and to an application that is probed.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use maglor_xds::frame::Deframer;
 
+use crate::io::Io;
 use crate::message::Body;
 use crate::upstream::{Cluster, LocalExecutor, Target, connect_for_control};
 
@@ -20,7 +22,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a call has ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
+pub(crate) enum CallError {
     #[error("cannot connect: {0}")]
     Connect(#[source] io::Error),
     #[error("cannot connect in time")]
@@ -35,19 +37,24 @@ pub(super) enum CallError {
     Frame(#[from] maglor_xds::frame::FrameError),
 }
 
-/// A connection to one of the control plane's servers; it ends with its last call.
-pub(super) struct Connection {
+/// A connection to one server; it ends with its last call.
+pub(crate) struct Connection {
     sender: SendRequest<Body>,
     authority: String,
 }
 
 impl Connection {
-    pub(super) async fn open(cluster: &Cluster, target: &Target) -> Result<Self, CallError> {
+    pub(crate) async fn open(cluster: &Cluster, target: &Target) -> Result<Self, CallError> {
         let limit = cluster.config().connect_timeout;
         let io = tokio::time::timeout(limit, connect_for_control(cluster, target)).await;
         let io = io
             .map_err(|_| CallError::ConnectTimeout)?
             .map_err(CallError::Connect)?;
+        Self::over(io, target.address).await
+    }
+
+    /// What connects is said by whoever calls: with another type of stream all of HTTP/2 would be compiled once more.
+    pub(crate) async fn over(io: Io, address: SocketAddr) -> Result<Self, CallError> {
         let (sender, connection) = Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
@@ -56,17 +63,17 @@ impl Connection {
             .await?;
         tokio::task::spawn_local(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection to the control plane ended");
+                tracing::debug!(%error, %address, "connection of a gRPC call ended");
             }
         });
         Ok(Self {
             sender,
-            authority: target.address.to_string(),
+            authority: address.to_string(),
         })
     }
 
     /// Calls a method; what comes of it, where it is not refused at once.
-    pub(super) async fn call(&mut self, path: &str, body: Body) -> Result<Incoming, CallError> {
+    pub(crate) async fn call(&mut self, path: &str, body: Body) -> Result<Incoming, CallError> {
         let request = Request::post(format!("http://{}{path}", self.authority))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
@@ -83,7 +90,7 @@ impl Connection {
     }
 
     /// Calls a method that answers one message, of up to `longest` bytes.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &mut self,
         path: &str,
         message: Bytes,
@@ -110,7 +117,7 @@ impl Connection {
 }
 
 /// gRPC's status, where there is one that is said and is not OK.
-pub(super) fn status(fields: &HeaderMap) -> Option<String> {
+pub(crate) fn status(fields: &HeaderMap) -> Option<String> {
     let text = |name| {
         fields
             .get(name)

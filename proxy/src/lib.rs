@@ -43,6 +43,7 @@ mod build;
 mod cache;
 mod ejection;
 mod files;
+mod grpc;
 mod health;
 mod identity;
 pub mod init;

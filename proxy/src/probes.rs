@@ -6,17 +6,21 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Request, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use maglor_config::{Probe, Question};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::grpc::Connection;
 use crate::health::{grpc_question, is_serving};
+use crate::io::Io;
 
 /// Who asks has a limit of its own, and goes away; nobody waits longer.
 const LONGEST: Duration = Duration::from_secs(60);
+/// The method of `grpc.health.v1`; what it answers has one field of one byte.
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+const LONGEST_ANSWER: usize = 1024;
 /// `HTTP/1.1 200`
 const STATUS_LINE: usize = 12;
 /// Fields that are about the connection they came by (RFC 9110, 7.6.1), or about a body.
@@ -89,37 +93,11 @@ fn host(address: SocketAddr, fields: &HeaderMap) -> Vec<u8> {
 }
 
 async fn grpc(stream: TcpStream, address: SocketAddr, service: &str) -> Result<StatusCode, String> {
-    let failed = |error: h2::Error| error.to_string();
-    let (sender, connection) = h2::client::handshake(stream).await.map_err(failed)?;
-    // It ends with the last handle of it.
-    tokio::task::spawn_local(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "probe: the connection failed");
-        }
-    });
-    let request = Request::post(format!("http://{address}/grpc.health.v1.Health/Check"))
-        .version(http::Version::HTTP_2)
-        .header(header::CONTENT_TYPE, "application/grpc")
-        .header(header::TE, "trailers")
-        .body(())
-        .map_err(|error| error.to_string())?;
-    let mut sender = sender.ready().await.map_err(failed)?;
-    let (response, mut body) = sender.send_request(request, false).map_err(failed)?;
-    body.send_data(grpc_question(service), true)
-        .map_err(failed)?;
-    let response = response.await.map_err(failed)?;
-    let mut stream = response.into_body();
-    let mut data = Vec::new();
-    while let Some(piece) = stream.data().await {
-        let piece: Bytes = piece.map_err(failed)?;
-        data.extend_from_slice(&piece);
-        stream
-            .flow_control()
-            .release_capacity(piece.len())
-            .map_err(failed)?;
-        if is_serving(&data) {
-            return Ok(StatusCode::OK);
-        }
+    let connection = Connection::over(Io::Tcp(stream), address).await;
+    let mut connection = connection.map_err(|error| error.to_string())?;
+    let answer = connection.ask(CHECK, grpc_question(service), LONGEST_ANSWER);
+    match is_serving(&answer.await.map_err(|error| error.to_string())?) {
+        true => Ok(StatusCode::OK),
+        false => Err("not serving".to_owned()),
     }
-    Err("not serving".to_owned())
 }

@@ -2,7 +2,6 @@
 //! who the proxy is ([`enrol`]).
 
 pub(crate) mod enrol;
-mod grpc;
 pub(crate) mod xds;
 
 use std::path::{Path, PathBuf};

@@ -22,6 +22,8 @@ use crate::upstream::{Cluster, Pools, Sender, Target};
 
 /// So much of an answer is read.
 const MOST: usize = 4096;
+/// Of a message of two bytes that is not compressed (gRPC's `PROTOCOL-HTTP2.md`).
+const PREFIX: [u8; 5] = [0, 0, 0, 0, 2];
 
 /// Asks an endpoint whether it is well.
 ///
@@ -136,7 +138,7 @@ async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<()
     let late = trailers.get(Known::GrpcStatus.as_str());
     let status = early.or_else(|| late.map(|value| GrpcStatus::parse(value.as_bytes())));
     match status {
-        Some(GrpcStatus::OK) if is_serving(&data) => Ok(()),
+        Some(GrpcStatus::OK) if data.strip_prefix(&PREFIX).is_some_and(is_serving) => Ok(()),
         Some(GrpcStatus::OK) => Err("not serving".into()),
         Some(status) => Err(format!("grpc-status {}", status.code())),
         None => Err("no grpc-status".into()),
@@ -156,7 +158,7 @@ pub(crate) fn grpc_question(service: &str) -> Bytes {
         message.put_u8(length as u8);
         message.put_slice(service.as_bytes());
     }
-    let mut framed = BytesMut::with_capacity(5 + message.len());
+    let mut framed = BytesMut::with_capacity(PREFIX.len() + message.len());
     framed.put_u8(0);
     framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     framed.put_slice(&message);
@@ -164,8 +166,8 @@ pub(crate) fn grpc_question(service: &str) -> Bytes {
 }
 
 /// `HealthCheckResponse { status: SERVING }`: field 1, a varint, 1.
-pub(crate) fn is_serving(framed: &[u8]) -> bool {
-    matches!(framed, [0, 0, 0, 0, 2, 0x08, 1])
+pub(crate) fn is_serving(message: &[u8]) -> bool {
+    matches!(message, [0x08, 1])
 }
 
 async fn tcp(sender: Sender<'_>, send: &[u8], receive: &[u8]) -> Result<(), String> {
@@ -202,8 +204,8 @@ mod tests {
 
     #[test]
     fn only_serving_serves() {
-        assert!(is_serving(&[0, 0, 0, 0, 2, 8, 1]));
-        assert!(!is_serving(&[0, 0, 0, 0, 2, 8, 2]));
-        assert!(!is_serving(&[0, 0, 0, 0, 0]));
+        assert!(is_serving(&[8, 1]));
+        assert!(!is_serving(&[8, 2]));
+        assert!(!is_serving(&[]));
     }
 }

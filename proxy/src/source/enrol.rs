@@ -19,9 +19,9 @@ use maglor_xds::frame::frame;
 use maglor_xds::proto::maglor::identity::v1::{CertifyRequest, CertifyResponse};
 use tokio::time::Instant;
 
-use super::grpc::{CallError, Connection};
 use crate::app::SharedApp;
 use crate::cache::Cache;
+use crate::grpc::{CallError, Connection};
 
 const PATH: &str = "/maglor.identity.v1.Identity/Certify";
 /// Bytes of an answer at most.

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::AbortHandle;
 
 use crate::error::ProxyError;
+use crate::grpc::{CallError, Connection, status};
 use crate::message::{Body, Source};
-use crate::source::grpc::{CallError, Connection, status};
 use crate::upstream::Cluster;
 
 const PATH: &str =

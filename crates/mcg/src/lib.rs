@@ -6,6 +6,7 @@
 //!   [`Placement`] says what of the traffic leaves its node, its cut.
 //! * [`LiveEdges`] turns counters of proxies into edges (Algorithm 1); [`LocalShares`] says where a
 //!   node's calls should go.
+//! * [`advise`] generates configuration from what is observed (Algorithm 2).
 //! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
 //!
 //! ```
@@ -24,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod advise;
 pub mod file;
 mod graph;
 mod infeasible;

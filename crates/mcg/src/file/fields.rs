@@ -2,6 +2,7 @@
 
 use super::FileError;
 use super::yaml::{Node, Value};
+use crate::graph::GraphError;
 
 /// A mapping whose fields are being taken.
 pub(super) struct Fields {
@@ -87,6 +88,46 @@ impl Fields {
         let path = self.path_of(field);
         let node = self.optional(field);
         node.map_or(Ok(0.0), |node| number(path, &node))
+    }
+
+    /// A number that may be absent, from 0 to 10^15.
+    pub(super) fn weight(&mut self, field: &'static str) -> Result<Option<f64>, FileError> {
+        let path = self.path_of(field);
+        let Some(node) = self.optional(field) else {
+            return Ok(None);
+        };
+        let (line, value) = (node.line, number(path, &node)?);
+        if (0.0..=1e15).contains(&value) {
+            return Ok(Some(value));
+        }
+        Err(FileError::Graph {
+            line,
+            path: self.path.clone(),
+            error: GraphError::Weight { field, value },
+        })
+    }
+
+    /// `true` or `false`; `false` where it is absent.
+    pub(super) fn flag(&mut self, field: &'static str) -> Result<bool, FileError> {
+        let Some(node) = self.optional(field) else {
+            return Ok(false);
+        };
+        match &node.value {
+            Value::Scalar { text, plain: true } if matches!(&**text, "true" | "false") => {
+                Ok(&**text == "true")
+            }
+            other => {
+                let expected = "true or false";
+                Err(wrong(self.path_of(field), node.line, expected, other))
+            }
+        }
+    }
+
+    /// Fields that are another reader's.
+    pub(super) fn pass_over(&mut self, fields: &[&'static str]) {
+        for field in fields {
+            self.optional(field);
+        }
     }
 
     /// The items of a list, each with its path; none if the list is absent.

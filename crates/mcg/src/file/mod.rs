@@ -3,6 +3,7 @@
 //! Everything that is wrong is an error that names line and field; unknown fields are wrong.
 
 mod fields;
+mod snapshots;
 mod yaml;
 
 use std::num::NonZeroU32;
@@ -13,6 +14,8 @@ use crate::graph::{Graph, GraphError, Service};
 use crate::node::{Node, Nodes, NodesError};
 use crate::placement::Placement;
 use fields::Fields;
+
+pub use snapshots::snapshots;
 
 /// More replicas than a service has anywhere; each is a thing to place.
 const MAX_REPLICAS: u64 = 100_000;
@@ -34,6 +37,18 @@ pub enum FileError {
         expected: &'static str,
         /// What is there.
         found: String,
+    },
+    /// More calls fail than there are.
+    #[error("{path} is {failures}: it must be at most `rps`, {rps}")]
+    Failures {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
+        /// Calls a second that fail.
+        failures: f64,
+        /// Calls a second.
+        rps: f64,
     },
     /// What is described is no graph.
     #[error("{path}: {error}")]
@@ -62,6 +77,14 @@ pub enum FileError {
         path: String,
         /// What is wrong with it.
         error: NodesError,
+    },
+    /// A snapshot that is not later than the one before.
+    #[error("{path}: snapshots come in the order of time")]
+    Order {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
     },
     /// A service without a replica, or with more than anybody has.
     #[error("{path} is {value}: it must be 1 to {MAX_REPLICAS}")]
@@ -100,9 +123,11 @@ impl FileError {
         match self {
             Self::Empty => None,
             Self::Expected { line, .. }
+            | Self::Failures { line, .. }
             | Self::Graph { line, .. }
             | Self::Missing { line, .. }
             | Self::Nodes { line, .. }
+            | Self::Order { line, .. }
             | Self::Replicas { line, .. }
             | Self::Syntax { line, .. }
             | Self::UnknownField { line, .. } => Some(*line),
@@ -112,7 +137,8 @@ impl FileError {
 
 /// Reads a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional
 /// `max_per_node`, and `edges: [{from, to, rps, latency_ms}]`, with an optional
-/// `bytes_per_second`; `latency_ms` may be left out, too. Repeated pairs add up.
+/// `bytes_per_second`; `latency_ms` may be left out, too. Repeated pairs add up. What a snapshot of
+/// the live graph ([`snapshots`]) has beyond that is passed over.
 ///
 /// # Errors
 /// What is wrong with it, by line and field.
@@ -125,6 +151,7 @@ pub fn graph(text: &str) -> Result<Graph, FileError> {
     for (path, item) in root.list("edges")? {
         add_edge(&mut graph, &path, item)?;
     }
+    root.pass_over(&["at", "room", "window_seconds"]);
     root.finish()?;
     Ok(graph)
 }
@@ -155,6 +182,15 @@ fn add_service(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), Fi
         memory_mib: fields.whole("memory_mib")?,
         max_per_node,
     };
+    fields.pass_over(&[
+        "autoscaled",
+        "cpu_limit_millis",
+        "cpu_used_millis",
+        "memory_limit_mib",
+        "memory_used_mib",
+        "pending",
+        "rps",
+    ]);
     fields.finish()?;
     let error = |error| FileError::Graph {
         line,
@@ -171,6 +207,7 @@ fn add_edge(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), FileE
     let rps = fields.number("rps")?;
     let latency_ms = fields.optional_number("latency_ms")?;
     let bytes = fields.optional_number("bytes_per_second")?;
+    fields.pass_over(&["deadline_ms", "failures", "in_flight", "p99_ms"]);
     fields.finish()?;
     let path = format!("{path} (`{from}` to `{to}`)");
     let error = |error| FileError::Graph { line, path, error };

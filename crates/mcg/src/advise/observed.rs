@@ -1,0 +1,83 @@
+//! What Algorithm 2 is told: the graph with what its vertices use and its edges carry, now.
+
+/// The application at one moment, as Algorithm 1 averages it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The vertices, each name once at most.
+    pub services: Vec<ServiceUse>,
+    /// The edges, each pair once at most.
+    pub edges: Vec<EdgeUse>,
+    /// What the nodes have left for further replicas; None: it is not known, and no limit.
+    pub room: Option<Room>,
+}
+
+/// A service: what its replicas ask for, and what they use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServiceUse {
+    /// Its name.
+    pub name: String,
+    /// Replicas that run; 0: it is not known.
+    pub replicas: u32,
+    /// CPU that one replica requests, in thousandths of a core.
+    pub cpu_millis: u64,
+    /// Memory that one replica requests, in MiB.
+    pub memory_mib: u64,
+    /// A replica's CPU limit in thousandths of a core.
+    pub cpu_limit_millis: Option<u64>,
+    /// A replica's memory limit in MiB.
+    pub memory_limit_mib: Option<u64>,
+    /// CPU in use by a replica, the mean, in thousandths of a core, where it is known.
+    pub cpu_used_millis: Option<f64>,
+    /// Memory in use by a replica, the mean, in MiB, where it is known.
+    pub memory_used_mib: Option<f64>,
+    /// Requests that wait for a replica, of all replicas together.
+    pub pending: f64,
+    /// Requests a second that it takes, from outside of the graph, too; None: those of its edges.
+    pub rps: Option<f64>,
+    /// A HorizontalPodAutoscaler decides on its replicas, by their CPU relative to what they request.
+    pub autoscaled: bool,
+}
+
+/// Calls of one service by another: ⟨λ, r⟩ and what goes with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EdgeUse {
+    /// Who calls.
+    pub from: String,
+    /// Who is called.
+    pub to: String,
+    /// λ: calls a second of all replicas of `from` together.
+    pub rps: f64,
+    /// r: mean response time in milliseconds, as the caller sees it.
+    pub latency_ms: f64,
+    /// The 99th percentile of the response time in milliseconds, where it is known.
+    pub p99_ms: Option<f64>,
+    /// Calls a second that fail, of `rps`.
+    pub failures: f64,
+    /// How long the caller waits at most, in milliseconds, where it says so.
+    pub deadline_ms: Option<f64>,
+}
+
+/// What is left.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Room {
+    /// CPU in thousandths of a core.
+    pub cpu_millis: u64,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Snapshot {
+    /// Requests a second that a service takes.
+    pub(super) fn rps(&self, service: &ServiceUse) -> f64 {
+        let edges = self.edges.iter().filter(|edge| edge.to == service.name);
+        service
+            .rps
+            .unwrap_or_else(|| edges.map(|edge| edge.rps).sum())
+    }
+
+    /// How many replicas of a service call; 1 where it is not known.
+    pub(super) fn callers(&self, name: &str) -> u32 {
+        let service = self.services.iter().find(|service| service.name == name);
+        service.map_or(1, |service| service.replicas.max(1))
+    }
+}

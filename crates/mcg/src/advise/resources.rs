@@ -1,0 +1,83 @@
+//! Requests of CPU and memory from use.
+
+use super::Advised;
+use super::params::Params;
+use super::track::ServiceTrack;
+use super::words::{number, percent};
+
+/// Steps in which CPU is requested, in thousandths of a core.
+const STEP: u64 = 5;
+
+/// CPU of one of so many replicas. None where it is not known, or an autoscaler goes by it.
+pub(super) fn cpu(track: &ServiceTrack, replicas: u32, params: &Params) -> Option<Advised<u64>> {
+    let p = &params.resources;
+    if track.now.autoscaled {
+        return None;
+    }
+    let used = track.cpu_planned.known()?;
+    let most = track.now.cpu_limit_millis.unwrap_or(u64::MAX);
+    let most = most.min(p.most_cpu_millis).max(1);
+    let wanted = used / f64::from(replicas) * (1.0 + p.margin);
+    let value = (wanted.ceil() as u64)
+        .next_multiple_of(STEP)
+        .max(p.least_cpu_millis)
+        .min(most);
+    let bound = bound(value, wanted, most);
+    let share = match replicas {
+        1 => String::new(),
+        _ => format!(", shared by {replicas} replicas"),
+    };
+    Some(Advised::new(
+        value,
+        format!(
+            "{} of the time no more than {}m is used{share}; {} more is {}m{bound}",
+            percent(p.quantile),
+            number(used),
+            percent(p.margin),
+            number(wanted),
+        ),
+    ))
+}
+
+/// Memory of a replica.
+pub(super) fn memory(track: &ServiceTrack, params: &Params) -> Option<Advised<u64>> {
+    let p = &params.resources;
+    let peak = track.memory_planned.known().filter(|peak| *peak > 0.0)?;
+    let wanted = peak * (1.0 + p.memory_margin);
+    let value = (wanted.ceil() as u64)
+        .max(p.least_memory_mib)
+        .min(p.most_memory_mib.max(1));
+    let bound = bound(value, wanted, p.most_memory_mib);
+    Some(Advised::new(
+        value,
+        format!(
+            "a replica has used {} MiB at most; {} more is {} MiB{bound}",
+            number(peak),
+            percent(p.memory_margin),
+            number(wanted),
+        ),
+    ))
+}
+
+/// A limit below what is to be requested, or too near, is raised; none is made, none is lowered.
+pub(super) fn memory_limit(track: &ServiceTrack, params: &Params) -> Option<Advised<u64>> {
+    let request = memory(track, params)?.value;
+    let limit = track.now.memory_limit_mib?;
+    let wanted = request + request / 4;
+    (limit < wanted).then(|| {
+        Advised::new(
+            wanted,
+            format!("the limit of {limit} MiB is less than the request of {request} MiB and a quarter more"),
+        )
+    })
+}
+
+fn bound(value: u64, wanted: f64, most: u64) -> &'static str {
+    if value == most && wanted > most as f64 {
+        ", more than a replica may have"
+    } else if value as f64 > wanted + STEP as f64 {
+        ", less than the least"
+    } else {
+        ""
+    }
+}

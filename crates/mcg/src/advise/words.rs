@@ -1,0 +1,74 @@
+//! Numbers as reasons say them, and as settings have them.
+
+use std::time::Duration;
+
+/// A number with three digits that count, as reasons say it.
+pub(super) fn number(value: f64) -> String {
+    if value <= 0.0 {
+        return "0".to_owned();
+    }
+    let digits = 2 - value.log10().floor() as i32;
+    let text = format!("{value:.*}", digits.clamp(0, 9) as usize);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// A share in percent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", number(share * 100.0))
+}
+
+/// A time in milliseconds.
+pub(super) fn millis(time: Duration) -> String {
+    format!("{} ms", number(time.as_secs_f64() * 1e3))
+}
+
+/// The next number upwards with two digits that count, so that settings are easy to read.
+pub(super) fn round_up(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 0.0;
+    }
+    let unit = 10f64.powi(value.log10().floor() as i32 - 1).max(1.0);
+    // What is off by the last bit of a float is not off.
+    (value / unit - 1e-9).ceil() * unit
+}
+
+/// A count from a rate; more than anybody has is cut off.
+pub(super) fn count(value: f64, most: u32) -> u32 {
+    value.ceil().clamp(0.0, f64::from(most)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.012_345, "0.0123"),
+            (1.5, "1.5"),
+            (12.0, "12"),
+            (123.4, "123"),
+            (98_765.4, "98765"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(percent(0.015), "1.5 %");
+    }
+
+    #[test]
+    fn settings_are_round() {
+        for (value, round) in [
+            (0.0, 0.0),
+            (3.2, 4.0),
+            (32.0, 32.0),
+            (321.0, 330.0),
+            (1001.0, 1100.0),
+        ] {
+            assert_eq!(round_up(value), round);
+        }
+    }
+}

@@ -21,13 +21,25 @@ use crate::source::kubernetes::api_resource;
 
 /// The owner of what is applied.
 pub const FIELD_MANAGER: &str = "maglor-controller";
-/// After a failure.
+/// After a failure; each further one doubles it.
 const REST: Duration = Duration::from_secs(1);
+const MOST_REST: Duration = Duration::from_secs(60);
 /// Statuses of resources that change quickly are written once.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// A status that a resource is to have.
 pub type Wanted = (Kind, Key, Status);
+
+/// What is to be written, and what of it is not written yet.
+#[derive(Default)]
+struct Queue {
+    all: BTreeMap<Id, Status>,
+    open: BTreeSet<Id>,
+    /// Refused when last tried; said once.
+    refused: BTreeSet<Id>,
+}
+
+type Id = (Kind, Key);
 
 /// Writes what comes, until nobody sends any more.
 pub async fn write(
@@ -35,52 +47,71 @@ pub async fn write(
     mut wanted: mpsc::UnboundedReceiver<Wanted>,
     mut term: watch::Receiver<Term>,
 ) {
-    let mut all: BTreeMap<(Kind, Key), Status> = BTreeMap::new();
-    let mut open: BTreeSet<(Kind, Key)> = BTreeSet::new();
+    let mut queue = Queue::default();
     let mut term_seen = None;
+    let mut rest = REST;
     loop {
         tokio::select! {
             one = wanted.recv() => {
-                let Some((kind, key, status)) = one else { return };
-                open.insert((kind, key.clone()));
-                all.insert((kind, key), status);
+                let Some(one) = one else { return };
+                queue.put(one);
             }
             changed = term.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(rest), if !queue.open.is_empty() => {}
         }
         tokio::time::sleep(SETTLE).await;
-        while let Ok((kind, key, status)) = wanted.try_recv() {
-            open.insert((kind, key.clone()));
-            all.insert((kind, key), status);
+        while let Ok(one) = wanted.try_recv() {
+            queue.put(one);
         }
         let now = *term.borrow_and_update();
         if now.holds(Instant::now()) && term_seen.replace(now.number()) != Some(now.number()) {
             // Whoever wrote before may not have written everything.
-            open.extend(all.keys().cloned());
+            queue.open.extend(queue.all.keys().cloned());
         }
-        while let Some(id) = open.first().cloned() {
-            if !term.borrow().holds(Instant::now()) {
+        rest = match queue.write(&client, &term).await {
+            true => REST,
+            false => (rest * 2).min(MOST_REST),
+        };
+    }
+}
+
+impl Queue {
+    fn put(&mut self, (kind, key, status): Wanted) {
+        self.open.insert((kind, key.clone()));
+        self.all.insert((kind, key), status);
+    }
+
+    /// Writes all that is open, as long as this replica may; one that is refused keeps nobody waiting. Whether nothing
+    /// was refused.
+    async fn write(&mut self, client: &Client, term: &watch::Receiver<Term>) -> bool {
+        let mut again = BTreeSet::new();
+        while term.borrow().holds(Instant::now()) {
+            let Some(id) = self.open.pop_first() else {
                 break;
-            }
-            let Some(status) = all.get(&id) else {
-                open.remove(&id);
+            };
+            let Some(status) = self.all.get(&id) else {
                 continue;
             };
-            match write_one(&client, id.0, &id.1, status).await {
+            match write_one(client, id.0, &id.1, status).await {
                 Ok(Written::Gone) => {
-                    all.remove(&id);
-                    open.remove(&id);
+                    self.refused.remove(&id);
+                    self.all.remove(&id);
                 }
                 Ok(Written::There) => {
-                    open.remove(&id);
+                    self.refused.remove(&id);
                 }
                 Err(error) => {
                     let kind = id.0.names().1;
-                    tracing::warn!(kind, name = %id.1, %error, "status cannot be written, it is tried again");
-                    tokio::time::sleep(REST).await;
-                    break;
+                    if self.refused.insert(id.clone()) {
+                        tracing::warn!(kind, name = %id.1, %error, "status cannot be written, it is tried again");
+                    }
+                    again.insert(id);
                 }
             }
         }
+        let whole = again.is_empty();
+        self.open.append(&mut again);
+        whole
     }
 }
 
@@ -120,25 +151,23 @@ async fn write_one(
         "metadata": {"name": key.name},
         "status": next,
     });
-    match status {
+    let written = match status {
         Status::Policy(_) => {
             let parameters = PatchParams::apply(FIELD_MANAGER).force();
             api.patch_status(&key.name, &parameters, &Patch::Apply(&patch))
-                .await?;
+                .await
         }
         Status::Route(_) => {
             patch["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
-            let parameters = PatchParams::default();
-            let written = api
-                .patch_status(&key.name, &parameters, &Patch::Merge(&patch))
-                .await;
-            match written {
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Written::Gone),
-                other => other?,
-            };
+            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
         }
+    };
+    match written {
+        // It has gone meanwhile, or its kind has no statuses.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Written::Gone),
+        other => other.map(|_| Written::There),
     }
-    Ok(Written::There)
 }
 
 /// The status that a resource is to have: that of others stays, and times of what has not changed.

@@ -114,6 +114,29 @@ async fn what_a_request_asks_for_besides_its_key_is_ignored() {
 }
 
 #[tokio::test]
+async fn who_asks_again_and_again_waits_and_nobody_else_does() {
+    let world = World::start(PODS, "1h").await;
+    let key = KeyRequest::generate().unwrap().der().unwrap();
+    let ask = async |token: &str| {
+        let request = CertifyRequest {
+            certificate_signing_request: key.clone().into(),
+            token: token.to_owned(),
+        };
+        world.nameless().await.certify(&request).await
+    };
+    let mut refused = None;
+    for _ in 0..100 {
+        if let Err(status) = ask(CART).await {
+            refused = Some(status);
+            break;
+        }
+    }
+    let refused = refused.unwrap();
+    assert_eq!(refused.code, 8, "{}", refused.message);
+    ask(WEB).await.unwrap();
+}
+
+#[tokio::test]
 async fn members_see_what_is_theirs_and_others_nothing() {
     let world = World::start(PODS, "1h").await;
     let none = world.nameless().await.refused("shop/cart-0").await;

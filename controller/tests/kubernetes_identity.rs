@@ -327,7 +327,8 @@ async fn tokens_are_judged_by_the_api_server(kubectl: &Kubectl, controller: &Con
                 "a pod that is gone gets no certificate"
             ),
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // No more often than one workload is certified.
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
     for wrong in [
         token(kubectl, &[]),

@@ -3,12 +3,15 @@
 //! The token says who asks, and the signature of the request that the key is its own. What else the
 //! request says is not read: whose name stands in the certificate is for the token alone to say.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use maglor_ads::{CertifyRequest, CertifyResponse, Code, Status};
+use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
+use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_identity::{Error, LeafRequest, SpiffeId};
 use maglor_telemetry::{Counter, Registry};
 use maglor_xds::Timestamp;
@@ -32,6 +35,9 @@ pub enum CertifyError {
     /// The token proves nobody.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The workload has had many certificates just now.
+    #[error("this workload was certified many times just now; again in {0:?}")]
+    TooOften(Duration),
 }
 
 impl CertifyError {
@@ -41,6 +47,7 @@ impl CertifyError {
             Self::Authority(_) | Self::NoAuthority => "unavailable",
             Self::Request(_) => "bad-request",
             Self::Token(error) => error.word(),
+            Self::TooOften(_) => "too-often",
         }
     }
 
@@ -51,19 +58,21 @@ impl CertifyError {
             }
             Self::Request(_) => Code::InvalidArgument,
             Self::Token(_) => Code::Unauthenticated,
+            Self::TooOften(_) => Code::ResourceExhausted,
         };
         Status::new(code, self.to_string())
     }
 }
 
 /// Outcomes, as they are counted.
-const RESULTS: [&str; 7] = [
+const RESULTS: [&str; 8] = [
     "issued",
     "audience",
     "bad-request",
     "invalid-token",
     "no-service-account",
     "no-token",
+    "too-often",
     "unavailable",
 ];
 
@@ -88,6 +97,16 @@ impl CertifyMetrics {
     }
 }
 
+/// What one workload, a pod where that is known, may ask for: one that is broken does not keep the authority from the
+/// others.
+const RATE: RateParams = RateParams {
+    requests: 1,
+    per: Duration::from_secs(1),
+    burst: 10,
+};
+/// Workloads that are remembered.
+const WORKLOADS: usize = 16_384;
+
 /// Refusals are logged once in so long; strangers cause them.
 const LOG: Duration = Duration::from_secs(1);
 
@@ -97,6 +116,8 @@ pub struct Certifier {
     authenticator: Box<dyn Authenticator>,
     ttl: Duration,
     metrics: CertifyMetrics,
+    started: Instant,
+    asked: KeyedBuckets,
     /// When the last refusal was logged, and how many were not since.
     logged: Mutex<(Option<Instant>, u64)>,
 }
@@ -116,6 +137,12 @@ impl Certifier {
             authenticator,
             ttl,
             metrics,
+            started: Instant::now(),
+            asked: KeyedBuckets::new(
+                RATE,
+                WORKLOADS,
+                &mut Rng::seed(RandomState::new().hash_one(0)),
+            ),
             logged: Mutex::default(),
         }
     }
@@ -123,7 +150,7 @@ impl Certifier {
     /// Answers a request from an address.
     ///
     /// # Errors
-    /// The status that the client is told: `UNAUTHENTICATED`, `INVALID_ARGUMENT` or `UNAVAILABLE`.
+    /// The status that the client is told: `UNAUTHENTICATED`, `INVALID_ARGUMENT`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`.
     pub async fn certify(
         &self,
         address: SocketAddr,
@@ -155,6 +182,7 @@ impl Certifier {
             return Err(TokenError::Missing.into());
         }
         let caller = self.authenticator.authenticate(&request.token).await?;
+        self.admit(&caller)?;
         let ca = self.ca.borrow().clone();
         let ca = ca.ok_or(CertifyError::NoAuthority)?;
         let domain = ca.authority.trust_domain();
@@ -184,6 +212,18 @@ impl Certifier {
             not_after: Some(timestamp(issued.expires)),
         };
         Ok((response, id, caller))
+    }
+
+    fn admit(&self, caller: &Caller) -> Result<(), CertifyError> {
+        let pod = caller.pod.as_deref().unwrap_or_default();
+        let workload = format!("{}/{}/{pod}", caller.namespace, caller.service_account);
+        let now = self.started.elapsed().as_nanos();
+        let now = Time::from_nanos(u64::try_from(now).unwrap_or(u64::MAX));
+        let verdict = self.asked.take(hash_bytes(workload.as_bytes()), now);
+        match verdict.allowed {
+            true => Ok(()),
+            false => Err(CertifyError::TooOften(verdict.retry_after)),
+        }
     }
 
     /// Whether a refusal may be logged, and how many were not since the last one.

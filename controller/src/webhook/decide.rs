@@ -3,6 +3,10 @@
 use maglor_inject::review::{Review, Verdict};
 use maglor_inject::{Namespace, Outcome, Settings, patch};
 
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::crd::ProxyServiceSpec;
 use crate::index::facts::{Facts, Object};
 
 /// An answer, and what to count.
@@ -77,6 +81,13 @@ pub fn validate(review: &Review) -> Decision {
     if new.is_null() || (!old.is_null() && new["spec"] == old["spec"]) {
         return accepted;
     }
+    if new["kind"] == "ProxyService" {
+        // The operator reads it, not the index.
+        return match proxy_service(new) {
+            Err(problem) => denied(problem),
+            Ok(()) => accepted,
+        };
+    }
     match Object::read(new) {
         Err(error) => denied(error.to_string()),
         Ok(object) => match problem(&object.facts) {
@@ -84,6 +95,12 @@ pub fn validate(review: &Review) -> Decision {
             None => accepted,
         },
     }
+}
+
+fn proxy_service(object: &Value) -> Result<(), String> {
+    let spec = ProxyServiceSpec::deserialize(&object["spec"]);
+    let spec = spec.map_err(|error| format!("spec: {error}"))?;
+    spec.check().map_err(|error| error.to_string())
 }
 
 /// What is wrong with one of the mesh's own resources.
@@ -99,7 +116,7 @@ fn problem(facts: &Facts) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -144,6 +161,35 @@ mod tests {
         // What was there before the webhook can still be touched, and taken away.
         assert_eq!(validate(&review(bad.clone(), bad.clone())).word, "accepted");
         assert_eq!(validate(&review(Value::Null, bad)).word, "accepted");
+    }
+
+    #[test]
+    fn a_proxy_service_is_refused_as_its_operator_would() {
+        let with = |spec: Value| {
+            json!({"apiVersion": "maglor.dev/v1alpha1", "kind": "ProxyService",
+                "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
+        };
+        let asked = |spec: Value| validate(&review(with(spec), Value::Null));
+        let good = json!({"targetRef": {"name": "web"}, "policy": "lor(choices=all)"});
+        assert_eq!(asked(good).word, "accepted");
+        for (spec, expected) in [
+            (
+                json!({"targetRef": {"name": "web"}, "policy": "nonsense"}),
+                "spec.policy: ",
+            ),
+            (
+                json!({"targetRef": {"name": "web"}, "replicas": 0}),
+                "spec.replicas: ",
+            ),
+            (json!({"targetRef": {"name": ""}}), "spec.targetRef.name: "),
+            (
+                json!({"targetRef": {"name": "web"}, "replica": 1}),
+                "replica",
+            ),
+        ] {
+            let text = reason(asked(spec));
+            assert!(text.contains(expected), "{text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! endpoints are built, so that a request only adds to cells it already holds.
 
 mod choices;
+mod counts;
 mod exchange;
 mod guards;
 mod mesh;
@@ -27,6 +28,7 @@ pub(crate) use mesh::{IdentityMetrics, MeshMetrics, Refusals};
 use crate::memory::BudgetMetrics;
 
 pub(crate) use choices::ChoiceMetrics;
+pub(crate) use counts::ClusterCounts;
 pub(crate) use xds::XdsMetrics;
 
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
@@ -130,6 +132,7 @@ struct Upstream {
     connect_failures: CounterFamily,
     stale_retries: CounterFamily,
     no_endpoint: CounterFamily,
+    bytes: CounterFamily,
     outstanding: GaugeFamily,
 }
 
@@ -169,6 +172,10 @@ impl Upstream {
             no_endpoint: counter(
                 "upstream_no_endpoint_total",
                 "Requests for which no endpoint could be chosen.",
+            ),
+            bytes: counter(
+                "upstream_response_bytes_total",
+                "Bytes of the bodies of endpoints' responses.",
             ),
             outstanding: registry.gauge(
                 "upstream_outstanding_requests",
@@ -305,6 +312,7 @@ impl Metrics {
             connect_failures: self.upstream.connect_failures.with(&[cluster]),
             stale_retries: self.upstream.stale_retries.with(&[cluster]),
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
+            bytes: self.upstream.bytes.with(&[cluster]),
             guards: self.guards.cluster(cluster),
             choices: self.choices.cluster(cluster),
         }
@@ -433,6 +441,7 @@ pub(crate) struct ClusterMetrics {
     pub(crate) connect_failures: Counter,
     pub(crate) stale_retries: Counter,
     pub(crate) no_endpoint: Counter,
+    bytes: Counter,
     pub(crate) guards: GuardMetrics,
     pub(crate) choices: ChoiceMetrics,
 }
@@ -441,6 +450,11 @@ impl ClusterMetrics {
     pub(crate) fn request(&self, shard: usize, status: StatusCode, took: Duration) {
         self.requests[class(status)].inc(shard);
         self.duration.observe_duration(shard, took);
+    }
+
+    /// Counts the body of a response.
+    pub(crate) fn body(&self, shard: usize, bytes: u64) {
+        self.bytes.add(shard, bytes);
     }
 }
 

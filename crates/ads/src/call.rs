@@ -9,11 +9,12 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use maglor_xds::Message as _;
 use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::load;
 use maglor_xds::server::Protocol;
 
 use crate::body::Answer;
 use crate::server::Inner;
-use crate::{CertifyRequest, Code, Peer, Status, stream};
+use crate::{CertifyRequest, Code, Peer, Status, loads, stream};
 
 /// Methods, by path.
 const DELTA: &str =
@@ -40,6 +41,7 @@ pub(crate) async fn answer(
         match request.uri().path() {
             DELTA => stream::open(server, peer, request.into_body(), Protocol::Delta),
             WHOLE => stream::open(server, peer, request.into_body(), Protocol::StateOfTheWorld),
+            load::PATH => loads::open(server, peer, request.into_body()),
             CERTIFY => Answer::Once(Some(certify(&server, &peer, request.into_body()).await)),
             other => {
                 let message = format!("there is no method {other}");

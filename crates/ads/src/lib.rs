@@ -1,9 +1,9 @@
 //! Serves what [`maglor_xds`] holds over gRPC: aggregated discovery in both protocols, and the
-//! identity service.
+//! identity service; and takes clients' reports of load.
 //!
 //! Sockets, TLS and who may ask are the caller's: it accepts connections and hands each to
 //! [`Server::serve`] with what it knows of the peer, and its [`Policy`] says what that peer may see.
-//! gRPC is spoken on hyper's HTTP/2 directly: three methods, five bytes before a message and two
+//! gRPC is spoken on hyper's HTTP/2 directly: four methods, five bytes before a message and two
 //! trailers need no framework.
 //!
 //! ```no_run
@@ -22,6 +22,7 @@
 
 mod body;
 mod call;
+mod loads;
 mod policy;
 mod report;
 mod server;

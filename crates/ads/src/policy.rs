@@ -3,8 +3,10 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::time::Duration;
 
 use maglor_identity::SpiffeId;
+use maglor_xds::load::LoadReport;
 use maglor_xds::server::Scope;
 
 use crate::{CertifyRequest, CertifyResponse, Code, Node, Status};
@@ -34,5 +36,19 @@ pub trait Policy: Send + Sync {
         let (_, _) = (peer, request);
         let status = Status::new(Code::Unimplemented, "nobody is certified here");
         Box::pin(async { Err(status) })
+    }
+
+    /// How often clients are to report what they have sent where; by default never.
+    fn load_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Takes a report of a peer that says it is `node`; [`Policy::authorize`] has let it in before.
+    ///
+    /// # Errors
+    /// When it is not believed: its stream of reports ends so.
+    fn load(&self, peer: &Peer, node: &Node, report: &LoadReport) -> Result<(), Status> {
+        let (_, _, _) = (peer, node, report);
+        Ok(())
     }
 }

@@ -24,10 +24,7 @@ const WAITING: usize = 8;
 pub(crate) fn open(server: Arc<Inner>, peer: Peer, body: Incoming, protocol: Protocol) -> Answer {
     let (parts, receiver) = mpsc::channel(WAITING);
     let stream = Stream {
-        requests: Requests {
-            body,
-            deframer: Deframer::new(REQUEST),
-        },
+        requests: Requests::new(body),
         server,
         peer,
         protocol,
@@ -46,14 +43,21 @@ struct Stream {
 }
 
 /// The client's messages.
-struct Requests {
+pub(crate) struct Requests {
     body: Incoming,
     deframer: Deframer,
 }
 
 impl Requests {
+    pub(crate) fn new(body: Incoming) -> Self {
+        Self {
+            body,
+            deframer: Deframer::new(REQUEST),
+        }
+    }
+
     /// The next message; `None` when there will be none. A wait that is dropped loses nothing.
-    async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let message = self.deframer.message();
             let message =

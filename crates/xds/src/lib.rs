@@ -11,6 +11,7 @@
 //! | [`discovery`] | what a client makes of it: from a name to its routes, clusters and endpoints |
 //! | [`server`] | the other end: resources with versions, sessions of both protocols, receipts |
 //! | [`frame`] | gRPC's framing of messages |
+//! | [`load`] | what clients report that they have sent where (LRS) |
 //! | [`snapshot`] | resources as bytes, to be kept |
 //! | [`proto`] | the generated types |
 //!
@@ -22,6 +23,7 @@ pub mod decode;
 pub mod discovery;
 pub mod encode;
 pub mod frame;
+pub mod load;
 mod resource;
 pub mod server;
 pub mod snapshot;

@@ -104,11 +104,11 @@ impl Copy {
         let result = sender.send(&self.request, body).await;
         let response = result.inspect_err(|error| tried.failed(error))?;
         tried.answered(&response, self.request.is_grpc());
-        let mut body = response.body;
+        let (mut body, mut bytes) = (response.body, 0);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            frame?;
+            bytes += frame?.data_ref().map_or(0, |data| data.len() as u64);
         }
-        tried.complete(Instant::now());
+        tried.complete(Instant::now(), bytes);
         Ok(())
     }
 }

@@ -226,7 +226,7 @@ impl Account for Record {
         }
         let now = Instant::now();
         if let Some(mut tried) = self.tried.take() {
-            tried.complete(now);
+            tried.complete(now, self.response_bytes);
         }
         self.finish(now);
     }

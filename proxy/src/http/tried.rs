@@ -126,10 +126,12 @@ impl Tried {
         }
     }
 
-    /// It ended as it should: its duration says how fast the endpoint is.
-    pub(crate) fn complete(&mut self, now: Instant) {
+    /// It ended as it should: its duration says how fast the endpoint is. `bytes` are those of the
+    /// response's body.
+    pub(crate) fn complete(&mut self, now: Instant, bytes: u64) {
         if let Some(outstanding) = self.outstanding.take() {
             self.count(now);
+            self.cluster.metrics().body(self.worker.shard(), bytes);
             outstanding.finish(self.worker.time(now));
         }
     }

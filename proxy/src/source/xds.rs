@@ -7,8 +7,11 @@
 
 mod discovered;
 mod link;
+mod load;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +29,7 @@ use tokio::time::Instant;
 
 use self::discovered::compile;
 use self::link::{Event, Link};
+use self::load::Reporter;
 use crate::app::SharedApp;
 use crate::cache::Cache;
 use crate::on_demand::{Ask, Found, Key, OnDemand};
@@ -45,6 +49,8 @@ struct Source {
     discovery: Discovery,
     followed: BTreeMap<String, Followed>,
     link: Option<Link>,
+    /// What of our traffic was told.
+    reporter: Rc<RefCell<Reporter>>,
     rng: Rng,
     /// Whether the control plane has answered, in this process.
     answered: bool,
@@ -89,6 +95,7 @@ pub(crate) async fn run(
         ..Node::default()
     };
     let nameless = app.borrow().live().filter(|live| !live.is_identified());
+    let reporter = Rc::new(RefCell::new(Reporter::new(Rc::clone(&app), node.clone())));
     let mut discovery = Discovery::new(node, has_identity);
     if app.borrow().is_enrolled() {
         discovery.follow_bundle();
@@ -108,6 +115,7 @@ pub(crate) async fn run(
         discovery,
         followed: BTreeMap::new(),
         link: None,
+        reporter,
         rng: Rng::seed(seed),
     };
     source.serve(asks).await;
@@ -165,7 +173,8 @@ impl Source {
         let now = app.shared().time(Instant::now());
         match app.clusters().get(&self.settings.cluster) {
             Some(cluster) => {
-                self.link = Some(Link::begin(cluster, now, &mut self.rng));
+                let reporter = Rc::clone(&self.reporter);
+                self.link = Some(Link::begin(cluster, reporter, now, &mut self.rng));
                 self.discovery.connected();
             }
             None => again.as_mut().reset(Instant::now() + LOOK),

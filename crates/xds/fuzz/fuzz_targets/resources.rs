@@ -15,13 +15,15 @@ use libfuzzer_sys::fuzz_target;
 use maglor_config::resource;
 use maglor_config::workload::{self, Workloads};
 use maglor_xds::frame::Deframer;
-use maglor_xds::{decode, encode, snapshot};
+use maglor_xds::load::{LoadReport, Wish};
+use maglor_xds::proto::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+use maglor_xds::{Message as _, decode, encode, snapshot};
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, body)) = data.split_first() else {
         return;
     };
-    match kind % 8 {
+    match kind % 9 {
         0 => cluster(body),
         1 => drop(decode::usable_endpoints("a", body)),
         2 => drop(decode::listener("a", body)),
@@ -29,6 +31,7 @@ fuzz_target!(|data: &[u8]| {
         4 => inbound(body),
         5 => drop(decode::bundle("default", body)),
         6 => drop(snapshot::read(body)),
+        7 => load_report(body),
         _ => {
             let mut deframer = Deframer::new(1000);
             deframer.put(body);
@@ -38,6 +41,18 @@ fuzz_target!(|data: &[u8]| {
         }
     }
 });
+
+fn load_report(body: &[u8]) {
+    if let Ok(request) = LoadStatsRequest::decode(body) {
+        let report = LoadReport::read(&request);
+        // What was read is said and read again as the same.
+        let again = LoadReport::read(&report.request());
+        assert_eq!(again.clusters.len(), report.clusters.len());
+    }
+    if let Ok(response) = LoadStatsResponse::decode(body) {
+        drop(Wish::read(response));
+    }
+}
 
 fn cluster(body: &[u8]) {
     if let Ok(decoded) = decode::cluster("a", body) {

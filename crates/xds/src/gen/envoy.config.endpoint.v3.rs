@@ -69,3 +69,46 @@ pub mod cluster_load_assignment {
         }
     }
 }
+/// Something that was measured of requests, by its name.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EndpointLoadMetricStats {
+    #[prost(string, tag = "1")]
+    pub metric_name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub num_requests_finished_with_metric: u64,
+    #[prost(double, tag = "3")]
+    pub total_metric_value: f64,
+}
+/// What went to the servers of a locality, since the last report.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpstreamLocalityStats {
+    #[prost(message, optional, tag = "1")]
+    pub locality: ::core::option::Option<super::super::core::v3::Locality>,
+    #[prost(uint64, tag = "2")]
+    pub total_successful_requests: u64,
+    /// Now, not since the last report.
+    #[prost(uint64, tag = "3")]
+    pub total_requests_in_progress: u64,
+    #[prost(uint64, tag = "4")]
+    pub total_error_requests: u64,
+    #[prost(message, repeated, tag = "5")]
+    pub load_metric_stats: ::prost::alloc::vec::Vec<EndpointLoadMetricStats>,
+    #[prost(uint32, tag = "6")]
+    pub priority: u32,
+    #[prost(uint64, tag = "8")]
+    pub total_issued_requests: u64,
+}
+/// What went to a cluster, since the last report.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClusterStats {
+    #[prost(string, tag = "1")]
+    pub cluster_name: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub upstream_locality_stats: ::prost::alloc::vec::Vec<UpstreamLocalityStats>,
+    #[prost(uint64, tag = "3")]
+    pub total_dropped_requests: u64,
+    #[prost(message, optional, tag = "4")]
+    pub load_report_interval: ::core::option::Option<::prost_types::Duration>,
+    #[prost(string, tag = "6")]
+    pub cluster_service_name: ::prost::alloc::string::String,
+}

@@ -73,6 +73,11 @@ pub mod envoy {
                 include!("envoy.service.discovery.v3.rs");
             }
         }
+        pub mod load_stats {
+            pub mod v3 {
+                include!("envoy.service.load_stats.v3.rs");
+            }
+        }
     }
 }
 pub mod google {

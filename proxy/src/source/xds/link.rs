@@ -1,5 +1,7 @@
 //! One stream to the control plane: messages out, messages in, until it ends.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,6 +14,7 @@ use maglor_xds::frame::Deframer;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::AbortHandle;
 
+use super::load::{self, Reporter};
 use crate::error::ProxyError;
 use crate::grpc::{CallError, Connection, status};
 use crate::message::{Body, Source};
@@ -51,13 +54,20 @@ impl Drop for Link {
 
 impl Link {
     /// Begins a stream to one of the cluster's servers.
-    pub(super) fn begin(cluster: Arc<Cluster>, now: Time, rng: &mut Rng) -> Self {
+    pub(super) fn begin(
+        cluster: Arc<Cluster>,
+        reporter: Rc<RefCell<Reporter>>,
+        now: Time,
+        rng: &mut Rng,
+    ) -> Self {
         let (requests, outgoing) = mpsc::unbounded_channel();
         let (sender, events) = mpsc::unbounded_channel();
         let picked = cluster.pick(now, None, &[], rng);
         let task = tokio::task::spawn_local(async move {
             let outcome = match picked {
-                Ok(picked) => converse(&cluster, &picked.target, outgoing, &sender).await,
+                Ok(picked) => {
+                    converse(&cluster, &picked.target, &reporter, outgoing, &sender).await
+                }
                 Err(_) => Err(CallError::NoServer),
             };
             let ended = outcome.err();
@@ -86,6 +96,7 @@ impl Link {
 async fn converse(
     cluster: &Cluster,
     target: &crate::upstream::Target,
+    reporter: &RefCell<Reporter>,
     outgoing: UnboundedReceiver<Bytes>,
     events: &UnboundedSender<Event>,
 ) -> Result<(), CallError> {
@@ -95,7 +106,10 @@ async fn converse(
     let outgoing = Body::source(Box::new(Outgoing(outgoing)));
     let body = connection.call(PATH, outgoing).await?;
     let _ = events.send(Event::Accepted);
-    listen(body, events).await
+    tokio::select! {
+        outcome = listen(body, events) => outcome,
+        never = load::tell(connection, reporter) => match never {},
+    }
 }
 
 async fn listen(mut body: Incoming, events: &UnboundedSender<Event>) -> Result<(), CallError> {
@@ -122,7 +136,7 @@ async fn listen(mut body: Incoming, events: &UnboundedSender<Event>) -> Result<(
 
 /// What is to be said, as a body.
 #[derive(Debug)]
-struct Outgoing(UnboundedReceiver<Bytes>);
+pub(super) struct Outgoing(pub(super) UnboundedReceiver<Bytes>);
 
 impl Source for Outgoing {
     fn poll_frame(

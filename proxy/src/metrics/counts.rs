@@ -1,0 +1,38 @@
+//! What a cluster's counters say, read as one.
+
+use std::time::Duration;
+
+use maglor_telemetry::Counter;
+
+use super::ClusterMetrics;
+
+/// What a cluster has counted since it was built.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterCounts {
+    /// Tries that were answered, and not with 5xx.
+    pub(crate) succeeded: u64,
+    /// Tries that were answered with 5xx, or not at all.
+    pub(crate) failed: u64,
+    /// Requests for which there was no endpoint.
+    pub(crate) dropped: u64,
+    /// The response times of all tries together.
+    pub(crate) took: Duration,
+    /// Of the bodies of responses.
+    pub(crate) bytes: u64,
+}
+
+impl ClusterMetrics {
+    /// What was counted up to now. A request that ends meanwhile may be in one of the sums and not in
+    /// another: the next time it is in all of them.
+    pub(crate) fn counts(&self) -> ClusterCounts {
+        let [informational, ok, redirect, refused, error, none] =
+            self.requests.each_ref().map(Counter::value);
+        ClusterCounts {
+            succeeded: informational + ok + redirect + refused,
+            failed: error + none,
+            dropped: self.no_endpoint.value(),
+            took: self.duration.snapshot().sum(),
+            bytes: self.bytes.value(),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What this proxy has sent where, told to the control plane (LRS) on the connection of its stream.
+//!
+//! All of it is read from counters that are there anyway, as often as the control plane asks. One that
+//! takes no reports says so, and gets none.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
+use maglor_xds::Message as _;
+use maglor_xds::frame::{Deframer, frame};
+use maglor_xds::load::{self, ClusterLoad, LoadReport, Wish};
+use maglor_xds::proto::envoy::config::core::v3::Node;
+use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsResponse;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::link::Outgoing;
+use crate::app::{App, SharedApp};
+use crate::grpc::{CallError, Connection};
+use crate::message::Body;
+use crate::metrics::ClusterCounts;
+use crate::upstream::Cluster;
+
+/// Bytes of a message that are taken at most: some thousand names.
+const LONGEST: usize = 256 << 10;
+
+/// Who reports, and what was reported last; it outlives connections.
+pub(super) struct Reporter {
+    app: SharedApp,
+    node: Node,
+    last: HashMap<Arc<str>, ClusterCounts>,
+    since: Instant,
+}
+
+impl Reporter {
+    pub(super) fn new(app: SharedApp, node: Node) -> Self {
+        Self {
+            app,
+            node,
+            last: HashMap::new(),
+            since: Instant::now(),
+        }
+    }
+
+    /// What has happened since the last report.
+    fn report(&mut self, wish: &Wish) -> LoadReport {
+        let app = SharedApp::clone(&self.app);
+        let now = Instant::now();
+        let interval = now - std::mem::replace(&mut self.since, now);
+        let clusters = self.counted(&app.borrow(), wish);
+        LoadReport { interval, clusters }
+    }
+
+    fn counted(&mut self, app: &App, wish: &Wish) -> Vec<ClusterLoad> {
+        let mut before = std::mem::take(&mut self.last);
+        let mut loads = Vec::new();
+        for cluster in app.clusters().iter() {
+            let name = cluster.name();
+            let counts = cluster.metrics().counts();
+            let last = before.remove(name).unwrap_or_default();
+            let load = difference(cluster, &counts, &last);
+            self.last.insert(Arc::clone(name), counts);
+            let wanted = wish.clusters.as_ref();
+            let wanted = wanted.is_none_or(|wanted| wanted.iter().any(|one| **one == **name));
+            if wanted && (load.requests() > 0 || load.in_flight > 0 || load.dropped > 0) {
+                loads.push(load);
+            }
+        }
+        loads
+    }
+}
+
+/// What was counted since; all of it where the cluster was built anew in between.
+fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> ClusterLoad {
+    let anew = now.succeeded < last.succeeded || now.failed < last.failed;
+    let nothing = ClusterCounts::default();
+    let last = if anew { &nothing } else { last };
+    let (succeeded, failed) = (now.succeeded - last.succeeded, now.failed - last.failed);
+    ClusterLoad {
+        name: Arc::clone(cluster.name()),
+        succeeded,
+        failed,
+        dropped: now.dropped.saturating_sub(last.dropped),
+        in_flight: u64::from(cluster.guard().requests.active()),
+        timed: succeeded + failed,
+        seconds: now.took.saturating_sub(last.took).as_secs_f64(),
+        bytes: now.bytes.saturating_sub(last.bytes),
+    }
+}
+
+/// Reports until it is dropped.
+pub(super) async fn tell(mut connection: Connection, reporter: &RefCell<Reporter>) -> Infallible {
+    if let Err(why) = converse(&mut connection, reporter).await {
+        tracing::debug!(%why, "the control plane takes no reports of load");
+    }
+    std::future::pending().await
+}
+
+async fn converse(
+    connection: &mut Connection,
+    reporter: &RefCell<Reporter>,
+) -> Result<(), CallError> {
+    let (reports, outgoing) = mpsc::unbounded_channel();
+    // A stream that has ended says so itself.
+    let _ = reports.send(frame(&load::introduction(reporter.borrow().node.clone())));
+    let outgoing = Body::source(Box::new(Outgoing(outgoing)));
+    let mut body = connection.call(load::PATH, outgoing).await?;
+    let mut deframer = Deframer::new(LONGEST);
+    let mut wish: Option<Wish> = None;
+    let mut next = Instant::now();
+    loop {
+        tokio::select! {
+            part = body.frame() => {
+                let Some(part) = part else { return Ok(()) };
+                if let Ok(data) = part?.into_data() {
+                    deframer.put(&data);
+                }
+                while let Some(message) = deframer.message()? {
+                    let read = LoadStatsResponse::decode(message).ok().and_then(Wish::read);
+                    if let Some(read) = read {
+                        next = Instant::now() + read.interval;
+                        wish = Some(read);
+                    }
+                }
+            }
+            () = tokio::time::sleep_until(next), if wish.is_some() => {
+                if let Some(wish) = &wish {
+                    let _ = reports.send(frame(&reporter.borrow_mut().report(wish).request()));
+                    next += wish.interval;
+                }
+            }
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! The admin server: `/metrics /ready /live /sessions /receipts /resources /trust`. No authentication: it shows names of
+//! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /trust`. No authentication: it shows names of
 //! Services and who is connected, so it is for operators and Prometheus only.
 
 use std::convert::Infallible;
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::graph::Graphs;
 use crate::identity::authority::Watched;
 use crate::identity::secret::Progress;
 use crate::metrics::Metrics;
@@ -33,6 +34,8 @@ GET  /receipts   the last hundred changes: who has them, how long it took (JSON)
 GET  /resources  what proxies can ask for (JSON); ?kind=KIND: of that kind; ?kind=KIND&name=NAME: one, in the
                  words of the configuration; ?kind=KIND&full: all of them so;
                  kinds: cluster, endpoints, listener, routes, inbound
+GET  /graph      who calls whom, as far as this replica has heard (JSON); ?parts: by proxy; ?history: snapshots of a
+                 day, a minute apart
 GET  /trust      the authority: its roots, where a rotation is, whose proxies do not trust it yet (JSON)
 ";
 
@@ -41,6 +44,8 @@ GET  /trust      the authority: its roots, where a rotation is, whose proxies do
 pub(crate) struct Admin {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) table: Table,
+    /// The communication graph.
+    pub(crate) graphs: Arc<Graphs>,
     /// All resources are known.
     pub(crate) whole: Arc<AtomicBool>,
     /// The API server can ask the webhook, or is not told to.
@@ -111,6 +116,7 @@ impl Admin {
             "/sessions" => values(&self.table.sessions()),
             "/receipts" => values(&self.table.receipts(request.uri().query() == Some("all"))),
             "/resources" => self.resources(request.uri().query().unwrap_or_default()),
+            "/graph" => self.graph(request.uri().query().unwrap_or_default()),
             "/trust" => self.trust(),
             _ => text(StatusCode::NOT_FOUND, INDEX.to_owned()),
         }
@@ -118,6 +124,18 @@ impl Admin {
 }
 
 impl Admin {
+    fn graph(&self, query: &str) -> Response<Full<Bytes>> {
+        match query {
+            "" => value(&json!(self.graphs.snapshot())),
+            "history" => value(&json!({"snapshots": self.graphs.history()})),
+            "parts" => value(&json!(self.graphs.parts())),
+            _ => {
+                let what = "nothing, `parts` or `history`\n";
+                text(StatusCode::BAD_REQUEST, what.to_owned())
+            }
+        }
+    }
+
     fn trust(&self) -> Response<Full<Bytes>> {
         let Some((ca, progress)) = &self.identity else {
             return text(

@@ -13,12 +13,16 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::identity::start::{self as identity, Replica, Service, StartError};
 use crate::port::Port;
 
 use crate::admin::{self, Admin};
+use crate::graph::publish::Publisher;
+use crate::graph::usage;
+use crate::graph::{self, Graphs};
+use crate::index::Changes;
 use crate::lease::{self, Term};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
@@ -33,6 +37,12 @@ use crate::webhook::{self, Webhook};
 const AT_ONCE: usize = 4096;
 /// Time for streams to end, and for the lease to be given back.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How often the vertices of the graph follow the index, which changes more often.
+const MAP_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is looked from where Services are called, where nobody reports it.
+const SELDOM: Duration = Duration::from_secs(3600);
 
 /// Where resources come from.
 #[derive(Clone, Debug)]
@@ -60,6 +70,8 @@ pub struct Options {
     /// How clients prove who they are, and become members of the mesh; `None` = plain text, and anybody
     /// is believed.
     pub identity: Option<identity::Settings>,
+    /// How the communication graph is observed.
+    pub graph: graph::Settings,
     /// The admin server; `None` = none.
     pub admin: Option<SocketAddr>,
     /// What the API server asks before it stores something; `None` = it does not ask. Only with Kubernetes.
@@ -112,7 +124,10 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         Some(service) => service.table.clone(),
         None => Table::new(false),
     };
+    let graphs = Arc::new(Graphs::new(options.graph));
+    table.observe(Arc::clone(&graphs));
     let mut tasks = JoinSet::new();
+    tasks.spawn(Arc::clone(&graphs).remember());
     let webhook_ready = Arc::new(AtomicBool::new(options.webhook.is_none()));
     let webhook = match (options.webhook, &kubernetes) {
         (Some(webhook), Some(kubernetes)) => {
@@ -134,6 +149,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         let admin = Admin {
             metrics: Arc::clone(&metrics),
             table: table.clone(),
+            graphs: Arc::clone(&graphs),
             whole: Arc::clone(&whole),
             webhook: webhook_ready,
             identity: service
@@ -143,6 +159,13 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         tasks.spawn(admin::serve(socket, admin));
     }
     let (sender, events) = mpsc::channel(AT_ONCE);
+    if let Some(kubernetes) = &kubernetes {
+        tasks.spawn(kubernetes.publisher(&graphs).run());
+        tasks.spawn(usage::follow(
+            kubernetes.client.clone(),
+            Arc::clone(&graphs),
+        ));
+    }
     let mut source = start(&options.source, kubernetes, sender, &metrics);
     let ready = Ready {
         file: options.ready_file.as_deref(),
@@ -152,6 +175,8 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let mut serving = Serving {
         pipeline: Pipeline::default(),
         table: table.clone(),
+        graphs,
+        mapped: true,
         trust_domain: options
             .identity
             .as_ref()
@@ -226,6 +251,16 @@ impl Kubernetes {
 }
 
 impl Kubernetes {
+    fn publisher(&self, graphs: &Arc<Graphs>) -> Publisher {
+        Publisher {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            replica: self.replica.clone(),
+            term: self.term.subscribe(),
+            graphs: Arc::clone(graphs),
+        }
+    }
+
     fn webhook(
         &self,
         options: webhook::Options,
@@ -342,6 +377,9 @@ impl Ready<'_> {
 struct Serving {
     pipeline: Pipeline,
     table: Table,
+    graphs: Arc<Graphs>,
+    /// The graph's vertices are those of the index.
+    mapped: bool,
     port: Port,
     /// Whom the authority vouches for; `None` in plain text.
     trust_domain: Option<TrustDomain>,
@@ -361,6 +399,10 @@ impl Serving {
     ) -> Result<(), RunError> {
         let mut batch = Vec::new();
         let mut serves = false;
+        let mut map = tokio::time::interval(MAP_EVERY);
+        map.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut follow = tokio::time::interval(self.graphs.interval().unwrap_or(SELDOM));
+        follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if !serves && self.pipeline.is_whole() && self.port.is_open() {
                 serves = true;
@@ -377,6 +419,11 @@ impl Serving {
                     self.take(&mut batch);
                 }
                 () = self.port.accept(serves) => {}
+                _ = map.tick(), if !self.mapped => {
+                    self.graphs.set_topology(self.pipeline.index().topology());
+                    self.mapped = true;
+                }
+                _ = follow.tick() => self.follow_callers(),
             }
         }
     }
@@ -404,7 +451,21 @@ impl Serving {
             self.metrics.took(event);
         }
         let changes = self.pipeline.take(batch.drain(..));
+        self.mapped = false;
         self.compare_trust_domains();
+        self.give(changes, begun);
+    }
+
+    /// Tells the index from where Services are called, where that is known and has changed by much.
+    fn follow_callers(&mut self) {
+        let begun = Instant::now();
+        if let Some(callers) = self.graphs.callers() {
+            let changes = self.pipeline.set_callers(callers);
+            self.give(changes, begun);
+        }
+    }
+
+    fn give(&mut self, changes: Changes, begun: Instant) {
         self.table.place(changes.places);
         let unserved = self.table.publish(&changes.resources);
         self.metrics

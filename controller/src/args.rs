@@ -9,11 +9,13 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use maglor_config::raw;
 use maglor_identity::{MAX_TTL, TrustDomain};
+use maglor_mcg::Averaging;
 use maglor_telemetry::logs::{self, Format};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{self, Options, Source};
 use crate::crd;
+use crate::graph;
 use crate::identity::start::{CaSource, Settings};
 use crate::proxy_service;
 use crate::webhook;
@@ -62,7 +64,7 @@ struct Run {
     /// Where proxies are served and certified, gRPC over TLS 1.3; port 0 lets the system choose.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:15010")]
     listen: SocketAddr,
-    /// The admin server: /metrics /ready /live /sessions /receipts /trust.
+    /// The admin server: /metrics /ready /live /sessions /receipts /resources /graph /trust.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
     /// Where the API server asks about pods and the mesh's resources (HTTPS): /inject/namespace /inject/pod
@@ -81,6 +83,8 @@ struct Run {
     #[command(flatten)]
     identity: Identity,
     #[command(flatten)]
+    graph: Graph,
+    #[command(flatten)]
     proxies: Proxies,
     /// Write the bound addresses to this file (JSON) once proxies are served.
     #[arg(long, value_name = "FILE")]
@@ -91,6 +95,40 @@ struct Run {
     /// `text` or `json`.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: String,
+}
+
+/// How the communication graph is observed.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Communication graph")]
+struct Graph {
+    /// How often proxies report what they send where: 100ms to 1h; 0s: never, and there is no graph.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = load_interval)]
+    load_interval: Duration,
+    /// T, the window of the moving averages λ and r: 1s or more; best several intervals.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = window)]
+    graph_window: Duration,
+    /// `decayed`: what is T/2 old counts half. `plain`: all of the window counts alike.
+    #[arg(long, value_name = "HOW", default_value = "decayed")]
+    graph_average: Average,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Average {
+    Decayed,
+    Plain,
+}
+
+impl Graph {
+    fn settings(&self) -> graph::Settings {
+        graph::Settings {
+            interval: (!self.load_interval.is_zero()).then_some(self.load_interval),
+            window: self.graph_window,
+            averaging: match self.graph_average {
+                Average::Decayed => Averaging::Decayed,
+                Average::Plain => Averaging::Plain,
+            },
+        }
+    }
 }
 
 /// How clients prove who they are.
@@ -144,6 +182,23 @@ fn time(text: &str) -> Result<Duration, String> {
     text.parse::<raw::TimeSpan>()
         .map(|span| span.0)
         .map_err(|error| error.to_string())
+}
+
+fn load_interval(text: &str) -> Result<Duration, String> {
+    let interval = time(text)?;
+    let least = Duration::from_millis(100);
+    match interval.is_zero() || (least..=Duration::from_secs(3600)).contains(&interval) {
+        true => Ok(interval),
+        false => Err("it must be 100ms to 1h, or 0s".to_owned()),
+    }
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    let window = time(text)?;
+    match window >= Duration::from_secs(1) {
+        true => Ok(window),
+        false => Err("it must be 1s or more".to_owned()),
+    }
 }
 
 fn leaf_ttl(text: &str) -> Result<Duration, String> {
@@ -243,6 +298,7 @@ fn serve(run: Run) -> Result<(), String> {
         source,
         listen: run.listen,
         identity,
+        graph: run.graph.settings(),
         admin: run.admin,
         webhook,
         ready_file: run.ready_file,

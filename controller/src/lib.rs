@@ -16,6 +16,7 @@
 //! | [`serve`] | who is told what |
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
+//! | [`graph`] | who calls whom, from proxies' reports: the communication graph |
 //! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
 //! | [`proxy_service`] | proxies in front of Services: how they come and go |
 
@@ -24,6 +25,7 @@ pub mod analyze;
 pub mod app;
 pub mod args;
 pub mod crd;
+pub mod graph;
 pub mod identity;
 pub mod index;
 pub mod lease;

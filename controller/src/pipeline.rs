@@ -3,9 +3,9 @@
 //! Nothing is given before every kind has been listed once: a proxy that asked earlier would learn
 //! that a Service has no endpoints, which is worse than to learn nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::index::facts::Kind;
+use crate::index::facts::{Key, Kind};
 use crate::index::{Changes, Index};
 use crate::source::Event;
 
@@ -36,6 +36,15 @@ impl Pipeline {
                 }
             }
         }
+        match self.is_whole() {
+            true => self.index.changes(),
+            false => Changes::default(),
+        }
+    }
+
+    /// Says from which nodes Services are called, in proportion, and what is different for it.
+    pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) -> Changes {
+        self.index.set_callers(callers);
         match self.is_whole() {
             true => self.index.changes(),
             false => Changes::default(),

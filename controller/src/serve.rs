@@ -9,19 +9,22 @@ mod variants;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use maglor_ads::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
 use maglor_config::raw;
 use maglor_identity::{SpiffeId, TrustBundle};
 use maglor_xds::decode::DecodeError;
 use maglor_xds::encode::{self, EncodeError};
+use maglor_xds::load::LoadReport;
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Health, Kind, ServedEndpoint};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::variants::{Variants, variant};
+use crate::graph::Graphs;
 use crate::identity::certify::Certifier;
 use crate::index::facts::Key;
 use crate::index::{Change, Endpoint, Listener, Place, Resource, ResourceId, ResourceKind};
@@ -33,6 +36,7 @@ pub struct Table {
     server: Server,
     consumers: Consumers,
     accounts: Accounts,
+    graphs: Arc<OnceLock<Arc<Graphs>>>,
 }
 
 /// Whose proxies may ask for an `Inbound`: the service account, by `NAMESPACE/POD`.
@@ -62,7 +66,9 @@ impl Table {
 
     fn with(strict: bool, certifier: Option<Certifier>) -> Self {
         let (consumers, accounts) = (Consumers::default(), Accounts::default());
+        let graphs = Arc::default();
         let access = Access {
+            graphs: Arc::clone(&graphs),
             strict,
             certifier,
             consumers: Arc::clone(&consumers),
@@ -72,7 +78,14 @@ impl Table {
             server: Server::new(Arc::new(access)),
             consumers,
             accounts,
+            graphs,
         }
+    }
+
+    /// Has clients report what they send where, from now on.
+    pub fn observe(&self, graphs: Arc<Graphs>) {
+        // The first one stays: there is one graph.
+        let _ = self.graphs.set(graphs);
     }
 
     /// Tells clients whom to trust from now on.
@@ -268,6 +281,7 @@ struct Access {
     certifier: Option<Certifier>,
     consumers: Consumers,
     accounts: Accounts,
+    graphs: Arc<OnceLock<Arc<Graphs>>>,
 }
 
 /// Who a client is, and where.
@@ -322,6 +336,15 @@ impl Client {
         let accounts = accounts.read().unwrap_or_else(PoisonError::into_inner);
         name == self.node && accounts.get(name) == Some(account)
     }
+
+    /// Whether a report about the client's own node is another workload's.
+    fn is_others(&self, accounts: &Accounts) -> bool {
+        let Some(account) = &self.account else {
+            return false;
+        };
+        let accounts = accounts.read().unwrap_or_else(PoisonError::into_inner);
+        accounts.get(&self.node).is_some_and(|own| own != account)
+    }
 }
 
 impl Policy for Access {
@@ -356,5 +379,21 @@ impl Policy for Access {
                 Err(Status::new(Code::Unimplemented, what))
             }),
         }
+    }
+
+    fn load_interval(&self) -> Option<Duration> {
+        self.graphs.get()?.interval()
+    }
+
+    fn load(&self, peer: &Peer, node: &Node, report: &LoadReport) -> Result<(), Status> {
+        let client = self.client(peer, node)?;
+        if client.is_others(&self.accounts) {
+            let what = format!("node `{}` is another workload", client.node);
+            return Err(Status::new(Code::PermissionDenied, what));
+        }
+        if let Some(graphs) = self.graphs.get() {
+            graphs.take(&client.node, report);
+        }
+        Ok(())
     }
 }

@@ -83,7 +83,7 @@ const REFUSED: [(&str, &str); 3] = [
     ),
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {name: e, namespace: shop}, spec: {}}",
-        "say something about `cluster` or about `route`",
+        "say something about `cluster`, `route` or `localFirst`",
     ),
     (
         "{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {name: e, namespace: shop},
@@ -227,6 +227,11 @@ fn one_of_two_replicas_writes_what_both_know() {
     until("the second replica writes", || second.writes());
     told("trafficpolicy", "good", "True Accepted 2");
     told("trafficpolicy", "wrong", "True Accepted 2");
+
+    until("the writer shows the communication graph", || {
+        let graph = kubectl.json(&["get", "communicationgraph", "default"]);
+        graph.is_ok_and(|graph| graph["status"]["windowSeconds"] == 60)
+    });
 
     // Who ends in order gives the lease back at once.
     let pid = i32::try_from(second.child.id()).unwrap();

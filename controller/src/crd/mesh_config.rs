@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::schema::Shape;
 use super::traffic_policy::limit_blocks;
-use super::{Condition, MESH_CONFIG_NAME};
+use super::{Condition, LocalFirst, MESH_CONFIG_NAME};
 
 /// What holds for the whole mesh. There is one, named `default`; without it everything has its default.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -50,6 +50,10 @@ pub struct MeshConfigSpec {
     /// The same for routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<raw::Route>,
+    /// Calls stay on the node that they come from, as far as the endpoints there can take them. Absent:
+    /// off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_first: Option<LocalFirst>,
 }
 
 /// What became of it.

@@ -9,7 +9,9 @@
 
 mod authorization_policy;
 pub mod check;
+mod communication_graph;
 mod condition;
+mod local_first;
 mod mesh_config;
 mod proxy_service;
 mod schema;
@@ -23,7 +25,11 @@ use kube::CustomResourceExt;
 
 pub use authorization_policy::{AuthorizationPolicy, AuthorizationPolicySpec, LabelSelector};
 pub use check::SpecError;
+pub use communication_graph::{
+    CommunicationGraph, CommunicationGraphSpec, CommunicationGraphStatus, GRAPH_NAME, GraphEdge,
+};
 pub use condition::{Condition, PolicyStatus};
+pub use local_first::LocalFirst;
 pub use mesh_config::{MeshConfig, MeshConfigSpec, MeshConfigStatus};
 pub use proxy_service::{ProxyService, ProxyServiceSpec, ProxyServiceStatus, Resources};
 pub use target::TargetRef;
@@ -57,6 +63,11 @@ pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
             "AuthorizationPolicy",
             AuthorizationPolicy::crd(),
             authorization_policy::schema(),
+        )?,
+        with_schema(
+            "CommunicationGraph",
+            CommunicationGraph::crd(),
+            communication_graph::schema(),
         )?,
         with_schema("MeshConfig", MeshConfig::crd(), mesh_config::schema())?,
         with_schema("ProxyService", ProxyService::crd(), proxy_service::schema())?,

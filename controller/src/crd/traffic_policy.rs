@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::{Shape, without};
-use super::{PolicyStatus, TargetRef};
+use super::{LocalFirst, PolicyStatus, TargetRef};
 
 /// How requests to Services are balanced, limited and repeated. With `targetRefs` it is for those
 /// Services; without, for all Services of its namespace. What several policies say about one Service is
@@ -44,6 +44,10 @@ pub struct TrafficPolicySpec {
     /// What the proxy's configuration calls a route, without match and action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<raw::Route>,
+    /// Calls stay on the node that they come from, as far as the endpoints there can take them. Absent:
+    /// what the next level says; nobody: off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_first: Option<LocalFirst>,
 }
 
 /// Fields of a cluster that the Service decides.
@@ -77,8 +81,8 @@ pub(super) fn schema() -> Value {
     let mut shape = Shape::of::<TrafficPolicySpec, PolicyStatus>();
     limit_blocks(&mut shape.spec["properties"]);
     shape.spec["x-kubernetes-validations"] = json!([{
-        "rule": "has(self.cluster) || has(self.route)",
-        "message": "say something about `cluster` or about `route`",
+        "rule": "has(self.cluster) || has(self.route) || has(self.localFirst)",
+        "message": "say something about `cluster`, `route` or `localFirst`",
     }]);
     shape.into_schema()
 }

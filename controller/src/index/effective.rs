@@ -4,7 +4,7 @@ use maglor_config::raw;
 
 use super::Index;
 use super::facts::{Key, TrafficPolicy};
-use crate::crd::{TrafficPolicySpec, merge_cluster, merge_route};
+use crate::crd::{LocalFirst, TrafficPolicySpec, merge_cluster, merge_route};
 
 /// What holds for a port of a Service, all levels merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +13,8 @@ pub(super) struct Effective {
     pub(super) route: raw::Route,
     /// No TLS towards it, mesh or not.
     pub(super) plain_text: bool,
+    /// Calls stay on their node as far as the endpoints there can take them.
+    pub(super) local_first: Option<LocalFirst>,
 }
 
 /// How close a policy is to a port: the closer one wins.
@@ -74,6 +76,7 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
         plain_text: settings.plain_text,
         ..Effective::default()
     };
+    let mut local_first = None;
     let mut inherit = |cluster: Option<&raw::Cluster>, route: Option<&raw::Route>| {
         if let Some(cluster) = cluster {
             merge_cluster(&mut effective.cluster, cluster);
@@ -90,10 +93,13 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
             && let Some(spec) = &policy.spec.value
         {
             inherit(spec.cluster.as_ref(), spec.route.as_ref());
+            local_first = local_first.or(spec.local_first);
         }
     }
     if let Some(mesh) = index.mesh_spec() {
         inherit(mesh.cluster.as_ref(), mesh.route.as_ref());
+        local_first = local_first.or(mesh.local_first);
     }
+    effective.local_first = local_first.filter(|wish| wish.enabled);
     effective
 }

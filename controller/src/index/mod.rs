@@ -18,6 +18,7 @@ mod istio;
 mod links;
 mod resource;
 mod status;
+pub mod topology;
 mod touch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,8 @@ pub struct Index {
     links: Links,
     dirty: Dirty,
     places: BTreeMap<Key, Place>,
+    /// From which nodes Services are called, in proportion.
+    callers: BTreeMap<Key, BTreeMap<String, u32>>,
     given: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
     statuses: BTreeMap<(Kind, Key), Status>,
 }
@@ -201,6 +204,16 @@ impl Index {
         for object in objects {
             self.apply(object);
         }
+    }
+
+    /// Says from which nodes Services are called, in proportion; of a Service that is not named nothing is
+    /// known.
+    pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) {
+        let before = std::mem::replace(&mut self.callers, callers);
+        let all = before.keys().chain(self.callers.keys());
+        let differ = all.filter(|key| before.get(*key) != self.callers.get(*key));
+        let differ: Vec<Key> = differ.cloned().collect();
+        self.dirty.services.extend(differ);
     }
 
     /// What is different since the last call.

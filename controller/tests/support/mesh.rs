@@ -14,12 +14,23 @@ use tempfile::TempDir;
 
 const NAMESPACE: &str = "shop";
 /// The accounts that workloads may run with.
-const ACCOUNTS: [&str; 4] = ["admin", "bank", "cart", "web"];
+const ACCOUNTS: [&str; 8] = [
+    "admin",
+    "bank",
+    "cart",
+    "details",
+    "productpage",
+    "ratings",
+    "reviews",
+    "web",
+];
 
 /// Where the controller's resources are, and who vouches for the members.
 pub(crate) struct Mesh {
     dir: TempDir,
     binary: PathBuf,
+    /// What the controller is told besides.
+    arguments: Vec<String>,
     controller: Option<Child>,
     listen: SocketAddr,
     admin: SocketAddr,
@@ -41,6 +52,11 @@ impl Drop for Mesh {
 impl Mesh {
     /// An empty one; `None`, and a line that says so, where the proxy is not built.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments of the controller.
+    pub(crate) fn start_with(arguments: &[&str]) -> Option<Self> {
         let Some(binary) = proxy() else {
             println!("skipped: there is no maglor-proxy; cargo build -p maglor-proxy makes it");
             return None;
@@ -49,6 +65,7 @@ impl Mesh {
         let mut mesh = Self {
             dir: TempDir::with_prefix("maglor-mesh-").unwrap(),
             binary,
+            arguments: arguments.iter().map(ToString::to_string).collect(),
             controller: None,
             listen: any,
             admin: any,
@@ -107,6 +124,7 @@ impl Mesh {
             .arg("--ready-file")
             .arg(&ready)
             .args(["--log-level", "warn"])
+            .args(&self.arguments)
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
@@ -130,6 +148,12 @@ impl Mesh {
     pub(crate) fn sessions(&self) -> usize {
         let sessions = RawHttp1::connect(self.admin).get("/sessions").json();
         sessions.as_array().map_or(0, Vec::len)
+    }
+
+    /// The communication graph, as the controller shows it.
+    #[allow(dead_code, reason = "only one of the tests asks for it")]
+    pub(crate) fn graph(&self) -> Value {
+        RawHttp1::connect(self.admin).get("/graph").json()
     }
 
     /// Puts a file in place of another of that name.

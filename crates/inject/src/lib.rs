@@ -35,6 +35,7 @@ pub use annotations::Namespace;
 pub use decision::{Refusal, Skip};
 pub use patch::patch;
 pub use pod::{Injected, Outcome, inject};
+pub use quantity::quantity;
 pub use settings::{Form, PullPolicy, Redirect, Settings, SettingsError};
 
 /// Annotation of pods that have a sidecar: `true`, or `outbound` where nothing is redirected.

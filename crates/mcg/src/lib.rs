@@ -5,7 +5,7 @@
 //! * [`partition`] places the one on the others (Algorithm 3 of the paper in docs/placement.md); a
 //!   [`Placement`] says what of the traffic leaves its node, its cut.
 //! * [`LiveEdges`] turns counters of proxies into edges (Algorithm 1); [`LocalShares`] says where a
-//!   node's calls should go.
+//!   node's calls should go. [`prometheus`] has the edges of a mesh that a Prometheus watches.
 //! * [`advise`] generates configuration from what is observed (Algorithm 2).
 //! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
 //!
@@ -36,13 +36,14 @@ mod objective;
 mod partition;
 mod placement;
 mod planner;
+pub mod prometheus;
 mod select;
 mod solve;
 mod tau;
 
 pub use graph::{Edge, Graph, GraphError, Service};
 pub use infeasible::{Infeasible, Resource, Shortage};
-pub use live::{Averaging, Counters, LiveEdges, Traffic};
+pub use live::{Averaging, Counters, LiveEdges, Part, Traffic};
 pub use local::LocalShares;
 pub use node::{Node, Nodes, NodesError};
 pub use objective::Objective;

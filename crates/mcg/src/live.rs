@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-/// What a proxy has counted of the calls between two services, since it started.
+/// What a proxy has counted of the calls between two services.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Calls that have ended.
@@ -20,6 +20,8 @@ pub struct Counters {
     pub latency_ms: f64,
     /// Bytes both ways.
     pub bytes: u64,
+    /// Calls that have not ended. Not a count: as it is now.
+    pub in_flight: u64,
 }
 
 impl Counters {
@@ -35,7 +37,12 @@ impl Counters {
             failures: self.failures - before.failures,
             latency_ms: (self.latency_ms - before.latency_ms).max(0.0),
             bytes: self.bytes - before.bytes,
+            in_flight: self.in_flight,
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests == 0 && self.in_flight == 0
     }
 }
 
@@ -60,6 +67,24 @@ pub struct Traffic {
     pub failures: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
+    /// Calls in flight when they were last reported.
+    pub in_flight: f64,
+}
+
+impl Traffic {
+    /// Both together: r is the mean over all calls.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let rps = self.rps + other.rps;
+        let latency = self.latency_ms * self.rps + other.latency_ms * other.rps;
+        Self {
+            rps,
+            latency_ms: if rps > 0.0 { latency / rps } else { 0.0 },
+            failures: self.failures + other.failures,
+            bytes_per_second: self.bytes_per_second + other.bytes_per_second,
+            in_flight: self.in_flight + other.in_flight,
+        }
+    }
 }
 
 /// What lies between two reports.
@@ -77,15 +102,50 @@ struct Track {
     intervals: VecDeque<Interval>,
 }
 
+impl Track {
+    fn new(last: Counters, at: Time) -> Self {
+        let intervals = VecDeque::new();
+        Self {
+            last,
+            at,
+            intervals,
+        }
+    }
+
+    fn push(&mut self, interval: Interval, window: Duration) {
+        self.at = interval.to;
+        self.intervals.push_back(interval);
+        let old = |interval: &Interval| self.at.saturating_since(interval.to) >= window;
+        let gone = self.intervals.iter().take_while(|one| old(one)).count();
+        self.intervals.drain(..gone);
+    }
+}
+
 /// Caller and called service.
 type Pair = (String, String);
+
+/// What a proxy has reported of an edge, for those who put together what several have heard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part<'a> {
+    /// The proxy.
+    pub proxy: &'a str,
+    /// When it has last reported.
+    pub at: Time,
+    /// Caller.
+    pub from: &'a str,
+    /// Called service.
+    pub to: &'a str,
+    /// The proxy's share of the edge.
+    pub traffic: Traffic,
+}
 
 /// Edges while they are observed.
 #[derive(Clone, Debug)]
 pub struct LiveEdges {
     window: Duration,
     averaging: Averaging,
-    tracks: BTreeMap<Pair, BTreeMap<String, Track>>,
+    /// By proxy.
+    tracks: BTreeMap<String, BTreeMap<Pair, Track>>,
 }
 
 impl LiveEdges {
@@ -101,99 +161,136 @@ impl LiveEdges {
         }
     }
 
-    /// Takes a report of `proxy` about the calls of `from` to `to`. A report that is not newer than
-    /// the last one is passed over.
+    /// T.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Takes a report of `proxy` about the calls of `from` to `to` since it started. A report that is
+    /// not newer than the last one is passed over.
     pub fn report(&mut self, proxy: &str, from: &str, to: &str, now: Time, counters: Counters) {
-        let pair = (from.to_owned(), to.to_owned());
-        let proxies = self.tracks.entry(pair).or_default();
-        let Some(track) = proxies.get_mut(proxy) else {
+        let window = self.window;
+        let tracks = self.tracks.entry(proxy.to_owned()).or_default();
+        let Some(track) = tracks.get_mut(&(from.to_owned(), to.to_owned())) else {
             // What was counted before the first report has no known beginning.
-            let intervals = VecDeque::new();
-            let track = Track {
-                last: counters,
-                at: now,
-                intervals,
-            };
-            proxies.insert(proxy.to_owned(), track);
+            tracks.insert((from.to_owned(), to.to_owned()), Track::new(counters, now));
             return;
         };
         if now <= track.at {
             return;
         }
         let counted = counters.since(&track.last);
-        track.intervals.push_back(Interval {
-            from: track.at,
-            to: now,
-            counted,
-        });
-        (track.last, track.at) = (counters, now);
+        let from = track.at;
+        track.last = counters;
+        let to = now;
+        track.push(Interval { from, to, counted }, window);
+    }
+
+    /// Takes a report of `proxy` about all its calls of the last `length`: what it does not name has had
+    /// none.
+    pub fn interval<'a>(
+        &mut self,
+        proxy: &str,
+        now: Time,
+        length: Duration,
+        calls: impl IntoIterator<Item = (&'a str, &'a str, Counters)>,
+    ) {
         let window = self.window;
-        while track
-            .intervals
-            .front()
-            .is_some_and(|i| now.saturating_since(i.to) >= window)
-        {
-            track.intervals.pop_front();
+        let begun = Time::ZERO + now.saturating_since(Time::ZERO + length);
+        let tracks = self.tracks.entry(proxy.to_owned()).or_default();
+        let mut counted: BTreeMap<Pair, Counters> = BTreeMap::new();
+        for (from, to, counters) in calls {
+            let sum = counted.entry((from.to_owned(), to.to_owned())).or_default();
+            sum.requests = sum.requests.saturating_add(counters.requests);
+            sum.failures = sum.failures.saturating_add(counters.failures);
+            sum.latency_ms += counters.latency_ms;
+            sum.bytes = sum.bytes.saturating_add(counters.bytes);
+            sum.in_flight = sum.in_flight.saturating_add(counters.in_flight);
         }
+        for pair in counted.keys() {
+            if !tracks.contains_key(pair) {
+                tracks.insert(pair.clone(), Track::new(Counters::default(), begun));
+            }
+        }
+        for (pair, track) in tracks.iter_mut().filter(|(_, track)| now > track.at) {
+            let interval = Interval {
+                from: begun,
+                to: now,
+                counted: counted.remove(pair).unwrap_or_default(),
+            };
+            track.push(interval, window);
+        }
+        // A service that was not called for the window is none that is called.
+        tracks.retain(|_, track| {
+            let busy = |interval: &Interval| !interval.counted.is_idle();
+            track.intervals.is_empty() || track.intervals.iter().any(busy)
+        });
     }
 
     /// Forgets what has been silent for the window.
     pub fn expire(&mut self, now: Time) {
-        for proxies in self.tracks.values_mut() {
-            proxies.retain(|_, track| now.saturating_since(track.at) < self.window);
+        for tracks in self.tracks.values_mut() {
+            tracks.retain(|_, track| now.saturating_since(track.at) < self.window);
         }
-        self.tracks.retain(|_, proxies| !proxies.is_empty());
+        self.tracks.retain(|_, tracks| !tracks.is_empty());
     }
 
     /// The edges as of now, in the order of their names.
     pub fn edges(&self, now: Time) -> impl Iterator<Item = (&str, &str, Traffic)> {
-        let edges = self.tracks.iter();
-        edges.map(move |((from, to), proxies)| (from.as_str(), to.as_str(), self.sum(proxies, now)))
-    }
-
-    /// The traffic of all proxies together.
-    fn sum(&self, proxies: &BTreeMap<String, Track>, now: Time) -> Traffic {
-        let mut sum = Traffic::default();
-        for track in proxies.values() {
-            let part = self.rates(track, now);
-            sum.latency_ms += part.latency_ms;
-            sum.rps += part.rps;
-            sum.failures += part.failures;
-            sum.bytes_per_second += part.bytes_per_second;
+        let mut edges: BTreeMap<(&str, &str), Traffic> = BTreeMap::new();
+        for part in self.parts(now) {
+            let sum = edges.entry((part.from, part.to)).or_default();
+            *sum = sum.plus(part.traffic);
         }
-        sum.latency_ms = if sum.rps > 0.0 {
-            sum.latency_ms / sum.rps
-        } else {
-            0.0
-        };
-        sum
+        edges.into_iter().map(|((from, to), sum)| (from, to, sum))
     }
 
-    /// A proxy's rates; `latency_ms` is a second's sum here.
+    /// The same by proxy.
+    pub fn parts(&self, now: Time) -> impl Iterator<Item = Part<'_>> {
+        let all = self.tracks.iter();
+        let all = all.flat_map(|(proxy, tracks)| tracks.iter().map(move |one| (proxy, one)));
+        all.map(move |(proxy, ((from, to), track))| Part {
+            proxy,
+            at: track.at,
+            from,
+            to,
+            traffic: self.rates(track, now),
+        })
+    }
+
+    /// A proxy's rates.
     fn rates(&self, track: &Track, now: Time) -> Traffic {
         let mut rates = Traffic::default();
         if now.saturating_since(track.at) >= self.window {
             return rates;
         }
-        let (mut seconds, mut latency) = (0.0, 0.0);
+        let (mut seconds, mut latency, mut calls) = (0.0, 0.0, 0.0);
         for interval in &track.intervals {
             let Interval { from, to, counted } = interval;
             let length = to.saturating_since(*from).as_secs_f64();
             let age = now.saturating_since(*to).as_secs_f64();
+            if length <= 0.0 {
+                continue;
+            }
             // What began before the window counts with the part that is in it.
             let inside = (self.window.as_secs_f64() - age).clamp(0.0, length) / length;
             let weight = inside * self.weight(age);
             seconds += weight * length;
-            rates.rps += weight * counted.requests as f64;
+            calls += weight * counted.requests as f64;
             rates.failures += weight * counted.failures as f64;
             rates.bytes_per_second += weight * counted.bytes as f64;
             latency += weight * counted.latency_ms;
         }
+        let last = track.intervals.back();
+        rates.in_flight = last.map_or(0.0, |interval| interval.counted.in_flight as f64);
         if seconds > 0.0 {
-            rates.rps /= seconds;
+            rates.rps = calls / seconds;
             rates.failures /= seconds;
             rates.bytes_per_second /= seconds;
-            rates.latency_ms = latency / seconds;
+        }
+        if calls > 0.0 {
+            rates.latency_ms = latency / calls;
         }
         rates
     }
@@ -221,6 +318,7 @@ mod tests {
             failures: requests / 10,
             latency_ms,
             bytes,
+            in_flight: 0,
         }
     }
 
@@ -287,5 +385,69 @@ mod tests {
         );
         live.expire(at(131));
         assert_eq!(live.edges(at(131)).count(), 0);
+    }
+
+    #[test]
+    fn intervals_that_proxies_measure_themselves() {
+        let mut live = LiveEdges::new(Duration::from_secs(60), Averaging::Plain);
+        let ten = Duration::from_secs(10);
+        let in_flight = Counters {
+            in_flight: 3,
+            ..counted(100)
+        };
+        live.interval(
+            "p",
+            at(10),
+            ten,
+            [("a", "b", counted(100)), ("a", "c", in_flight)],
+        );
+        live.interval("p", at(20), ten, [("a", "b", counted(300))]);
+        // A report got lost; what it had is in the next one.
+        live.interval("p", at(40), 2 * ten, [("a", "b", counted(400))]);
+        live.interval("q", at(40), ten, [("a", "b", counted(50))]);
+        let edges: Vec<_> = live.edges(at(40)).collect();
+        assert_eq!((edges[0].0, edges[0].1), ("a", "b"));
+        assert!((edges[0].2.rps - (20.0 + 5.0)).abs() < 1e-9, "{edges:?}");
+        assert!((edges[0].2.latency_ms - 4.0).abs() < 1e-9, "{edges:?}");
+        // `c` was called for the first of four times ten seconds.
+        assert!((edges[1].2.rps - 2.5).abs() < 1e-9, "{edges:?}");
+        assert!((edges[1].2.latency_ms - 4.0).abs() < 1e-9, "{edges:?}");
+        assert_eq!(edges[1].2.in_flight, 0.0, "it was then, it is not now");
+        assert_eq!(live.parts(at(40)).count(), 3);
+        for second in [50, 60, 70, 80] {
+            live.interval("p", at(second), ten, [("a", "b", counted(1))]);
+        }
+        assert!(
+            live.edges(at(80)).all(|(_, to, _)| to != "c"),
+            "not any more"
+        );
+    }
+
+    #[test]
+    fn odd_intervals_do_no_harm() {
+        let mut live = LiveEdges::new(Duration::from_secs(60), Averaging::Decayed);
+        let most = Counters {
+            requests: u64::MAX,
+            failures: u64::MAX,
+            latency_ms: f64::MAX,
+            bytes: u64::MAX,
+            in_flight: u64::MAX,
+        };
+        live.interval(
+            "p",
+            at(1),
+            Duration::from_secs(9),
+            [("a", "b", most), ("a", "b", most)],
+        );
+        live.interval("p", at(1), Duration::ZERO, [("a", "b", most)]);
+        live.interval(
+            "p",
+            at(2),
+            Duration::ZERO,
+            [("a", "b", most), ("b", "a", most)],
+        );
+        for (_, _, traffic) in live.edges(at(2)) {
+            assert!(!traffic.rps.is_nan() && traffic.rps >= 0.0, "{traffic:?}");
+        }
     }
 }

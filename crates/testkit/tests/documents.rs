@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 16] = [
+const DOCUMENTS: [&str; 17] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 16] = [
     "docs/configuration.md",
     "docs/controller.md",
     "docs/figures.md",
+    "docs/graph.md",
     "docs/identity.md",
     "docs/metrics.md",
     "docs/model.md",

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use maglor_config::raw;
 
+use super::local;
 use crate::index::facts::{Key, Reach, Service, ServicePort, Slice, SliceEndpoint};
 use crate::index::resource::{Consumer, Endpoint, Place};
 use crate::index::{Index, links};
@@ -38,13 +39,14 @@ pub(crate) fn target_port(slice: &Slice, port: &ServicePort) -> Option<u16> {
 }
 
 /// The endpoints of a port, of one address family: each pod once. With `labels`, only pods that have
-/// them.
+/// them. With `local_first`, the slack, lists for the nodes from which the Service is called.
 pub(crate) fn of(
     index: &Index,
     key: &Key,
     service: &Service,
     port: &ServicePort,
     labels: Option<&BTreeMap<String, String>>,
+    local_first: Option<f64>,
 ) -> Endpoints {
     let slices: Vec<(&Key, &Slice)> = index
         .links
@@ -96,7 +98,13 @@ pub(crate) fn of(
         endpoints.list.push(endpoint);
     }
     endpoints.tls = tls(index, found.values().copied());
-    endpoints.by_place = by_place(service.reach, &endpoints.list, &places);
+    endpoints.by_place = match (service.reach, local_first, index.callers.get(key)) {
+        // What the Service says itself outweighs a policy.
+        (Reach::Anywhere, Some(slack), Some(callers)) => {
+            local::by_node(&endpoints.list, &places, callers, slack)
+        }
+        (reach, _, _) => by_place(reach, &endpoints.list, &places),
+    };
     if service.reach == Reach::OwnNode {
         // A client whose node is not known has none of its own node.
         endpoints.list.clear();

@@ -2,6 +2,7 @@
 
 pub(super) mod endpoints;
 pub(super) mod inbound;
+mod local;
 pub(super) mod routes;
 pub(super) mod service;
 

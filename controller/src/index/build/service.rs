@@ -8,6 +8,7 @@ use maglor_config::raw;
 
 use super::endpoints::{self, Endpoints};
 use super::{host, listener, port_name, routes, subset_name, upstream};
+use crate::crd::LocalFirst;
 use crate::index::Index;
 use crate::index::effective;
 use crate::index::facts::{Key, Protocol, Service, ServicePort};
@@ -32,6 +33,8 @@ struct Settings {
     cluster: raw::Cluster,
     route: raw::Route,
     plain_text: bool,
+    /// The slack, where calls are to stay on their node.
+    local_first: Option<f64>,
 }
 
 fn port_resources(
@@ -41,8 +44,8 @@ fn port_resources(
     port: &ServicePort,
 ) -> Vec<(ResourceId, Resource)> {
     let name = port_name(index, key, port.port);
-    let endpoints = endpoints::of(index, key, service, port, None);
     let settings = settings(index, key, service, port, None);
+    let endpoints = endpoints::of(index, key, service, port, None, settings.local_first);
     let mut cluster = raw::Cluster {
         name: Some(name.clone()),
         tls: endpoints.tls.clone().filter(|_| !settings.plain_text),
@@ -109,6 +112,7 @@ fn settings(
         cluster,
         route,
         plain_text: effective.plain_text,
+        local_first: effective.local_first.map(LocalFirst::slack),
     }
 }
 
@@ -137,8 +141,9 @@ fn subsets(
     let mut given = Vec::new();
     for (subset, labels) in index.subsets(key) {
         let name = subset_name(&port_name(index, key, port.port), &subset);
-        let endpoints = endpoints::of(index, key, service, port, Some(&labels));
         let settings = settings(index, key, service, port, Some(&subset));
+        let local_first = settings.local_first;
+        let endpoints = endpoints::of(index, key, service, port, Some(&labels), local_first);
         let cluster = raw::Cluster {
             name: Some(name.clone()),
             tls: endpoints.tls.clone().filter(|_| !settings.plain_text),

@@ -24,7 +24,7 @@ pub use policy::{AuthorizationPolicy, Checked, MeshConfig, TrafficPolicy};
 pub use route::Route;
 pub use service::{Protocol, Reach, Service, ServicePort};
 pub use slice::{Slice, SliceEndpoint};
-pub use workload::Workload;
+pub use workload::{Amounts, Workload};
 
 /// Namespace and name of a resource; the namespace is empty where the kind has none.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -328,7 +328,7 @@ impl Object {
             Kind::HttpRoute => Facts::Route(Route::http(&meta, value)),
             Kind::MeshConfig => Facts::MeshConfig(Box::new(MeshConfig::read(&meta, value))),
             Kind::Namespace => Facts::Namespace(Namespace::read(&meta)),
-            Kind::Node => Facts::Node(Node::read(&meta)),
+            Kind::Node => Facts::Node(Node::read(&meta, value)?),
             Kind::Pod => Facts::Workload(Workload::read(meta, value)?),
             Kind::Service => Facts::Service(Service::read(&meta, value)?),
             Kind::TrafficPolicy => {

@@ -1,8 +1,13 @@
 //! Nodes and namespaces.
 
-use maglor_config::raw;
+use std::collections::BTreeMap;
 
-use super::Meta;
+use maglor_config::raw;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::workload::Amounts;
+use super::{Meta, ReadError, part};
 
 /// A node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -11,20 +16,35 @@ pub struct Node {
     pub region: Option<String>,
     /// `topology.kubernetes.io/zone`.
     pub zone: Option<String>,
+    /// What pods may have of it.
+    pub allocatable: Amounts,
+    /// How many pods it takes.
+    pub pods: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    allocatable: BTreeMap<String, Value>,
 }
 
 impl Node {
-    pub(super) fn read(meta: &Meta) -> Self {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
+        let status: Status = part(value, "status")?;
+        let pods = status.allocatable.get("pods");
+        let pods = pods.and_then(|pods| pods.as_u64().or_else(|| pods.as_str()?.parse().ok()));
         let label = |name: &str| {
             meta.labels
                 .get(name)
                 .filter(|value| !value.is_empty())
                 .cloned()
         };
-        Self {
+        Ok(Self {
             region: label("topology.kubernetes.io/region"),
             zone: label("topology.kubernetes.io/zone"),
-        }
+            allocatable: Amounts::read(&status.allocatable),
+            pods,
+        })
     }
 }
 

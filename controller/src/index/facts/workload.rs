@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use maglor_inject::quantity;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -23,6 +24,52 @@ pub struct Workload {
     pub has_sidecar: bool,
     /// Where it runs.
     pub node: Option<String>,
+    /// What made it: a Deployment, and not its ReplicaSet; a bare pod itself.
+    pub owner: String,
+    /// What it is sure to get.
+    pub requests: Amounts,
+    /// What it gets at most, where all its containers have a limit.
+    pub limits: Amounts,
+}
+
+/// CPU and memory of a pod or a node.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Amounts {
+    /// In thousandths of a core, rounded up.
+    pub cpu_millis: Option<u64>,
+    /// In MiB, rounded up.
+    pub memory_mib: Option<u64>,
+}
+
+impl Amounts {
+    /// From `resources.requests`, `resources.limits` or `status.allocatable`.
+    pub(super) fn read(list: &BTreeMap<String, Value>) -> Self {
+        let amount = |name: &str, unit: f64| {
+            let text = list.get(name)?;
+            let text = text
+                .as_str()
+                .map_or_else(|| text.to_string(), str::to_owned);
+            // What is beyond any machine is as much as there can be.
+            Some((quantity(&text)? / unit).ceil() as u64)
+        };
+        Self {
+            cpu_millis: amount("cpu", 1e-3),
+            memory_mib: amount("memory", 1_048_576.0),
+        }
+    }
+
+    /// Of several containers; `None` where `all` have to say something and one does not.
+    fn sum(parts: &[Self], all: bool) -> Self {
+        let sum = |of: fn(&Self) -> Option<u64>| {
+            let said: Vec<u64> = parts.iter().filter_map(of).collect();
+            let whole = !said.is_empty() && (!all || said.len() == parts.len());
+            whole.then(|| said.into_iter().fold(0, u64::saturating_add))
+        };
+        Self {
+            cpu_millis: sum(|one| one.cpu_millis),
+            memory_mib: sum(|one| one.memory_mib),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -30,13 +77,55 @@ pub struct Workload {
 struct Spec {
     service_account_name: Option<String>,
     node_name: Option<String>,
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    /// `Always` for an init container that runs beside the others.
+    restart_policy: Option<String>,
+    resources: Resources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    requests: BTreeMap<String, Value>,
+    limits: BTreeMap<String, Value>,
+}
+
+/// A label that a ReplicaSet's pods have, and the end of its name.
+const HASH: &str = "pod-template-hash";
+
+/// What made a pod.
+fn owner(meta: &Meta, value: &Value) -> String {
+    let owner = value.pointer("/metadata/ownerReferences/0");
+    let text = |name: &str| owner?.get(name)?.as_str();
+    let (Some(kind), Some(name)) = (text("kind"), text("name")) else {
+        return meta.name.clone();
+    };
+    let hash = meta.labels.get(HASH).filter(|_| kind == "ReplicaSet");
+    let of_deployment = hash.and_then(|hash| name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    of_deployment.unwrap_or(name).to_owned()
 }
 
 impl Workload {
     pub(super) fn read(meta: Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: Spec = part(value, "spec")?;
         let injected = meta.annotations.get(INJECTED).map(String::as_str);
+        let beside = spec.init_containers.iter();
+        let beside = beside.filter(|one| one.restart_policy.as_deref() == Some("Always"));
+        let containers: Vec<_> = spec.containers.iter().chain(beside).collect();
+        let amounts = |of: fn(&Resources) -> &BTreeMap<String, Value>| -> Vec<Amounts> {
+            let each = containers.iter();
+            each.map(|one| Amounts::read(of(&one.resources))).collect()
+        };
         Ok(Self {
+            owner: owner(&meta, value),
+            requests: Amounts::sum(&amounts(|one| &one.requests), false),
+            limits: Amounts::sum(&amounts(|one| &one.limits), true),
             injected: injected == Some("true"),
             has_sidecar: matches!(injected, Some("outbound" | "true")),
             labels: meta.labels,
@@ -67,5 +156,37 @@ mod tests {
         assert_eq!(read("true"), (true, true));
         assert_eq!(read("outbound"), (false, true));
         assert_eq!(read("yes"), (false, false));
+    }
+
+    #[test]
+    fn a_pod_takes_what_its_containers_take_together() {
+        let pod = json!({
+            "metadata": {"ownerReferences": [{"kind": "ReplicaSet", "name": "web-7d9f"}]},
+            "spec": {
+                "containers": [
+                    {"resources": {"requests": {"cpu": "250m", "memory": "64Mi"},
+                                   "limits": {"cpu": 1, "memory": "128Mi"}}},
+                    {"resources": {"requests": {"memory": "1000000"}, "limits": {"memory": "1Gi"}}},
+                ],
+                "initContainers": [
+                    {"resources": {"requests": {"cpu": "4"}}},
+                    {"restartPolicy": "Always",
+                     "resources": {"requests": {"cpu": "0.05"}, "limits": {"memory": "64Mi"}}},
+                ],
+            },
+        });
+        let meta = Meta {
+            name: "web-7d9f-x2x".to_owned(),
+            labels: [(HASH.to_owned(), "7d9f".to_owned())].into(),
+            ..Meta::default()
+        };
+        let read = Workload::read(meta, &pod).unwrap();
+        assert_eq!(read.owner, "web");
+        assert_eq!(read.requests.cpu_millis, Some(300));
+        assert_eq!(read.requests.memory_mib, Some(65));
+        assert_eq!(read.limits.cpu_millis, None, "one has no limit");
+        assert_eq!(read.limits.memory_mib, Some(1216));
+        let bare = Workload::read(Meta::default(), &json!({})).unwrap();
+        assert_eq!(bare.requests, Amounts::default());
     }
 }

@@ -10,6 +10,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use maglor_mcg::prometheus::{self, Mesh, Quantity};
 use maglor_mcg::{Options, Outcome, file, partition};
 
 fuzz_target!(|text: &str| {
@@ -24,6 +25,7 @@ fuzz_target!(|text: &str| {
     if let Err(error) = file::placement(first) {
         assert!(!error.to_string().is_empty());
     }
+    prometheus_answer(first);
     let (Ok(graph), Ok(nodes)) = (graph, nodes) else {
         return;
     };
@@ -38,3 +40,21 @@ fuzz_target!(|text: &str| {
         assert!(plan.placement.is_feasible(&graph, &nodes));
     }
 });
+
+/// What a Prometheus says is read or refused; what it says of traffic is a graph's.
+fn prometheus_answer(text: &str) {
+    match file::prometheus::answer(text) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(samples) => {
+            for mesh in [Mesh::Istio, Mesh::Linkerd, Mesh::Maglor] {
+                let answers = [
+                    (Quantity::Requests, samples.clone()),
+                    (Quantity::Times, samples.clone()),
+                ];
+                for traffic in prometheus::edges(mesh, &answers).values() {
+                    assert!(traffic.rps.is_finite() && traffic.latency_ms.is_finite());
+                }
+            }
+        }
+    }
+}

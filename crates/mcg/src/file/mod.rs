@@ -3,6 +3,7 @@
 //! Everything that is wrong is an error that names line and field; unknown fields are wrong.
 
 mod fields;
+pub mod prometheus;
 mod snapshots;
 mod yaml;
 

@@ -1,0 +1,159 @@
+//! From which nodes Services are called: what local-first routing goes by.
+//!
+//! Held still: what proxies are told changes only when more than a tenth of a Service's calls come from
+//! elsewhere than before, or when there are none any more.
+
+use std::collections::BTreeMap;
+
+use maglor_mcg::Part;
+
+use crate::index::facts::Key;
+use crate::index::topology::Topology;
+
+/// The part of a Service's calls, in thousandths, that may come from elsewhere unheeded.
+const NEGLIGIBLE: u32 = 100;
+const WHOLE: f64 = 1000.0;
+
+/// By node, in thousandths.
+type Shares = BTreeMap<String, u32>;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    /// By vertex.
+    told: BTreeMap<String, Shares>,
+    /// Whose Services have been told.
+    services: BTreeMap<Key, String>,
+}
+
+impl Callers {
+    /// What is to be told, if it differs by much from what was.
+    pub(super) fn follow<'a>(
+        &mut self,
+        topology: &Topology,
+        parts: impl Iterator<Item = Part<'a>>,
+    ) -> Option<BTreeMap<Key, Shares>> {
+        let mut calls: BTreeMap<&str, BTreeMap<&str, f64>> = BTreeMap::new();
+        for part in parts.filter(|part| part.traffic.rps > 0.0) {
+            let pod = part.proxy.split_once('/');
+            let pod = pod.map(|(namespace, name)| Key::new(namespace, name));
+            if let Some(node) = pod.and_then(|pod| topology.places.get(&pod)) {
+                let of_node = calls.entry(part.to).or_default().entry(node).or_default();
+                *of_node += part.traffic.rps;
+            }
+        }
+        let mut changed = topology.services != self.services;
+        self.told.retain(|vertex, _| {
+            let called = calls.contains_key(&**vertex);
+            changed |= !called;
+            called
+        });
+        for (vertex, nodes) in calls {
+            let now = shares(&nodes);
+            let told = self.told.get(vertex);
+            if told.is_none_or(|told| distance(told, &now) > NEGLIGIBLE) {
+                changed = true;
+                self.told.insert(vertex.to_owned(), now);
+            }
+        }
+        if !changed {
+            return None;
+        }
+        self.services.clone_from(&topology.services);
+        let told = topology.services.iter().filter_map(|(service, vertex)| {
+            let shares = self.told.get(vertex)?;
+            Some((service.clone(), shares.clone()))
+        });
+        Some(told.collect())
+    }
+}
+
+fn shares(nodes: &BTreeMap<&str, f64>) -> Shares {
+    let all: f64 = nodes.values().sum();
+    let share = |(node, rps): (&&str, &f64)| {
+        let share = (rps / all * WHOLE).round() as u32;
+        ((*node).to_owned(), share.max(1))
+    };
+    nodes.iter().map(share).collect()
+}
+
+/// The part that comes from elsewhere: half the sum of the differences.
+fn distance(one: &Shares, other: &Shares) -> u32 {
+    let of = |shares: &Shares, node: &String| shares.get(node).copied().unwrap_or(0);
+    let gone = one
+        .iter()
+        .map(|(node, share)| share.abs_diff(of(other, node)));
+    let new = other.iter().filter(|(node, _)| !one.contains_key(*node));
+    let sum: u32 = gone.chain(new.map(|(_, share)| *share)).sum();
+    sum / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use maglor_balance::Time;
+    use maglor_mcg::Traffic;
+
+    use super::*;
+
+    fn topology() -> Topology {
+        let mut topology = Topology::default();
+        for (pod, node) in [("web-0", "n1"), ("web-1", "n2"), ("web-2", "n2")] {
+            let pod = Key::new("shop", pod);
+            topology.pods.insert(pod.clone(), "shop/web".to_owned());
+            topology.places.insert(pod, node.to_owned());
+        }
+        topology
+            .services
+            .insert(Key::new("shop", "cart"), "shop/cart".to_owned());
+        topology
+    }
+
+    fn parts<'a>(rates: &'a [(&'a str, f64)]) -> impl Iterator<Item = Part<'a>> {
+        rates.iter().map(|(proxy, rps)| Part {
+            proxy,
+            at: Time::ZERO,
+            from: "shop/web",
+            to: "shop/cart",
+            traffic: Traffic {
+                rps: *rps,
+                ..Traffic::default()
+            },
+        })
+    }
+
+    #[test]
+    fn what_is_told_changes_with_much_only() {
+        let (topology, mut callers) = (topology(), Callers::default());
+        let mut follow = |rates: &[(&str, f64)]| {
+            let told = callers.follow(&topology, parts(rates))?;
+            let shares = told
+                .get(&Key::new("shop", "cart"))
+                .cloned()
+                .unwrap_or_default();
+            Some(shares.into_iter().collect::<Vec<_>>())
+        };
+        let of = |n1, n2| Some(vec![("n1".to_owned(), n1), ("n2".to_owned(), n2)]);
+        let first = follow(&[
+            ("shop/web-0", 10.0),
+            ("shop/web-1", 20.0),
+            ("shop/web-2", 10.0),
+            ("envoy", 99.0),
+        ]);
+        assert_eq!(first, of(250, 750));
+        assert_eq!(
+            follow(&[("shop/web-0", 12.0), ("shop/web-1", 26.0)]),
+            None,
+            "noise"
+        );
+        assert_eq!(
+            follow(&[("shop/web-0", 10.0), ("shop/web-1", 10.0)]),
+            of(500, 500)
+        );
+        assert_eq!(
+            follow(&[("shop/web-0", 1.0)]),
+            Some(vec![("n1".to_owned(), 1000)])
+        );
+        assert_eq!(follow(&[]), Some(Vec::new()), "nobody calls any more");
+        assert_eq!(follow(&[]), None);
+    }
+}

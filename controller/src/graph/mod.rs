@@ -1,0 +1,270 @@
+//! The communication graph while it is observed: proxies' reports of load (LRS) in, snapshots out.
+//!
+//! Algorithm 1 of the paper in docs/placement.md; its arithmetic is [`maglor_mcg::LiveEdges`]. A replica of
+//! the controller hears the proxies that are connected to it; who wants all of it asks all replicas for
+//! their parts and puts them together ([`parts`]).
+
+mod callers;
+mod history;
+pub mod parts;
+pub(crate) mod publish;
+mod snapshot;
+pub(crate) mod usage;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use maglor_balance::Time;
+use maglor_mcg::{Averaging, Counters, LiveEdges, Traffic};
+use maglor_xds::load::{ClusterLoad, LoadReport};
+use tokio::time::Instant;
+
+use self::callers::Callers;
+use self::history::History;
+use self::parts::Part;
+pub use self::snapshot::{Edge, Node, Service, Snapshot};
+use crate::index::facts::Key;
+use crate::index::topology::Topology;
+
+/// Clusters of a report that are taken: as many as a proxy of ours follows.
+const MAX_CLUSTERS: usize = 1024;
+/// How the cluster of a sidecar's own application ends.
+const APPLICATION: &str = "/application";
+/// How often a snapshot is kept.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// How the graph is observed.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How often proxies report; `None` = they are not asked to.
+    pub interval: Option<Duration>,
+    /// T, the window of the moving averages.
+    pub window: Duration,
+    /// How intervals of the window count.
+    pub averaging: Averaging,
+}
+
+impl Default for Settings {
+    /// # Defaults
+    /// * `interval`: 10 s
+    /// * `window`: 60 s
+    /// * `averaging`: decayed
+    fn default() -> Self {
+        Self {
+            interval: Some(Duration::from_secs(10)),
+            window: Duration::from_secs(60),
+            averaging: Averaging::default(),
+        }
+    }
+}
+
+/// CPU and memory that a pod uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// In thousandths of a core.
+    pub cpu_millis: f64,
+    /// In MiB.
+    pub memory_mib: f64,
+}
+
+/// See the module's documentation.
+pub struct Graphs {
+    settings: Settings,
+    base: Instant,
+    topology: RwLock<Arc<Topology>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What services call.
+    edges: LiveEdges,
+    /// What sidecars let in, from a service to itself: callers outside the mesh are in it.
+    taken: LiveEdges,
+    /// When a proxy has last reported.
+    heard: HashMap<String, Time>,
+    usage: HashMap<Key, Usage>,
+    callers: Callers,
+    history: History,
+}
+
+impl fmt::Debug for Graphs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graphs")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Graphs {
+    /// Nothing observed yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let edges = LiveEdges::new(settings.window, settings.averaging);
+        Self {
+            settings,
+            base: Instant::now(),
+            topology: RwLock::default(),
+            state: Mutex::new(State {
+                taken: edges.clone(),
+                edges,
+                heard: HashMap::new(),
+                usage: HashMap::new(),
+                callers: Callers::default(),
+                history: History::default(),
+            }),
+        }
+    }
+
+    /// How often proxies are to report.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        self.settings.interval
+    }
+
+    /// What is there now.
+    pub fn set_topology(&self, topology: Topology) {
+        let mut current = self
+            .topology
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(topology);
+    }
+
+    /// What pods use now; a pod that is not among them is not known to use anything.
+    pub fn set_usage(&self, usage: HashMap<Key, Usage>) {
+        self.state().usage = usage;
+    }
+
+    fn topology(&self) -> Arc<Topology> {
+        let current = self.topology.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        let nanos = self.base.elapsed().as_nanos();
+        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Takes the report of a proxy.
+    pub fn take(&self, node: &str, report: &LoadReport) {
+        self.take_at(node, report, self.now());
+    }
+
+    fn take_at(&self, node: &str, report: &LoadReport, now: Time) {
+        let topology = self.topology();
+        let from = topology.vertex_of_node(node);
+        let clusters = report.clusters.iter().take(MAX_CLUSTERS);
+        let (own, others): (Vec<_>, Vec<_>) =
+            clusters.partition(|load| load.name.ends_with(APPLICATION));
+        let called: Vec<(String, Counters)> = others
+            .iter()
+            .filter_map(|load| Some((topology.vertex_of_cluster(&load.name)?, counters(load))))
+            .collect();
+        let mut state = self.state();
+        let heard = state.heard.insert(node.to_owned(), now);
+        // A report of nothing does not say since when.
+        let length = match (report.interval.is_zero(), heard) {
+            (false, _) => report.interval,
+            (true, Some(heard)) => now.saturating_since(heard),
+            (true, None) => self.settings.interval.unwrap_or_default(),
+        };
+        let calls = called.iter().map(|(to, counted)| (&*from, &**to, *counted));
+        state.edges.interval(node, now, length, calls);
+        let taken = own.iter().map(|load| (&*from, &*from, counters(load)));
+        state.taken.interval(node, now, length, taken);
+    }
+
+    /// The graph as it is now, as far as this replica has heard of it.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let (topology, state, now) = (self.topology(), self.state(), self.now());
+        let edges = state.edges.edges(now);
+        let edges: Vec<(&str, &str, Traffic)> = edges.collect();
+        let taken = state
+            .taken
+            .edges(now)
+            .map(|(name, _, traffic)| (name, traffic));
+        snapshot::Builder {
+            window: state.edges.window(),
+            topology: &topology,
+            usage: &state.usage,
+        }
+        .build(Timestamp::now(), &edges, &taken.collect())
+    }
+
+    /// From which nodes Services are called, in thousandths, where that has changed by much since the last
+    /// time.
+    #[must_use]
+    pub fn callers(&self) -> Option<BTreeMap<Key, BTreeMap<String, u32>>> {
+        let (topology, mut state, now) = (self.topology(), self.state(), self.now());
+        let State { edges, callers, .. } = &mut *state;
+        callers.follow(&topology, edges.parts(now))
+    }
+
+    /// What this replica has heard, by proxy.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Part> {
+        let (state, now) = (self.state(), self.now());
+        let called = state
+            .edges
+            .parts(now)
+            .map(|part| Part::new(&part, now, false));
+        let taken = state
+            .taken
+            .parts(now)
+            .map(|part| Part::new(&part, now, true));
+        called.chain(taken).collect()
+    }
+
+    /// Snapshots of the last day, the oldest first.
+    #[must_use]
+    pub fn history(&self) -> Vec<Snapshot> {
+        let window = self.settings.window;
+        self.state().history.all(window)
+    }
+
+    /// Keeps a snapshot now and then, and forgets who has gone; never returns.
+    pub async fn remember(self: Arc<Self>) {
+        let mut tick = tokio::time::interval_at(Instant::now() + KEEP_EVERY, KEEP_EVERY);
+        loop {
+            tick.tick().await;
+            let snapshot = self.snapshot();
+            let (mut state, now) = (self.state(), self.now());
+            state.history.keep(&snapshot);
+            state.edges.expire(now);
+            state.taken.expire(now);
+            let window = self.settings.window;
+            state
+                .heard
+                .retain(|_, at| now.saturating_since(*at) < window);
+        }
+    }
+}
+
+fn counters(load: &ClusterLoad) -> Counters {
+    let requests = load.requests();
+    // Of what was not timed nothing is known; the rest stands for it.
+    let timed = load.timed.min(requests);
+    let scale = if timed > 0 {
+        requests as f64 / timed as f64
+    } else {
+        0.0
+    };
+    Counters {
+        requests,
+        failures: load.failed,
+        latency_ms: load.seconds * 1000.0 * scale,
+        bytes: load.bytes,
+        in_flight: load.in_flight,
+    }
+}
+
+#[cfg(test)]
+mod tests;

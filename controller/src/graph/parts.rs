@@ -1,0 +1,153 @@
+//! What several replicas of the controller have heard, put together.
+//!
+//! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica goes on
+//! with its average for a while; so of each proxy only the part counts that was heard last.
+
+use std::collections::BTreeMap;
+
+use maglor_balance::Time;
+use maglor_mcg::{self as mcg, Traffic};
+use serde::{Deserialize, Serialize};
+
+use super::{Edge, Snapshot};
+
+/// What a proxy has reported of an edge.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Part {
+    /// The proxy's node id.
+    pub proxy: String,
+    /// How long ago it has last reported, in seconds.
+    pub age_seconds: f64,
+    /// What it has let in for its own service, rather than called.
+    pub taken: bool,
+    /// The proxy's share of the edge.
+    #[serde(flatten)]
+    pub edge: Edge,
+}
+
+impl Part {
+    pub(super) fn new(part: &mcg::Part<'_>, now: Time, taken: bool) -> Self {
+        let traffic = part.traffic;
+        Self {
+            proxy: part.proxy.to_owned(),
+            age_seconds: now.saturating_since(part.at).as_secs_f64(),
+            taken,
+            edge: Edge {
+                from: part.from.to_owned(),
+                to: part.to.to_owned(),
+                rps: traffic.rps,
+                latency_ms: traffic.latency_ms,
+                failures: traffic.failures,
+                bytes_per_second: traffic.bytes_per_second,
+                in_flight: traffic.in_flight,
+            },
+        }
+    }
+}
+
+impl Edge {
+    fn add(&mut self, other: &Self) {
+        let traffic = |edge: &Self| Traffic {
+            rps: edge.rps,
+            latency_ms: edge.latency_ms,
+            failures: edge.failures,
+            bytes_per_second: edge.bytes_per_second,
+            in_flight: edge.in_flight,
+        };
+        let sum = traffic(self).plus(traffic(other));
+        self.rps = sum.rps;
+        self.latency_ms = sum.latency_ms;
+        self.failures = sum.failures;
+        self.bytes_per_second = sum.bytes_per_second;
+        self.in_flight = sum.in_flight;
+    }
+}
+
+impl Snapshot {
+    /// Adds what another replica has kept of about the same time. A proxy that went from one to the other
+    /// just then counts twice.
+    pub fn add(&mut self, other: &Self) {
+        for edge in &other.edges {
+            let same = |own: &&mut Edge| own.from == edge.from && own.to == edge.to;
+            match self.edges.iter_mut().find(same) {
+                Some(own) => own.add(edge),
+                None => self.edges.push(edge.clone()),
+            }
+        }
+        for service in &other.services {
+            let same = |own: &&mut super::Service| own.name == service.name;
+            match self.services.iter_mut().find(same) {
+                Some(own) => {
+                    own.rps += service.rps;
+                    own.pending += service.pending;
+                }
+                None => self.services.push(service.clone()),
+            }
+        }
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        self.services
+            .sort_by(|one, other| one.name.cmp(&other.name));
+        let ends = |one: &Edge, other: &Edge| (&one.from, &one.to).cmp(&(&other.from, &other.to));
+        self.edges.sort_by(ends);
+    }
+
+    /// This replica's snapshot with what all replicas have heard in place of what it has heard itself.
+    #[must_use]
+    pub fn with_parts(mut self, replicas: &[Vec<Part>]) -> Self {
+        let mut last: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+        for (replica, part) in each(replicas) {
+            let heard = (part.age_seconds, replica);
+            let last = last.entry(&part.proxy).or_insert(heard);
+            if part.age_seconds < last.0 {
+                *last = heard;
+            }
+        }
+        let current = |(replica, part): &(usize, &Part)| {
+            last.get(&*part.proxy)
+                .is_some_and(|last| last.1 == *replica)
+        };
+        let mut edges: BTreeMap<(&str, &str), Edge> = BTreeMap::new();
+        let mut taken: BTreeMap<&str, Edge> = BTreeMap::new();
+        for (_, part) in each(replicas).filter(current) {
+            let edge = &part.edge;
+            let sum = match part.taken {
+                true => taken.entry(&edge.to).or_default(),
+                false => edges.entry((&edge.from, &edge.to)).or_insert_with(|| Edge {
+                    from: edge.from.clone(),
+                    to: edge.to.clone(),
+                    ..Edge::default()
+                }),
+            };
+            sum.add(edge);
+        }
+        let alive = |edge: &Edge| edge.rps > 0.0 || edge.in_flight > 0.0;
+        self.edges = edges.into_values().filter(alive).collect();
+        for name in self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]) {
+            if !self.services.iter().any(|service| service.name == *name) {
+                self.services.push(super::Service {
+                    name: name.clone(),
+                    replicas: 1,
+                    ..super::Service::default()
+                });
+            }
+        }
+        self.sort();
+        for service in &mut self.services {
+            let called = self.edges.iter().filter(|edge| edge.to == service.name);
+            let called = called.fold((0.0, 0.0), |(rps, pending), edge| {
+                (rps + edge.rps, pending + edge.in_flight)
+            });
+            let taken = taken.get(&*service.name);
+            (service.rps, service.pending) = taken.map_or(called, |one| (one.rps, one.in_flight));
+        }
+        self
+    }
+}
+
+fn each(replicas: &[Vec<Part>]) -> impl Iterator<Item = (usize, &Part)> {
+    let all = replicas.iter().enumerate();
+    all.flat_map(|(replica, parts)| parts.iter().map(move |part| (replica, part)))
+}

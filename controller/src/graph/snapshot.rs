@@ -1,0 +1,268 @@
+//! The graph at one time: what is shown, kept, and read by `maglor partition`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use maglor_mcg::Traffic;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Usage;
+use crate::index::facts::Key;
+use crate::index::topology::{Topology, Vertex};
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// When, RFC 3339.
+    pub at: String,
+    /// T, the window of the moving averages, in seconds.
+    pub window_seconds: u64,
+    /// The services of the mesh and those that they call, by name.
+    pub services: Vec<Service>,
+    /// Who calls whom, by names.
+    pub edges: Vec<Edge>,
+    /// The nodes; empty in snapshots that were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<Node>,
+}
+
+/// A vertex of the graph.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Service {
+    /// `NAMESPACE/NAME` of the Service, or of what made pods that are behind none.
+    pub name: String,
+    /// How many pods.
+    pub replicas: u32,
+    /// What each of them requests, in thousandths of a core; 0 = nothing.
+    pub cpu_millis: u64,
+    /// What each of them requests, in MiB; 0 = nothing.
+    pub memory_mib: u64,
+    /// Their limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit_millis: Option<u64>,
+    /// Their limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_mib: Option<u64>,
+    /// What one of them uses in the mean, in thousandths of a core, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_used_millis: Option<f64>,
+    /// What the one of them uses that uses most, in MiB, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_used_mib: Option<f64>,
+    /// Requests in flight at all of them.
+    pub pending: f64,
+    /// Requests a second that they take, from wherever; where they have no sidecar, those of the edges.
+    pub rps: f64,
+    /// Where they run; of those without a sidecar nothing is said, because nothing is planned for them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<String, u32>,
+}
+
+/// Calls of one service to another.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Edge {
+    /// Who calls.
+    pub from: String,
+    /// Who is called.
+    pub to: String,
+    /// λ: calls a second.
+    pub rps: f64,
+    /// r: mean response time in milliseconds, as the caller's proxy sees it.
+    pub latency_ms: f64,
+    /// Calls a second that failed: 5xx, or no answer.
+    pub failures: f64,
+    /// Bytes of response bodies a second.
+    pub bytes_per_second: f64,
+    /// Calls in flight.
+    pub in_flight: f64,
+}
+
+/// A node, as `maglor partition` wants it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// What it has for the services of the graph.
+    pub cpu_millis: u64,
+    /// The same of memory, in MiB.
+    pub memory_mib: u64,
+    /// How many of their pods it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<u64>,
+}
+
+/// What a snapshot is made of besides traffic.
+pub(super) struct Builder<'a> {
+    pub(super) window: Duration,
+    pub(super) topology: &'a Topology,
+    pub(super) usage: &'a HashMap<Key, Usage>,
+}
+
+impl Builder<'_> {
+    /// From edges, and what services have taken.
+    pub(super) fn build(
+        &self,
+        at: Timestamp,
+        edges: &[(&str, &str, Traffic)],
+        taken: &BTreeMap<&str, Traffic>,
+    ) -> Snapshot {
+        let edges = edges
+            .iter()
+            .filter(|(_, _, traffic)| traffic.rps > 0.0 || traffic.in_flight > 0.0);
+        let edges: Vec<Edge> = edges.map(edge).collect();
+        let mut services: BTreeMap<&str, Service> = BTreeMap::new();
+        let meshed = self
+            .topology
+            .vertices
+            .iter()
+            .filter(|(_, vertex)| vertex.meshed);
+        let ends = edges.iter().flat_map(|edge| [&edge.from, &edge.to]);
+        for name in meshed.map(|(name, _)| name).chain(ends) {
+            services.entry(name).or_insert_with(|| self.service(name));
+        }
+        let mut called: BTreeMap<&str, Traffic> = BTreeMap::new();
+        for edge in &edges {
+            let sum = called.entry(&edge.to).or_default();
+            sum.rps += edge.rps;
+            sum.in_flight += edge.in_flight;
+        }
+        for (name, service) in &mut services {
+            let traffic = taken.get(name).or_else(|| called.get(name));
+            service.rps = traffic.map_or(0.0, |traffic| traffic.rps);
+            service.pending = traffic.map_or(0.0, |traffic| traffic.in_flight);
+        }
+        let mut services: BTreeMap<String, Service> = services
+            .into_iter()
+            .map(|(name, service)| (name.to_owned(), service))
+            .collect();
+        self.add_usage(&mut services);
+        Snapshot {
+            at: at.to_string(),
+            window_seconds: self.window.as_secs(),
+            services: services.into_values().collect(),
+            edges,
+            nodes: self.nodes(),
+        }
+    }
+
+    fn service(&self, name: &str) -> Service {
+        // Who is in no topology is outside of the cluster, or has just gone.
+        let unknown = Vertex {
+            replicas: 1,
+            ..Vertex::default()
+        };
+        let vertex = self.topology.vertices.get(name).unwrap_or(&unknown);
+        Service {
+            name: name.to_owned(),
+            replicas: vertex.replicas,
+            cpu_millis: vertex.requests.cpu_millis.unwrap_or(0),
+            memory_mib: vertex.requests.memory_mib.unwrap_or(0),
+            cpu_limit_millis: vertex.limits.cpu_millis,
+            memory_limit_mib: vertex.limits.memory_mib,
+            nodes: match vertex.meshed {
+                true => vertex.nodes.clone(),
+                false => BTreeMap::new(),
+            },
+            ..Service::default()
+        }
+    }
+
+    fn add_usage(&self, services: &mut BTreeMap<String, Service>) {
+        // Pods, their CPU together, and the most memory.
+        let mut used: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
+        for (pod, usage) in self.usage {
+            if let Some(vertex) = self.topology.pods.get(pod) {
+                let used = used.entry(vertex).or_default();
+                used.0 += 1.0;
+                used.1 += usage.cpu_millis;
+                used.2 = used.2.max(usage.memory_mib);
+            }
+        }
+        for (vertex, (pods, cpu, memory)) in used {
+            if let Some(service) = services.get_mut(vertex) {
+                service.cpu_used_millis = Some(cpu / pods);
+                service.memory_used_mib = Some(memory);
+            }
+        }
+    }
+
+    fn nodes(&self) -> Vec<Node> {
+        let nodes = self.topology.nodes.iter().map(|(name, room)| Node {
+            name: name.clone(),
+            cpu_millis: room.left.cpu_millis.unwrap_or(0),
+            memory_mib: room.left.memory_mib.unwrap_or(0),
+            pods: room.pods,
+        });
+        nodes.collect()
+    }
+}
+
+fn edge((from, to, traffic): &(&str, &str, Traffic)) -> Edge {
+    Edge {
+        from: (*from).to_owned(),
+        to: (*to).to_owned(),
+        rps: traffic.rps,
+        latency_ms: traffic.latency_ms,
+        failures: traffic.failures,
+        bytes_per_second: traffic.bytes_per_second,
+        in_flight: traffic.in_flight,
+    }
+}
+
+impl Snapshot {
+    /// What can be placed: where nodes are known, the services that run on some, and their calls.
+    #[must_use]
+    pub fn placed(&self) -> Self {
+        let mut placed = self.clone();
+        if !self.nodes.is_empty() {
+            placed.services.retain(|one| !one.nodes.is_empty());
+            let names: BTreeSet<&str> = placed.services.iter().map(|one| &*one.name).collect();
+            let both = |edge: &Edge| names.contains(&*edge.from) && names.contains(&*edge.to);
+            placed.edges.retain(both);
+        }
+        placed
+    }
+
+    /// What can be placed, as `maglor partition --graph` reads it: services and edges, with no other fields
+    /// than it knows.
+    #[must_use]
+    pub fn graph_file(&self) -> String {
+        let placed = self.placed();
+        let services = placed.services.iter().map(|one| {
+            json!({
+                "name": one.name,
+                "replicas": one.replicas.max(1),
+                "cpu_millis": one.cpu_millis,
+                "memory_mib": one.memory_mib,
+            })
+        });
+        let edges = placed.edges.iter().map(|one| {
+            json!({
+                "from": one.from,
+                "to": one.to,
+                "rps": one.rps,
+                "latency_ms": one.latency_ms,
+                "bytes_per_second": one.bytes_per_second,
+            })
+        });
+        let services: Vec<_> = services.collect();
+        let edges: Vec<_> = edges.collect();
+        format!("{:#}\n", json!({"services": services, "edges": edges}))
+    }
+
+    /// The nodes as `maglor partition --nodes` reads them.
+    #[must_use]
+    pub fn nodes_file(&self) -> String {
+        format!("{:#}\n", json!({"nodes": self.nodes}))
+    }
+
+    /// Where everything runs now, as `maglor partition --current` reads it.
+    #[must_use]
+    pub fn placement_file(&self) -> String {
+        let placed = self.services.iter().filter(|one| !one.nodes.is_empty());
+        let placed: BTreeMap<_, _> = placed.map(|one| (&one.name, &one.nodes)).collect();
+        format!("{:#}\n", json!({"placement": placed}))
+    }
+}

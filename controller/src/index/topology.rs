@@ -1,0 +1,281 @@
+//! What is there for the communication graph: its vertices, and who belongs to which.
+//!
+//! A vertex is a set of pods, called by the Service that has most of them, `NAMESPACE/NAME`. So a Service
+//! and one for its versions, or a headless one beside it, are one vertex, and no pod counts twice. Pods
+//! that are behind no Service are called by what made them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Index;
+use super::build::endpoints;
+use super::facts::{Amounts, Key};
+
+/// Vertices, pods and Services.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Topology {
+    /// The vertices, by name.
+    pub vertices: BTreeMap<String, Vertex>,
+    /// The vertex of a pod.
+    pub pods: BTreeMap<Key, String>,
+    /// The node of a pod.
+    pub places: BTreeMap<Key, String>,
+    /// The vertex of a Service.
+    pub services: BTreeMap<Key, String>,
+    /// The nodes of the cluster.
+    pub nodes: BTreeMap<String, Room>,
+}
+
+/// A vertex: pods that do the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Vertex {
+    /// How many pods.
+    pub replicas: u32,
+    /// Whether one of them has a sidecar.
+    pub meshed: bool,
+    /// What a replica is sure to get: the most of any, while they are replaced by others.
+    pub requests: Amounts,
+    /// What a replica gets at most.
+    pub limits: Amounts,
+    /// How many run on which node.
+    pub nodes: BTreeMap<String, u32>,
+}
+
+/// A node, and what of it is not taken by others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Room {
+    /// What it has for the vertices' pods: what is allocatable, less what other pods request.
+    pub left: Amounts,
+    /// How many of the vertices' pods it takes.
+    pub pods: Option<u64>,
+}
+
+impl Index {
+    /// The vertices as they are now.
+    #[must_use]
+    pub fn topology(&self) -> Topology {
+        let mut topology = Topology::default();
+        let pods_of: BTreeMap<&Key, BTreeSet<Key>> = self
+            .services
+            .keys()
+            .map(|service| (service, endpoints::pods(self, service)))
+            .collect();
+        let mut best: BTreeMap<&Key, (usize, Reverse<&Key>)> = BTreeMap::new();
+        for (service, pods) in &pods_of {
+            let rank = (pods.len(), Reverse(*service));
+            for pod in pods {
+                let best = best.entry(pod).or_insert(rank);
+                *best = rank.max(*best);
+            }
+        }
+        for (pod, (_, service)) in &best {
+            topology.pods.insert((*pod).clone(), service.0.to_string());
+        }
+        for (pod, workload) in &self.workloads {
+            if workload.has_sidecar && !topology.pods.contains_key(pod) {
+                let name = Key::new(&pod.namespace, &workload.owner).to_string();
+                topology.pods.insert(pod.clone(), name);
+            }
+        }
+        for (service, pods) in &pods_of {
+            let vertex = most_common(pods.iter().filter_map(|pod| topology.pods.get(pod)));
+            let vertex = vertex.map_or_else(|| service.to_string(), str::to_owned);
+            topology.services.insert((*service).clone(), vertex);
+        }
+        self.add_vertices(&mut topology);
+        self.add_nodes(&mut topology);
+        topology
+    }
+
+    fn add_vertices(&self, topology: &mut Topology) {
+        for (pod, name) in &topology.pods {
+            let vertex = topology.vertices.entry(name.clone()).or_default();
+            vertex.replicas += 1;
+            let Some(workload) = self.workloads.get(pod) else {
+                continue;
+            };
+            vertex.meshed |= workload.has_sidecar;
+            vertex.requests = most(vertex.requests, workload.requests);
+            vertex.limits = most(vertex.limits, workload.limits);
+            if let Some(node) = &workload.node {
+                *vertex.nodes.entry(node.clone()).or_default() += 1;
+                topology.places.insert(pod.clone(), node.clone());
+            }
+        }
+    }
+
+    /// What nodes have for the vertices that the mesh knows; all else stays where it is.
+    fn add_nodes(&self, topology: &mut Topology) {
+        for (key, node) in &self.nodes {
+            let room = Room {
+                left: node.allocatable,
+                pods: node.pods,
+            };
+            topology.nodes.insert(key.name.clone(), room);
+        }
+        for (pod, workload) in &self.workloads {
+            let vertex = topology.pods.get(pod);
+            let vertex = vertex.and_then(|name| topology.vertices.get(name));
+            if vertex.is_some_and(|vertex| vertex.meshed) {
+                continue;
+            }
+            let node = workload.node.as_ref();
+            if let Some(room) = node.and_then(|node| topology.nodes.get_mut(node)) {
+                let less = |have: Option<u64>, taken: Option<u64>| {
+                    have.map(|have| have.saturating_sub(taken.unwrap_or(0)))
+                };
+                let taken = workload.requests;
+                room.left.cpu_millis = less(room.left.cpu_millis, taken.cpu_millis);
+                room.left.memory_mib = less(room.left.memory_mib, taken.memory_mib);
+                room.pods = less(room.pods, Some(1));
+            }
+        }
+    }
+}
+
+impl Topology {
+    /// The vertex of a cluster of ours, `NAME.NAMESPACE.svc.DOMAIN:PORT`, or of a part of one; `None`
+    /// where it is no Service's.
+    #[must_use]
+    pub fn vertex_of_cluster(&self, cluster: &str) -> Option<String> {
+        let (host, _) = cluster.split_once(':')?;
+        let (labels, _) = host.split_once(".svc.")?;
+        // A pod of a StatefulSet has a name of its own in front.
+        let mut labels = labels.rsplit('.');
+        let (namespace, name) = (labels.next()?, labels.next()?);
+        let service = Key::new(namespace, name);
+        let known = self.services.get(&service).cloned();
+        Some(known.unwrap_or_else(|| service.to_string()))
+    }
+
+    /// The vertex of a proxy that calls itself so: `NAMESPACE/POD`, or anything.
+    #[must_use]
+    pub fn vertex_of_node(&self, node: &str) -> String {
+        let pod = node
+            .split_once('/')
+            .map(|(namespace, pod)| Key::new(namespace, pod));
+        let known = pod.and_then(|pod| self.pods.get(&pod));
+        known.cloned().unwrap_or_else(|| node.to_owned())
+    }
+}
+
+fn most_common<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let most = counts
+        .into_iter()
+        .max_by_key(|(name, count)| (*count, Reverse(*name)));
+    most.map(|(name, _)| name)
+}
+
+fn most(one: Amounts, other: Amounts) -> Amounts {
+    Amounts {
+        cpu_millis: one.cpu_millis.max(other.cpu_millis),
+        memory_mib: one.memory_mib.max(other.memory_mib),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::index::facts::Object;
+
+    fn index(objects: &[Value]) -> Index {
+        let mut index = Index::default();
+        for object in objects {
+            index.apply(Object::read(object).unwrap());
+        }
+        index
+    }
+
+    fn service(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop"},
+               "spec": {"ports": [{"port": 80}]}})
+    }
+
+    fn pod(name: &str, node: &str, cpu: &str, injected: bool) -> Value {
+        let annotations = match injected {
+            true => json!({"maglor.dev/injected": "true"}),
+            false => json!({}),
+        };
+        json!({"apiVersion": "v1", "kind": "Pod",
+               "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+               "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}})
+    }
+
+    fn slice(service: &str, pods: &[&str]) -> Value {
+        let endpoints: Vec<_> = pods
+            .iter()
+            .enumerate()
+            .map(|(i, pod)| {
+                json!({"addresses": [format!("10.0.0.{i}")], "targetRef": {"kind": "Pod", "name": pod}})
+            })
+            .collect();
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+               "metadata": {"name": service, "namespace": "shop",
+                            "labels": {"kubernetes.io/service-name": service}},
+               "ports": [{"port": 8080}], "endpoints": endpoints})
+    }
+
+    #[test]
+    fn a_pod_is_of_one_vertex_whatever_services_it_is_behind() {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+                          "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "110"}}});
+        let index = index(&[
+            node,
+            service("reviews"),
+            service("reviews-v2"),
+            service("empty"),
+            service("db"),
+            slice("reviews", &["r1", "r2"]),
+            slice("reviews-v2", &["r2"]),
+            slice("db", &["d1"]),
+            pod("r1", "n1", "100m", true),
+            pod("r2", "n2", "150m", true),
+            pod("load", "n1", "1", true),
+            pod("d1", "n1", "300m", false),
+        ]);
+        let topology = index.topology();
+        let key = |name: &str| Key::new("shop", name);
+        for name in ["reviews", "reviews-v2"] {
+            assert_eq!(topology.services[&key(name)], "shop/reviews");
+        }
+        assert_eq!(topology.services[&key("empty")], "shop/empty");
+        let reviews = &topology.vertices["shop/reviews"];
+        assert_eq!((reviews.replicas, reviews.meshed), (2, true));
+        assert_eq!(reviews.requests.cpu_millis, Some(150));
+        assert_eq!(
+            reviews.nodes,
+            [("n1".to_owned(), 1), ("n2".to_owned(), 1)].into()
+        );
+        assert!(!topology.vertices["shop/db"].meshed);
+        assert_eq!(topology.vertex_of_node("shop/load"), "shop/load");
+        assert_eq!(topology.vertex_of_node("envoy"), "envoy");
+        let vertex = |cluster| topology.vertex_of_cluster(cluster);
+        for cluster in [
+            "reviews-v2.shop.svc.cluster.local:80",
+            "r2.reviews.shop.svc.mesh.example:80",
+            "reviews.shop.svc.cluster.local:80/v1",
+        ] {
+            assert_eq!(
+                vertex(cluster).as_deref(),
+                Some("shop/reviews"),
+                "{cluster}"
+            );
+        }
+        assert_eq!(
+            vertex("new.shop.svc.cluster.local:80").as_deref(),
+            Some("shop/new")
+        );
+        for cluster in ["inbound/application", "svc.:80", ".svc.x:1", ""] {
+            assert_eq!(vertex(cluster), None, "{cluster}");
+        }
+        // The database is none of the mesh's, so its CPU is not to be had.
+        let room = &topology.nodes["n1"];
+        assert_eq!((room.left.cpu_millis, room.pods), (Some(1700), Some(109)));
+    }
+}

@@ -1,0 +1,336 @@
+//! The graph of a mesh whose metrics a Prometheus has: which queries to ask, and the edges that the
+//! answers come to. Ours, Istio's and Linkerd's names of metrics.
+//!
+//! Every query is a moving average over the window: `rate` takes care of counters that began anew and of
+//! scrapes that are missing. r is the rate of the sum of response times by the rate of their count.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::file::prometheus::Sample;
+use crate::live::Traffic;
+
+/// Whose metrics.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mesh {
+    /// `istio_requests_total`, `istio_request_duration_milliseconds`, `istio_response_bytes`, as the
+    /// caller's proxy reports them.
+    Istio,
+    /// `request_total`, `response_total`, `response_latency_ms`, outbound.
+    Linkerd,
+    /// `maglor_upstream_*` of pods that are scraped with labels `namespace` and `pod`.
+    Maglor,
+}
+
+/// What a query asks for.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Quantity {
+    /// Bytes of responses a second.
+    Bytes,
+    /// Calls a second that failed.
+    Failures,
+    /// λ: calls a second.
+    Requests,
+    /// How many response times a second there are.
+    Timed,
+    /// Response times a second: their sum, in milliseconds.
+    Times,
+}
+
+/// Labels that say who calls whom, by which rates are summed up.
+fn labels(mesh: Mesh) -> &'static str {
+    match mesh {
+        Mesh::Istio => {
+            "source_workload_namespace, source_canonical_service, source_workload, \
+             destination_service_namespace, destination_canonical_service, destination_service_name"
+        }
+        Mesh::Linkerd => {
+            "namespace, deployment, statefulset, daemonset, pod, \
+             dst_namespace, dst_deployment, dst_statefulset, dst_daemonset, dst_service"
+        }
+        Mesh::Maglor => "namespace, service, app, pod, cluster",
+    }
+}
+
+/// The queries, in PromQL; `window` is T, in whole seconds.
+#[must_use]
+pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
+    let (by, seconds) = (labels(mesh), window.as_secs().max(1));
+    let rate = |metric: &str, selector: &str, factor: &str| {
+        format!("{factor}sum by ({by}) (rate({metric}{{{selector}}}[{seconds}s]))")
+    };
+    use Quantity::{Bytes, Failures, Requests, Timed, Times};
+    match mesh {
+        Mesh::Istio => {
+            let source = "reporter=\"source\"";
+            let failed = "reporter=\"source\", response_code=~\"0|5..\"";
+            let times = "istio_request_duration_milliseconds";
+            vec![
+                (Requests, rate("istio_requests_total", source, "")),
+                (Failures, rate("istio_requests_total", failed, "")),
+                (Times, rate(&format!("{times}_sum"), source, "")),
+                (Timed, rate(&format!("{times}_count"), source, "")),
+                (Bytes, rate("istio_response_bytes_sum", source, "")),
+            ]
+        }
+        Mesh::Linkerd => {
+            let outbound = "direction=\"outbound\"";
+            let failed = "direction=\"outbound\", classification=\"failure\"";
+            vec![
+                (Requests, rate("request_total", outbound, "")),
+                (Failures, rate("response_total", failed, "")),
+                (Times, rate("response_latency_ms_sum", outbound, "")),
+                (Timed, rate("response_latency_ms_count", outbound, "")),
+            ]
+        }
+        Mesh::Maglor => {
+            let service = "cluster=~\".+\\\\.svc\\\\..+\"";
+            let failed = "cluster=~\".+\\\\.svc\\\\..+\", status=~\"5xx|none\"";
+            let times = "maglor_upstream_request_duration_seconds";
+            vec![
+                (
+                    Requests,
+                    rate("maglor_upstream_requests_total", service, ""),
+                ),
+                (Failures, rate("maglor_upstream_requests_total", failed, "")),
+                (Times, rate(&format!("{times}_sum"), service, "1000 * ")),
+                (Timed, rate(&format!("{times}_count"), service, "")),
+                (
+                    Bytes,
+                    rate("maglor_upstream_response_bytes_total", service, ""),
+                ),
+            ]
+        }
+    }
+}
+
+/// The edges that answers come to, by caller and called service, `NAMESPACE/NAME`. Values that are no
+/// rates, and series that do not say who calls whom, are passed over.
+#[must_use]
+pub fn edges(
+    mesh: Mesh,
+    answers: &[(Quantity, Vec<Sample>)],
+) -> BTreeMap<(String, String), Traffic> {
+    let mut sums: BTreeMap<(String, String), BTreeMap<Quantity, f64>> = BTreeMap::new();
+    for (quantity, samples) in answers {
+        for sample in samples {
+            let rate = Some(sample.value).filter(|value| (0.0..=1e15).contains(value));
+            if let (Some(rate), Some(ends)) = (rate, ends(mesh, &sample.labels)) {
+                *sums.entry(ends).or_default().entry(*quantity).or_default() += rate;
+            }
+        }
+    }
+    let edges = sums.into_iter().map(|(ends, sums)| {
+        let of = |quantity| sums.get(&quantity).copied().unwrap_or(0.0);
+        let (times, timed) = (of(Quantity::Times), of(Quantity::Timed));
+        let traffic = Traffic {
+            rps: of(Quantity::Requests),
+            latency_ms: if timed > 0.0 { times / timed } else { 0.0 },
+            failures: of(Quantity::Failures),
+            bytes_per_second: of(Quantity::Bytes),
+            in_flight: 0.0,
+        };
+        (ends, traffic)
+    });
+    edges.filter(|(_, traffic)| traffic.rps > 0.0).collect()
+}
+
+/// Who calls whom.
+fn ends(mesh: Mesh, labels: &BTreeMap<String, String>) -> Option<(String, String)> {
+    let first = |names: &[&str]| {
+        let values = names.iter().filter_map(|name| labels.get(*name));
+        values
+            .map(String::as_str)
+            .find(|value| !matches!(*value, "" | "unknown"))
+    };
+    let named = |namespace: &str, name: &str| match first(&[namespace]) {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    };
+    match mesh {
+        Mesh::Istio => {
+            let from = first(&["source_canonical_service", "source_workload"])?;
+            let to = first(&["destination_canonical_service", "destination_service_name"])?;
+            Some((
+                named("source_workload_namespace", from),
+                named("destination_service_namespace", to),
+            ))
+        }
+        Mesh::Linkerd => {
+            let from = first(&["deployment", "statefulset", "daemonset", "pod"])?;
+            let called = [
+                "dst_deployment",
+                "dst_statefulset",
+                "dst_daemonset",
+                "dst_service",
+            ];
+            let to = first(&called)?;
+            Some((named("namespace", from), named("dst_namespace", to)))
+        }
+        Mesh::Maglor => {
+            let (host, _) = first(&["cluster"])?.split_once(':')?;
+            let mut called = host.split_once(".svc.")?.0.rsplit('.');
+            let (namespace, service) = (called.next()?, called.next()?);
+            let from = first(&["service", "app"]).or_else(|| Some(owner(first(&["pod"])?)))?;
+            Some((named("namespace", from), format!("{namespace}/{service}")))
+        }
+    }
+}
+
+/// What has made a pod, by its name: `web-7d9f8b6c4-x2xlz` is of `web`, `db-0` of `db`.
+fn owner(pod: &str) -> &str {
+    // The alphabet of names that Kubernetes makes up: no vowels, nothing that looks like another.
+    let made_up = |part: &str, lengths: &[usize]| {
+        lengths.contains(&part.len())
+            && part
+                .bytes()
+                .all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte))
+    };
+    let Some((rest, last)) = pod.rsplit_once('-') else {
+        return pod;
+    };
+    if !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return rest;
+    }
+    if !made_up(last, &[5]) {
+        return pod;
+    }
+    match rest.rsplit_once('-') {
+        Some((owner, hash)) if made_up(hash, &[8, 9, 10]) => owner,
+        _ => rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(labels: &[(&str, &str)], value: f64) -> Sample {
+        let labels = labels
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Sample {
+            labels: labels.collect(),
+            value,
+        }
+    }
+
+    fn only(edges: BTreeMap<(String, String), Traffic>) -> (String, String, Traffic) {
+        assert_eq!(edges.len(), 1, "{edges:?}");
+        let ((from, to), traffic) = edges.into_iter().next().unwrap();
+        (from, to, traffic)
+    }
+
+    #[test]
+    fn istios_series_become_edges() {
+        let called = |version: &str, value| {
+            sample(
+                &[
+                    ("source_workload_namespace", "default"),
+                    ("source_workload", version),
+                    ("source_canonical_service", "reviews"),
+                    ("destination_service_namespace", "default"),
+                    ("destination_service_name", "ratings"),
+                ],
+                value,
+            )
+        };
+        let stranger = sample(
+            &[
+                ("source_workload", "unknown"),
+                ("destination_service_name", "reviews"),
+            ],
+            5.0,
+        );
+        let answers = [
+            (
+                Quantity::Requests,
+                vec![
+                    called("reviews-v2", 30.0),
+                    called("reviews-v3", 10.0),
+                    stranger,
+                ],
+            ),
+            (
+                Quantity::Times,
+                vec![called("reviews-v2", 90.0), called("reviews-v3", 70.0)],
+            ),
+            (
+                Quantity::Timed,
+                vec![called("reviews-v2", 30.0), called("reviews-v3", 10.0)],
+            ),
+            (
+                Quantity::Failures,
+                vec![called("reviews-v3", 1.0), called("reviews-v2", f64::NAN)],
+            ),
+        ];
+        let (from, to, traffic) = only(edges(Mesh::Istio, &answers));
+        assert_eq!((&*from, &*to), ("default/reviews", "default/ratings"));
+        assert_eq!(
+            (traffic.rps, traffic.latency_ms, traffic.failures),
+            (40.0, 4.0, 1.0)
+        );
+    }
+
+    #[test]
+    fn linkerds_and_our_series_become_edges() {
+        let linkerd = sample(
+            &[
+                ("namespace", "emojivoto"),
+                ("deployment", "web"),
+                ("pod", "web-1"),
+                ("dst_namespace", "emojivoto"),
+                ("dst_deployment", "voting"),
+                ("dst_service", "voting-svc"),
+            ],
+            2.0,
+        );
+        let (from, to, _) = only(edges(Mesh::Linkerd, &[(Quantity::Requests, vec![linkerd])]));
+        assert_eq!((&*from, &*to), ("emojivoto/web", "emojivoto/voting"));
+        let ours = sample(
+            &[
+                ("namespace", "shop"),
+                ("pod", "web-7d9f8b6c4-x2xlz"),
+                ("cluster", "cart.shop.svc.cluster.local:80"),
+            ],
+            2.0,
+        );
+        let application = sample(
+            &[
+                ("namespace", "shop"),
+                ("pod", "web-0"),
+                ("cluster", "inbound/application"),
+            ],
+            2.0,
+        );
+        let (from, to, _) = only(edges(
+            Mesh::Maglor,
+            &[(Quantity::Requests, vec![ours, application])],
+        ));
+        assert_eq!((&*from, &*to), ("shop/web", "shop/cart"));
+    }
+
+    #[test]
+    fn pods_are_called_by_what_made_them() {
+        for (pod, made_by) in [
+            ("web-7d9f8b6c4-x2xlz", "web"),
+            ("db-0", "db"),
+            ("log-agent-x2xlz", "log-agent"),
+            ("bare", "bare"),
+            ("load-generator", "load-generator"),
+        ] {
+            assert_eq!(owner(pod), made_by, "{pod}");
+        }
+    }
+
+    #[test]
+    fn queries_name_window_and_reporter() {
+        for mesh in [Mesh::Istio, Mesh::Linkerd, Mesh::Maglor] {
+            for (_, query) in queries(mesh, Duration::from_secs(90)) {
+                assert!(query.contains("[90s]"), "{query}");
+            }
+        }
+        let (_, requests) = &queries(Mesh::Istio, Duration::from_secs(60))[0];
+        assert!(requests.contains("reporter=\"source\""), "{requests}");
+    }
+}

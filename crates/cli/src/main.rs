@@ -10,6 +10,7 @@ mod analyze;
 mod check;
 mod demo;
 mod figures;
+mod graph;
 mod histogram;
 mod identity;
 mod inject;
@@ -18,6 +19,7 @@ mod live;
 mod model;
 mod output;
 mod partition;
+mod plan;
 mod proxy_service;
 mod scrape;
 mod sim;
@@ -40,6 +42,8 @@ Examples:
     maglor check
     maglor top services
     maglor tap deploy/web --status 5xx
+  Who calls whom, how often and how fast:
+    maglor graph
   What of Istio's resources would not be done:
     maglor analyze istio/*.yaml
   What 20 balancers that see only their own requests make of a policy:
@@ -103,6 +107,11 @@ enum Command {
     Endpoints(Box<live::endpoints::Options>),
     /// Draw the figures of the paper and ours, from the models and the simulator.
     Figures(figures::Options),
+    /// Show who calls whom, how often and how fast: the communication graph.
+    ///
+    /// Asks the controller, to which proxies report; or a Prometheus, also of Istio or Linkerd. As tables,
+    /// pictures, or what `maglor partition` reads.
+    Graph(Box<graph::Options>),
     /// Make an authority for mutual TLS, and certificates of it for proxies that read files.
     Identity(identity::Options),
     /// Give the pods in files sidecars, as the webhook does in a cluster, and print them.
@@ -113,6 +122,11 @@ enum Command {
     Model(model::Options),
     /// Place services on nodes so that little traffic leaves a node, and print JSON.
     Partition(Box<partition::Options>),
+    /// Show which replicas would run better on another node, and what that would win; what if a node fails?
+    ///
+    /// Takes the graph of the mesh, what nodes have, and where everything runs, from the controller or a
+    /// file, and places everything anew as far as it pays. Nothing is changed.
+    Plan(Box<plan::Options>),
     /// Say when proxies in front of a service pay, and what to apply.
     ProxyService(proxy_service::Options),
     /// Show what has changed for proxies: who has it, how long that took, who lacks it.
@@ -145,11 +159,13 @@ fn main() -> ExitCode {
         Command::Endpoints(options) => live::endpoints::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Figures(options) => figures::run(&options),
+        Command::Graph(options) => graph::run(&options),
         Command::Identity(options) => identity::run(&options),
         Command::Inject(options) => inject::run(&options),
         Command::Install(options) => install::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Partition(options) => partition::run(&options),
+        Command::Plan(options) => plan::run(&options),
         Command::ProxyService(options) => proxy_service::run(&options),
         Command::Receipts(options) => live::receipts::run(&options),
         Command::Routes(options) => live::routes::run(&options),

@@ -6,7 +6,7 @@ mod pods;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-pub(crate) use self::ask::Lines;
+pub(crate) use self::ask::{Admin, Lines};
 pub(crate) use self::pods::{Cluster, Instance, Target, asked, has_proxy, workload};
 use super::LiveError;
 

@@ -1,9 +1,11 @@
 //! Why a mesh could not be asked, and what to do about it.
 
 use std::io;
+use std::path::PathBuf;
 
 use http::StatusCode;
 use kube::config::KubeconfigError;
+use maglor_mcg::file::prometheus::AnswerError;
 
 /// See the module's documentation.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,14 @@ pub(crate) enum LiveError {
     Connect {
         /// Who was asked.
         whom: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
@@ -57,6 +67,9 @@ pub(crate) enum LiveError {
     /// Neither a cluster nor a controller is given.
     #[error("proxies are given by their addresses, and no controller is")]
     NoControllerGiven,
+    /// Nothing can be planned.
+    #[error("{0}")]
+    Plan(String),
     /// The port cannot be reached through the API server.
     #[error("{whom}: no connection to the pod: {why}")]
     PortForward {
@@ -64,6 +77,14 @@ pub(crate) enum LiveError {
         whom: String,
         /// What the kubelet said.
         why: String,
+    },
+    /// Prometheus says something else than what was asked for.
+    #[error("{source}; the query was {query}")]
+    Prometheus {
+        /// What was asked, in PromQL.
+        query: String,
+        /// What is wrong.
+        source: Box<AnswerError>,
     },
     /// The controller says something that this command cannot read.
     #[error("routes `{name}`: {why}")]
@@ -139,7 +160,12 @@ impl LiveError {
                 status: StatusCode::NOT_FOUND,
                 ..
             } => Some("no such thing there, or it is older than this command"),
-            Self::Http { .. }
+            Self::Prometheus { .. } => Some(
+                "is that the address of a Prometheus, http://HOST:PORT, with its prefix if it has one?",
+            ),
+            Self::File { .. }
+            | Self::Http { .. }
+            | Self::Plan(_)
             | Self::Resource { .. }
             | Self::Runtime(_)
             | Self::Status { .. }

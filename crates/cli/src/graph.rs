@@ -1,0 +1,249 @@
+//! `maglor graph`: who calls whom, how often and how fast; from the controller, a Prometheus or a file.
+
+mod dot;
+mod prometheus;
+mod rows;
+mod svg;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use maglor_controller::graph::Snapshot;
+use maglor_controller::graph::parts::Part;
+use serde::Deserialize;
+
+use self::prometheus::{Mesh, Url};
+use crate::live::access::Where;
+use crate::live::{self, LiveError, table};
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  Who calls whom in the mesh of the current kubeconfig:
+    maglor graph
+  As a picture:
+    maglor graph -o svg > graph.svg
+    maglor graph -o dot | dot -Tpdf > graph.pdf
+  Where to run what, by the traffic of now:
+    maglor graph -o graph > graph.json; maglor graph -o nodes > nodes.json
+    maglor graph -o placement > now.json
+    maglor partition --graph graph.json --nodes nodes.json --current now.json
+  How it was at noon, and every minute since then:
+    maglor graph --at 2026-11-21T12:00:00Z
+    maglor graph --since 2026-11-21T12:00:00Z -o json > snapshots.json
+  Of a mesh that is there already, Istio for example, as its Prometheus has seen the last five minutes:
+    maglor graph --prometheus http://127.0.0.1:9090 --mesh istio --window 5m
+  Without Kubernetes:
+    maglor graph --controller 127.0.0.1:15011
+
+λ is calls a second, r the mean response time as the callers' proxies see it, both moving averages: docs/graph.md.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Only services of this namespace, and their calls among each other.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// The last snapshot that was made until then (RFC 3339); the controller keeps a day.
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+
+    /// All snapshots since then (RFC 3339), as JSON.
+    #[arg(long, value_name = "TIME", conflicts_with = "at")]
+    since: Option<String>,
+
+    /// A snapshot from a file, as `-o json` prints it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "since", "prometheus"])]
+    file: Option<PathBuf>,
+
+    /// A Prometheus that scrapes the mesh, as http://HOST:PORT, in place of the controller.
+    #[arg(long, value_name = "URL", conflicts_with = "since")]
+    prometheus: Option<Url>,
+
+    /// Whose metrics Prometheus has.
+    #[arg(
+        long,
+        value_name = "MESH",
+        value_enum,
+        default_value_t,
+        requires = "prometheus"
+    )]
+    mesh: Mesh,
+
+    /// T, the window of Prometheus's moving averages; the controller has its own.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "60s",
+        requires = "prometheus"
+    )]
+    window: humantime::Duration,
+
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+
+    #[command(flatten)]
+    place: Where,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+enum Format {
+    /// Tables of services and calls.
+    #[default]
+    Table,
+    /// For Graphviz.
+    Dot,
+    /// Services and edges with no more than `maglor partition --graph` wants.
+    Graph,
+    /// All that is known.
+    Json,
+    /// What nodes have for the services, for `maglor partition --nodes`.
+    Nodes,
+    /// Where services run, for `maglor partition --current`.
+    Placement,
+    /// A picture.
+    Svg,
+}
+
+/// What `--since` prints, and the controller answers.
+#[derive(Debug, Deserialize, serde::Serialize)]
+struct History {
+    snapshots: Vec<Snapshot>,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    live::run(async {
+        if let Some(since) = &options.since {
+            let since = time("--since", since)?;
+            let mut history = history(&options.place).await?;
+            history
+                .snapshots
+                .retain(|one| one.at.parse().is_ok_and(|at: Time| at >= since));
+            let snapshots = history.snapshots.into_iter();
+            let snapshots = snapshots.map(|one| of_namespace(one, options)).collect();
+            output::print(&table::serialized(
+                &History { snapshots },
+                table::Format::Json,
+            ));
+            return Ok(());
+        }
+        let snapshot = of_namespace(snapshot(options).await?, options);
+        output::print(&match options.output {
+            Format::Table => rows::text(&snapshot),
+            Format::Dot => dot::text(&snapshot),
+            Format::Graph => snapshot.graph_file(),
+            Format::Json => table::serialized(&snapshot, table::Format::Json),
+            Format::Nodes => snapshot.nodes_file(),
+            Format::Placement => snapshot.placement_file(),
+            Format::Svg => svg::text(&snapshot),
+        });
+        Ok(())
+    })
+}
+
+type Time = k8s_openapi::jiff::Timestamp;
+
+fn time(what: &'static str, text: &str) -> Result<Time, LiveError> {
+    text.parse().map_err(|_| LiveError::Value {
+        what,
+        value: text.to_owned(),
+        expected: "a time such as 2026-11-21T12:00:00Z",
+    })
+}
+
+async fn snapshot(options: &Options) -> Result<Snapshot, LiveError> {
+    if let Some(path) = &options.file {
+        return read(path);
+    }
+    let at = options
+        .at
+        .as_deref()
+        .map(|at| time("--at", at))
+        .transpose()?;
+    if let Some(url) = &options.prometheus {
+        return prometheus::snapshot(url, options.mesh, options.window.into(), at).await;
+    }
+    let Some(at) = at else {
+        return now(&options.place).await;
+    };
+    let history = history(&options.place).await?;
+    let until = history.snapshots.into_iter().rev();
+    let mut until = until.filter(|one| one.at.parse().is_ok_and(|made: Time| made <= at));
+    until.next().ok_or(LiveError::Value {
+        what: "--at",
+        value: at.to_string(),
+        expected: "no snapshot is that old: the controller keeps a day, from its start",
+    })
+}
+
+/// A snapshot from a file.
+pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
+    let text = std::fs::read_to_string(path).map_err(|source| LiveError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    serde_json::from_str(&text).map_err(|source| LiveError::Answer {
+        whom: path.display().to_string(),
+        path: String::new(),
+        source,
+    })
+}
+
+/// What all replicas of the controller know together.
+pub(crate) async fn now(place: &Where) -> Result<Snapshot, LiveError> {
+    let replicas = place.controllers().await?;
+    let [first, ..] = &replicas[..] else {
+        return Ok(Snapshot::default());
+    };
+    let snapshot: Snapshot = first.admin.json("/graph").await?;
+    if replicas.len() == 1 {
+        return Ok(snapshot);
+    }
+    let mut parts: Vec<Vec<Part>> = Vec::new();
+    for replica in &replicas {
+        parts.push(replica.admin.json("/graph?parts").await?);
+    }
+    Ok(snapshot.with_parts(&parts))
+}
+
+/// What the replicas have kept. Each has made its snapshots at times of its own, so those of one minute are
+/// put together.
+async fn history(place: &Where) -> Result<History, LiveError> {
+    let mut all: Vec<Vec<Snapshot>> = Vec::new();
+    for replica in place.controllers().await? {
+        let history: History = replica.admin.json("/graph?history").await?;
+        all.push(history.snapshots);
+    }
+    let mut all = all.into_iter();
+    let mut snapshots = all.next().unwrap_or_default();
+    for other in all {
+        for snapshot in &mut snapshots {
+            let at = snapshot.at.clone();
+            let near = other.iter().min_by_key(|one| seconds_between(&one.at, &at));
+            if let Some(near) = near.filter(|one| seconds_between(&one.at, &at) <= 60) {
+                snapshot.add(near);
+            }
+        }
+    }
+    Ok(History { snapshots })
+}
+
+fn seconds_between(one: &str, other: &str) -> u64 {
+    let second = |text: &str| text.parse().map_or(0, |time: Time| time.as_second());
+    second(one).abs_diff(second(other))
+}
+
+fn of_namespace(mut snapshot: Snapshot, options: &Options) -> Snapshot {
+    let Some(namespace) = &options.namespace else {
+        return snapshot;
+    };
+    let is_in = |name: &str| name.split_once('/').is_some_and(|(of, _)| of == namespace);
+    snapshot.services.retain(|one| is_in(&one.name));
+    snapshot
+        .edges
+        .retain(|edge| is_in(&edge.from) && is_in(&edge.to));
+    snapshot
+}

@@ -1,0 +1,316 @@
+//! `maglor plan`: what would run elsewhere, and what that is predicted to win; what if a node fails, a service
+//! doubles.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use maglor_controller::graph::Snapshot;
+use maglor_mcg::file::{self, FileError};
+use maglor_mcg::{Graph, Nodes, Outcome, Placement, PlannerParams, partition};
+use serde::Serialize;
+
+use crate::graph;
+use crate::live::access::Where;
+use crate::live::table::{self, Column, Format, Row};
+use crate::live::{self, LiveError};
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  What would run elsewhere, by the traffic of now:
+    maglor plan
+  What if edge-2 fails? Is there room, and what then?
+    maglor plan --without edge-2
+  What if the cart is called three times as often, by twice as many replicas?
+    maglor plan --load shop/cart=3 --replicas shop/cart=4
+  From a snapshot, as `maglor graph -o json` prints it:
+    maglor plan --file snapshot.json
+
+The exit code is 1 where not everything fits. A plan is worth it where it wins at least a fifth of the calls that
+leave their node, and a hundredth of all. How it works: docs/placement.md.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Plan as if this node had failed; may be repeated.
+    #[arg(long, value_name = "NODE")]
+    without: Vec<String>,
+
+    /// Plan as if this service were called FACTOR times as often, and called others so; may be repeated.
+    #[arg(long, value_name = "SERVICE=FACTOR")]
+    load: Vec<Assigned<f64>>,
+
+    /// Plan as if this service had so many replicas; may be repeated.
+    #[arg(long, value_name = "SERVICE=N")]
+    replicas: Vec<Assigned<u32>>,
+
+    /// A snapshot from a file, as `maglor graph -o json` prints it, in place of the controller.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// What a move costs, relative to the mean traffic of a replica.
+    #[arg(long, value_name = "COST", default_value_t = 0.25)]
+    move_cost: f64,
+
+    /// The beginning of the random numbers of the search.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+
+    #[command(flatten)]
+    place: Where,
+}
+
+/// `SERVICE=VALUE`.
+#[derive(Clone, Debug)]
+struct Assigned<T> {
+    service: String,
+    value: T,
+}
+
+impl<T: FromStr + PartialOrd + Default> FromStr for Assigned<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write it as SERVICE=NUMBER, such as shop/cart=2".to_owned();
+        let (service, value) = text.split_once('=').ok_or_else(wrong)?;
+        let value: T = value.parse().map_err(|_| wrong())?;
+        match value > T::default() {
+            true => Ok(Self {
+                service: service.to_owned(),
+                value,
+            }),
+            false => Err("the number has to be above 0".to_owned()),
+        }
+    }
+}
+
+/// Replicas of a service that would run on another node.
+#[derive(Debug, PartialEq, Serialize)]
+struct Move {
+    service: String,
+    node: String,
+    before: u32,
+    after: u32,
+}
+
+impl Row for Move {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("SERVICE"),
+        Column::text("NODE"),
+        Column::number("REPLICAS NOW"),
+        Column::number("PLANNED"),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.service.clone(),
+            self.node.clone(),
+            self.before.to_string(),
+            self.after.to_string(),
+        ]
+    }
+}
+
+/// What a plan comes to.
+#[derive(Debug, Serialize)]
+struct Report {
+    feasible: bool,
+    /// Why not, and by how much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Calls a second.
+    total: f64,
+    /// Those that leave their node now; of what runs on nodes that are still there.
+    cut_now: f64,
+    /// And by the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_planned: Option<f64>,
+    /// Whether the planner would carry it out.
+    worth_it: bool,
+    moves: Vec<Move>,
+}
+
+/// Prints the plan; exit code 1 where not everything fits.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let mut fits = true;
+    let code = live::run(async {
+        let mut snapshot = match &options.file {
+            Some(path) => graph::read(path)?,
+            None => graph::now(&options.place).await?,
+        }
+        .placed();
+        suppose(&mut snapshot, options)?;
+        let report =
+            report(&snapshot, options).map_err(|error| LiveError::Plan(error.to_string()))?;
+        fits = report.feasible;
+        show(&report, options.output);
+        Ok(())
+    });
+    match fits {
+        true => code,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn unknown(what: &'static str, value: &str, expected: &'static str) -> LiveError {
+    LiveError::Value {
+        what,
+        value: value.to_owned(),
+        expected,
+    }
+}
+
+/// What the options suppose.
+fn suppose(snapshot: &mut Snapshot, options: &Options) -> Result<(), LiveError> {
+    if snapshot.nodes.is_empty() {
+        let what = "the graph has no nodes: only the controller's, as it is now, has them";
+        return Err(LiveError::Plan(what.to_owned()));
+    }
+    for node in &options.without {
+        let before = snapshot.nodes.len();
+        snapshot.nodes.retain(|one| one.name != *node);
+        if snapshot.nodes.len() == before {
+            return Err(unknown("--without", node, "there is no such node"));
+        }
+    }
+    const NO_SERVICE: &str = "no such service runs in the mesh; `maglor graph` lists them";
+    for Assigned { service, value } in &options.load {
+        if !snapshot.services.iter().any(|one| one.name == *service) {
+            return Err(unknown("--load", service, NO_SERVICE));
+        }
+        for edge in &mut snapshot.edges {
+            if edge.from == *service || edge.to == *service {
+                edge.rps *= value;
+                edge.bytes_per_second *= value;
+            }
+        }
+    }
+    for Assigned { service, value } in &options.replicas {
+        let found = snapshot
+            .services
+            .iter_mut()
+            .find(|one| one.name == *service);
+        let found = found.ok_or_else(|| unknown("--replicas", service, NO_SERVICE))?;
+        found.replicas = *value;
+    }
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PlanError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Partition(#[from] maglor_mcg::PartitionError),
+}
+
+fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
+    let graph = file::graph(&snapshot.graph_file())?;
+    let mut nodes = file::nodes(&snapshot.nodes_file())?;
+    let present = file::placement(&snapshot.placement_file())?;
+    let gone = present.gone(&nodes);
+    nodes.add_gone(&gone);
+    let present = present.of(&graph, &nodes)?;
+    let params = PlannerParams {
+        options: maglor_mcg::Options {
+            seed: options.seed,
+            move_cost: options.move_cost,
+            ..maglor_mcg::Options::default()
+        },
+        ..PlannerParams::default()
+    };
+    let (total, cut_now) = (graph.rps(), present.cut(&graph));
+    let mut report = Report {
+        feasible: false,
+        reason: None,
+        total,
+        cut_now,
+        cut_planned: None,
+        worth_it: false,
+        moves: Vec::new(),
+    };
+    match partition(&graph, &nodes, Some(&present), &params.options)? {
+        Outcome::Infeasible(infeasible) => report.reason = Some(infeasible.to_string()),
+        Outcome::Placed(plan) => {
+            let won = cut_now - plan.cut;
+            let pays = won > params.margin * cut_now && won > params.floor * total;
+            report.feasible = true;
+            report.cut_planned = Some(plan.cut);
+            report.moves = moves(&graph, &nodes, &present, &plan.placement);
+            // What does not fit where it is has to move, whatever it wins.
+            report.worth_it = pays || !present.is_feasible(&graph, &nodes);
+        }
+    }
+    Ok(report)
+}
+
+fn moves(graph: &Graph, nodes: &Nodes, before: &Placement, after: &Placement) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for (index, service) in graph.services().iter().enumerate() {
+        let counts = before.service(index).iter().zip(after.service(index));
+        for ((before, after), node) in counts.zip(nodes.all()) {
+            if before != after {
+                moves.push(Move {
+                    service: service.name.clone(),
+                    node: node.name.clone(),
+                    before: *before,
+                    after: *after,
+                });
+            }
+        }
+    }
+    moves
+}
+
+fn show(report: &Report, format: Format) {
+    if matches!(format, Format::Json | Format::Yaml) {
+        output::print(&table::serialized(report, format));
+        return;
+    }
+    if let Some(reason) = &report.reason {
+        output::print(&format!("not everything fits: {reason}\n"));
+        return;
+    }
+    let share = |cut: f64| match report.total > 0.0 {
+        true => 100.0 * cut / report.total,
+        false => 0.0,
+    };
+    let planned = report.cut_planned.unwrap_or(report.cut_now);
+    let mut text = String::new();
+    if !report.moves.is_empty() {
+        text = table::text(&report.moves, format) + "\n";
+    }
+    text += &format!(
+        "calls that leave their node: {:.1}/s now ({:.0} %), {planned:.1}/s by the plan ({:.0} %), of {:.1}/s\n",
+        report.cut_now,
+        share(report.cut_now),
+        share(planned),
+        report.total,
+    );
+    text += match (report.moves.is_empty(), report.worth_it) {
+        (true, _) => "nothing has to move\n",
+        (false, true) => "worth it\n",
+        (false, false) => "not worth it: the planner would leave everything where it is\n",
+    };
+    output::print(&text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_above_zero() {
+        let load: Assigned<f64> = "shop/cart=2.5".parse().unwrap();
+        assert_eq!((&*load.service, load.value), ("shop/cart", 2.5));
+        for bad in ["cart", "cart=", "cart=0", "cart=-1", "cart=nan"] {
+            assert!(bad.parse::<Assigned<f64>>().is_err(), "{bad}");
+        }
+        assert!("cart=1.5".parse::<Assigned<u32>>().is_err());
+    }
+}

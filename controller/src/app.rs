@@ -19,6 +19,7 @@ use crate::identity::start::{self as identity, Replica, Service, StartError};
 use crate::port::Port;
 
 use crate::admin::{self, Admin};
+use crate::api_server;
 use crate::graph::publish::Publisher;
 use crate::graph::usage;
 use crate::graph::{self, Graphs};
@@ -241,7 +242,7 @@ impl Kubernetes {
             return Ok(None);
         };
         Ok(Some(Self {
-            client: kube::Client::try_default().await?,
+            client: api_server::client().await?,
             namespace: namespace.clone(),
             replica: replica.clone(),
             proxies: proxies.clone(),

@@ -22,6 +22,7 @@
 
 mod admin;
 pub mod analyze;
+mod api_server;
 pub mod app;
 pub mod args;
 pub mod crd;

@@ -123,7 +123,7 @@ impl Metrics {
             Event::Apply(object) => (object.kind, 1),
             Event::Delete(kind, _) => (*kind, 1),
             Event::Refused { .. } => return self.refused.add_shared(1),
-            Event::Reset(kind, objects) => (*kind, objects.len()),
+            Event::Reset { kind, objects, .. } => (*kind, objects.len()),
         };
         let n = u64::try_from(n).unwrap_or(u64::MAX);
         for (_, counter) in self.events.iter().filter(|(one, _)| *one == kind) {

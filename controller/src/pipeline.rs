@@ -30,9 +30,13 @@ impl Pipeline {
                         "not read; what was there holds"
                     );
                 }
-                Event::Reset(kind, objects) => {
+                Event::Reset {
+                    kind,
+                    objects,
+                    unread,
+                } => {
                     self.listed.insert(kind);
-                    self.index.reset(kind, objects);
+                    self.index.reset(kind, objects, &unread);
                 }
             }
         }
@@ -67,7 +71,16 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::facts::Object;
     use crate::source::folder;
+
+    fn all(kind: Kind, objects: Vec<Object>) -> Event {
+        Event::Reset {
+            kind,
+            objects,
+            unread: Vec::new(),
+        }
+    }
 
     #[test]
     fn nothing_is_given_before_everything_is_known() {
@@ -79,7 +92,7 @@ mod tests {
                 Kind::Service => folder::objects(service).unwrap(),
                 _ => Vec::new(),
             };
-            let changes = pipeline.take([Event::Reset(kind, objects)]);
+            let changes = pipeline.take([all(kind, objects)]);
             assert_eq!(
                 changes.resources.is_empty(),
                 !pipeline.is_whole(),
@@ -87,7 +100,16 @@ mod tests {
             );
         }
         assert!(pipeline.is_whole());
-        let gone = pipeline.take([Event::Reset(Kind::Service, Vec::new())]);
+        let unread = pipeline.take([Event::Reset {
+            kind: Kind::Service,
+            objects: Vec::new(),
+            unread: vec![Key::new("default", "a")],
+        }]);
+        assert!(
+            unread.resources.is_empty(),
+            "it is there, but cannot be read"
+        );
+        let gone = pipeline.take([all(Kind::Service, Vec::new())]);
         assert!(!gone.resources.is_empty());
     }
 }

@@ -10,6 +10,7 @@ mod support;
 
 use std::path::Path;
 
+use maglor_controller::index::facts::{Key, Kind};
 use maglor_controller::index::{Change, Index};
 
 #[test]
@@ -92,6 +93,60 @@ fn only_what_changed_is_given_again() {
     );
     assert!(apply(&mut index, TWO).is_empty(), "nothing has changed");
     assert_eq!(apply(&mut index, &slice("a", "10.1.0.2")), [endpoints]);
+}
+
+const POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: n, annotations: {maglor.dev/injected: 'true'}}
+spec: {serviceAccountName: a}
+";
+
+/// Slices and pods are told by watches of their own, and either may be behind. A pod that is not known is no pod
+/// without a sidecar: what goes to the others stays under mutual TLS.
+#[test]
+fn a_slice_that_is_ahead_of_the_pods_or_behind_them_changes_no_tls() {
+    let mut index = Index::default();
+    let apply = |index: &mut Index, text: &str| {
+        for object in support::objects(text) {
+            index.apply(object);
+        }
+        names(&index.changes().resources)
+    };
+    let slice = |pods: &str| {
+        let of = |(at, pod): (usize, &str)| {
+            format!("{{addresses: [10.1.0.{at}], targetRef: {{kind: Pod, name: {pod}}}}}")
+        };
+        let endpoints: Vec<_> = pods.split(' ').enumerate().map(of).collect();
+        slice("a", "10.9.9.9").replace(
+            "endpoints: [{addresses: [10.9.9.9]}]",
+            &format!("endpoints: [{}]", endpoints.join(", ")),
+        )
+    };
+    let pod = |name: &str| POD.replace("NAME", name);
+    apply(&mut index, TWO);
+    apply(&mut index, &pod("p0"));
+    let endpoints = "+ Endpoints a.n.svc.cluster.local:80";
+    let given = apply(&mut index, &slice("p0"));
+    assert_eq!(
+        given,
+        [
+            "+ Cluster a.n.svc.cluster.local:80",
+            endpoints,
+            "+ Inbound n/p0"
+        ],
+        "mutual TLS"
+    );
+    assert!(
+        apply(&mut index, &slice("p0 p1")).is_empty(),
+        "the slice is ahead"
+    );
+    let given = apply(&mut index, &pod("p1"));
+    assert_eq!(given, [endpoints, "+ Inbound n/p1"]);
+    index.delete(Kind::Pod, &Key::new("n", "p0"));
+    let given = names(&index.changes().resources);
+    assert_eq!(given, [endpoints, "- Inbound n/p0"], "the slice is behind");
+    assert!(apply(&mut index, &slice("p0 p1")).is_empty());
 }
 
 /// What others refer to comes before them, and goes after them.

@@ -181,7 +181,7 @@ fn check(steps: &[Step]) {
     let mut scratch = Index::default();
     for kind in Kind::ALL {
         let of_kind = there.values().filter(|object| object.kind == kind);
-        scratch.reset(kind, of_kind.cloned().collect());
+        scratch.reset(kind, of_kind.cloned().collect(), &[]);
     }
     scratch.changes();
     let expected = support::given(&scratch);

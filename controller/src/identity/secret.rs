@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
-use kube::runtime::watcher::{Config, Event, watcher};
+use kube::runtime::watcher::{Event, watcher};
 use kube::{Api, Client};
 use maglor_identity::TrustDomain;
 use tokio::sync::watch;
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::authority::Ca;
 use super::replicas::Replicas;
 use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
+use crate::api_server;
 use crate::lease::Term;
 
 /// The label of what the controller has made itself.
@@ -112,7 +113,7 @@ impl Keeper {
 
     /// Goes on until nobody wants to know any more.
     pub async fn keep(mut self) {
-        let config = Config::default().fields(&format!("metadata.name={}", self.settings.name));
+        let config = api_server::watch().fields(&format!("metadata.name={}", self.settings.name));
         let mut stream = pin!(watcher(self.api.clone(), config));
         let mut look = tokio::time::interval(LOOK);
         let mut found = None;

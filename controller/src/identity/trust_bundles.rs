@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Patch, PatchParams};
-use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::authority::Watched;
 use super::secret::{CONTROLLER, MANAGED_BY, PART_OF};
+use crate::api_server;
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
 
@@ -88,10 +89,10 @@ impl Known {
 
 /// Keeps the ConfigMaps right while `term` holds; returns when there is no authority to speak of any more.
 pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) {
-    let config = Config::default().fields(&format!("metadata.name={NAME}"));
+    let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
     let mut namespaces = pin!(watcher(
         Api::<Namespace>::all(client.clone()),
-        Config::default()
+        api_server::watch()
     ));
     let mut config_maps = pin!(watcher(Api::<ConfigMap>::all(client.clone()), config));
     let mut known = Known::default();

@@ -190,9 +190,11 @@ impl Index {
         self.dirty.statuses.insert((kind, key.clone()));
     }
 
-    /// Takes all resources of a kind that there are, and forgets the others.
-    pub fn reset(&mut self, kind: Kind, objects: Vec<Object>) {
-        let there: BTreeSet<&Key> = objects.iter().map(|object| &object.key).collect();
+    /// Takes all resources of a kind that there are, and forgets the others; of those that are `unread`
+    /// it keeps what it knows.
+    pub fn reset(&mut self, kind: Kind, objects: Vec<Object>, unread: &[Key]) {
+        let read = objects.iter().map(|object| &object.key);
+        let there: BTreeSet<&Key> = read.chain(unread).collect();
         let gone: Vec<Key> = self
             .keys(kind)
             .into_iter()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::api::DynamicObject;
-use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -16,6 +16,7 @@ use super::api::{Kind, Server, Written};
 use super::progress::Progress;
 use super::steps::{Next, next};
 use super::{LABEL, RECORD, Settings};
+use crate::api_server;
 use crate::index::facts::Key;
 use crate::lease::Term;
 
@@ -189,8 +190,8 @@ impl Operator {
 
 async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hint>) {
     let config = match kind {
-        Kind::Deployment => Config::default().labels(LABEL),
-        _ => Config::default(),
+        Kind::Deployment => api_server::watch().labels(LABEL),
+        _ => api_server::watch(),
     };
     let api: Api<DynamicObject> = server.all(kind);
     let mut stream = pin!(watcher(api, config));

@@ -118,11 +118,11 @@ impl Folder {
                 kinds.entry(object.kind).or_default().push(object.clone());
             }
         }
-        events.extend(
-            kinds
-                .into_iter()
-                .map(|(kind, objects)| Event::Reset(kind, objects)),
-        );
+        events.extend(kinds.into_iter().map(|(kind, objects)| Event::Reset {
+            kind,
+            objects,
+            unread: Vec::new(),
+        }));
         events
     }
 }
@@ -208,7 +208,9 @@ mod tests {
 
     fn count(events: &[Event], kind: Kind) -> usize {
         let found = events.iter().find_map(|event| match event {
-            Event::Reset(one, objects) if *one == kind => Some(objects.len()),
+            Event::Reset {
+                kind: one, objects, ..
+            } if *one == kind => Some(objects.len()),
             _ => None,
         });
         found.unwrap()

@@ -1,7 +1,9 @@
 //! An API server: a watch for each kind.
 //!
-//! Watches never end: what fails is tried again, later each time. A kind that the server does not know
-//! (its definition is not installed) has no resources, and is asked for again.
+//! Watches never end: what fails is tried again, later each time. What is known stays until a whole list says
+//! otherwise. A kind that the server does not know (its definition is not installed) has no resources, and is
+//! asked for again; but where it was known, it has to be unknown for a while first: a server that has just
+//! restarted may not serve every definition yet, and a mesh must not be without its policies meanwhile.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,17 +11,26 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::runtime::watcher::{self, Config, Event as Watched, watcher};
+use kube::runtime::watcher::{self, Event as Watched, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::Event;
+use crate::api_server;
 use crate::index::facts::{Key, Kind, Object};
 
 /// How long a watch rests after its first failure; each further one doubles it.
 const REST: Duration = Duration::from_millis(500);
-const MOST_REST: Duration = Duration::from_secs(10);
+/// The longest rest where the API server fails: so much later than necessary it is heard again.
+const MOST_REST: Duration = Duration::from_secs(4);
+/// The longest rest where the kind is not known.
+const REST_UNKNOWN: Duration = Duration::from_secs(10);
+/// A watch that was well for so long has had its first failure.
+const WELL: Duration = Duration::from_secs(30);
+/// A kind of which resources were known is given up when it was unknown for so long.
+const GIVEN_UP: Duration = Duration::from_secs(60);
 
 /// How a kind is called in the API.
 #[must_use]
@@ -44,54 +55,176 @@ pub async fn watch(client: Client, events: mpsc::Sender<Event>) {
 
 async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
     let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
-    let mut stream = pin!(watcher(api, Config::default()));
-    let mut listed = Vec::new();
-    let mut rest = REST;
-    let mut known = true;
+    let mut stream = pin!(watcher(api, api_server::watch()));
+    let mut watch = Watch::new(kind);
     while let Some(watched) = stream.next().await {
-        let event = match watched {
-            Ok(Watched::Init) => {
-                listed.clear();
-                continue;
+        let Step { events: said, rest } = watch.take(watched, Instant::now());
+        for event in said {
+            if events.send(event).await.is_err() {
+                return;
             }
-            Ok(Watched::InitApply(object)) => match read(kind, object) {
-                Event::Apply(object) => {
-                    listed.push(*object);
-                    continue;
+        }
+        if let Some(rest) = rest {
+            tokio::time::sleep(rest).await;
+        }
+    }
+}
+
+/// What the watch of a kind has seen, and what follows from it.
+struct Watch {
+    kind: Kind,
+    /// The list that is being read, as far as it has come.
+    objects: Vec<Object>,
+    unread: Vec<Key>,
+    known: Known,
+    rest: Duration,
+    failed: Option<Instant>,
+}
+
+/// What is known of a kind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Known {
+    /// It was not listed yet.
+    Nothing,
+    /// Its resources.
+    Resources,
+    /// Its resources; the API server has not known the kind since then.
+    Doubted(Instant),
+    /// That the API server does not know it.
+    Absent,
+}
+
+/// What follows from what was seen.
+#[derive(Debug, Default)]
+struct Step {
+    events: Vec<Event>,
+    /// How long the API server is not to be asked.
+    rest: Option<Duration>,
+}
+
+impl From<Event> for Step {
+    fn from(event: Event) -> Self {
+        Self {
+            events: vec![event],
+            rest: None,
+        }
+    }
+}
+
+impl Watch {
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            objects: Vec::new(),
+            unread: Vec::new(),
+            known: Known::Nothing,
+            rest: REST,
+            failed: None,
+        }
+    }
+
+    fn take(
+        &mut self,
+        watched: Result<Watched<DynamicObject>, watcher::Error>,
+        now: Instant,
+    ) -> Step {
+        match watched {
+            Ok(Watched::Init) => {
+                self.objects.clear();
+                self.unread.clear();
+                Step::default()
+            }
+            Ok(Watched::InitApply(object)) => {
+                let key = key(&object);
+                match read(self.kind, object) {
+                    Event::Apply(object) => {
+                        self.objects.push(*object);
+                        Step::default()
+                    }
+                    refused => {
+                        self.unread.push(key);
+                        refused.into()
+                    }
                 }
-                refused => refused,
-            },
+            }
             Ok(Watched::InitDone) => {
-                (rest, known) = (REST, true);
-                Event::Reset(kind, std::mem::take(&mut listed))
+                self.well();
+                self.reset().into()
             }
             Ok(Watched::Apply(object)) => {
-                rest = REST;
-                read(kind, object)
+                self.well();
+                read(self.kind, object).into()
             }
-            Ok(Watched::Delete(object)) => Event::Delete(kind, key(&object)),
-            Err(error) => {
-                let first = std::mem::replace(&mut known, !is_unknown(&error));
-                let event = (!known && first).then(|| Event::Reset(kind, Vec::new()));
-                let (_, name, _) = kind.names();
-                if known {
-                    tracing::warn!(kind = name, %error, "watch failed, it is tried again");
-                } else if first {
-                    tracing::info!(kind = name, "the API server does not know this kind");
+            Ok(Watched::Delete(object)) => {
+                self.well();
+                Event::Delete(self.kind, key(&object)).into()
+            }
+            Err(error) => self.fail(&error, now),
+        }
+    }
+
+    fn well(&mut self) {
+        self.rest = REST;
+        self.known = Known::Resources;
+    }
+
+    /// What was listed; nothing, where the kind is unknown.
+    fn reset(&mut self) -> Event {
+        Event::Reset {
+            kind: self.kind,
+            objects: std::mem::take(&mut self.objects),
+            unread: std::mem::take(&mut self.unread),
+        }
+    }
+
+    fn fail(&mut self, error: &watcher::Error, now: Instant) -> Step {
+        let failed = self.failed.replace(now);
+        if failed.is_some_and(|before| now.duration_since(before) > WELL) {
+            self.rest = REST;
+        }
+        let unknown = is_unknown(error);
+        let most = if unknown { REST_UNKNOWN } else { MOST_REST };
+        let rest = self.rest.min(most);
+        self.rest = (rest * 2).min(most);
+        let events = match unknown {
+            true => self.doubt(now),
+            false => {
+                let (_, kind, _) = self.kind.names();
+                tracing::warn!(kind, %error, "watch failed, it is tried again");
+                if let Known::Doubted(_) = self.known {
+                    self.known = Known::Resources;
                 }
-                if let Some(event) = event
-                    && events.send(event).await.is_err()
-                {
-                    return;
-                }
-                tokio::time::sleep(rest).await;
-                rest = (rest * 2).min(MOST_REST);
-                continue;
+                None
             }
         };
-        if events.send(event).await.is_err() {
-            return;
+        Step {
+            events: events.into_iter().collect(),
+            rest: Some(rest),
         }
+    }
+
+    /// The API server does not know the kind. Where it was not asked before, that is the answer: a server that
+    /// starts says 503 until it has all definitions (since Kubernetes 1.23).
+    fn doubt(&mut self, now: Instant) -> Option<Event> {
+        let (_, kind, _) = self.kind.names();
+        match self.known {
+            Known::Absent => return None,
+            Known::Resources => {
+                tracing::warn!(
+                    kind,
+                    "the API server knows this kind no more; what it knew of it holds"
+                );
+                self.known = Known::Doubted(now);
+                return None;
+            }
+            Known::Doubted(since) if now.duration_since(since) < GIVEN_UP => return None,
+            Known::Doubted(_) | Known::Nothing => {}
+        }
+        tracing::info!(kind, "the API server does not know this kind");
+        self.known = Known::Absent;
+        self.objects.clear();
+        self.unread.clear();
+        Some(self.reset())
     }
 }
 
@@ -127,5 +260,122 @@ fn read(kind: Kind, object: DynamicObject) -> Event {
             what,
             why: error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    fn failure(code: u16) -> watcher::Error {
+        let status = Status {
+            code,
+            ..Status::default()
+        };
+        watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()))
+    }
+
+    fn policy(name: &str) -> DynamicObject {
+        let json = json!({
+            "apiVersion": "maglor.dev/v1alpha1", "kind": "MeshConfig",
+            "metadata": {"name": name, "resourceVersion": "1"}, "spec": {"mtls": "strict"},
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    /// Which resources a list says to be there, if it says so.
+    fn listed(step: &Step) -> Option<Vec<&str>> {
+        step.events.iter().find_map(|event| match event {
+            Event::Reset {
+                objects, unread, ..
+            } => {
+                let keys = objects.iter().map(|object| &object.key).chain(unread);
+                Some(keys.map(|key| key.name.as_str()).collect())
+            }
+            _ => None,
+        })
+    }
+
+    fn list(watch: &mut Watch, names: &[&str], now: Instant) -> Step {
+        let step = watch.take(Ok(Watched::Init), now);
+        assert!(listed(&step).is_none());
+        for name in names {
+            let step = watch.take(Ok(Watched::InitApply(policy(name))), now);
+            assert!(listed(&step).is_none(), "the list is not whole");
+        }
+        watch.take(Ok(Watched::InitDone), now)
+    }
+
+    #[test]
+    fn what_is_known_stays_while_the_api_server_fails() {
+        let mut watch = Watch::new(Kind::MeshConfig);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let step = list(&mut watch, &["default"], start);
+        assert_eq!(listed(&step), Some(vec!["default"]));
+        // Half a list, and no answer any more.
+        watch.take(Ok(Watched::Init), at(1));
+        for code in [500, 503, 404, 429, 410] {
+            let step = watch.take(Err(failure(code)), at(1));
+            assert!(step.events.is_empty(), "{code}");
+            assert!(step.rest.is_some(), "{code}");
+        }
+        // It does not serve the definition yet, and then it does.
+        for second in 2..61 {
+            let step = watch.take(Err(failure(404)), at(second));
+            assert!(step.events.is_empty(), "{second}");
+        }
+        let step = list(&mut watch, &["default"], at(61));
+        assert_eq!(listed(&step), Some(vec!["default"]));
+        assert_eq!(listed(&list(&mut watch, &[], at(62))), Some(vec![]));
+    }
+
+    #[test]
+    fn a_kind_that_stays_unknown_has_no_resources() {
+        let mut watch = Watch::new(Kind::MeshConfig);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(watch.take(Err(failure(503)), start).events.is_empty());
+        let step = watch.take(Err(failure(404)), start);
+        assert_eq!(listed(&step), Some(vec![]), "nothing was known");
+        assert!(watch.take(Err(failure(404)), at(1)).events.is_empty());
+        list(&mut watch, &["default"], at(2));
+        assert!(watch.take(Err(failure(404)), at(3)).events.is_empty());
+        // Another failure says nothing about the kind: from now on anew.
+        assert!(watch.take(Err(failure(500)), at(4)).events.is_empty());
+        assert!(watch.take(Err(failure(404)), at(60)).events.is_empty());
+        assert!(watch.take(Err(failure(404)), at(119)).events.is_empty());
+        let step = watch.take(Err(failure(404)), at(120));
+        assert_eq!(listed(&step), Some(vec![]), "it is gone");
+    }
+
+    #[test]
+    fn a_resource_that_cannot_be_read_is_not_gone() {
+        let mut watch = Watch::new(Kind::EndpointSlice);
+        let now = Instant::now();
+        watch.take(Ok(Watched::Init), now);
+        let mut odd = policy("odd");
+        odd.data = json!({"endpoints": "none"});
+        let step = watch.take(Ok(Watched::InitApply(odd)), now);
+        assert!(matches!(&step.events[..], [Event::Refused { .. }]));
+        let step = watch.take(Ok(Watched::InitDone), now);
+        assert_eq!(listed(&step), Some(vec!["odd"]));
+    }
+
+    #[test]
+    fn rests_grow_and_begin_again() {
+        let mut watch = Watch::new(Kind::Pod);
+        let start = Instant::now();
+        let mut rest = |code, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            watch.take(Err(failure(code)), now).rest.unwrap()
+        };
+        let rests: Vec<_> = (0..6).map(|second| rest(500, second)).collect();
+        assert_eq!(rests[..2], [REST, REST * 2]);
+        assert_eq!(rests[5], MOST_REST);
+        assert_eq!(rest(500, 60), REST, "it was well in between");
     }
 }

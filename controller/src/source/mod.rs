@@ -20,5 +20,12 @@ pub enum Event {
         why: String,
     },
     /// All resources of a kind; what is not among them is gone. A source begins with one for each kind.
-    Reset(Kind, Vec<Object>),
+    Reset {
+        /// Which kind.
+        kind: Kind,
+        /// Those that can be read.
+        objects: Vec<Object>,
+        /// Those that cannot; what was read of them before holds.
+        unread: Vec<Key>,
+    },
 }

@@ -17,7 +17,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
 use rustls::ServerConfig;
 use tokio::sync::{Notify, watch};
@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::certificate::Certificate;
 use super::{INJECT, SECRET, VALIDATE};
+use crate::api_server;
 use crate::lease::Term;
 
 /// How often everything is looked at, whether or not anything has changed.
@@ -268,7 +269,7 @@ where
         + serde::de::DeserializeOwned
         + 'static,
 {
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let config = api_server::watch().fields(&format!("metadata.name={name}"));
     let mut stream = pin!(watcher(api, config));
     while let Some(event) = stream.next().await {
         match event {

@@ -9,6 +9,7 @@
 )]
 
 mod mesh {
+    pub(crate) mod faults;
     pub(crate) mod installed;
     pub(crate) mod load;
 }
@@ -17,6 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use maglor_cluster::Kubectl;
+use mesh::faults;
 use mesh::installed::{Installed, until};
 use mesh::load::{self, Load};
 use serde_json::Value;
@@ -66,10 +68,10 @@ spec:
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 fn an_application_runs_in_the_mesh() {
-    let Some(installed) = Installed::start("mesh", &[]) else {
+    let Some(mut installed) = Installed::start("mesh", &[]) else {
         return;
     };
-    let kubectl = installed.kubectl();
+    let kubectl = &installed.kubectl().clone();
     kubectl.apply(SHOP).unwrap();
     deploy(kubectl);
     let users = address(kubectl, "users");
@@ -97,6 +99,7 @@ fn an_application_runs_in_the_mesh() {
     assert_eq!(ready["status"]["readyReplicas"], 3);
 
     policies_arrive_in_time(&installed);
+    faults::requests_go_on(&mut installed, users);
     pods_come_and_go_under_load(&installed, users);
     kubectl.apply(JOB).unwrap();
     kubectl

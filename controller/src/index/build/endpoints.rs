@@ -40,6 +40,10 @@ pub(crate) fn target_port(slice: &Slice, port: &ServicePort) -> Option<u16> {
 
 /// The endpoints of a port, of one address family: each pod once. With `labels`, only pods that have
 /// them. With `local_first`, the slack, lists for the nodes from which the Service is called.
+///
+/// A pod that is not known is left out. Slices and pods come by watches of their own, either of which may be
+/// behind: taken for a pod without a sidecar, one that has just come would put the whole Service into plain
+/// text, and the address of one that has gone may be somebody else's by now.
 pub(crate) fn of(
     index: &Index,
     key: &Key,
@@ -62,6 +66,7 @@ pub(crate) fn of(
             for endpoint in &slice.endpoints {
                 let wanted =
                     labels.is_none_or(|labels| has_labels(index, slice_key, endpoint, labels));
+                let wanted = wanted && is_known(index, slice_key, endpoint);
                 if endpoint.address.is_ipv6() != v6 || !wanted {
                     continue;
                 }
@@ -115,6 +120,16 @@ pub(crate) fn of(
         named.tls = tls(index, of_name);
     }
     endpoints
+}
+
+/// Whether the pod is known that an endpoint is, where it is one.
+fn is_known(index: &Index, slice: &Key, endpoint: &SliceEndpoint) -> bool {
+    let pod = endpoint.pod.as_deref();
+    pod.is_none_or(|pod| {
+        index
+            .workloads
+            .contains_key(&Key::new(&slice.namespace, pod))
+    })
 }
 
 /// Whether an endpoint is a pod with these labels.

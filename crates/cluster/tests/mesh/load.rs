@@ -3,11 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use maglor_cluster::Cluster;
+
+use super::installed::until;
 
 const LIMIT: Duration = Duration::from_secs(10);
 /// Connections that share the rate.
@@ -47,6 +49,7 @@ fn connect(address: SocketAddr) -> Option<TcpStream> {
 /// Requests at a rate, until they are stopped.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
     outcomes: mpsc::Receiver<(u64, Vec<String>)>,
 }
 
@@ -54,17 +57,30 @@ impl Load {
     pub(crate) fn start(cluster: &Cluster, address: SocketAddr, rate: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, outcomes) = mpsc::channel();
-        let ended = Arc::clone(&stop);
+        let answered = Arc::new(AtomicU64::new(0));
+        let shared = (Arc::clone(&stop), Arc::clone(&answered));
         let spawned = cluster.in_network(move || {
             let period = Duration::from_secs(1) * CONNECTIONS / rate;
             for _ in 0..CONNECTIONS {
-                let (sender, ended) = (sender.clone(), Arc::clone(&ended));
+                let (sender, shared) = (sender.clone(), shared.clone());
                 // It inherits the network of this thread.
-                std::thread::spawn(move || sender.send(requests(address, period, &ended)));
+                std::thread::spawn(move || sender.send(requests(address, period, &shared)));
             }
         });
         spawned.unwrap();
-        Self { stop, outcomes }
+        Self {
+            stop,
+            answered,
+            outcomes,
+        }
+    }
+
+    /// Waits until so many more requests have ended: what has happened can be felt.
+    pub(crate) fn go_on(&self, count: u64) {
+        let wanted = self.answered.load(Ordering::Relaxed) + count;
+        until("requests go on", || {
+            self.answered.load(Ordering::Relaxed) >= wanted
+        });
     }
 
     /// How many requests were sent, and what became of those that failed.
@@ -79,7 +95,11 @@ impl Load {
     }
 }
 
-fn requests(address: SocketAddr, period: Duration, stop: &AtomicBool) -> (u64, Vec<String>) {
+fn requests(
+    address: SocketAddr,
+    period: Duration,
+    (stop, answered): &(Arc<AtomicBool>, Arc<AtomicU64>),
+) -> (u64, Vec<String>) {
     let (mut sent, mut failed) = (0, Vec::new());
     let mut next = Instant::now();
     let mut stream = None;
@@ -95,6 +115,7 @@ fn requests(address: SocketAddr, period: Duration, stop: &AtomicBool) -> (u64, V
                 failed.push(error);
             }
         }
+        answered.fetch_add(1, Ordering::Relaxed);
     }
     (sent, failed)
 }

@@ -1,0 +1,47 @@
+//! How the API server is asked: nobody waits for a connection whose other end has gone.
+//!
+//! A node that is cut off for a while, or an API server that dies without a word, leaves connections on which nothing
+//! comes any more, and nothing says so. Watches are therefore short: the server ends each of them in order after
+//! [`WATCH`], and begins the next where it ended. A connection that says nothing for longer is dead.
+
+use std::time::Duration;
+
+use kube::runtime::watcher;
+use kube::{Client, Config};
+
+/// Time to connect, with TLS.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a watch lasts, in seconds. Its end costs a request, where kube's own default, 290 s, is the time for
+/// which proxies would go by what has long changed.
+const WATCH: u32 = 20;
+/// Any answer begins after so long; a watch waits for its end at most.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A client of the cluster of the kubeconfig, or of the pod that this runs in.
+///
+/// # Errors
+/// There is neither, or it cannot be read.
+pub(crate) async fn client() -> Result<Client, kube::Error> {
+    let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    // Or a pooled connection that was idle for long would be taken for dead.
+    config.reset_reader_on_write = true;
+    Client::try_from(config)
+}
+
+/// How a kind is watched; the caller adds selectors.
+pub(crate) fn watch() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_ends_in_order_before_it_is_taken_for_dead() {
+        assert!(Duration::from_secs(WATCH.into()) < SILENCE);
+        assert_eq!(watch().timeout, Some(WATCH));
+    }
+}

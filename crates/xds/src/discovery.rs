@@ -208,8 +208,8 @@ impl Discovery {
         }
         update.resources = good;
         for name in &update.removed {
-            self.remove(update.kind, name);
-            if let Some(keeping) = &mut self.keeping {
+            let forgotten = self.remove(update.kind, name);
+            if let Some(keeping) = self.keeping.as_mut().filter(|_| forgotten) {
                 keeping.remove(update.kind, name);
             }
         }
@@ -288,17 +288,20 @@ impl Discovery {
         }
     }
 
-    fn remove(&mut self, kind: Kind, name: &Arc<str>) {
+    /// Takes that there is nothing of a name; whether what was known of it is forgotten.
+    fn remove(&mut self, kind: Kind, name: &Arc<str>) -> bool {
         let name = Arc::clone(name);
         match kind {
             // Nobody is trusted for less than what was said last.
-            Kind::Bundle => {}
+            Kind::Bundle => return false,
+            // The workload is there: it is this one. A server that does not know it is behind.
+            Kind::Inbound => return self.inbound.entry(name).or_insert(None).is_none(),
             Kind::Cluster => drop(self.clusters.insert(name, None)),
             Kind::Endpoints => drop(self.endpoints.insert(name, None)),
             Kind::Listener => drop(self.listeners.insert(name, None)),
             Kind::Routes => drop(self.routes.insert(name, None)),
-            Kind::Inbound => drop(self.inbound.insert(name, None)),
         }
+        true
     }
 
     /// Clusters whose endpoints have one of these names.

@@ -1,15 +1,18 @@
 //! How fast, and at which cost, changes of a big cluster reach its proxies.
 //!
 //! The command, in the order things happen: `options` what was asked, a Kubernetes with simulated pods, `members`
-//! their identities, `controller` the one that is measured, `follower` its clients, `api` the changes, `ledger` who knows of them, `report`.
+//! their identities, `controller` the one that is measured, `follower` its clients, `changes` by `api`, `slices` what
+//! Kubernetes makes of them, `ledger` who knows of them, `report`.
 
 mod api;
+mod changes;
 mod controller;
 mod follower;
 mod ledger;
 mod members;
 mod options;
 mod report;
+mod slices;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,12 +24,13 @@ use maglor_cluster::{Cluster, ClusterError, scale};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-pub use options::Options;
+pub use options::{Options, Through};
 
 use crate::error::{Doing, Error, Result};
 use crate::report::Machine;
 use crate::{ports, sys};
 use api::{Connection, Pod, Proxy};
+use changes::Changes;
 use controller::Controller;
 use follower::{Board, Follower};
 use members::Members;
@@ -35,8 +39,6 @@ use report::Figures;
 /// How long anything may take that should take seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(10);
-/// Changes that are under way at once.
-const WRITERS: usize = 8;
 /// Simulated pods on each simulated node.
 const PODS_A_NODE: u32 = 100;
 
@@ -134,18 +136,26 @@ impl Subject {
         figures.all_served = begin.elapsed();
         figures.rss_connected_kb = controller.usage()?.0.rss_kb;
 
-        let before = controller.usage()?.1;
-        let begin = Instant::now();
-        self.change(0, self.options.rate * self.options.seconds)
-            .await?;
-        figures.changing = begin.elapsed();
-        figures.controller_cpu = controller.usage()?.1.since(before).ticks;
+        let mut changes = Changes::new(&self.options, self.pods.clone(), &self.board);
+        let (broken, mut ended) = mpsc::unbounded_channel();
+        self.watch_slices(broken).await?;
+        for (through, rate) in self.options.series() {
+            if through == Through::Slices && figures.through() != Some(through) {
+                changes.take_slices(&self.proxy, cluster.kubectl()).await?;
+            }
+            eprintln!("{rate} {} a second", through.word());
+            let before = controller.usage()?.1;
+            let count = rate * self.options.seconds;
+            let mut series = changes.make(&self.proxy, (through, rate), count).await?;
+            series.cpu = controller.usage()?.1.since(before).ticks;
+            if let Ok(error) = ended.try_recv() {
+                return Err(error);
+            }
+            figures.series.push(series);
+        }
         let memory = controller.usage()?.0;
         figures.rss_changed_kb = memory.rss_kb;
         figures.rss_peak_kb = memory.peak_kb;
-        figures.changes = self.board.ledger.borrow().len();
-        figures.unknown = self.board.ledger.borrow().unknown();
-        figures.delays = self.board.ledger.borrow().delays();
 
         let attempts = self.board.attempts.get();
         let (resources, bytes) = (self.board.resources.get(), self.board.bytes.get());
@@ -159,78 +169,24 @@ impl Subject {
         .await?;
         figures.back = begin.elapsed();
         // What is sent again is sent at once, so that it has come by the time that this change has.
-        self.change(self.options.rate * self.options.seconds, 1)
-            .await?;
+        let last = figures.through().unwrap_or(Through::Pods);
+        changes.make(&self.proxy, (last, 1), 1).await?;
         figures.attempts_again = self.board.attempts.get() - attempts;
         figures.resources_again = self.board.resources.get() - resources;
         figures.bytes_again = self.board.bytes.get() - bytes;
         Ok(figures)
     }
 
-    /// Makes changes, so many a second, and waits until all who use the Services know of them.
-    async fn change(&self, first: u32, count: u32) -> Result<()> {
-        let users = ledger::users(
-            (0..self.options.proxies).map(|proxy| (proxy, self.options.used_by(proxy))),
-        );
-        let used: Vec<u32> = users.keys().copied().collect();
-        let (failures, mut failed) = mpsc::unbounded_channel();
-        let mut writers = Vec::new();
-        for _ in 0..WRITERS {
-            writers.push(self.writer(failures.clone()).await?);
-        }
-        let begin = Instant::now();
-        let pause = Duration::from_secs(1) / self.options.rate;
-        for step in 0..count {
-            let number = first + step;
-            let services = u32::try_from(used.len()).unwrap_or(u32::MAX).max(1);
-            let (round, place) = (number / services, number % services);
-            let service = used[place as usize];
-            let Some(pods) = self.pods.get(&service).filter(|pods| !pods.is_empty()) else {
-                return Err(Error::parse("pods", format!("s{service} has none")));
-            };
-            // A pod stops being ready in one round, and is ready again in the next one.
-            let pod = &pods[(round / 2) as usize % pods.len()];
-            let ready = round % 2 == 1;
-            let due = begin + pause * step;
-            tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
-            let change = {
-                let mut ledger = self.board.ledger.borrow_mut();
-                ledger.begin(service, &pod.address, ready, &users[&service])
-            };
-            let writer = &writers[step as usize % writers.len()];
-            let _ = writer.send((change, pod.name.clone(), ready));
-            if let Ok(error) = failed.try_recv() {
-                return Err(error);
-            }
-        }
-        until("all know of all changes", || {
-            if let Ok(error) = failed.try_recv() {
-                return Err(error);
-            }
-            Ok(self.board.ledger.borrow().unknown() == 0)
-        })
-        .await
-    }
-
-    /// Whoever makes changes: what is sent there happens in order.
-    async fn writer(
-        &self,
-        failures: mpsc::UnboundedSender<Error>,
-    ) -> Result<mpsc::UnboundedSender<(usize, String, bool)>> {
-        let (sender, mut todo) = mpsc::unbounded_channel::<(usize, String, bool)>();
-        let mut connection = Connection::open(self.proxy.address).await?;
+    /// Notes what the API server tells of EndpointSlices, beside the controller.
+    async fn watch_slices(&self, broken: mpsc::UnboundedSender<Error>) -> Result<()> {
+        let connection = Connection::open(self.proxy.address).await?;
         let board = Rc::clone(&self.board);
         tokio::task::spawn_local(async move {
-            while let Some((change, pod, ready)) = todo.recv().await {
-                match connection.set_ready(&pod, ready).await {
-                    Ok(()) => board.ledger.borrow_mut().accepted(change, Instant::now()),
-                    Err(error) => {
-                        let _ = failures.send(error);
-                    }
-                }
+            if let Err(error) = slices::follow(connection, board).await {
+                let _ = broken.send(error);
             }
         });
-        Ok(sender)
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The API server's pods: which there are, and making them ready or not.
+//! The API server: which pods there are, and making them ready or not.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use maglor_cluster::Kubectl;
@@ -14,6 +15,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::error::{Doing, Error, Result};
+
+/// Where the simulated pods are said to listen.
+pub(super) const PORT: u16 = 8080;
 
 /// `kubectl proxy`, which speaks plain HTTP and proves to the API server who asks. It ends with the value.
 #[derive(Debug)]
@@ -59,6 +63,15 @@ pub(super) struct Pod {
     pub(super) address: String,
 }
 
+/// Where a pod stands in an EndpointSlice.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Place {
+    /// The name of the slice.
+    pub(super) slice: String,
+    /// Among its endpoints, from 0.
+    pub(super) at: usize,
+}
+
 /// The pods of the namespace `scale` by their Services.
 pub(super) fn pods(kubectl: &Kubectl) -> Result<BTreeMap<u32, Vec<Pod>>> {
     let failed = |error: maglor_cluster::ClusterError| Error::Command {
@@ -80,7 +93,7 @@ pub(super) fn pods(kubectl: &Kubectl) -> Result<BTreeMap<u32, Vec<Pod>>> {
                 item["metadata"].to_string(),
             ));
         };
-        let address = format!("{address}:8080");
+        let address = format!("{address}:{PORT}");
         pods.entry(service).or_default().push(Pod { name, address });
     }
     Ok(pods)
@@ -107,26 +120,64 @@ impl Connection {
     pub(super) async fn set_ready(&mut self, pod: &str, ready: bool) -> Result<()> {
         let status = if ready { "True" } else { "False" };
         let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
-        let request = hyper::Request::patch(format!("/api/v1/namespaces/scale/pods/{pod}/status"))
+        let path = format!("/api/v1/namespaces/scale/pods/{pod}/status");
+        self.patch(&path, "strategic-merge-patch", &patch).await
+    }
+
+    /// Says that an endpoint is ready, or is not, as Kubernetes' own controller would.
+    pub(super) async fn set_in_slice(&mut self, place: &Place, ready: bool) -> Result<()> {
+        let Place { slice, at } = place;
+        let patch = json!([
+            {"op": "add", "path": format!("/endpoints/{at}/conditions/ready"), "value": ready},
+        ]);
+        let path = format!("/apis/discovery.k8s.io/v1/namespaces/scale/endpointslices/{slice}");
+        self.patch(&path, "json-patch", &patch).await
+    }
+
+    /// Takes the selector from a Service: from now on nobody but us changes its slices.
+    pub(super) async fn take_selector(&mut self, service: u32) -> Result<()> {
+        let patch = json!({"spec": {"selector": null}});
+        let path = format!("/api/v1/namespaces/scale/services/s{service}");
+        self.patch(&path, "merge-patch", &patch).await
+    }
+
+    /// What comes for a path, part by part.
+    pub(super) async fn get(&mut self, path: &str) -> Result<Incoming> {
+        let request = hyper::Request::get(path).header("host", "localhost");
+        let response = self.send(request, String::new()).await?;
+        Ok(response.into_body())
+    }
+
+    async fn patch(&mut self, path: &str, form: &str, patch: &Value) -> Result<()> {
+        let request = hyper::Request::patch(path)
             .header("host", "localhost")
-            .header("content-type", "application/strategic-merge-patch+json")
-            .body(Full::from(patch.to_string()))
-            .map_err(|error| Error::Protocol(error.to_string()))?;
+            .header("content-type", format!("application/{form}+json"));
+        let response = self.send(request, patch.to_string()).await?;
+        let body = response.into_body().collect().await;
+        body.map(drop).map_err(spoke)
+    }
+
+    async fn send(
+        &mut self,
+        request: hyper::http::request::Builder,
+        body: String,
+    ) -> Result<hyper::Response<Incoming>> {
+        let request = request.body(Full::from(body));
+        let request = request.map_err(|error| Error::Protocol(error.to_string()))?;
+        let path = request.uri().to_string();
         self.sender.ready().await.map_err(spoke)?;
         let response = self.sender.send_request(request).await.map_err(spoke)?;
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(spoke)?;
-        match status.is_success() {
-            true => Ok(()),
-            false => {
-                let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-                Err(Error::Protocol(format!("{pod}: {status}: {text}")))
-            }
+        if status.is_success() {
+            return Ok(response);
         }
+        let body = response.into_body().collect().await.map_err(spoke)?;
+        let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        Err(Error::Protocol(format!("{path}: {status}: {text}")))
     }
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn spoke(error: hyper::Error) -> Error {
+pub(super) fn spoke(error: hyper::Error) -> Error {
     Error::Protocol(format!("API server: {error}"))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     changes: Vec<Change>,
-    /// By Service: the changes that somebody does not know of yet.
+    /// By Service: the changes that somebody does not know of yet, or the EndpointSlice of which was not told.
     open: HashMap<u32, Vec<usize>>,
 }
 
@@ -18,9 +18,23 @@ struct Change {
     ready: bool,
     /// When the API server had answered; before that it may be known already.
     accepted: Option<Instant>,
+    /// When the API server told of the EndpointSlice that says it.
+    published: Option<Instant>,
     /// The proxies that use its Service and have not heard of it.
     missing: HashSet<u32>,
     last_heard: Option<Instant>,
+}
+
+/// How long changes took, each list ascending. Of two moments that are told by different connections the later one
+/// may be heard of first: then it is zero.
+#[derive(Debug, Default)]
+pub(super) struct Delays {
+    /// From the API server's answer until the last proxy knew.
+    pub(super) whole: Vec<Duration>,
+    /// From the API server's answer until it told of the EndpointSlice: Kubernetes' part.
+    pub(super) kubernetes: Vec<Duration>,
+    /// From there until the last proxy knew: ours.
+    pub(super) ours: Vec<Duration>,
 }
 
 impl Ledger {
@@ -37,6 +51,7 @@ impl Ledger {
             address: address.to_owned(),
             ready,
             accepted: None,
+            published: None,
             missing: users.iter().copied().collect(),
             last_heard: None,
         });
@@ -49,6 +64,19 @@ impl Ledger {
         self.changes[change].accepted = Some(now);
     }
 
+    /// The API server has told which endpoints of a Service are ready, as far as one of its slices says.
+    pub(super) fn published(
+        &mut self,
+        service: u32,
+        endpoints: &HashMap<String, bool>,
+        now: Instant,
+    ) {
+        let ready = |address: &str| endpoints.get(address).copied();
+        self.learn(service, ready, |change| {
+            change.published.get_or_insert(now);
+        });
+    }
+
     /// A proxy was told the ready endpoints of a Service.
     pub(super) fn heard(
         &mut self,
@@ -57,33 +85,63 @@ impl Ledger {
         ready: &HashSet<String>,
         now: Instant,
     ) {
+        let ready = |address: &str| Some(ready.contains(address));
+        self.learn(service, ready, |change| {
+            if change.missing.remove(&proxy) {
+                change.last_heard = Some(now);
+            }
+        });
+    }
+
+    /// Notes something of the changes of a Service that show in its endpoints.
+    fn learn(
+        &mut self,
+        service: u32,
+        ready: impl Fn(&str) -> Option<bool>,
+        note: impl Fn(&mut Change),
+    ) {
         let Some(open) = self.open.get_mut(&service) else {
             return;
         };
         open.retain(|&number| {
             let change = &mut self.changes[number];
-            if ready.contains(&change.address) == change.ready && change.missing.remove(&proxy) {
-                change.last_heard = Some(now);
+            if ready(&change.address) == Some(change.ready) {
+                note(change);
             }
-            !change.missing.is_empty()
+            !change.missing.is_empty() || change.published.is_none()
         });
     }
 
-    /// Changes that somebody does not know of.
-    pub(super) fn unknown(&self) -> usize {
+    /// Changes from this number on that somebody does not know of.
+    pub(super) fn unknown(&self, from: usize) -> usize {
+        let changes = self.changes.iter().skip(from);
+        changes.filter(|change| !change.missing.is_empty()).count()
+    }
+
+    /// Changes that somebody does not know of, or the EndpointSlice of which was not told.
+    pub(super) fn open(&self) -> usize {
         self.open.values().map(Vec::len).sum()
     }
 
-    /// For each change that all know of: from the API server's answer until the last one knew; zero where all
-    /// knew before the answer had arrived. Ascending.
-    pub(super) fn delays(&self) -> Vec<Duration> {
-        let delays = self.changes.iter().filter_map(|change| {
-            let (accepted, heard) = (change.accepted?, change.last_heard?);
-            let all = change.missing.is_empty();
-            all.then(|| heard.saturating_duration_since(accepted))
-        });
-        let mut delays: Vec<_> = delays.collect();
-        delays.sort_unstable();
+    /// Of each change from this number on that all know of.
+    pub(super) fn delays(&self, from: usize) -> Delays {
+        let known = self.changes.iter().skip(from);
+        let known = known.filter(|change| change.missing.is_empty());
+        let mut delays = Delays::default();
+        for change in known {
+            let (Some(accepted), Some(heard)) = (change.accepted, change.last_heard) else {
+                continue;
+            };
+            delays.whole.push(heard.saturating_duration_since(accepted));
+            if let Some(published) = change.published {
+                let kubernetes = published.saturating_duration_since(accepted);
+                delays.kubernetes.push(kubernetes);
+                delays.ours.push(heard.saturating_duration_since(published));
+            }
+        }
+        delays.whole.sort_unstable();
+        delays.kubernetes.sort_unstable();
+        delays.ours.sort_unstable();
         delays
     }
 
@@ -113,16 +171,39 @@ mod tests {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
         let ready = |addresses: &[&str]| addresses.iter().map(|&one| one.to_owned()).collect();
+        let slice = |ready| HashMap::from([("10.0.0.1:80".to_owned(), ready)]);
         let mut ledger = Ledger::default();
         let change = ledger.begin(7, "10.0.0.1:80", false, &[1, 2]);
+        ledger.published(7, &slice(true), at(9));
         ledger.accepted(change, at(10));
         ledger.heard(1, 7, &ready(&["10.0.0.1:80"]), at(12));
         ledger.heard(1, 8, &ready(&[]), at(13));
-        assert_eq!((ledger.unknown(), ledger.delays()), (1, vec![]));
+        assert_eq!((ledger.unknown(0), ledger.delays(0).whole), (1, vec![]));
         ledger.heard(1, 7, &ready(&["10.0.0.2:80"]), at(14));
-        assert_eq!(ledger.unknown(), 1, "the other one does not know");
+        assert_eq!(ledger.unknown(0), 1, "the other one does not know");
+        ledger.published(7, &HashMap::new(), at(24));
+        ledger.published(7, &slice(false), at(25));
+        ledger.published(7, &slice(false), at(26));
         ledger.heard(2, 7, &ready(&["10.0.0.2:80"]), at(30));
-        assert_eq!(ledger.unknown(), 0);
-        assert_eq!(ledger.delays(), [Duration::from_millis(20)]);
+        assert_eq!((ledger.unknown(0), ledger.open()), (0, 0));
+        let delays = ledger.delays(0);
+        let ms = |ms| vec![Duration::from_millis(ms)];
+        assert_eq!(delays.whole, ms(20));
+        assert_eq!((delays.kubernetes, delays.ours), (ms(15), ms(5)));
+        assert!(ledger.delays(1).whole.is_empty());
+    }
+
+    #[test]
+    fn who_hears_first_waits_for_nobody() {
+        let now = Instant::now();
+        let slice = HashMap::from([("10.0.0.1:80".to_owned(), false)]);
+        let mut ledger = Ledger::default();
+        let change = ledger.begin(7, "10.0.0.1:80", false, &[1]);
+        ledger.accepted(change, now);
+        ledger.heard(1, 7, &HashSet::new(), now + Duration::from_millis(1));
+        assert_eq!((ledger.unknown(0), ledger.open()), (0, 1));
+        ledger.published(7, &slice, now + Duration::from_millis(2));
+        assert_eq!(ledger.open(), 0);
+        assert_eq!(ledger.delays(0).ours, [Duration::ZERO]);
     }
 }

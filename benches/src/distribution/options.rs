@@ -10,7 +10,8 @@ const CONTROLLER: &str = "maglor-controller";
 
 const ABOUT: &str = "\
 It starts a Kubernetes of its own (see docs/cluster.md; needs root) with simulated pods, the controller beside it, and
-clients that ask as sidecars do. With the defaults it takes about ten minutes, most of them for the pods to come up.";
+clients that ask as sidecars do. With the defaults it takes about a quarter of an hour, of which the pods take five
+minutes to come up.";
 
 /// Measures how fast, and at which cost, changes of a big cluster reach its proxies.
 #[derive(Debug, Clone, Parser)]
@@ -28,10 +29,14 @@ pub struct Options {
     /// Services that each proxy calls.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub uses: u32,
-    /// Pods that become ready, or stop being so, each second.
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub rate: u32,
-    /// Seconds of changes.
+    /// Pods that become ready, or stop being so, each second; several are tried one after the other.
+    #[arg(long = "rate", value_name = "N[,N…]", value_delimiter = ',', default_values_t = [10, 20, 50],
+          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rates: Vec<u32>,
+    /// What is changed; several are tried one after the other.
+    #[arg(long, value_name = "pods|slices", value_enum, value_delimiter = ',', default_values_t = Through::ALL)]
+    pub through: Vec<Through>,
+    /// Seconds of changes at each rate.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub seconds: u32,
     /// The `maglor-controller` to measure, a release build [default: the one beside this program].
@@ -42,7 +47,36 @@ pub struct Options {
     pub out: Option<PathBuf>,
 }
 
+/// What is changed, so that proxies have something to hear of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum Through {
+    /// The statuses of pods, as kubelets write them. Kubernetes' own controller makes changes of EndpointSlices of
+    /// them.
+    Pods,
+    /// The EndpointSlices themselves, of Services without selectors: what the mesh's controller reads.
+    Slices,
+}
+
+impl Through {
+    const ALL: [Self; 2] = [Self::Pods, Self::Slices];
+
+    /// In tables.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Pods => "pods",
+            Self::Slices => "slices",
+        }
+    }
+}
+
 impl Options {
+    /// What is tried, in order: slices that were taken from Kubernetes do not follow pods any more.
+    pub(super) fn series(&self) -> impl Iterator<Item = (Through, u32)> {
+        let wanted = |through: &Through| self.through.contains(through);
+        let through = Through::ALL.into_iter().filter(wanted);
+        through.flat_map(|through| self.rates.iter().map(move |rate| (through, *rate)))
+    }
+
     /// Which controller is measured.
     ///
     /// # Errors

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::options::Options;
+use super::changes::Series;
+use super::ledger::Delays;
+use super::options::{Options, Through};
 use crate::bar::{self, Bar};
 use crate::error::{Doing, Result};
-use crate::report::{Machine, Table, command_line};
+use crate::report::{Machine, Table, command_line, number};
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -19,14 +21,7 @@ pub(super) struct Figures {
     /// From the first client's start until all had everything.
     pub(super) all_served: Duration,
     pub(super) rss_connected_kb: u64,
-    pub(super) changes: usize,
-    /// Changes that somebody never heard of.
-    pub(super) unknown: usize,
-    /// From the first change until the last one was known.
-    pub(super) changing: Duration,
-    /// See [`super::ledger::Ledger::delays`].
-    pub(super) delays: Vec<Duration>,
-    pub(super) controller_cpu: Duration,
+    pub(super) series: Vec<Series>,
     pub(super) rss_changed_kb: u64,
     pub(super) rss_peak_kb: u64,
     /// The restarted one.
@@ -39,41 +34,109 @@ pub(super) struct Figures {
     pub(super) bytes_again: u64,
 }
 
+/// Seconds of a share of the changes, of an ascending list.
+fn percentile(delays: &[Duration], share: f64) -> Option<f64> {
+    let last = delays.len().checked_sub(1)?;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a rank among thousands"
+    )]
+    let rank = (share * last as f64).ceil() as usize;
+    delays.get(rank).map(Duration::as_secs_f64)
+}
+
 impl Figures {
-    fn percentile(&self, share: f64) -> Option<f64> {
-        let last = self.delays.len().checked_sub(1)?;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_precision_loss,
-            clippy::cast_sign_loss,
-            reason = "a rank among thousands"
-        )]
-        let rank = (share * last as f64).ceil() as usize;
-        self.delays.get(rank).map(Duration::as_secs_f64)
+    /// What was changed last.
+    pub(super) fn through(&self) -> Option<Through> {
+        self.series.last().map(|series| series.through)
     }
 
     fn bars(&self, options: &Options) -> Vec<Bar> {
         let peak = self.rss_peak_kb.max(self.rss_changed_kb);
-        let known = self.changes - self.unknown;
-        vec![
-            Bar::at_most("controller, highest RSS, MB", 150.0, Some(megabytes(peak))),
-            Bar::at_most("a change reaches all, p99, s", 1.0, self.percentile(0.99)),
-            Bar::at_least(
-                "changes that reached all",
-                f64::from(options.rate * options.seconds),
-                u32::try_from(known).ok().map(f64::from),
-            ),
-            Bar::at_most(
-                "all proxies back after a restart, s",
-                5.0,
-                Some(self.back.as_secs_f64()),
-            ),
-            Bar::at_most(
-                "resources sent again, for each proxy",
+        let count = |count: usize| u32::try_from(count).map_or(f64::INFINITY, f64::from);
+        let mut bars = vec![Bar::at_most(
+            "controller, highest RSS, MB",
+            150.0,
+            Some(megabytes(peak)),
+        )];
+        for series in &self.series {
+            let of = format!("{} {} a second", series.rate, series.through.word());
+            let p99 = |delays| percentile(delays, 0.99);
+            bars.push(Bar::at_most(
+                format!("{of}: all know, p99, s"),
                 1.0,
-                Some(ratio(self.resources_again, options.proxies)),
-            ),
-        ]
+                p99(&series.delays.whole),
+            ));
+            bars.push(Bar::at_most(
+                format!("{of}: from the slice until all know, p99, s"),
+                1.0,
+                p99(&series.delays.ours),
+            ));
+            bars.push(Bar::at_least(
+                format!("{of}: changes that reached all"),
+                f64::from(series.rate * options.seconds),
+                Some(count(series.changes - series.unknown)),
+            ));
+        }
+        bars.push(Bar::at_most(
+            "all proxies back after a restart, s",
+            5.0,
+            Some(self.back.as_secs_f64()),
+        ));
+        bars.push(Bar::at_most(
+            "resources sent again, for each proxy",
+            1.0,
+            Some(ratio(self.resources_again, options.proxies)),
+        ));
+        bars
+    }
+
+    /// How long each part took, at each rate.
+    fn series(&self) -> Table {
+        let mut table = Table::new([
+            "changed",
+            "a second",
+            "changes",
+            "unheard",
+            "took, s",
+            "all know: p50, s",
+            "p90",
+            "p99",
+            "longest",
+            "until the slice: p50, s",
+            "p99",
+            "from there: p50, s",
+            "p99",
+            "controller, % of a core",
+        ]);
+        for series in &self.series {
+            let Delays {
+                whole,
+                kubernetes,
+                ours,
+            } = &series.delays;
+            let at = |delays: &[Duration], share| number(percentile(delays, share));
+            let took = series.took.as_secs_f64();
+            table.row(vec![
+                series.through.word().to_owned(),
+                series.rate.to_string(),
+                series.changes.to_string(),
+                series.unknown.to_string(),
+                format!("{took:.1}"),
+                at(whole, 0.5),
+                at(whole, 0.9),
+                at(whole, 0.99),
+                at(whole, 1.0),
+                at(kubernetes, 0.5),
+                at(kubernetes, 0.99),
+                at(ours, 0.5),
+                at(ours, 0.99),
+                format!("{:.0}", series.cpu.as_secs_f64() / took * 100.0),
+            ]);
+        }
+        table
     }
 }
 
@@ -97,9 +160,12 @@ pub(super) fn write(options: &Options, machine: &Machine, figures: &Figures) -> 
             .join(format!("{}-distribution", machine.date))
     });
     fs::create_dir_all(&directory).doing("make the directory of results")?;
-    let mut delays = String::from("seconds\n");
-    for delay in &figures.delays {
-        let _ = writeln!(delays, "{:.6}", delay.as_secs_f64());
+    let mut delays = String::from("changed,rate,seconds\n");
+    for series in &figures.series {
+        let (through, rate) = (series.through.word(), series.rate);
+        for delay in &series.delays.whole {
+            let _ = writeln!(delays, "{through},{rate},{:.6}", delay.as_secs_f64());
+        }
     }
     fs::write(directory.join("delays.csv"), delays).doing("write delays.csv")?;
     let bars = figures.bars(options);
@@ -109,50 +175,37 @@ pub(super) fn write(options: &Options, machine: &Machine, figures: &Figures) -> 
     }
     let summary = format!(
         "# Distribution of changes, {}\n\n`cargo xtask distribution{}`\n\n{} Services of {} pods, {} proxies that use {} \
-         Services each, {} changes a second\n\n## Bars\n\n{}\n## Figures\n\n{}\n## Machine\n\n{}",
+         Services each\n\n## Bars\n\n{}\n## Changes\n\n{}\n## Figures\n\n{}\n## Machine\n\n{}",
         machine.date,
         command_line(std::env::args().skip(1)),
         options.services,
         options.endpoints,
         options.proxies,
         options.uses,
-        options.rate,
         bar::table(&bars),
+        figures.series().markdown(),
         table(figures).markdown(),
         facts.markdown(),
     );
     fs::write(directory.join("summary.md"), &summary).doing("write summary.md")?;
-    println!("{}\n{}", bar::table(&bars), table(figures).markdown());
+    println!(
+        "{}\n{}\n{}",
+        bar::table(&bars),
+        figures.series().markdown(),
+        table(figures).markdown()
+    );
     eprintln!("written to {}", directory.display());
     Ok(bars.iter().all(Bar::is_reached))
 }
 
 fn table(figures: &Figures) -> Table {
     let seconds = |time: Duration| format!("{:.3} s", time.as_secs_f64());
-    let delay = |share| {
-        let delay = figures.percentile(share);
-        delay.map_or_else(|| "none".to_owned(), |delay| format!("{delay:.3} s"))
-    };
     let memory = |kb| format!("{:.1} MB", megabytes(kb));
     let rows = [
         ("start to serving", seconds(figures.ready)),
         ("RSS without proxies", memory(figures.rss_alone_kb)),
         ("all proxies served after", seconds(figures.all_served)),
         ("RSS with all proxies", memory(figures.rss_connected_kb)),
-        ("changes", figures.changes.to_string()),
-        (
-            "of which some proxy never heard",
-            figures.unknown.to_string(),
-        ),
-        ("the changes took", seconds(figures.changing)),
-        ("until all knew of one: p50", delay(0.5)),
-        ("p90", delay(0.9)),
-        ("p99", delay(0.99)),
-        ("longest", delay(1.0)),
-        (
-            "controller's processor time meanwhile",
-            seconds(figures.controller_cpu),
-        ),
         ("RSS after the changes", memory(figures.rss_changed_kb)),
         ("highest RSS", memory(figures.rss_peak_kb)),
         (

@@ -20,6 +20,11 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// The same where a hundred nodes are one busy process.
 const SIMULATED_SILENCE: Duration = Duration::from_secs(300);
 
+/// What only simulated clusters are told: many pods change, and nobody reads the `Endpoints` that would be written
+/// beside every EndpointSlice.
+const SIMULATED: &str = "--concurrent-service-endpoint-syncs=20 \
+     --controllers=*,-endpoints-controller,-endpointslice-mirroring-controller";
+
 /// How many requests a second a part may make, so that scale tests measure the mesh and not these limits.
 const REQUESTS: u32 = 500;
 
@@ -120,10 +125,9 @@ pub(crate) fn start_controllers(
     simulated: bool,
 ) -> Result<Vec<Process>, ClusterError> {
     // Pods of a node that is silent for longer are not ready, and kwok does not make them so again.
-    let silence = if simulated {
-        SIMULATED_SILENCE
-    } else {
-        SILENCE
+    let (silence, more) = match simulated {
+        true => (SIMULATED_SILENCE, SIMULATED),
+        false => (SILENCE, ""),
     };
     let kubeconfig = server.admit(machine, controllers)?;
     let manager = machine.spawn(
@@ -137,7 +141,7 @@ pub(crate) fn start_controllers(
              --cluster-signing-key-file={HOME}/authority.key \
              --node-monitor-period=2s --node-monitor-grace-period={}s \
              --concurrent-replicaset-syncs=20 --concurrent-deployment-syncs=10 \
-             --kube-api-qps={REQUESTS} --kube-api-burst={REQUESTS}",
+             --kube-api-qps={REQUESTS} --kube-api-burst={REQUESTS} {more}",
             silence.as_secs(),
         )),
     )?;

@@ -13,6 +13,7 @@
 //! | [`source`] | where resources come from |
 //! | [`index`], [`pipeline`] | from resources to what proxies are told; pure |
 //! | [`analyze`] | what would become of resources that are still files |
+//! | [`generated`] | what Algorithm 2 advises, as a resource |
 //! | [`serve`] | who is told what |
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
@@ -26,6 +27,7 @@ mod api_server;
 pub mod app;
 pub mod args;
 pub mod crd;
+pub mod generated;
 pub mod graph;
 pub mod identity;
 pub mod index;

@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
+mod advise;
 mod analyze;
 mod check;
 mod demo;
@@ -57,6 +58,8 @@ Examples:
     maglor install | kubectl apply --server-side -f -
   Where to run 2 replicas of web and 3 of cart, so that their calls stay on a node:
     maglor partition --graph graph.yaml --nodes nodes.yaml
+  What CPU, memory, replicas, limits and timeouts to set, and why, from what was observed:
+    maglor advise --observed day.yaml
   Would proxies in front of a service pay, and how many?
     maglor proxy-service plan --balancers 20 --servers 40 --rho 0.75 --service-ms 20
   Completion and checking of configuration files in an editor:
@@ -76,6 +79,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Say what to set for each service, from what was observed, with the reasons.
+    ///
+    /// Requests of CPU and memory, replicas, limits, timeouts, retries and breakers, by Algorithm 2 of
+    /// the paper in docs/placement.md. It is called what it does: it changes nothing.
+    Advise(Box<advise::Options>),
     /// Say what of Kubernetes resources the mesh would not do, before they are applied.
     ///
     /// Reads YAML or JSON files with HTTPRoutes, GRPCRoutes, the mesh's own kinds, and Istio's
@@ -153,6 +161,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match cli.command {
+        Command::Advise(options) => advise::run(&options),
         Command::Analyze(options) => analyze::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),

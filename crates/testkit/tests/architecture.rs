@@ -34,7 +34,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-inject", &[]),
     ("maglor-istio", &["maglor-balance", "maglor-config"]),
     ("maglor-mcg", &["maglor-balance"]),
-    ("maglor-sim", &["maglor-balance"]),
+    ("maglor-sim", &["maglor-balance", "maglor-mcg"]),
     ("maglor-telemetry", &[]),
     (
         "maglor-xds",
@@ -73,6 +73,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-controller",
             "maglor-identity",
             "maglor-inject",
+            "maglor-istio",
             "maglor-mcg",
             "maglor-proxy",
             "maglor-sim",

@@ -28,7 +28,7 @@ pub struct ServiceUse {
     pub memory_limit_mib: Option<u64>,
     /// CPU in use by a replica, the mean, in thousandths of a core, where it is known.
     pub cpu_used_millis: Option<f64>,
-    /// Memory in use by a replica, the mean, in MiB, where it is known.
+    /// Memory in use by the replica that uses most, in MiB, where it is known.
     pub memory_used_mib: Option<f64>,
     /// Requests that wait for a replica, of all replicas together.
     pub pending: f64,

@@ -134,14 +134,14 @@ fn truncation(means: &[f64]) -> usize {
 
 /// Counts of latencies by size, in buckets of which there are 2^7 a doubling.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     counts: Vec<u64>,
     total: u64,
 }
 
 impl Histogram {
     #[inline]
-    fn add(&mut self, nanos: u64) {
+    pub(crate) fn add(&mut self, nanos: u64) {
         let at = bucket(nanos);
         if at >= self.counts.len() {
             self.counts.resize(at + 1, 0);
@@ -165,7 +165,7 @@ impl Histogram {
     }
 
     /// The latency in nanoseconds that a share of `q` is at or below.
-    pub(super) fn quantile(&self, q: f64) -> f64 {
+    pub(crate) fn quantile(&self, q: f64) -> f64 {
         let mut left = q * self.total as f64;
         for (at, &count) in self.counts.iter().enumerate() {
             let count = count as f64;

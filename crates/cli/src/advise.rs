@@ -1,0 +1,241 @@
+//! `maglor advise`: what to set for each service, from what was observed, and why.
+
+mod emit;
+mod settings;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use maglor_mcg::advise::{Advice, Advisor, Params, Snapshot};
+use maglor_mcg::file::{self, FileError};
+use thiserror::Error;
+
+use crate::live::table::{self, Format};
+use crate::output;
+
+const EXAMPLES: &str = "\
+The file says what was observed, one snapshot or several in the order of time:
+    snapshots:
+    - at: 2026-11-21T12:00:00Z                     # or seconds; absent: 60 s after the one before
+      services:
+      - {name: shop/web,  replicas: 1, cpu_millis: 500, memory_mib: 256,   # requested, per replica
+         cpu_used_millis: 130, memory_used_mib: 90}                        # mean; the most
+      - {name: shop/cart, replicas: 2, cpu_millis: 500, memory_mib: 256, cpu_limit_millis: 1000,
+         cpu_used_millis: 640, memory_used_mib: 70}
+      edges:
+      - {from: shop/web, to: shop/cart, rps: 120, latency_ms: 3.5, failures: 2.4}
+      room: {cpu_millis: 4000, memory_mib: 4096}   # left on the nodes; absent: no limit
+  also for a service: memory_limit_mib, pending, rps (all requests that it takes), autoscaled: true
+  (a HorizontalPodAutoscaler owns its replicas: these and its CPU are left alone); for an edge: p99_ms,
+  deadline_ms (how long the caller waits). A file of services and edges alone is one snapshot.
+
+Examples:
+  What to set, what there is now, and why:
+    maglor advise --observed day.yaml
+  Only what would change, against the policies that are in force:
+    kubectl get trafficpolicies -A -o yaml > now.yaml
+    maglor advise --observed day.yaml --current now.yaml
+  As resources; reasons are comments:
+    maglor advise --observed day.yaml --emit maglor > advice.yaml
+    maglor advise --observed day.yaml --emit istio > advice.yaml
+  The paper's rule by itself, more than 50 requests in 30 s, and another threshold for failures:
+    maglor advise --observed day.yaml --utilization none --error-rate 0.05
+
+Nothing is applied. The exit code is 2 if a file cannot be used; the line is named. How values
+follow from what was observed: docs/generated.md.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// What was observed (YAML or JSON).
+    #[arg(long, value_name = "FILE")]
+    observed: PathBuf,
+
+    /// What to print: a table, resources of Maglor, or of Istio.
+    #[arg(long, value_name = "WHAT", default_value = "table")]
+    emit: Emit,
+
+    /// TrafficPolicies that are in force (YAML): only what differs from them is printed.
+    #[arg(long, value_name = "FILE")]
+    current: Option<PathBuf>,
+
+    /// Namespace of services whose names have none.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+
+    /// A mean response time above this is slow, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    latency_ms: u64,
+
+    /// Failed calls over calls, above which there are retries and breakers, 0-0.5.
+    #[arg(long, value_name = "SHARE", default_value = "0.01", value_parser = |text: &str| within(text, 0.0, 0.5))]
+    error_rate: f64,
+
+    /// More requests than these within 30 s, a replica, may need another one.
+    #[arg(long, value_name = "COUNT", default_value = "50", value_parser = |text: &str| within(text, 0.001, 1e9))]
+    requests: f64,
+
+    /// But only where so much of what its CPU limit allows is used, 0.05-1; none: the load alone
+    /// decides, as in the paper.
+    #[arg(long, value_name = "SHARE", default_value = "0.7", value_parser = utilization)]
+    utilization: Utilization,
+
+    /// Replicas of a service at most.
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max_replicas: u32,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Emit {
+    /// TrafficPolicies, and patches of Deployments.
+    Maglor,
+    /// DestinationRules and VirtualServices, and the same patches.
+    Istio,
+    /// A table.
+    Table,
+    /// The table as JSON.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Utilization(Option<f64>);
+
+#[derive(Debug, Error)]
+enum Failure {
+    #[error("{file}: {error}")]
+    Read { file: String, error: std::io::Error },
+    #[error("{}: {error}", place(file, *line))]
+    File {
+        file: String,
+        line: Option<usize>,
+        error: Box<FileError>,
+    },
+    #[error("{file}: {error}")]
+    Current {
+        file: String,
+        error: settings::CurrentError,
+    },
+    #[error("what is advised for {service} is refused by the proxy's own checks: {error}")]
+    Refused {
+        service: String,
+        error: maglor_controller::crd::SpecError,
+    },
+}
+
+fn place(file: &str, line: Option<usize>) -> String {
+    line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
+}
+
+/// Prints what is advised; exit code 2 if the input is wrong.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match options.print() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("maglor advise: {failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+impl Options {
+    fn print(&self) -> Result<(), Failure> {
+        let text = read(&self.observed)?;
+        let snapshots = file::snapshots(&text).map_err(|error| Failure::File {
+            file: self.observed.display().to_string(),
+            line: error.line(),
+            error: Box::new(error),
+        })?;
+        let mut advisor = Advisor::new(self.params());
+        for (at, snapshot) in &snapshots {
+            advisor.observe(*at, snapshot);
+        }
+        let advice = advisor.advise();
+        for one in &advice {
+            check(one)?;
+        }
+        let last = snapshots.last().map(|(_, snapshot)| snapshot.clone());
+        self.show(&advice, &last.unwrap_or_default())
+    }
+
+    fn show(&self, advice: &[Advice], last: &Snapshot) -> Result<(), Failure> {
+        let current = match &self.current {
+            None => None,
+            Some(path) => {
+                let read = settings::Current::read(&read(path)?, &self.namespace);
+                Some(read.map_err(|error| Failure::Current {
+                    file: path.display().to_string(),
+                    error,
+                })?)
+            }
+        };
+        let of = |one: &Advice| settings::rows(one, last, current.as_ref(), &self.namespace);
+        let rows: Vec<settings::Setting> = advice.iter().flat_map(of).collect();
+        let changed =
+            |service: &str| current.is_none() || rows.iter().any(|row| row.service == service);
+        let advice: Vec<&Advice> = advice.iter().filter(|one| changed(&one.service)).collect();
+        match self.emit {
+            Emit::Table => table::show(&rows, Format::Table, "nothing would change"),
+            Emit::Json => table::show(&rows, Format::Json, ""),
+            Emit::Maglor => output::print(&emit::maglor(&advice, &rows, &self.namespace)),
+            Emit::Istio => output::print(&emit::istio(&advice, &rows, &self.namespace)),
+        }
+        Ok(())
+    }
+
+    fn params(&self) -> Params {
+        let mut params = Params::default();
+        params.thresholds.latency = Duration::from_millis(self.latency_ms);
+        params.thresholds.error_rate = self.error_rate;
+        params.thresholds.requests = self.requests;
+        params.scaling.utilization = self.utilization.0;
+        params.scaling.most = self.max_replicas;
+        params
+    }
+}
+
+/// What is advised is checked as any other policy is.
+fn check(advice: &Advice) -> Result<(), Failure> {
+    let Some(traffic) = &advice.traffic else {
+        return Ok(());
+    };
+    let (cluster, route) = (
+        maglor_controller::generated::cluster(traffic),
+        maglor_controller::generated::route(traffic),
+    );
+    let checked = maglor_controller::crd::check::blocks(Some(&cluster), Some(&route));
+    checked.map_err(|error| Failure::Refused {
+        service: advice.service.clone(),
+        error,
+    })
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| Failure::Read {
+        file: path.display().to_string(),
+        error,
+    })
+}
+
+/// A service's namespace and name: a graph of a cluster calls it `NAMESPACE/NAME`.
+fn split<'a>(service: &'a str, namespace: &'a str) -> (&'a str, &'a str) {
+    service.split_once('/').unwrap_or((namespace, service))
+}
+
+fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("it is a number from {least} to {most}"))
+}
+
+fn utilization(text: &str) -> Result<Utilization, String> {
+    match text {
+        "none" => Ok(Utilization(None)),
+        text => match within(text, 0.05, 1.0) {
+            Ok(share) => Ok(Utilization(Some(share))),
+            Err(why) => Err(format!("{why}, or none")),
+        },
+    }
+}

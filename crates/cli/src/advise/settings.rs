@@ -1,0 +1,218 @@
+//! What is advised, setting by setting, beside what there is.
+
+use std::collections::HashMap;
+
+use maglor_controller::generated;
+use maglor_mcg::advise::{Advice, Advised, Snapshot, TrafficAdvice};
+use serde::{Deserialize as _, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::split;
+use crate::live::table::{Column, Row, or_dash};
+
+/// A setting of a service.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Setting {
+    pub(super) service: String,
+    /// Its path in the resource that has it.
+    pub(super) setting: String,
+    /// What there is, where it is known.
+    pub(super) now: Option<String>,
+    pub(super) advised: String,
+    pub(super) reason: String,
+}
+
+impl Row for Setting {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("SERVICE"),
+        Column::text("SETTING"),
+        Column::number("NOW"),
+        Column::number("ADVISED"),
+        Column::text("REASON"),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.service.clone(),
+            self.setting.clone(),
+            or_dash(self.now.clone()),
+            self.advised.clone(),
+            self.reason.clone(),
+        ]
+    }
+}
+
+/// Why policies that are in force cannot be compared with.
+#[derive(Debug, Error)]
+pub(super) enum CurrentError {
+    #[error("{0}")]
+    Yaml(#[from] serde_yaml::Error),
+    #[error("no TrafficPolicy is in it")]
+    Nothing,
+}
+
+/// Policies that are in force, by namespace and Service.
+#[derive(Debug)]
+pub(super) struct Current {
+    specs: HashMap<(String, String), Value>,
+}
+
+impl Current {
+    /// Documents, or `kubectl`'s list of them.
+    pub(super) fn read(text: &str, namespace: &str) -> Result<Self, CurrentError> {
+        let mut documents = Vec::new();
+        for document in serde_yaml::Deserializer::from_str(text) {
+            let value = Value::deserialize(document)?;
+            match value.get("items").and_then(Value::as_array) {
+                Some(items) => documents.extend(items.iter().cloned()),
+                None => documents.push(value),
+            }
+        }
+        let mut specs = HashMap::new();
+        for document in &documents {
+            if document["kind"] != "TrafficPolicy" {
+                continue;
+            }
+            let namespace = document["metadata"]["namespace"]
+                .as_str()
+                .unwrap_or(namespace);
+            let targets = document["spec"]["targetRefs"].as_array();
+            for target in targets.into_iter().flatten() {
+                let name = target["name"].as_str().unwrap_or_default();
+                let key = (namespace.to_owned(), name.to_owned());
+                specs.insert(key, document["spec"].clone());
+            }
+        }
+        match specs.is_empty() {
+            true => Err(CurrentError::Nothing),
+            false => Ok(Self { specs }),
+        }
+    }
+}
+
+/// The settings of a service; with policies to compare with, those that differ.
+pub(super) fn rows(
+    advice: &Advice,
+    last: &Snapshot,
+    current: Option<&Current>,
+    namespace: &str,
+) -> Vec<Setting> {
+    let mut rows = resources(advice, last);
+    if let Some(traffic) = &advice.traffic {
+        let (namespace, name) = split(&advice.service, namespace);
+        let key = (namespace.to_owned(), name.to_owned());
+        let spec = current.and_then(|current| current.specs.get(&key));
+        rows.extend(self::traffic(&advice.service, traffic, spec));
+    }
+    if current.is_some() {
+        rows.retain(|row| row.now.as_ref() != Some(&row.advised));
+    }
+    rows
+}
+
+fn resources(advice: &Advice, last: &Snapshot) -> Vec<Setting> {
+    let now = last.services.iter().find(|one| one.name == advice.service);
+    let mut rows = Vec::new();
+    let mut row =
+        |setting: &str, now: Option<u64>, advised: Option<(String, &String)>, unit: &str| {
+            if let Some((value, reason)) = advised {
+                rows.push(Setting {
+                    service: advice.service.clone(),
+                    setting: setting.to_owned(),
+                    now: now.filter(|now| *now > 0).map(|now| format!("{now}{unit}")),
+                    advised: format!("{value}{unit}"),
+                    reason: reason.clone(),
+                });
+            }
+        };
+    let replicas = now.map(|now| u64::from(now.replicas));
+    let cpu = now.map(|now| now.cpu_millis);
+    let memory = now.map(|now| now.memory_mib);
+    let limit = now.and_then(|now| now.memory_limit_mib);
+    row("replicas", replicas, said(advice.replicas.as_ref()), "");
+    row("requests.cpu", cpu, said(advice.cpu_millis.as_ref()), "m");
+    row(
+        "requests.memory",
+        memory,
+        said(advice.memory_mib.as_ref()),
+        "Mi",
+    );
+    row(
+        "limits.memory",
+        limit,
+        said(advice.memory_limit_mib.as_ref()),
+        "Mi",
+    );
+    rows
+}
+
+fn said<T: ToString>(advised: Option<&Advised<T>>) -> Option<(String, &String)> {
+    advised.map(|advised| (advised.value.to_string(), &advised.reason))
+}
+
+/// The fields of the policy, each with the reason of what it comes from.
+fn traffic(service: &str, advice: &TrafficAdvice, spec: Option<&Value>) -> Vec<Setting> {
+    let value = |block: Result<Value, _>| block.unwrap_or(Value::Null);
+    let mut leaves = Vec::new();
+    let cluster = value(serde_json::to_value(generated::cluster(advice)));
+    let route = value(serde_json::to_value(generated::route(advice)));
+    flatten("cluster", &cluster, &mut leaves);
+    flatten("route", &route, &mut leaves);
+    let row = |(path, value): (String, Value)| {
+        let reason = reason(&path, advice)?;
+        let now = spec.and_then(|spec| spec.pointer(&format!("/{}", path.replace('.', "/"))));
+        Some(Setting {
+            service: service.to_owned(),
+            now: now.filter(|now| !now.is_null()).map(text),
+            advised: text(&value),
+            setting: path,
+            reason,
+        })
+    };
+    leaves.into_iter().filter_map(row).collect()
+}
+
+fn flatten(path: &str, value: &Value, leaves: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                flatten(&format!("{path}.{name}"), value, leaves);
+            }
+        }
+        value => leaves.push((path.to_owned(), value.clone())),
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(","),
+        Value::String(text) => text.clone(),
+        // 50.0 and 50 are one number.
+        value => value
+            .as_f64()
+            .map_or_else(|| value.to_string(), |number| number.to_string()),
+    }
+}
+
+/// The reason of a field; None for those that only say how another one is meant.
+fn reason(path: &str, advice: &TrafficAdvice) -> Option<String> {
+    let breaker = || Some(advice.breaker.as_ref()?.reason.clone());
+    let retry = || Some(advice.retry.as_ref()?.reason.clone());
+    match path {
+        "cluster.limits.max_connections" => Some(advice.max_connections.reason.clone()),
+        "cluster.limits.max_pending_requests" => Some(advice.max_pending_requests.reason.clone()),
+        "cluster.limits.max_requests" => Some(advice.max_requests.reason.clone()),
+        "cluster.limits.queue_timeout" => Some(advice.queue_timeout.reason.clone()),
+        "cluster.max_idle_connections" => Some(advice.max_idle_connections.reason.clone()),
+        "cluster.slow_start.window" => Some(advice.slow_start.reason.clone()),
+        "route.timeout" => Some(advice.timeout.reason.clone()),
+        "cluster.panic_threshold" => breaker(),
+        path if path.starts_with("cluster.circuit_breaker.") => breaker(),
+        path if path.starts_with("cluster.outlier_ejection.") => breaker(),
+        path if path.starts_with("cluster.retry_budget.") => retry(),
+        path if path.starts_with("route.retry.") => retry(),
+        _ => None,
+    }
+}

@@ -1,0 +1,171 @@
+//! `maglor advise` as somebody types it.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// An hour: the cart fails now and then and uses much more memory than it requests.
+fn observed() -> String {
+    let mut text = "snapshots:\n".to_owned();
+    for minute in 0..60 {
+        let _ = write!(
+            text,
+            "- at: {}
+  services:
+  - {{name: shop/web, replicas: 1, cpu_millis: 500, memory_mib: 256, cpu_used_millis: 100, memory_used_mib: 90}}
+  - {{name: shop/cart, replicas: 2, cpu_millis: 500, memory_mib: 64, memory_limit_mib: 128, cpu_limit_millis: 1000,
+     cpu_used_millis: 900, memory_used_mib: 100}}
+  edges:
+  - {{from: shop/web, to: shop/cart, rps: 120, latency_ms: 3.5, failures: 6}}
+",
+            minute * 60
+        );
+    }
+    text
+}
+
+fn maglor(folder: &Path, observed: &str, more: &[&str]) -> Output {
+    std::fs::write(folder.join("observed.yaml"), observed).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args(["advise", "--observed", "observed.yaml"])
+        .args(more)
+        .current_dir(folder)
+        .output()
+        .expect("the binary can be started")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn every_setting_comes_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = stdout(&maglor(folder.path(), &observed(), &["--emit", "json"]));
+    let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let of = |setting: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["service"] == "shop/cart" && row["setting"] == setting);
+        row.unwrap_or_else(|| panic!("{setting} in {json}"))
+    };
+    // 1800m at 70 % of a core each.
+    assert_eq!(
+        (&of("replicas")["now"], &of("replicas")["advised"]),
+        (&"2".into(), &"3".into())
+    );
+    assert!(
+        of("replicas")["reason"]
+            .as_str()
+            .unwrap()
+            .contains("more than 50 each")
+    );
+    assert_eq!(of("requests.memory")["now"], "64Mi");
+    assert_eq!(of("route.retry.attempts")["advised"], "2");
+    assert!(
+        rows.iter()
+            .all(|row| row["reason"].as_str().unwrap().len() > 10)
+    );
+
+    let table = stdout(&maglor(folder.path(), &observed(), &[]));
+    assert!(table.starts_with("SERVICE    SETTING"), "{table}");
+    let literal = stdout(&maglor(
+        folder.path(),
+        &observed(),
+        &["--utilization", "none"],
+    ));
+    assert!(literal.contains("the load alone decides"), "{literal}");
+}
+
+#[test]
+fn what_is_emitted_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let emitted = stdout(&maglor(folder.path(), &observed(), &["--emit", "maglor"]));
+    assert!(emitted.contains("kind: TrafficPolicy") && emitted.contains("kind: Deployment"));
+    assert!(emitted.contains("# replicas 3: "), "{emitted}");
+    std::fs::write(folder.path().join("now.yaml"), &emitted).unwrap();
+    let same = stdout(&maglor(
+        folder.path(),
+        &observed(),
+        &["--current", "now.yaml"],
+    ));
+    assert!(
+        !same.contains("cluster.") && !same.contains("route."),
+        "{same}"
+    );
+    assert!(same.contains("replicas"), "{same}");
+    let changed = emitted.replace("max_pending_requests: ", "max_pending_requests: 9");
+    std::fs::write(folder.path().join("now.yaml"), changed).unwrap();
+    let diff = stdout(&maglor(
+        folder.path(),
+        &observed(),
+        &["--current", "now.yaml"],
+    ));
+    let rows: Vec<&str> = diff
+        .lines()
+        .filter(|line| line.contains("cluster."))
+        .collect();
+    assert_eq!(rows.len(), 1, "{diff}");
+    assert!(
+        rows[0].contains("cluster.limits.max_pending_requests"),
+        "{diff}"
+    );
+
+    let istio = stdout(&maglor(folder.path(), &observed(), &["--emit", "istio"]));
+    for part in [
+        "kind: DestinationRule",
+        "kind: VirtualService",
+        "consecutive5xxErrors",
+        "perTryTimeout",
+        "# Istio has no word for: circuit_breaker",
+    ] {
+        assert!(istio.contains(part), "{part} in {istio}");
+    }
+    std::fs::write(folder.path().join("istio.yaml"), istio).unwrap();
+    let analyzed = Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args(["analyze", "istio.yaml"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&analyzed.stdout);
+    assert!(!text.contains("error:"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, message) in [
+        (
+            "services:\n- {name: a, replicas: 1, cpu: 5}\n",
+            "observed.yaml:2: services[0].cpu is unknown",
+        ),
+        (
+            "snapshots:\n- at: 9\n- at: 3\n",
+            "observed.yaml:3: snapshots[1].at: snapshots come in the order",
+        ),
+        ("", "observed.yaml: the file is empty"),
+    ] {
+        let output = maglor(folder.path(), text, &[]);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains(message), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let output = maglor(folder.path(), &observed(), &["--error-rate", "2"]);
+    assert_eq!(output.status.code(), Some(2));
+    std::fs::write(folder.path().join("now.yaml"), "kind: Service\n").unwrap();
+    let output = maglor(folder.path(), &observed(), &["--current", "now.yaml"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error.contains("now.yaml: no TrafficPolicy is in it"),
+        "{error}"
+    );
+}

@@ -1,0 +1,163 @@
+//! Our words, in Istio's: a `DestinationRule` and a `VirtualService` as the paper's Fig. 5 shows them.
+//!
+//! What Istio has no word for is left out and named; what is written is read back as the same.
+
+use maglor_config::raw::{self, TimeSpan};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{DestinationRule, VirtualService};
+
+/// A `spec`, and what it does not say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Written {
+    /// The `spec`.
+    pub spec: Value,
+    /// Fields of ours that Istio has no word for, or means differently, by their paths.
+    pub left_out: Vec<String>,
+}
+
+/// What is done with connections to a host, as a `DestinationRule`.
+#[must_use]
+pub fn destination_rule(host: &str, cluster: &raw::Cluster) -> Written {
+    let limits = cluster.limits.clone().unwrap_or_default();
+    let tcp = block([
+        ("maxConnections", limits.max_connections.map(Value::from)),
+        ("connectTimeout", time(cluster.connect_timeout)),
+    ]);
+    let http = block([
+        (
+            "http1MaxPendingRequests",
+            limits.max_pending_requests.map(Value::from),
+        ),
+        ("http2MaxRequests", limits.max_requests.map(Value::from)),
+        ("maxRetries", limits.max_retries.map(Value::from)),
+        (
+            "maxRequestsPerConnection",
+            cluster.max_requests_per_connection.map(Value::from),
+        ),
+        (
+            "maxConcurrentStreams",
+            cluster.max_concurrent_streams.map(Value::from),
+        ),
+        ("idleTimeout", time(cluster.idle_timeout)),
+    ]);
+    let policy = block([
+        ("connectionPool", block([("tcp", tcp), ("http", http)])),
+        ("outlierDetection", outliers(cluster)),
+        ("loadBalancer", balancer(cluster)),
+    ]);
+    let spec = block([("host", Some(json!(host))), ("trafficPolicy", policy)]).unwrap_or_default();
+    let read = DestinationRule::read(&spec).value.unwrap_or_default();
+    let left_out = differences(cluster, &read.settings(80, None).cluster);
+    Written { spec, left_out }
+}
+
+/// What is done with requests to a host, as a `VirtualService` with one route.
+#[must_use]
+pub fn virtual_service(host: &str, route: &raw::Route) -> Written {
+    let retries = route.retry.as_ref().and_then(|raw::Short(retry)| {
+        let words = retry.retry_on.as_ref().map(|list| json!(list.0.join(",")));
+        block([
+            ("attempts", retry.attempts.map(Value::from)),
+            ("perTryTimeout", time(retry.per_try_timeout)),
+            ("retryOn", words),
+        ])
+    });
+    let rule = block([
+        ("route", Some(json!([{"destination": {"host": host}}]))),
+        ("timeout", time(route.timeout)),
+        ("retries", retries),
+    ]);
+    let spec = json!({"hosts": [host], "http": [rule]});
+    let read = VirtualService::read(&spec).value.unwrap_or_default();
+    let read = read.rules.into_iter().next().unwrap_or_default().action;
+    let left_out = differences(route, &read);
+    Written { spec, left_out }
+}
+
+fn outliers(cluster: &raw::Cluster) -> Option<Value> {
+    let ejection = cluster.outlier_ejection.as_ref()?;
+    block([
+        (
+            "consecutive5xxErrors",
+            ejection.consecutive_5xx.map(Value::from),
+        ),
+        (
+            "consecutiveGatewayErrors",
+            ejection.consecutive_gateway_failure.map(Value::from),
+        ),
+        ("interval", time(ejection.interval)),
+        ("baseEjectionTime", time(ejection.base_ejection_time)),
+        (
+            "maxEjectionPercent",
+            ejection.max_ejection_percent.map(Value::from),
+        ),
+        ("minHealthPercent", cluster.panic_threshold.map(Value::from)),
+    ])
+}
+
+fn balancer(cluster: &raw::Cluster) -> Option<Value> {
+    let simple = cluster.policy.as_ref().and_then(|policy| {
+        let text = policy.to_string();
+        match text.split('(').next() {
+            Some("round-robin") => Some(json!("ROUND_ROBIN")),
+            Some("random") => Some(json!("RANDOM")),
+            Some("lor") => Some(json!("LEAST_REQUEST")),
+            _ => None,
+        }
+    });
+    let warmup = cluster.slow_start.as_ref().and_then(|ramp| {
+        block([
+            ("duration", time(ramp.window)),
+            ("aggression", ramp.aggression.map(Value::from)),
+            ("minimumPercent", ramp.min_weight_percent.map(Value::from)),
+        ])
+    });
+    block([("simple", simple), ("warmup", warmup)])
+}
+
+/// The fields that there are; None where there is none.
+fn block<const N: usize>(fields: [(&str, Option<Value>); N]) -> Option<Value> {
+    let there = fields
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let map: Map<String, Value> = there.collect();
+    (!map.is_empty()).then_some(Value::Object(map))
+}
+
+/// In seconds, as both Go and protobuf's JSON read them.
+fn time(time: Option<TimeSpan>) -> Option<Value> {
+    Some(json!(format!("{}s", time?.0.as_secs_f64())))
+}
+
+/// The paths of what is set in `ours` and another thing, or nothing, in what was read back.
+fn differences(ours: &impl Serialize, read: &impl Serialize) -> Vec<String> {
+    let value = |result: Result<Value, _>| result.unwrap_or(Value::Null);
+    let mut found = Vec::new();
+    let read = value(serde_json::to_value(read));
+    differ(
+        String::new(),
+        &value(serde_json::to_value(ours)),
+        &read,
+        &mut found,
+    );
+    found
+}
+
+fn differ(path: String, ours: &Value, read: &Value, found: &mut Vec<String>) {
+    match ours {
+        Value::Null => {}
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = match path.is_empty() {
+                    true => name.clone(),
+                    false => format!("{path}.{name}"),
+                };
+                differ(path, value, read.get(name).unwrap_or(&Value::Null), found);
+            }
+        }
+        value if value == read => {}
+        _ => found.push(path),
+    }
+}

@@ -1,0 +1,150 @@
+//! What an application requests over a day: Algorithm 2 (`maglor_mcg::advise`) beside a
+//! HorizontalPodAutoscaler, on the same requests (docs/generated.md).
+//!
+//! Services are replicas that are FIFO servers of at most one core; a request is worked on by a
+//! service and then, at the same time, by those that it calls. Every 15 s the scaler sees what was used
+//! and decides; a replica that is new takes requests 15 s later, and is paid for at once.
+
+mod advised;
+mod application;
+mod fleet;
+mod hpa;
+
+pub use advised::Advised;
+pub use application::{Application, Day};
+pub use hpa::Hpa;
+
+use fleet::Fleet;
+use maglor_balance::Rng;
+
+use crate::des::Histogram;
+
+/// Between two decisions: the default of the autoscaler of Kubernetes, in seconds.
+pub const PERIOD: f64 = 15.0;
+
+/// What a replica requests, and the most CPU that it gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Size {
+    /// CPU in thousandths of a core.
+    pub cpu_millis: f64,
+    /// Memory in MiB.
+    pub memory_mib: f64,
+    /// In thousandths of a core; a replica works on one request at a time, so more than 1000 is 1000.
+    pub cpu_limit_millis: f64,
+}
+
+/// What a scaler sees of a service at the end of a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Replicas, those that start included.
+    pub replicas: u32,
+    /// CPU in use, of all replicas together, in thousandths of a core.
+    pub cpu_used_millis: f64,
+    /// Memory in use by a replica in MiB.
+    pub memory_used_mib: f64,
+    /// Requests a second.
+    pub rps: f64,
+    /// Mean response time in milliseconds, without that of who it calls.
+    pub latency_ms: f64,
+}
+
+/// Who decides.
+pub trait Scaler {
+    /// How many replicas each service is to have, and what one requests, from now on.
+    fn decide(&mut self, second: f64, seen: &[Seen], now: &mut [(u32, Size)]);
+}
+
+/// What a day comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Requests of users.
+    pub requests: u64,
+    /// Requested CPU, the mean over the day, in thousandths of a core.
+    pub cpu_millis: f64,
+    /// Used CPU.
+    pub cpu_used_millis: f64,
+    /// Requested memory, the mean over the day, in MiB.
+    pub memory_mib: f64,
+    /// Replicas, the mean over the day.
+    pub replicas: f64,
+    /// Mean response time of the whole in milliseconds.
+    pub mean_ms: f64,
+    /// Its 95th percentile.
+    pub p95_ms: f64,
+    /// Its 99th percentile.
+    pub p99_ms: f64,
+    /// The share of the time in which a service used more CPU than it requested, 0–1.
+    pub above_request: f64,
+    /// Changes of a service's replicas or requests, a service and day.
+    pub changes: f64,
+}
+
+/// Runs a day. The same seed gives the same requests, whoever decides.
+#[must_use]
+pub fn run(
+    application: &Application,
+    day: &Day,
+    size: impl Fn(usize) -> Size,
+    scaler: &mut dyn Scaler,
+    seed: u64,
+) -> Outcome {
+    let services = application.services.len();
+    let mut now: Vec<(u32, Size)> = (0..services).map(|at| (1, size(at))).collect();
+    let mut fleets: Vec<Fleet> = (0..services).map(|_| Fleet::default()).collect();
+    let mut rng = Rng::seed(seed);
+    let mut latency = Histogram::default();
+    let mut outcome = Outcome::default();
+    let mut sum = 0.0;
+    let (mut second, mut periods, mut above) = (0.0, 0.0f64, 0.0);
+    while second < day.seconds {
+        for (fleet, (replicas, size)) in fleets.iter_mut().zip(&now) {
+            fleet.scale(
+                *replicas,
+                second,
+                size.cpu_limit_millis.min(1000.0) / 1000.0,
+            );
+        }
+        let arrivals = day.arrivals(second, PERIOD, &mut rng);
+        let finished = application.run(&arrivals, &mut fleets, &mut rng);
+        for (arrival, finish) in arrivals.iter().zip(finished) {
+            let nanos = (finish - arrival) * 1e9;
+            latency.add(nanos as u64);
+            sum += nanos;
+        }
+        outcome.requests += arrivals.len() as u64;
+        second += PERIOD;
+        periods += 1.0;
+        let seen: Vec<Seen> = fleets
+            .iter_mut()
+            .zip(&application.services)
+            .zip(&now)
+            .map(|((fleet, service), (replicas, _))| fleet.seen(second, service, *replicas))
+            .collect();
+        for (seen, (replicas, size)) in seen.iter().zip(&now) {
+            let requested = f64::from(*replicas) * size.cpu_millis;
+            outcome.cpu_millis += requested;
+            outcome.cpu_used_millis += seen.cpu_used_millis;
+            outcome.memory_mib += f64::from(*replicas) * size.memory_mib;
+            outcome.replicas += f64::from(*replicas);
+            above += f64::from(u8::from(seen.cpu_used_millis > requested));
+        }
+        let before = now.clone();
+        scaler.decide(second, &seen, &mut now);
+        outcome.changes += before.iter().zip(&now).filter(|(a, b)| a != b).count() as f64;
+    }
+    let periods = periods.max(1.0);
+    for sum in [
+        &mut outcome.cpu_millis,
+        &mut outcome.cpu_used_millis,
+        &mut outcome.memory_mib,
+        &mut outcome.replicas,
+    ] {
+        *sum /= periods;
+    }
+    outcome.above_request = above / periods / services as f64;
+    outcome.changes *= 86_400.0 / day.seconds / services as f64;
+    outcome.mean_ms = sum / outcome.requests.max(1) as f64 / 1e6;
+    outcome.p95_ms = latency.quantile(0.95) / 1e6;
+    outcome.p99_ms = latency.quantile(0.99) / 1e6;
+    outcome
+}

@@ -175,7 +175,10 @@ impl Options {
             |service: &str| current.is_none() || rows.iter().any(|row| row.service == service);
         let advice: Vec<&Advice> = advice.iter().filter(|one| changed(&one.service)).collect();
         match self.emit {
-            Emit::Table => table::show(&rows, Format::Table, "nothing would change"),
+            Emit::Table => {
+                let rows = settings::each_reason_once(&rows);
+                table::show(&rows, Format::Table, "nothing would change");
+            }
             Emit::Json => table::show(&rows, Format::Json, ""),
             Emit::Maglor => output::print(&emit::maglor(&advice, &rows, &self.namespace)),
             Emit::Istio => output::print(&emit::istio(&advice, &rows, &self.namespace)),

@@ -64,5 +64,8 @@ fn a_replica_is_a_fifo_server() {
     // The rate of a period is off by up to 10 %: E[1 / (100 − λ)] is 20.07 ms.
     assert!((19.0..21.2).contains(&outcome.mean_ms), "{outcome:?}");
     assert!((57.0..64.0).contains(&outcome.p95_ms), "{outcome:?}");
-    assert!((490.0..510.0).contains(&outcome.cpu_used_millis), "{outcome:?}");
+    assert!(
+        (490.0..510.0).contains(&outcome.cpu_used_millis),
+        "{outcome:?}"
+    );
 }

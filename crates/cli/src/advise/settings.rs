@@ -111,6 +111,19 @@ pub(super) fn rows(
     rows
 }
 
+/// For people: what has the reason of the line above says so.
+pub(super) fn each_reason_once(rows: &[Setting]) -> Vec<Setting> {
+    let mut last = "";
+    let mut once = rows.to_vec();
+    for (shown, row) in once.iter_mut().zip(rows) {
+        if row.reason == last {
+            shown.reason = "as above".to_owned();
+        }
+        last = &row.reason;
+    }
+    once
+}
+
 fn resources(advice: &Advice, last: &Snapshot) -> Vec<Setting> {
     let now = last.services.iter().find(|one| one.name == advice.service);
     let mut rows = Vec::new();

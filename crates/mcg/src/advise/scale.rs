@@ -10,7 +10,7 @@ use super::observed::Room;
 use super::params::Params;
 use super::resources;
 use super::track::ServiceTrack;
-use super::words::{count, number, percent};
+use super::words::{count, number, percent, span};
 
 /// What replicas are needed for, each in replicas.
 struct Need {
@@ -129,7 +129,7 @@ impl ServiceTrack {
         let reason = format!(
             "for {} no more than {} came, and no more than {} of what {} replicas can use of CPU was \
              used",
-            seconds(params.scaling.band.patience),
+            span(params.scaling.band.patience),
             requests(need, params),
             percent(need.used),
             self.now.replicas,
@@ -156,10 +156,6 @@ impl ServiceTrack {
 
 /// Requests in so much time.
 fn requests(need: &Need, params: &Params) -> String {
-    let within = seconds(params.thresholds.within);
+    let within = span(params.thresholds.within);
     format!("{} requests in {within}", number(need.requests))
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{} s", number(time.as_secs_f64()))
 }

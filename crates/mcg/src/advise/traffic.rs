@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::chain::{Bound, Calls};
 use super::params::Params;
 use super::track::EdgeTrack;
-use super::words::{count, millis, number, percent, round_up};
+use super::words::{count, number, percent, round_up, span};
 use super::{Advised, BreakerAdvice, RetryAdvice, TrafficAdvice};
 
 /// Most of anything that a configuration takes.
@@ -35,7 +35,7 @@ pub(super) fn advise(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Tr
             window,
             format!(
                 "a new replica's share of the requests grows for {}",
-                millis(window)
+                span(window)
             ),
         ),
         retry: retry(at, calls, params),
@@ -55,14 +55,14 @@ fn max_requests(caller: &str, edge: &EdgeTrack, params: &Params) -> Advised<u32>
     let cut = match slow {
         true => format!(
             " (counted with {}, the threshold, instead of {} ms)",
-            millis(params.thresholds.latency),
+            span(params.thresholds.latency),
             number(edge.latency.get())
         ),
         false => String::new(),
     };
     let floor = match f64::from(value) > wanted {
-        true => "; fewer are never enough for a burst",
-        false => "",
+        true => format!("; {} at least", p.least_requests),
+        false => String::new(),
     };
     Advised::new(
         value,
@@ -79,11 +79,11 @@ fn max_requests(caller: &str, edge: &EdgeTrack, params: &Params) -> Advised<u32>
 
 /// A request that waits for a quarter of its time is answered at once instead.
 fn queue_timeout(timeout: Duration) -> Advised<Duration> {
-    let value = (timeout / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
-    let value = Duration::from_millis(value.as_millis().try_into().unwrap_or(1000));
+    let value = (timeout / 4).clamp(Duration::from_span(10), Duration::from_secs(1));
+    let value = Duration::from_span(value.as_span().try_into().unwrap_or(1000));
     let reason = format!(
         "a quarter of the timeout of {}, 10 ms to 1 s",
-        millis(timeout)
+        span(timeout)
     );
     Advised::new(value, reason)
 }
@@ -98,7 +98,7 @@ fn max_pending(rps: f64, wait: Duration) -> Advised<u32> {
             "a caller's replica makes {} calls a second, {} in the {} that one may wait; {LEAST} at least",
             number(rps),
             number(arrive),
-            millis(wait),
+            span(wait),
         ),
     )
 }
@@ -153,8 +153,8 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
                 "{what} is {} ms, times {}{more}; {} at least and {} at most",
                 number(tail),
                 number(p.timeout_margin),
-                millis(p.least_timeout),
-                millis(p.most_timeout),
+                span(p.least_timeout),
+                span(p.most_timeout),
             )
         }
     };
@@ -210,7 +210,7 @@ fn breaker(
         percent(failures),
         percent(params.thresholds.error_rate),
         number(rps * INTERVAL.as_secs_f64()),
-        millis(INTERVAL),
+        span(INTERVAL),
     );
     Some(Advised::new(value, reason))
 }

@@ -20,9 +20,13 @@ pub(super) fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 
-/// A time in milliseconds.
-pub(super) fn millis(time: Duration) -> String {
-    format!("{} ms", number(time.as_secs_f64() * 1e3))
+/// A time in milliseconds, or in seconds from one on.
+pub(super) fn span(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds < 1.0 {
+        true => format!("{} ms", number(seconds * 1e3)),
+        false => format!("{} s", number(seconds)),
+    }
 }
 
 /// The next number upwards with two digits that count, so that settings are easy to read.
@@ -57,6 +61,8 @@ mod tests {
             assert_eq!(number(value), text);
         }
         assert_eq!(percent(0.015), "1.5 %");
+        assert_eq!(span(Duration::from_millis(187)), "187 ms");
+        assert_eq!(span(Duration::from_millis(1500)), "1.5 s");
     }
 
     #[test]

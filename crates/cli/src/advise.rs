@@ -31,16 +31,17 @@ The file says what was observed, one snapshot or several in the order of time:
   deadline_ms (how long the caller waits). A file of services and edges alone is one snapshot.
 
 Examples:
-  What to set, what there is now, and why:
-    maglor advise --observed day.yaml
+  What to set for the mesh of a cluster, what there is now, and why:
+    maglor graph --since 2026-11-21T12:00:00Z -o json > day.json
+    maglor advise --observed day.json
   Only what would change, against the policies that are in force:
     kubectl get trafficpolicies -A -o yaml > now.yaml
-    maglor advise --observed day.yaml --current now.yaml
+    maglor advise --observed day.json --current now.yaml
   As resources; reasons are comments:
-    maglor advise --observed day.yaml --emit maglor > advice.yaml
-    maglor advise --observed day.yaml --emit istio > advice.yaml
+    maglor advise --observed day.json --emit maglor > advice.yaml
+    maglor advise --observed day.json --emit istio > advice.yaml
   The paper's rule by itself, more than 50 requests in 30 s, and another threshold for failures:
-    maglor advise --observed day.yaml --utilization none --error-rate 0.05
+    maglor advise --observed day.json --utilization none --error-rate 0.05
 
 Nothing is applied. The exit code is 2 if a file cannot be used; the line is named. How values
 follow from what was observed: docs/generated.md.";

@@ -79,8 +79,8 @@ fn max_requests(caller: &str, edge: &EdgeTrack, params: &Params) -> Advised<u32>
 
 /// A request that waits for a quarter of its time is answered at once instead.
 fn queue_timeout(timeout: Duration) -> Advised<Duration> {
-    let value = (timeout / 4).clamp(Duration::from_span(10), Duration::from_secs(1));
-    let value = Duration::from_span(value.as_span().try_into().unwrap_or(1000));
+    let value = (timeout / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
+    let value = Duration::from_millis(value.as_millis().try_into().unwrap_or(1000));
     let reason = format!(
         "a quarter of the timeout of {}, 10 ms to 1 s",
         span(timeout)

@@ -152,7 +152,7 @@ pub fn graph(text: &str) -> Result<Graph, FileError> {
     for (path, item) in root.list("edges")? {
         add_edge(&mut graph, &path, item)?;
     }
-    root.pass_over(&["at", "room", "window_seconds"]);
+    root.pass_over(&["at", "nodes", "room", "window_seconds"]);
     root.finish()?;
     Ok(graph)
 }
@@ -189,6 +189,7 @@ fn add_service(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), Fi
         "cpu_used_millis",
         "memory_limit_mib",
         "memory_used_mib",
+        "nodes",
         "pending",
         "rps",
     ]);

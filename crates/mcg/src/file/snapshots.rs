@@ -12,7 +12,7 @@ use crate::advise::{EdgeUse, Room, ServiceUse, Snapshot};
 use crate::graph::GraphError;
 
 /// Reads one snapshot, or `snapshots: [...]` of them, each with `services`, `edges`, optional `room`
-/// and `at`: a time as RFC 3339 writes it, or seconds; 60 s after the one before where it is absent.
+/// (or `nodes`, of which what services request is taken off) and `at`: a time as RFC 3339 writes it, or seconds; 60 s after the one before where it is absent.
 /// The first one's time is 0 in what is returned.
 ///
 /// # Errors
@@ -87,9 +87,35 @@ fn snapshot(path: &str, item: Node) -> Result<(Option<f64>, Snapshot), FileError
         });
         room.finish()?;
     }
+    let nodes = fields.list("nodes")?;
+    if snapshot.room.is_none() && !nodes.is_empty() {
+        snapshot.room = Some(room_on(nodes, &snapshot.services)?);
+    }
     fields.pass_over(&["window_seconds"]);
     fields.finish()?;
     Ok((at, snapshot))
+}
+
+/// What nodes have for these services, less what these request.
+fn room_on(nodes: Vec<(String, Node)>, services: &[ServiceUse]) -> Result<Room, FileError> {
+    let (mut cpu, mut memory) = (0, 0);
+    for (path, item) in nodes {
+        let mut fields = Fields::new(path, item)?;
+        fields.name("name")?;
+        cpu += fields.whole("cpu_millis")?;
+        memory += fields.whole("memory_mib")?;
+        fields.pass_over(&["pods"]);
+        fields.finish()?;
+    }
+    for service in services {
+        let replicas = u64::from(service.replicas);
+        cpu = cpu.saturating_sub(replicas * service.cpu_millis);
+        memory = memory.saturating_sub(replicas * service.memory_mib);
+    }
+    Ok(Room {
+        cpu_millis: cpu,
+        memory_mib: memory,
+    })
 }
 
 fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
@@ -121,7 +147,7 @@ fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
         rps: fields.weight("rps")?,
         autoscaled: fields.flag("autoscaled")?,
     };
-    fields.pass_over(&["max_per_node"]);
+    fields.pass_over(&["max_per_node", "nodes"]);
     fields.finish()?;
     Ok(service)
 }
@@ -260,6 +286,10 @@ mod tests {
         let read = snapshots(one).unwrap();
         assert_eq!(read.len(), 1);
         assert_eq!(read[0].1.services[0].cpu_used_millis, Some(100.0));
+        let nodes = "{services: [{name: a, replicas: 2, cpu_millis: 300, nodes: {n: 2}}], edges: [], \
+                     nodes: [{name: n, cpu_millis: 1000, memory_mib: 64, pods: 9}]}";
+        let room = snapshots(nodes).unwrap()[0].1.room.unwrap();
+        assert_eq!((room.cpu_millis, room.memory_mib), (400, 64));
         let many = format!("snapshots: [{one}, {one}, {{at: 90, services: []}}]");
         let read = snapshots(&many).unwrap();
         let times: Vec<f64> = read

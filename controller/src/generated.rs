@@ -20,6 +20,7 @@ pub fn traffic_policy(namespace: &str, service: &str, advice: &TrafficAdvice) ->
         target_refs: vec![target],
         cluster: Some(cluster(advice)),
         route: Some(route(advice)),
+        ..TrafficPolicySpec::default()
     };
     let mut policy = TrafficPolicy::new(&format!("{service}-generated"), spec);
     policy.metadata.namespace = Some(namespace.to_owned());

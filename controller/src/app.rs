@@ -125,22 +125,12 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         Some(service) => service.table.clone(),
         None => Table::new(false),
     };
-    let graphs = Arc::new(Graphs::new(options.graph));
-    table.observe(Arc::clone(&graphs));
     let mut tasks = JoinSet::new();
-    tasks.spawn(Arc::clone(&graphs).remember());
+    let graphs = observe(options.graph, &table, kubernetes.as_ref(), &mut tasks);
     let webhook_ready = Arc::new(AtomicBool::new(options.webhook.is_none()));
-    let webhook = match (options.webhook, &kubernetes) {
-        (Some(webhook), Some(kubernetes)) => {
-            let socket = bind(webhook.listen).await?;
-            Some((
-                socket,
-                kubernetes.webhook(webhook, &metrics, &webhook_ready),
-            ))
-        }
-        _ => None,
-    };
-    if let Some((socket, webhook)) = webhook {
+    if let (Some(webhook), Some(kubernetes)) = (options.webhook, &kubernetes) {
+        let socket = bind(webhook.listen).await?;
+        let webhook = kubernetes.webhook(webhook, &metrics, &webhook_ready);
         tasks.spawn(webhook.run(socket));
     }
     let mut admin_address = None;
@@ -160,13 +150,6 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         tasks.spawn(admin::serve(socket, admin));
     }
     let (sender, events) = mpsc::channel(AT_ONCE);
-    if let Some(kubernetes) = &kubernetes {
-        tasks.spawn(kubernetes.publisher(&graphs).run());
-        tasks.spawn(usage::follow(
-            kubernetes.client.clone(),
-            Arc::clone(&graphs),
-        ));
-    }
     let mut source = start(&options.source, kubernetes, sender, &metrics);
     let ready = Ready {
         file: options.ready_file.as_deref(),
@@ -277,6 +260,24 @@ impl Kubernetes {
             ready: Arc::clone(ready),
         }
     }
+}
+
+/// Has proxies report what they send where, and keeps and writes what comes of it.
+fn observe(
+    settings: graph::Settings,
+    table: &Table,
+    kubernetes: Option<&Kubernetes>,
+    tasks: &mut JoinSet<()>,
+) -> Arc<Graphs> {
+    let graphs = Arc::new(Graphs::new(settings));
+    table.observe(Arc::clone(&graphs));
+    tasks.spawn(Arc::clone(&graphs).remember());
+    if let Some(kubernetes) = kubernetes {
+        tasks.spawn(kubernetes.publisher(&graphs).run());
+        let client = kubernetes.client.clone();
+        tasks.spawn(usage::follow(client, Arc::clone(&graphs)));
+    }
+    graphs
 }
 
 /// Starts the identity service, unless everything is plain text.

@@ -122,6 +122,47 @@ fn close(one: f64, other: f64, part: f64) -> bool {
     (one - other).abs() <= part * other
 }
 
+/// The pods of Bookinfo: productpage, details, reviews, ratings.
+fn bookinfo(mesh: &Mesh) -> [Vec<Pod>; 4] {
+    let versions = ["reviews-v1", "reviews-v2", "reviews-v3"];
+    let ratings = pods(mesh, "ratings", "10.96.0.13", &["ratings-v1"]);
+    let reviews = pods(mesh, "reviews", "10.96.0.12", &versions);
+    let details = pods(mesh, "details", "10.96.0.11", &["details-v1"]);
+    let productpage = pods(mesh, "productpage", "10.96.0.10", &["productpage-v1"]);
+    productpage[0].reaches("details");
+    productpage[0].reaches("reviews");
+    reviews[1].reaches("ratings");
+    reviews[2].reaches("ratings");
+    [productpage, details, reviews, ratings]
+}
+
+/// λ and r by caller and called service; nothing has failed.
+fn edges(graph: &Value) -> BTreeMap<(String, String), (f64, f64)> {
+    let mut edges = BTreeMap::new();
+    for edge in graph["edges"].as_array().unwrap() {
+        let text = |name: &str| edge[name].as_str().unwrap().to_owned();
+        let number = |name: &str| edge[name].as_f64().unwrap();
+        assert_eq!(number("failures"), 0.0, "{edge}");
+        let traffic = (number("rps"), number("latency_ms"));
+        edges.insert((text("from"), text("to")), traffic);
+    }
+    edges
+}
+
+/// An edge beside what its callers have measured.
+fn compare(edge: (f64, f64), calls: &[Calls], now: Instant, what: &str) {
+    let measured: Vec<_> = calls.iter().map(|calls| calls.measured(now)).collect();
+    let rate: f64 = measured.iter().map(|(rate, _)| rate).sum();
+    let mean = measured.iter().map(|(rate, mean)| rate * mean).sum::<f64>() / rate;
+    let (rps, latency) = edge;
+    println!("{what}: λ {rps:.2}/s, measured {rate:.2}; r {latency:.2} ms, measured {mean:.2}");
+    assert!(close(rps, rate, 0.02), "{what}: λ {rps}, measured {rate}");
+    assert!(
+        close(latency, mean, 0.05),
+        "{what}: r {latency}, measured {mean}"
+    );
+}
+
 #[test]
 fn bookinfo_is_seen_as_it_is() {
     let window = format!("{}s", WINDOW.as_secs());
@@ -134,102 +175,50 @@ fn bookinfo_is_seen_as_it_is() {
     let Some(mesh) = Mesh::start_with(arguments.as_flattened()) else {
         return;
     };
-    let ratings = pods(&mesh, "ratings", "10.96.0.13", &["ratings-v1"]);
-    let reviews = pods(
-        &mesh,
-        "reviews",
-        "10.96.0.12",
-        &["reviews-v1", "reviews-v2", "reviews-v3"],
-    );
-    let details = pods(&mesh, "details", "10.96.0.11", &["details-v1"]);
-    let productpage = pods(&mesh, "productpage", "10.96.0.10", &["productpage-v1"]);
-    for (pod, service) in [(0, "details"), (0, "reviews")] {
-        productpage[pod].reaches(service);
-    }
-    reviews[1].reaches("ratings");
-    reviews[2].reaches("ratings");
+    let [productpage, _details, reviews, _ratings] = bookinfo(&mesh);
+    let start = |from: &Pod, to: &str, ms, rate| Calls::start(from, to, ms, rate);
     let calls = [
-        (
-            "details",
-            vec![Calls::start(&productpage[0], "details", 60, 24.0)],
-        ),
-        (
-            "reviews",
-            vec![Calls::start(&productpage[0], "reviews", 120, 20.0)],
-        ),
+        vec![start(&productpage[0], "details", 60, 24.0)],
+        vec![start(&productpage[0], "reviews", 120, 20.0)],
         // The first version of reviews shows no stars.
-        (
-            "ratings",
-            vec![
-                Calls::start(&reviews[1], "ratings", 80, 8.0),
-                Calls::start(&reviews[2], "ratings", 80, 12.0),
-            ],
-        ),
+        vec![
+            start(&reviews[1], "ratings", 80, 8.0),
+            start(&reviews[2], "ratings", 80, 12.0),
+        ],
     ];
-    let begun = Instant::now();
-    let enough = WINDOW + 6 * INTERVAL;
+    let (begun, enough) = (Instant::now(), WINDOW + 6 * INTERVAL);
     eventually(TIMEOUT.max(2 * enough), "the window is full", || {
         begun.elapsed() > enough
     });
     let graph = mesh.graph();
     // Reports are up to an interval old.
     let now = Instant::now() - INTERVAL / 2;
-    let mut edges: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
-    for edge in graph["edges"].as_array().unwrap() {
-        let text = |name: &str| edge[name].as_str().unwrap().to_owned();
-        let number = |name: &str| edge[name].as_f64().unwrap();
-        assert_eq!(number("failures"), 0.0, "{edge}");
-        edges.insert(
-            (text("from"), text("to")),
-            (number("rps"), number("latency_ms")),
-        );
-    }
-    let wanted: Vec<(String, String)> = [
+    let edges = edges(&graph);
+    let wanted = [
         ("shop/productpage", "shop/details"),
         ("shop/productpage", "shop/reviews"),
         ("shop/reviews", "shop/ratings"),
     ]
-    .map(|(from, to)| (from.to_owned(), to.to_owned()))
-    .into();
-    assert_eq!(edges.keys().cloned().collect::<Vec<_>>(), wanted, "{graph}");
-    for (to, calls) in &calls {
-        let measured: Vec<_> = calls.iter().map(|calls| calls.measured(now)).collect();
-        let rate: f64 = measured.iter().map(|(rate, _)| rate).sum();
-        let mean = measured.iter().map(|(rate, mean)| rate * mean).sum::<f64>() / rate;
-        let edge = edges
-            .iter()
-            .find(|((_, called), _)| *called == format!("shop/{to}"));
-        let (ends, (rps, latency)) = edge.unwrap();
-        println!(
-            "{ends:?}: λ {rps:.2}/s, measured {rate:.2}; r {latency:.2} ms, measured {mean:.2}"
-        );
-        assert!(
-            close(*rps, rate, 0.02),
-            "{ends:?}: λ {rps}, measured {rate}"
-        );
-        assert!(
-            close(*latency, mean, 0.05),
-            "{ends:?}: r {latency}, measured {mean}"
-        );
+    .map(|(from, to)| (from.to_owned(), to.to_owned()));
+    assert!(edges.keys().eq(&wanted), "{graph}");
+    for (ends, calls) in wanted.iter().zip(&calls) {
+        compare(edges[ends], calls, now, &format!("{} → {}", ends.0, ends.1));
     }
-    let service = |name: &str| -> Value {
-        let all = graph["services"].as_array().unwrap();
-        let found = all.iter().find(|one| one["name"] == format!("shop/{name}"));
-        found.unwrap().clone()
-    };
-    assert_eq!(service("reviews")["replicas"], 3);
-    let taken = service("reviews")["rps"].as_f64().unwrap();
+    let services = graph["services"].as_array().unwrap();
+    let reviews = services.iter().find(|one| one["name"] == "shop/reviews");
+    let reviews = reviews.unwrap();
+    assert_eq!(reviews["replicas"], 3);
+    let taken = reviews["rps"].as_f64().unwrap();
+    let sent = edges[&wanted[1]].0;
     assert!(
-        close(taken, edges[&wanted[1]].0, 0.05),
-        "what is sent is taken: {taken}"
+        close(taken, sent, 0.05),
+        "what is sent is taken: {taken} {sent}"
     );
     drop(calls);
-    eventually(
-        TIMEOUT.max(3 * WINDOW),
-        "nobody calls anybody any more",
-        || mesh.graph()["edges"].as_array().unwrap().is_empty(),
-    );
-    drop((ratings, details));
+    let calm = "nobody calls anybody any more";
+    eventually(TIMEOUT.max(3 * WINDOW), calm, || {
+        mesh.graph()["edges"].as_array().unwrap().is_empty()
+    });
 }
 
 /// A pod that runs on a node, as an endpoint of its Service.

@@ -1,6 +1,6 @@
 //! A day of snapshots in bounded memory.
 //!
-//! Kept are the numbers only, 28 bytes an edge and 36 a service; names are shared from one snapshot to the
+//! Kept are the numbers only, 28 bytes an edge and 40 a service; names are shared from one snapshot to the
 //! next while they are the same. When all together take more than [`MOST_BYTES`], every second one of the
 //! older half is dropped: a day stays, in coarser steps.
 

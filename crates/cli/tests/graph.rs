@@ -52,9 +52,9 @@ fn snapshot(at: &str, rps: f64) -> Value {
 fn controller() -> Upstream {
     let upstream = Upstream::start("controller");
     upstream.set_answer(|request| {
-        let body = match request.uri.path_and_query().map(|path| path.as_str()) {
-            Some("/graph") => snapshot("2026-01-01T12:05:00Z", 40.0),
-            Some("/graph?history") => json!({"snapshots": [
+        let body = match (request.uri.path(), request.uri.query()) {
+            ("/graph", None) => snapshot("2026-01-01T12:05:00Z", 40.0),
+            ("/graph", Some("history")) => json!({"snapshots": [
                 snapshot("2026-01-01T12:00:00Z", 10.0),
                 snapshot("2026-01-01T12:01:00Z", 20.0),
                 snapshot("2026-01-01T12:02:00Z", 30.0),

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Algorithm 2 runs at several ceilings of utilization, the autoscaler at its usual target with several
-//! ways of choosing what replicas request. Beside each of them stands the cheapest run of Algorithm 2
+//! ways of choosing what replicas request. Beside each of them stands the run of Algorithm 2 with least memory
 //! whose 95th percentile is not above the autoscaler's.
 
 use maglor_mcg::advise::Params;
@@ -49,7 +49,7 @@ fn main() {
     };
     let template = uniform(1000.0, 128.0, 1000.0);
     let mut advised = Vec::new();
-    for utilization in [0.75, 0.65, 0.5, 0.35, 0.2] {
+    for utilization in [0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2] {
         let mut params = Params::default();
         params.scaling.utilization = Some(utilization);
         let mut scaler = Advised::new(&application, params);
@@ -74,8 +74,8 @@ fn compare(autoscaled: &Outcome, advised: &[(f64, Outcome)]) {
     let equal = advised
         .iter()
         .filter(|(_, outcome)| outcome.p95_ms <= autoscaled.p95_ms);
-    let cheapest = equal.min_by(|(_, a), (_, b)| a.cpu_millis.total_cmp(&b.cpu_millis));
-    let Some((utilization, outcome)) = cheapest else {
+    let smallest = equal.min_by(|(_, a), (_, b)| a.memory_mib.total_cmp(&b.memory_mib));
+    let Some((utilization, outcome)) = smallest else {
         println!("  no ceiling comes to its p95");
         return;
     };

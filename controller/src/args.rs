@@ -231,9 +231,9 @@ struct Proxies {
 }
 
 impl Proxies {
-    fn settings(self, plain_text: bool) -> proxy_service::Settings {
+    fn settings(self, trust_domain: Option<String>) -> proxy_service::Settings {
         proxy_service::Settings {
-            plain_text,
+            trust_domain,
             image: self.proxy_image,
             pull_policy: self.proxy_pull_policy,
             control_plane: self.proxy_control_plane,
@@ -284,6 +284,7 @@ fn serve(run: Run) -> Result<(), String> {
         settings: sidecar,
     });
     let identity = run.identity.settings(&run.namespace);
+    let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
     let source = match run.folder {
         Some(folder) => Source::Folder(folder),
         None => Source::Kubernetes {
@@ -291,7 +292,7 @@ fn serve(run: Run) -> Result<(), String> {
             replica: run
                 .replica
                 .unwrap_or_else(|| format!("process-{}", std::process::id())),
-            proxies: run.proxies.settings(identity.is_none()),
+            proxies: run.proxies.settings(trust_domain),
         },
     };
     let options = Options {

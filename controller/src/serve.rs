@@ -251,6 +251,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
                 tls: Some(inbound.mtls),
                 ports: (!inbound.ports.is_empty()).then(|| inbound.ports.clone()),
                 authorization: inbound.authorization.clone(),
+                delegates: inbound.delegates.clone(),
             };
             encode::inbound(&id.name, &inbound)
         }

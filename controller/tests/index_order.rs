@@ -111,6 +111,8 @@ fn object(step: Step) -> Object {
     let text = text(kind, version, name, v);
     let name = match kind {
         "MeshConfig" => "default".to_owned(),
+        // The Service of the pods behind n0 and its proxies.
+        "Service" if name == 2 => "n0-target".to_owned(),
         _ => format!("n{name}"),
     };
     // Two of the kinds are in two namespaces, so that there are consumers.
@@ -127,14 +129,16 @@ metadata:
   name: {name}
   namespace: {namespace}
   creationTimestamp: 2026-01-0{}T00:00:00Z
-  labels: {{v: '{v}', kubernetes.io/service-name: n{}, topology.kubernetes.io/zone: z{v}}}
-  annotations: {{maglor.dev/injected: '{}', maglor.dev/mtls: '{}'}}
+  labels: {{v: '{v}', kubernetes.io/service-name: {}, maglor.dev/proxy-service: n{}, topology.kubernetes.io/zone: z{v}}}
+  annotations: {{maglor.dev/injected: '{}', maglor.dev/mtls: '{}', maglor.dev/proxy-account: sa{}}}
 {text}
 ",
         v + 1,
-        v % 3,
+        ["n0", "n1", "n0-target"][v % 3],
+        v / 2,
         v > 0,
         ["strict", "permissive", "", "strict"][v],
+        v % 2,
     );
     support::objects(&header).remove(0)
 }

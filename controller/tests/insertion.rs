@@ -15,11 +15,17 @@ mod load;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use maglor_cluster::{Cluster, ClusterError, Image, Kubectl, Options, static_program};
+use maglor_controller::index::facts::Key;
+use maglor_controller::proxy_service::run::step;
+use maglor_controller::proxy_service::{Settings, Step};
 use serde_json::{Value, json};
 
 use load::Load;
@@ -27,6 +33,8 @@ use load::Load;
 const LIMIT: Duration = Duration::from_secs(90);
 /// How often the operator is killed on the way in, and on the way out.
 const KILLS: u32 = 2;
+/// Of the way in there are that many, of the way out one more, after which nothing is left.
+const STEPS: usize = 5;
 /// Where the controller is reached by pods.
 const CONTROLLER: &str = "10.231.0.1:15010";
 const DEFINITION: &str = "proxyservices.maglor.dev";
@@ -105,6 +113,8 @@ fn no_request_fails_when_proxies_come_and_go() {
 
     it_survives_crashes(kubectl, &mut controller, &before);
     load.phase("crashes");
+    it_goes_on_after_any_step(kubectl, &mut controller, &before);
+    load.phase("a crash after each step");
 
     kubectl.apply(PROXY_SERVICE).unwrap();
     until("it is inserted again", || ready(kubectl));
@@ -135,6 +145,50 @@ fn it_survives_crashes(kubectl: &Kubectl, controller: &mut Controller<'_>, befor
         controller.kill_within(Duration::from_millis(1500));
         until("it is gone after a crash", || claim(kubectl).is_none());
         is_as_before(kubectl, before);
+    }
+}
+
+/// An operator takes so many steps and is gone; the next one goes on, in and out.
+fn it_goes_on_after_any_step(kubectl: &Kubectl, controller: &mut Controller<'_>, before: &Value) {
+    for most in 1..=STEPS {
+        controller.end();
+        kubectl.apply(PROXY_SERVICE).unwrap();
+        let last = controller.take(most);
+        controller.begin();
+        until("it is inserted", || ready(kubectl));
+        controller.end();
+        let gone = [
+            "delete",
+            "proxyservice",
+            "web",
+            "--namespace=shop",
+            "--wait=false",
+        ];
+        kubectl.run(&gone).unwrap();
+        let left = controller.take(most);
+        println!("an operator was gone after {last}, and after {left}");
+        controller.begin();
+        until("it is gone", || claim(kubectl).is_none());
+        is_as_before(kubectl, before);
+    }
+}
+
+fn told(step: &Step) -> String {
+    let named = |what: &str, resource: &Value| {
+        let (kind, name) = (&resource["kind"], &resource["metadata"]["name"]);
+        format!(
+            "{what} {} {}",
+            kind.as_str().unwrap(),
+            name.as_str().unwrap()
+        )
+    };
+    match step {
+        Step::Apply(resource) => named("applying", resource),
+        Step::Delete(resource) => named("deleting", resource),
+        Step::Hold(_) => "holding the ProxyService".into(),
+        Step::Release(_) => "releasing the ProxyService".into(),
+        Step::Restore(_) => "restoring the Service".into(),
+        Step::Switch(_) => "switching the Service".into(),
     }
 }
 
@@ -199,6 +253,23 @@ impl<'a> Controller<'a> {
         self.child = Self::spawn(self.cluster);
     }
 
+    fn begin(&mut self) {
+        self.child = Self::spawn(self.cluster);
+    }
+
+    /// Takes so many steps in its place, each as soon as it can be taken; the last one.
+    fn take(&self, most: usize) -> String {
+        let kubeconfig = self.cluster.kubeconfig().to_owned();
+        let taken = self.cluster.in_network(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(steps(&kubeconfig, most))
+        });
+        taken.unwrap()
+    }
+
     fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -209,6 +280,32 @@ impl Drop for Controller<'_> {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+async fn steps(kubeconfig: &Path, most: usize) -> String {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default());
+    let client = Client::try_from(config.await.unwrap()).unwrap();
+    let settings = Settings {
+        image: "maglor-proxy:e2e".into(),
+        pull_policy: Some("Never".into()),
+        control_plane: CONTROLLER.into(),
+        cluster_domain: "cluster.local".into(),
+        trust_domain: None,
+    };
+    let (mut taken, deadline) = (Vec::new(), Instant::now() + LIMIT);
+    while taken.len() < most {
+        assert!(
+            Instant::now() < deadline,
+            "after {taken:?} there is no step"
+        );
+        let key = Key::new("shop", "web");
+        match step(client.clone(), settings.clone(), &key).await.unwrap() {
+            Some(step) => taken.push(told(&step)),
+            None => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+    taken.pop().unwrap_or_default()
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

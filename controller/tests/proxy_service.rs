@@ -68,6 +68,7 @@ fn the_order_of_steps_is_the_papers() {
         "hold",
         "apply Service web-target",
         "apply TrafficPolicy web-target",
+        "apply ServiceAccount web-proxy-service",
         "apply Deployment web-proxy-service",
         "switch",
     ];
@@ -78,6 +79,7 @@ fn the_order_of_steps_is_the_papers() {
         "restore",
         "restore",
         "delete Deployment web-proxy-service",
+        "delete ServiceAccount web-proxy-service",
         "delete TrafficPolicy web-target",
         "delete Service web-target",
         "release",

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use self::forward::forward;
-use crate::authorization::Facts;
+use crate::authorization::{Authorization, Facts};
 use crate::detect::{self, ClientHello, Protocol};
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
@@ -355,7 +355,7 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
         addresses,
         original,
     } = ends;
-    let Chain { filter, .. } = listener.chains.get(chain)?;
+    let Chain { filter, tls, .. } = listener.chains.get(chain)?;
     let routed = protocol.is_none_or(Protocol::is_http);
     Some(match filter {
         Filter::Detect { http: chain, .. } | Filter::Http(chain) if routed => {
@@ -370,7 +370,12 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
             Box::pin(http::serve(stream, service))
         }
         Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
-            if !may_connect(listener, addresses, peer.as_deref(), local.worker.shard()) {
+            let peer = peer.as_deref();
+            let spoken_for = match (tls, peer) {
+                (Some(Termination::Mesh(mesh)), Some(peer)) => mesh.is_delegate(peer),
+                _ => false,
+            };
+            if !may_connect(listener, addresses, peer, spoken_for, local.worker.shard()) {
                 return None;
             }
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
@@ -382,11 +387,13 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
     })
 }
 
-/// Whether the listener's rules allow a connection of bytes.
+/// Whether the listener's rules allow a connection of bytes. Of one that comes by a proxy in front
+/// nobody knows whose it is: it may pass only where there are no rules.
 fn may_connect(
     listener: &Listener,
     addresses: Addresses,
     peer: Option<&Peer>,
+    spoken_for: bool,
     shard: usize,
 ) -> bool {
     let facts = Facts {
@@ -396,7 +403,8 @@ fn may_connect(
         request: None,
     };
     let authorization = listener.authorization.as_ref();
-    let allowed = authorization.is_none_or(|rules| rules.check(&facts, shard).is_ok());
+    let may = |rules: &Arc<Authorization>| !spoken_for && rules.check(&facts, shard).is_ok();
+    let allowed = authorization.is_none_or(may);
     if !allowed {
         listener.metrics.refused_denied.inc(shard);
     }

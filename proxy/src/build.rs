@@ -13,7 +13,7 @@ use maglor_balance::{SpecError, Time};
 use maglor_config as config;
 use maglor_config::cluster::UpstreamProtocol;
 use maglor_config::listener::{HttpFilter, LoadReports, TrafficDirection};
-use maglor_config::tls::MeshMode;
+use maglor_config::tls::MeshTermination;
 use maglor_config::{FilterChain, Origination, RouteTable};
 use maglor_identity::Live;
 use maglor_identity::tls::{Expected, client_config};
@@ -345,7 +345,7 @@ impl Build<'_> {
         let tcp = old.and_then(|old| old.filter.tcp());
         // Who came in by one mode must not stay by another: such a chain begins anew.
         let mesh = match &wanted.tls {
-            Some(config::Termination::Mesh(mesh)) => Some(mesh.mode),
+            Some(config::Termination::Mesh(mesh)) => Some(mesh),
             Some(config::Termination::Certificates(_)) | None => None,
         };
         match &wanted.filter {
@@ -364,7 +364,7 @@ impl Build<'_> {
     fn http(
         &mut self,
         settings: &HttpFilter,
-        mesh: Option<MeshMode>,
+        mesh: Option<&MeshTermination>,
         old: Option<&Arc<HttpChain>>,
     ) -> Arc<HttpChain> {
         let before = old.map(|old| old.routes.load());
@@ -377,6 +377,8 @@ impl Build<'_> {
             before.as_deref().map(|before| &**before),
         );
         table.authorization = self.authorization.cloned();
+        table.delegates = mesh.map_or_else(Vec::new, |mesh| mesh.delegates.clone());
+        let mesh = mesh.map(|mesh| mesh.mode);
         let bare = HttpFilter {
             routes: Arc::new(RouteTable::default()),
             ..settings.clone()

@@ -14,6 +14,7 @@ use maglor_config::route::{
     self as config, Destination, Domain, Forward, HeaderMatch, HeaderRules, PathMatch, QueryMatch,
     RouteAction, StringMatch, WeightedCluster,
 };
+use maglor_identity::SpiffeId;
 use percent_encoding::percent_decode_str;
 
 use crate::authorization::Authorization;
@@ -35,6 +36,8 @@ pub(crate) struct Table {
     hosts: Vec<Host>,
     /// Who may do what on the listener.
     pub(crate) authorization: Option<Arc<Authorization>>,
+    /// Proxies that are believed who the client of a request is.
+    pub(crate) delegates: Vec<SpiffeId>,
     /// Of the listener.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
 }
@@ -116,6 +119,7 @@ impl Table {
             any: None,
             hosts: Vec::with_capacity(table.virtual_hosts.len()),
             authorization: None,
+            delegates: Vec::new(),
             rate_limit: rate_limit.cloned(),
         };
         for host in &table.virtual_hosts {

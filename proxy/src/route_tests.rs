@@ -3,6 +3,7 @@ use crate::fields::Key;
 
 fn hosts(domains: &[&str]) -> Table {
     let mut table = Table {
+        delegates: Vec::new(),
         exact: HashMap::new(),
         suffix: HashMap::new(),
         prefix: HashMap::new(),

@@ -39,6 +39,8 @@ const CENTRAL: &str = "lor(choices=2)";
 const SETTLING: u32 = 250;
 /// A measured point may be that far from the simulator's.
 const TOLERANCE_PCT: f64 = 5.0;
+/// Mean latency with four balancers that go by true queues, to that with one.
+const MANY_AS_ONE: f64 = 1.05;
 /// Simulated requests of each point: ten runs of as many.
 const SIMULATED: u64 = 300_000;
 
@@ -274,7 +276,28 @@ fn bars(cells: &[Cell]) -> Vec<Bar> {
             Some(ledger / lor),
         ));
     }
+    bars.extend(many_as_one(cells));
     bars
+}
+
+/// Several balancers that go by true queues against one: what more than one proxy of a `ProxyService` costs
+/// (`--balancers 1,4`).
+fn many_as_one(cells: &[Cell]) -> Vec<Bar> {
+    let mean = |way: &Way, balancers: u32| {
+        let mut own = cells.iter().filter(|cell| cell.way == *way);
+        let found = own.find(|cell| cell.balancers == balancers);
+        found.map(|cell| cell.point.measured.mean.value)
+    };
+    let alone = cells.iter().filter(|cell| cell.balancers == 1);
+    let ways = alone
+        .map(|cell| &cell.way)
+        .filter(|way| way.collaborates && !way.policy.starts_with("a-lsq"));
+    let bar = |way: &Way| {
+        let ratio = mean(way, 4)? / mean(way, 1)?;
+        let name = format!("balance: {}, four balancers / one", way.name);
+        Some(Bar::at_most(name, MANY_AS_ONE, Some(ratio)))
+    };
+    ways.filter_map(bar).collect()
 }
 
 fn chart(ways: &[Way], cells: &[Cell]) -> Chart {

@@ -16,6 +16,7 @@ mod effective;
 pub mod facts;
 mod istio;
 mod links;
+mod proxied;
 mod resource;
 mod status;
 pub mod topology;
@@ -31,6 +32,7 @@ use self::facts::{
 use self::links::{Links, RouteId};
 use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
+pub use proxied::target_name;
 pub use resource::{
     Change, Consumer, Endpoint, Inbound, Listener, Place, Resource, ResourceId, ResourceKind,
 };

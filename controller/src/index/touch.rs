@@ -68,12 +68,16 @@ impl Index {
     fn touch_slice(&mut self, key: &Key, slice: &Slice) {
         self.dirty.services.extend(slice.service.clone());
         self.dirty.workloads.extend(pods(key, slice));
+        if let Some(service) = &slice.service {
+            self.touch_proxied(service);
+        }
     }
 
     /// A Service, who sends to it, who is behind it, and who speaks about it.
     pub(super) fn touch_service(&mut self, key: &Key) {
         self.dirty.services.insert(key.clone());
         self.dirty.workloads.extend(endpoints::pods(self, key));
+        self.touch_proxied(key);
         for id in self.links.routes_of_parent(key) {
             self.dirty.statuses.insert(status_id(id));
         }
@@ -91,12 +95,12 @@ impl Index {
 
     pub(super) fn touch_workload(&mut self, key: &Key) {
         self.dirty.workloads.insert(key.clone());
-        for name in self.links.slices_of_pod(key) {
-            let service = self
-                .slices
-                .get(name)
-                .and_then(|slice| slice.service.clone());
-            self.dirty.services.extend(service);
+        let names = self.links.slices_of_pod(key);
+        let slices = names.filter_map(|name| self.slices.get(name));
+        let services: Vec<Key> = slices.filter_map(|slice| slice.service.clone()).collect();
+        for service in services {
+            self.touch_proxied(&service);
+            self.dirty.services.insert(service);
         }
     }
 

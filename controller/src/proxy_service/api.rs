@@ -13,12 +13,13 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::manifests::{deployment_name, target_name};
+use super::manifests::deployment_name;
 use super::observed::{Claim, Observed};
 use super::progress::{Progress, conditions, proxies};
 use super::steps::Step;
 use super::{FIELD_MANAGER, FINALIZER, LABEL, Settings};
 use crate::index::facts::Key;
+use crate::index::target_name;
 use crate::status::keep_times;
 
 /// The kinds that are read or written.
@@ -29,11 +30,17 @@ pub(super) enum Kind {
     Pod,
     ProxyService,
     Service,
+    ServiceAccount,
     TrafficPolicy,
 }
 
 impl Kind {
-    const WRITTEN: [Self; 3] = [Self::Deployment, Self::Service, Self::TrafficPolicy];
+    const WRITTEN: [Self; 4] = [
+        Self::Deployment,
+        Self::Service,
+        Self::ServiceAccount,
+        Self::TrafficPolicy,
+    ];
 
     pub(super) fn resource(self) -> ApiResource {
         let (group, version, kind, plural) = match self {
@@ -42,6 +49,7 @@ impl Kind {
             Self::Pod => ("", "v1", "Pod", "pods"),
             Self::ProxyService => ("maglor.dev", "v1alpha1", "ProxyService", "proxyservices"),
             Self::Service => ("", "v1", "Service", "services"),
+            Self::ServiceAccount => ("", "v1", "ServiceAccount", "serviceaccounts"),
             Self::TrafficPolicy => ("maglor.dev", "v1alpha1", "TrafficPolicy", "trafficpolicies"),
         };
         let kind = GroupVersionKind::gvk(group, version, kind);
@@ -149,6 +157,9 @@ impl Server {
             claims: claims.iter().map(Claim::read).collect(),
             service: self.get(Kind::Service, namespace, name).await?,
             policy: self.get(Kind::TrafficPolicy, namespace, &target).await?,
+            account: self
+                .get(Kind::ServiceAccount, namespace, &deployment_name(name))
+                .await?,
             deployment: self
                 .get(Kind::Deployment, namespace, &deployment_name(name))
                 .await?,

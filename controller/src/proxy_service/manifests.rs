@@ -7,17 +7,20 @@ use maglor_balance::hash_bytes;
 use serde_json::{Value, json};
 
 use super::LABEL;
+use super::container::container;
 use super::selector::{Selector, marker};
 use crate::crd::{GROUP, ProxyServiceSpec, VERSION};
 use crate::index::facts::Protocol;
+use crate::index::facts::service::PROXY_ACCOUNT;
+use crate::index::target_name;
 
 /// The admin server of a proxy: readiness, liveness, metrics.
 pub(super) const ADMIN_PORT: u16 = 15_020;
 /// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
 /// not to be sent to any more.
-const FAREWELL_SECONDS: u32 = 5;
+pub(super) const FAREWELL_SECONDS: u32 = 5;
 /// Time for what a proxy has begun.
-const DRAIN_SECONDS: u32 = 30;
+pub(super) const DRAIN_SECONDS: u32 = 30;
 /// The first number for target ports that have a name instead of one.
 const NAMED_PORTS: u16 = 20_000;
 /// The annotation that says what was applied last, as a hash: what the API server adds is no
@@ -37,8 +40,8 @@ pub struct Settings {
     pub control_plane: String,
     /// Domain of the Services' names.
     pub cluster_domain: String,
-    /// This control plane certifies nobody.
-    pub plain_text: bool,
+    /// The trust domain whose members this control plane certifies; `None` = nobody, all is plain text.
+    pub trust_domain: Option<String>,
 }
 
 /// `targetPort` of a Service's port.
@@ -59,20 +62,46 @@ pub(super) fn target_port(port: &Value) -> TargetPort {
     TargetPort::Number(target.or_else(|| number(&port["port"])).unwrap_or_default())
 }
 
-/// The name of the Service of the endpoints.
-#[must_use]
-pub fn target_name(service: &str) -> String {
-    format!("{service}-target")
-}
-
 /// The name of the Deployment of the proxies.
 pub(super) fn deployment_name(service: &str) -> String {
     format!("{service}-proxy-service")
 }
 
-/// The Service whose endpoints are the Service's own.
+/// The name of the account of the proxies; `None` = that of the namespace, in plain text.
+///
+/// Who has this account is believed who its clients are, so no other pod should.
+fn account_name(service: &str, claim: &ProxyServiceSpec, settings: &Settings) -> Option<String> {
+    let own = || {
+        settings
+            .trust_domain
+            .is_some()
+            .then(|| deployment_name(service))
+    };
+    claim.service_account_name.clone().or_else(own)
+}
+
+/// The account of the proxies, where they have one of their own.
 #[must_use]
-pub fn target(service: &Value, own: &Selector) -> Value {
+pub fn account(service: &Value, claim: &ProxyServiceSpec, settings: &Settings) -> Option<Value> {
+    if settings.trust_domain.is_none() || claim.service_account_name.is_some() {
+        return None;
+    }
+    Some(marked(of_service(
+        service,
+        "v1",
+        "ServiceAccount",
+        deployment_name,
+    )))
+}
+
+/// The Service whose endpoints are the Service's own. It says by which account the proxies are known.
+#[must_use]
+pub fn target(
+    service: &Value,
+    own: &Selector,
+    claim: &ProxyServiceSpec,
+    settings: &Settings,
+) -> Value {
     let spec = &service["spec"];
     let port = |port: &Value| {
         let mut copy = json!({"port": port["port"]});
@@ -95,6 +124,10 @@ pub fn target(service: &Value, own: &Selector) -> Value {
         if !spec[field].is_null() {
             target["spec"][field] = spec[field].clone();
         }
+    }
+    if settings.trust_domain.is_some() {
+        let account = account_name(text(&service["metadata"]["name"]), claim, settings);
+        target["metadata"]["annotations"] = json!({PROXY_ACCOUNT: account});
     }
     marked(target)
 }
@@ -141,8 +174,14 @@ pub fn deployment(
         }],
         "containers": [container(service, &listening, claim, settings)],
     });
-    if let Some(account) = &claim.service_account_name {
+    if let Some(account) = account_name(name, claim, settings) {
         pod["serviceAccountName"] = json!(account);
+    }
+    let mut meta = json!({"labels": labels});
+    if settings.trust_domain.is_some() {
+        pod["volumes"] = json!(maglor_inject::volumes());
+        // It takes mutual TLS.
+        meta["annotations"] = json!({maglor_inject::INJECTED: "true"});
     }
     if listening.iter().any(|one| one.number < 1024) {
         // Ports below 1024 without the right to do anything else (a "safe" sysctl).
@@ -155,7 +194,7 @@ pub fn deployment(
         "replicas": claim.replicas(),
         "selector": {"matchLabels": {LABEL: name}},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "template": {"metadata": {"labels": labels}, "spec": pod},
+        "template": {"metadata": meta, "spec": pod},
     });
     marked(deployment)
 }
@@ -179,13 +218,13 @@ pub(super) fn same_ports(one: &Value, other: &Value) -> bool {
 
 /// A port that proxies listen on.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Listening {
-    number: u16,
+pub(super) struct Listening {
+    pub(super) number: u16,
     /// The name that the Service calls it by.
-    name: Option<String>,
-    protocol: Protocol,
+    pub(super) name: Option<String>,
+    pub(super) protocol: Protocol,
     /// The port of the target that it stands for.
-    service_port: u64,
+    pub(super) service_port: u64,
 }
 
 /// Each target port once; ports of the Service that share one have the same endpoints anyway.
@@ -230,7 +269,7 @@ fn ports(listening: &[Listening]) -> String {
     listening.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-fn word(protocol: Protocol) -> &'static str {
+pub(super) fn word(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Auto => "auto",
         Protocol::Http => "http",
@@ -238,87 +277,6 @@ fn word(protocol: Protocol) -> &'static str {
         Protocol::Tcp => "tcp",
         Protocol::Tls => "tls",
     }
-}
-
-fn container(
-    service: &Value,
-    listening: &[Listening],
-    claim: &ProxyServiceSpec,
-    settings: &Settings,
-) -> Value {
-    let meta = &service["metadata"];
-    let (name, namespace) = (text(&meta["name"]), text(&meta["namespace"]));
-    let host = format!(
-        "{}.{namespace}.svc.{}",
-        target_name(name),
-        settings.cluster_domain
-    );
-    let mut args = vec![
-        "service".to_owned(),
-        format!("--control-plane={}", settings.control_plane),
-        "--plain-text".to_owned(),
-        format!("--admin-port={ADMIN_PORT}"),
-        format!("--drain-timeout={DRAIN_SECONDS}s"),
-    ];
-    args.extend(listening.iter().map(|one| {
-        let (number, protocol) = (one.number, word(one.protocol));
-        format!("--forward={number}={protocol}/{host}:{}", one.service_port)
-    }));
-    let port = |one: &Listening| {
-        let mut port = json!({"containerPort": one.number});
-        if let Some(name) = &one.name {
-            port["name"] = json!(name);
-        }
-        port
-    };
-    let variable = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
-    let probe = |path: &str, period: u32, failures: u32| {
-        json!({
-            "httpGet": {"path": path, "port": ADMIN_PORT},
-            "periodSeconds": period,
-            "failureThreshold": failures,
-        })
-    };
-    let mut container = json!({
-        "name": "maglor-proxy",
-        "image": settings.image,
-        "args": args,
-        "env": [
-            variable("POD_NAME", "metadata.name"),
-            variable("POD_NAMESPACE", "metadata.namespace"),
-            variable("POD_IPS", "status.podIPs"),
-        ],
-        "ports": listening.iter().map(port).collect::<Vec<_>>(),
-        "resources": resources(claim),
-        "readinessProbe": probe("/ready", 1, 2),
-        "livenessProbe": probe("/live", 10, 3),
-        "lifecycle": {"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}},
-        "securityContext": {
-            "runAsUser": 2102,
-            "runAsNonRoot": true,
-            "readOnlyRootFilesystem": true,
-            "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    });
-    if let Some(policy) = &settings.pull_policy {
-        container["imagePullPolicy"] = json!(policy);
-    }
-    container
-}
-
-fn resources(claim: &ProxyServiceSpec) -> Value {
-    let mut resources = json!({
-        "requests": {"cpu": "100m", "memory": "16Mi"},
-        "limits": {"memory": "128Mi"},
-    });
-    let wanted = claim.resources.clone().unwrap_or_default();
-    for (kind, amounts) in [("requests", wanted.requests), ("limits", wanted.limits)] {
-        for (name, amount) in amounts {
-            resources[kind][name] = json!(amount);
-        }
-    }
-    resources
 }
 
 /// Next to the endpoints, where there is room.
@@ -364,7 +322,7 @@ fn marked(mut resource: Value) -> Value {
     resource
 }
 
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -380,14 +338,18 @@ mod tests {
         serde_yaml::from_str(&text).unwrap()
     }
 
-    fn made(ports: &str, claim: &str) -> Value {
-        let settings = Settings {
+    fn settings(trust_domain: Option<&str>) -> Settings {
+        Settings {
             image: "maglor-proxy:dev".into(),
             pull_policy: None,
             control_plane: "maglor-controller.maglor.svc:15010".into(),
             cluster_domain: "cluster.local".into(),
-            plain_text: true,
-        };
+            trust_domain: trust_domain.map(str::to_owned),
+        }
+    }
+
+    fn made(ports: &str, claim: &str) -> Value {
+        let settings = settings(None);
         let service = service(ports);
         let own = super::super::selector::of(&service);
         let claim = serde_yaml::from_str(claim).unwrap();
@@ -404,7 +366,7 @@ mod tests {
             CLAIM,
         );
         let container = &made["spec"]["template"]["spec"]["containers"][0];
-        let args: Vec<&str> = container["args"].as_array().unwrap()[5..]
+        let args: Vec<&str> = container["args"].as_array().unwrap()[6..]
             .iter()
             .filter_map(Value::as_str)
             .collect();
@@ -460,10 +422,39 @@ mod tests {
     fn the_target_has_the_services_own_ports_and_selector() {
         let service = service("[{port: 80, name: http, targetPort: web, nodePort: 30080}]");
         let own = super::super::selector::of(&service);
-        let made = target(&service, &own);
+        let claim = serde_yaml::from_str(CLAIM).unwrap();
+        let made = target(&service, &own, &claim, &settings(None));
         assert_eq!(made["metadata"]["name"], "web-target");
         let ports = json!([{"port": 80, "name": "http", "targetPort": "web"}]);
         assert_eq!(made["spec"]["ports"], ports);
         assert_eq!(made["spec"]["selector"], json!({"app": "web"}));
+        assert!(made["metadata"]["annotations"][PROXY_ACCOUNT].is_null());
+    }
+
+    #[test]
+    fn members_of_the_mesh_have_an_account_of_their_own() {
+        let (service, settings) = (
+            service("[{port: 80, name: http}]"),
+            settings(Some("mesh.example")),
+        );
+        let own = super::super::selector::of(&service);
+        let claim = |text: &str| serde_yaml::from_str::<ProxyServiceSpec>(text).unwrap();
+        let theirs = claim("{targetRef: {name: web}, serviceAccountName: edge}");
+        for (claim, expected) in [(claim(CLAIM), "web-proxy-service"), (theirs, "edge")] {
+            let target = target(&service, &own, &claim, &settings);
+            assert_eq!(target["metadata"]["annotations"][PROXY_ACCOUNT], expected);
+            let made = deployment(&service, &own, &claim, &settings);
+            let template = &made["spec"]["template"];
+            assert_eq!(template["spec"]["serviceAccountName"], expected);
+            assert_eq!(
+                template["metadata"]["annotations"][maglor_inject::INJECTED],
+                "true"
+            );
+            let args = template["spec"]["containers"][0]["args"].to_string();
+            assert!(args.contains("--trust-domain=mesh.example"), "{args}");
+            assert!(!args.contains("--plain-text"), "{args}");
+            let account = account(&service, &claim, &settings);
+            assert_eq!(account.is_some(), expected != "edge");
+        }
     }
 }

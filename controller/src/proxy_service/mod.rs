@@ -7,14 +7,15 @@
 //! Service itself, next to the selector in whose place it is, and in the Service of its endpoints.
 //!
 //! ```text
-//! inserted:   NAME-target Service, policy ─► proxies ready ─► selector of NAME: the proxies
-//! taken away: selector of NAME: its own ─► nobody is sent to proxies ─► proxies ─► policy, NAME-target
+//! inserted:   NAME-target Service, policy, account ─► proxies ready ─► selector of NAME: the proxies
+//! taken away: selector of NAME: its own ─► nobody is sent to proxies ─► proxies ─► account, policy, NAME-target
 //! ```
 //!
 //! What is made belongs to the Service (`ownerReferences`), not to the `ProxyService`: a deletion of that
 //! one in the foreground would remove the proxies first, while requests still go to them.
 
 mod api;
+mod container;
 mod manifests;
 mod observed;
 mod progress;
@@ -23,15 +24,18 @@ pub mod run;
 mod selector;
 mod steps;
 
-pub use manifests::{Settings, deployment, target, target_name, traffic_policy};
+pub use crate::index::target_name;
+pub use manifests::{Settings, account, deployment, target, traffic_policy};
 pub use observed::{Claim, Observed, Rollout};
 pub use progress::{Progress, conditions, proxies};
 pub use refusal::Refusal;
 pub use selector::{Selected, Selector, in_place, marker, selected};
 pub use steps::{Next, Step, next};
 
+use crate::index::facts::service::PROXIED;
+
 /// The label of all that is made for a Service; its value is the Service's name.
-pub const LABEL: &str = "maglor.dev/proxy-service";
+pub const LABEL: &str = PROXIED;
 /// The annotation of a Service whose requests go through proxies: its own selector, as JSON.
 pub const RECORD: &str = "maglor.dev/proxied-selector";
 /// A `ProxyService` with it is not gone before its Service is as it was.

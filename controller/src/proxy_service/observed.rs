@@ -40,6 +40,8 @@ pub struct Observed {
     pub target: Option<Value>,
     /// The policy of that Service.
     pub policy: Option<Value>,
+    /// The account of the proxies.
+    pub account: Option<Value>,
     /// The Deployment of the proxies.
     pub deployment: Option<Value>,
     /// Addresses of ready endpoints of the Service.

@@ -10,12 +10,6 @@ use crate::index::facts::Protocol;
 /// Why there can be no proxies, or none any more. What was inserted is taken away.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// Whoever is certified is expected to speak mutual TLS.
-    #[error(
-        "this control plane certifies the mesh, and the proxies of a ProxyService do not speak mutual \
-         TLS yet: what callers encrypt would travel in plain text"
-    )]
-    Certified,
     /// Somebody else would take the selector back.
     #[error("Service {service} belongs to {owner}, which decides its selector")]
     Controlled {
@@ -81,7 +75,6 @@ impl Refusal {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Certified => "MutualTls",
             Self::Controlled { .. } => "Controlled",
             Self::ExternalName(_) => "ExternalName",
             Self::Headless(_) => "Headless",
@@ -107,9 +100,6 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     let Some(service) = &seen.service else {
         return Some(Refusal::TargetNotFound(name()));
     };
-    if !seen.settings.plain_text {
-        return Some(Refusal::Certified);
-    }
     let spec = &service["spec"];
     if service["metadata"]["labels"][LABEL].is_string() {
         return Some(Refusal::Proxied(name()));
@@ -193,6 +183,7 @@ fn taken(seen: &Observed) -> Option<Refusal> {
         ("Service", &seen.target),
         ("TrafficPolicy", &seen.policy),
         ("Deployment", &seen.deployment),
+        ("ServiceAccount", &seen.account),
     ];
     made.into_iter().find_map(|(kind, there)| {
         let there = there.as_ref()?;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::api::{Kind, Server, Written};
 use super::progress::Progress;
-use super::steps::{Next, next};
+use super::steps::{Next, Step, next};
 use super::{LABEL, RECORD, Settings};
 use crate::api_server;
 use crate::index::facts::Key;
@@ -57,6 +57,24 @@ pub async fn run(client: Client, settings: Settings, term: watch::Receiver<Term>
         due: BTreeMap::new(),
     };
     operator.work(heard).await;
+}
+
+/// Takes the next step for a Service, if there is one; the Lease is the caller's matter.
+///
+/// # Errors
+/// When the API server does not answer, or does not let us.
+pub async fn step(
+    client: Client,
+    settings: Settings,
+    key: &Key,
+) -> Result<Option<Step>, kube::Error> {
+    let server = Server::new(client, settings);
+    let seen = server.observe(key).await?;
+    let Some(step) = next(&seen).step else {
+        return Ok(None);
+    };
+    let written = server.take(&key.namespace, &step).await?;
+    Ok(Some(step).filter(|_| written == Written::Done))
 }
 
 struct Operator {

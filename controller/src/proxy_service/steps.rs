@@ -98,13 +98,19 @@ fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
     if let Some(other) = leaving(seen) {
         return Next::step(Step::Release(other.name.clone()), progress);
     }
-    let target = manifests::target(service, &selected.own);
-    let policy = manifests::traffic_policy(service, spec);
-    for (there, wanted) in [(&seen.target, target), (&seen.policy, policy)] {
-        if !there
-            .as_ref()
-            .is_some_and(|there| is_current(there, &wanted))
-        {
+    let settings = &seen.settings;
+    let made = [
+        (
+            &seen.target,
+            Some(manifests::target(service, &selected.own, spec, settings)),
+        ),
+        (&seen.policy, Some(manifests::traffic_policy(service, spec))),
+        (&seen.account, manifests::account(service, spec, settings)),
+    ];
+    for (there, wanted) in made {
+        let Some(wanted) = wanted else { continue };
+        let there = there.as_ref();
+        if !there.is_some_and(|there| is_current(there, &wanted)) {
             return Next::step(Step::Apply(Box::new(wanted)), progress);
         }
     }
@@ -152,7 +158,7 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
         // They need the target to finish what they have begun.
         return Next::wait(progress);
     }
-    for there in [&seen.policy, &seen.target] {
+    for there in [&seen.account, &seen.policy, &seen.target] {
         if let Some(there) = seen.ours(there.as_ref()) {
             return match there["metadata"]["deletionTimestamp"].is_string() {
                 true => Next::wait(progress),

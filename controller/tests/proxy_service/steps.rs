@@ -11,7 +11,13 @@ impl World {
             Step::Apply(resource) => self.apply(resource),
             Step::Delete(resource) => {
                 let uid = &resource["metadata"]["uid"];
-                for there in [&mut self.target, &mut self.policy, &mut self.deployment] {
+                let all = [
+                    &mut self.target,
+                    &mut self.policy,
+                    &mut self.account,
+                    &mut self.deployment,
+                ];
+                for there in all {
                     if there
                         .as_ref()
                         .is_some_and(|one| one["metadata"]["uid"] == *uid)
@@ -64,6 +70,7 @@ impl World {
             "Service" => &mut self.target,
             "TrafficPolicy" => &mut self.policy,
             "Deployment" => &mut self.deployment,
+            "ServiceAccount" => &mut self.account,
             other => panic!("{other} is applied"),
         };
         let before = place.take();

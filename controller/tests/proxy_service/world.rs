@@ -60,6 +60,7 @@ pub(crate) struct World {
     pub(crate) target: Option<Value>,
     service: Option<Value>,
     policy: Option<Value>,
+    account: Option<Value>,
     deployment: Option<Value>,
     claims: Vec<Value>,
     pods: Vec<Pod>,
@@ -121,6 +122,7 @@ impl World {
             intended,
             target: None,
             policy: None,
+            account: None,
             deployment: None,
             claims: Vec::new(),
             pods: vec![own("v1", 1), own("v2", 2)],
@@ -213,8 +215,9 @@ impl World {
                 .filter(|pod| pod.proxy)
                 .map(|pod| pod.address.clone())
                 .collect(),
+            account: self.account.clone(),
             settings: Settings {
-                plain_text: true,
+                trust_domain: Some("cluster.local".into()),
                 ..Settings::default()
             },
         }
@@ -308,7 +311,7 @@ impl World {
                 .iter()
                 .all(|entry| entry["manager"] != FIELD_MANAGER)
         );
-        let made = [&self.target, &self.policy, &self.deployment];
+        let made = [&self.target, &self.policy, &self.account, &self.deployment];
         assert!(made.iter().all(|one| one.is_none()), "{made:?}");
         assert!(self.pods.iter().all(|pod| !pod.proxy));
     }

@@ -182,6 +182,8 @@ pub struct HttpFilter {
     pub forwarded: ForwardedMode,
     /// `X-Forwarded-Client-Cert`.
     pub client_cert: ClientCertMode,
+    /// Set `X-Maglor-Client` towards members of the mesh.
+    pub says_client: bool,
     /// Give a request an `x-request-id` where it has none.
     pub request_id: bool,
     /// Trust the `x-request-id` that the client sent.

@@ -12,12 +12,16 @@ use crate::check::Known;
 use crate::diagnostic::Errors;
 use crate::load::{Loaded, finish};
 use crate::member::Member;
-use crate::raw::{self, HttpProtocol, TimeSpan};
+use crate::raw::{self, HttpProtocol, Short, TimeSpan};
 use crate::report::Step;
 use crate::source::Source;
 
 /// Streams and upgraded connections may be silent for so long.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// A connection gets older than this by a tenth at most: clients that keep theirs for ever would not learn of
+/// proxies that have come since, nor would the first of several proxies ever have less to do.
+const CONNECTION_AGE: Duration = Duration::from_secs(300);
 
 /// What `maglor-proxy service …` says.
 #[derive(Clone, Debug)]
@@ -118,15 +122,37 @@ impl ProxyService {
             path_normalization: Some(raw::PathNormalization::Off),
             x_forwarded: Some(raw::ForwardedMode::Off),
             forwarded: Some(raw::ForwardedMode::Off),
+            // The rules of the servers are for clients, not for what is in between.
+            x_maglor_client: self.member.has_identity().then_some(true),
             // There is no `Upgrade` in HTTP/2.
             upgrades: only_http2.then(raw::OneOrMany::default),
             stream_idle_timeout: Some(TimeSpan(SILENCE)),
+            max_connection_age: Some(TimeSpan(CONNECTION_AGE)),
             ..raw::Http::default()
         };
         raw::Listener {
             name: Some(forward.port.to_string()),
             address: Some(self.member.listen(forward.port)),
             http: Some(http),
+            ..self.guard()
+        }
+    }
+
+    /// Who is let in: with an identity nobody, until the control plane has said it.
+    fn guard(&self) -> raw::Listener {
+        if !self.member.has_identity() {
+            return raw::Listener::default();
+        }
+        raw::Listener {
+            workload: Some(self.member.node()),
+            tls: Some(Short(raw::DownstreamTls {
+                mesh: Some(raw::MeshMode::Strict),
+                ..raw::DownstreamTls::default()
+            })),
+            authorization: Some(raw::Authorization {
+                default: Some(raw::Effect::Deny),
+                ..raw::Authorization::default()
+            }),
             ..raw::Listener::default()
         }
     }
@@ -192,6 +218,35 @@ mod tests {
         // What is printed is the same again.
         let again = crate::parse(&loaded.yaml, "printed.yaml").unwrap();
         assert_eq!(again.yaml, loaded.yaml);
+    }
+
+    #[test]
+    fn nobody_is_let_in_before_the_control_plane_has_spoken() {
+        let mut one = proxy(&["8080=http/web-target.shop:80"]);
+        one.member.plain_text = false;
+        one.member.credentials = Credentials::Token {
+            token_file: "token".into(),
+            trust_bundle: "ca.pem".into(),
+        };
+        let loaded = one.load().unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        let listener = &loaded.config.listeners[0];
+        assert_eq!(listener.workload.as_deref(), Some("shop/web-1"));
+        let rules = listener.authorization.as_ref().unwrap();
+        assert_eq!(rules.default, crate::authorization::Effect::Deny);
+        let inbound = crate::workload::Inbound {
+            tls: Some(raw::MeshMode::Permissive),
+            ..crate::workload::Inbound::default()
+        };
+        let known = [("shop/web-1".into(), std::sync::Arc::new(inbound))];
+        let open = crate::workload::overlay(&loaded.yaml, &known.into()).unwrap();
+        let listener = &open.config.listeners[0];
+        assert!(listener.authorization.is_none());
+        let tls = listener.filter_chains[0].tls.as_ref().unwrap();
+        let crate::Termination::Mesh(mesh) = tls else {
+            panic!("{tls:?}");
+        };
+        assert_eq!(mesh.mode, crate::tls::MeshMode::Permissive);
     }
 
     #[test]

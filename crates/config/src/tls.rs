@@ -20,6 +20,8 @@ pub struct MeshTermination {
     pub mode: MeshMode,
     /// ALPN protocols offered, in order of preference.
     pub alpn: Vec<String>,
+    /// Proxies that are believed who the client of a request is.
+    pub delegates: Vec<SpiffeId>,
 }
 
 /// Who is let in.

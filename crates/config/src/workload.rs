@@ -1,7 +1,8 @@
 //! What a control plane says of a workload's own inbound listener, and a configuration with it.
 //!
 //! A listener with `inbound.discovery` has its TLS mode, its ports and its authorization from there, in
-//! place of what stands beside it. The result is judged like a file.
+//! place of what stands beside it; one with `workload` all but the ports. The result is judged like a
+//! file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ pub struct Inbound {
     pub ports: Option<raw::Pairs<raw::Short<raw::ApplicationPort>>>,
     /// Who may do what; `None` = everybody everything.
     pub authorization: Option<raw::Authorization>,
+    /// SPIFFE ids of proxies that say who the client of a request is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delegates: Vec<String>,
 }
 
 /// What is known of workloads, by their names at the control plane.
@@ -64,6 +68,7 @@ impl Inbound {
         listener.tls = self.tls.filter(|_| !plain).map(|mode| {
             raw::Short(raw::DownstreamTls {
                 mesh: Some(mode),
+                delegates: self.delegates.clone(),
                 ..raw::DownstreamTls::default()
             })
         });
@@ -83,10 +88,9 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
     let mut document: raw::Document = resource::read(yaml, "configuration")?;
     let has_identity = document.identity.is_some();
     for listener in &mut document.listeners {
-        let name = listener
-            .inbound
-            .as_ref()
-            .and_then(|one| one.discovery.as_deref());
+        let inbound = listener.inbound.as_ref();
+        let name = inbound.and_then(|one| one.discovery.as_deref());
+        let name = name.or(listener.workload.as_deref());
         if let Some(inbound) = name.and_then(|name| known.get(name)) {
             inbound.put(listener, has_identity);
         }

@@ -66,14 +66,14 @@ pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
         format!("--control-plane={}", settings.control_plane),
         format!("--trust-domain={}", settings.trust_domain),
         format!("--cluster-domain={}", settings.cluster_domain),
-        format!("--token-file={IDENTITY_FOLDER}/token"),
-        format!("--trust-bundle={IDENTITY_FOLDER}/ca.pem"),
-        format!("--cache-dir={CACHE_FOLDER}"),
+    ];
+    args.extend(credentials());
+    args.extend([
         format!("--inbound-port={INBOUND_PORT}"),
         format!("--outbound-port={OUTBOUND_PORT}"),
         format!("--admin-port={ADMIN_PORT}"),
         format!("--log-level={}", settings.log_level),
-    ];
+    ]);
     args.extend(probes.into_iter().map(|probe| format!("--probe={probe}")));
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let probe = |path: &str, failures: u32, seconds: u32| {
@@ -111,10 +111,7 @@ pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
             "runAsUser": PROXY_UID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumeMounts": [
-            {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_FOLDER, "readOnly": true},
-            {"name": CACHE_VOLUME, "mountPath": CACHE_FOLDER},
-        ],
+        "volumeMounts": mounts(),
     });
     if settings.form != Form::Container
         && let Some(container) = container.as_object_mut()
@@ -148,8 +145,28 @@ fn resources(settings: &Settings) -> Value {
     Value::Object(resources)
 }
 
-/// The volumes.
-pub(crate) fn volumes() -> [Value; 2] {
+/// The flags of a proxy that say where its token and the roots are, and where it keeps what it was told.
+#[must_use]
+pub fn credentials() -> [String; 3] {
+    [
+        format!("--token-file={IDENTITY_FOLDER}/token"),
+        format!("--trust-bundle={IDENTITY_FOLDER}/ca.pem"),
+        format!("--cache-dir={CACHE_FOLDER}"),
+    ]
+}
+
+/// Where the container of a proxy has the [`volumes`].
+#[must_use]
+pub fn mounts() -> [Value; 2] {
+    [
+        json!({"name": IDENTITY_VOLUME, "mountPath": IDENTITY_FOLDER, "readOnly": true}),
+        json!({"name": CACHE_VOLUME, "mountPath": CACHE_FOLDER}),
+    ]
+}
+
+/// What a proxy proves itself by, and what it keeps: volumes of its pod.
+#[must_use]
+pub fn volumes() -> [Value; 2] {
     let token = json!({"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"});
     let bundle = json!({"name": TRUST_BUNDLE, "items": [{"key": "ca.pem", "path": "ca.pem"}]});
     [

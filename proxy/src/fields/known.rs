@@ -54,6 +54,7 @@ known! {
     XForwardedFor = "x-forwarded-for",
     XForwardedHost = "x-forwarded-host",
     XForwardedProto = "x-forwarded-proto",
+    XMaglorClient = "x-maglor-client",
     XMaglorHttpVersion = "x-maglor-http-version",
     XMaglorQueue = "x-maglor-queue",
     XMaglorDenied = "x-maglor-denied",

@@ -11,7 +11,7 @@ use super::hash_key::{self, HashKey};
 use super::record::Record;
 use super::service::{RequestContext, Service};
 use super::tries::{Progress, Tries};
-use super::{headers, rewrite};
+use super::{assertion, headers, rewrite};
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::message::{Body, Request, Response};
@@ -49,7 +49,8 @@ pub(crate) async fn forward(
     let now = worker.time(hop.context.started);
     let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
     let key = hop.hash_key(&request);
-    hop.prepare(&mut request)?;
+    let in_mesh = cluster.tls().is_some_and(|tls| tls.mesh.is_some());
+    hop.prepare(&mut request, in_mesh)?;
 
     let mut tries = Tries::new(hop, &cluster, key.hash, request, body, record.deadline());
     let mut progress = Progress::default();
@@ -108,9 +109,13 @@ impl<'a> Hop<'a> {
     }
 
     /// Makes the client's request one of our own.
-    fn prepare(&self, request: &mut Request) -> Result<(), ProxyError> {
-        // What a client says of queues is not ours to pass on.
+    fn prepare(&self, request: &mut Request, in_mesh: bool) -> Result<(), ProxyError> {
+        // What a client says of queues, and of others, is not ours to pass on.
         request.fields.remove(Known::XMaglorQueue);
+        request.fields.remove(Known::XMaglorClient);
+        if in_mesh && self.service.settings().says_client {
+            assertion::set(&mut request.fields, &self.service.client);
+        }
         let carried = self.service.carried(request);
         request.fields.remove(Known::XMaglorHttpVersion);
         headers::keep_only_te_trailers(&mut request.fields);

@@ -1,6 +1,7 @@
 //! Header fields on their way through: what is between two neighbours only is taken off, what the
 //! next one should know is put on (RFC 9110 §7.6, RFC 7239).
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use maglor_config::listener::{ClientCertMode, ForwardedMode, HttpFilter};
 use maglor_config::route::HeaderRules;
 use maglor_identity::SpiffeId;
 
+use super::assertion::Assertion;
 use crate::fields::{Fields, Key, Known};
 use crate::message::Request;
 use crate::tls::Peer;
@@ -56,6 +58,16 @@ impl Client {
     /// Who it is, where it has proved that.
     pub(crate) fn peer(&self) -> Option<&SpiffeId> {
         self.member.as_ref().map(|member| &member.peer.id)
+    }
+
+    /// Who it is in `x-forwarded-client-cert`; with a word of a proxy in front, who that says it is.
+    pub(crate) fn element(&self, said: Option<&Assertion>) -> Option<Cow<'_, str>> {
+        let member = self.member.as_ref()?;
+        let Some(said) = said else {
+            return Some(Cow::Borrowed(&member.element));
+        };
+        let id = said.id.as_ref()?;
+        Some(Cow::Owned(format!("By={};URI={id}", member.peer.by)))
     }
 
     /// Whether it has proved to be of the same workload as this proxy.
@@ -194,17 +206,16 @@ fn join<'a>(values: impl Iterator<Item = &'a [u8]>, separator: &[u8], out: &mut 
 
 /// Tells the application who the client is. Only a member of the mesh is believed anything about
 /// others.
-pub(crate) fn set_client_cert(fields: &mut Fields, client: &Client, mode: ClientCertMode) {
-    let member = client.member.as_ref();
-    match (mode, member) {
-        (ClientCertMode::Append, Some(member)) => {
+pub(crate) fn set_client_cert(fields: &mut Fields, element: Option<&str>, mode: ClientCertMode) {
+    match (mode, element) {
+        (ClientCertMode::Append, Some(element)) => {
             let mut list = Vec::new();
             join(fields.all(Known::XForwardedClientCert), b",", &mut list);
-            list.extend_from_slice(member.element.as_bytes());
+            list.extend_from_slice(element.as_bytes());
             fields.set(Known::XForwardedClientCert, &list);
         }
-        (ClientCertMode::Replace, Some(member)) => {
-            fields.set(Known::XForwardedClientCert, member.element.as_bytes());
+        (ClientCertMode::Replace, Some(element)) => {
+            fields.set(Known::XForwardedClientCert, element.as_bytes());
         }
         (ClientCertMode::Remove, _) | (_, None) => fields.remove(Known::XForwardedClientCert),
     }

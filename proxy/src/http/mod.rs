@@ -3,6 +3,7 @@
 //! A request's way: [`serve`] (which version?) → [`http1`] or [`http2`] (a request off the wire) →
 //! [`service`] (the pipeline) → [`forward`] (to an endpoint and back), and out the same way.
 
+mod assertion;
 mod consult;
 mod deadline;
 mod farewell;

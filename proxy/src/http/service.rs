@@ -2,6 +2,8 @@
 //!
 //! [`Service::handle`] is the one way in and the one way out, for HTTP/1.1 and HTTP/2 alike.
 
+mod authorize;
+
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -18,7 +20,6 @@ use super::headers::{self, Client};
 use super::record::Record;
 use super::{deadline, path, reply, rewrite};
 use crate::access_log::Entry;
-use crate::authorization::{Denied, Facts, RequestFacts};
 use crate::calls::Call;
 use crate::codec::Limits;
 use crate::error::ProxyError;
@@ -28,7 +29,7 @@ use crate::io::Stream;
 use crate::limit::Standing;
 use crate::message::{Account, Body, CARRIED_HTTP1, Interim, Request, Response};
 use crate::relay::relay;
-use crate::route::{Host, Route, Table, header_matches, without_port};
+use crate::route::{Host, Route, Table, header_matches};
 use crate::state::HttpChain;
 use crate::station::{self, Visit};
 use crate::timer::Timer;
@@ -163,46 +164,18 @@ impl Service {
         response
     }
 
-    /// Whether the listener's rules allow the request.
-    fn authorize(&self, request: &Request, table: &Table) -> Result<(), Denied> {
-        let Some(authorization) = &table.authorization else {
-            return Ok(());
-        };
-        let host = request.host().unwrap_or_default();
-        let facts = Facts {
-            peer: self.client.peer(),
-            client: self.client.address.ip().to_canonical(),
-            port: self.local.port(),
-            request: Some(RequestFacts {
-                method: &request.method,
-                path: request.path(),
-                host: str::from_utf8(host).map_or(host, |host| without_port(host).as_bytes()),
-            }),
-        };
-        authorization.check(&facts, self.worker.shard())
-    }
-
-    /// The answer to a request that is not allowed. Only members of the mesh are told by which rule.
-    fn deny(&self, denied: &Denied, grpc: bool, record: &mut Record) -> Response {
-        record.route(&self.chain.unrouted, None);
-        record.fail(&ProxyError::Denied);
-        let mut response = reply::error(&ProxyError::Denied, self.server(), grpc);
-        if self.client.peer().is_some() {
-            let Denied(rule) = denied;
-            response.fields.push(Known::XMaglorDenied, rule.as_bytes());
-        }
-        response
-    }
-
     /// The answer to a proxy that wants to exchange messages about the queue of the server behind this
     /// chain.
     fn exchange(&self, request: &Request) -> Option<Response> {
-        let wanted = self.chain.station.is_some()
+        self.asks_to_exchange(request).then(reply::exchange)
+    }
+
+    fn asks_to_exchange(&self, request: &Request) -> bool {
+        self.chain.station.is_some()
             && self.believes()
             && request.version == Version::HTTP_11
             && request.fields.get(Known::Upgrade) == Some(PROTOCOL)
-            && request.fields.has_token(Known::Connection, "upgrade");
-        wanted.then(reply::exchange)
+            && request.fields.has_token(Known::Connection, "upgrade")
     }
 
     /// The version that the sender of a request speaks, where another proxy of the mesh has carried it
@@ -296,7 +269,7 @@ impl Service {
                 // First: `connection` may name nothing that the proxy or its operator adds.
                 headers::remove_hop_by_hop(&mut request.fields);
                 record.call(self.call(&request));
-                self.rewrite_headers(&mut request, host, route);
+                self.rewrite_headers(&mut request, table, host, route);
                 record.request_id(&request);
                 let hop = Hop {
                     service: self,
@@ -416,11 +389,13 @@ impl Service {
     }
 
     /// What every forwarded request gets, before the route's own changes.
-    fn rewrite_headers(&self, request: &mut Request, host: &Host, route: &Route) {
+    fn rewrite_headers(&self, request: &mut Request, table: &Table, host: &Host, route: &Route) {
         let settings = self.settings();
         headers::add_forwarded(request, &self.client, settings);
+        let said = self.spoken_for(request, table).ok().flatten();
+        let element = self.client.element(said.as_ref());
         let fields = &mut request.fields;
-        headers::set_client_cert(fields, &self.client, settings.client_cert);
+        headers::set_client_cert(fields, element.as_deref(), settings.client_cert);
         if settings.request_id {
             self.worker
                 .with_rng(|rng| headers::set_request_id(fields, settings, rng));

@@ -34,6 +34,8 @@ pub(crate) struct Mesh {
     config: Arc<ServerConfig>,
     live: Arc<Live>,
     permissive: bool,
+    /// Proxies that speak for clients.
+    delegates: Vec<SpiffeId>,
     metrics: MeshMetrics,
     log: Throttle,
 }
@@ -87,9 +89,15 @@ impl Mesh {
             config: maglor_identity::tls::server_config(live, &alpn)?,
             live: Arc::clone(live),
             permissive: termination.mode == MeshMode::Permissive,
+            delegates: termination.delegates.clone(),
             metrics,
             log: Throttle::new(),
         })
+    }
+
+    /// Whether it speaks for clients, who may be anybody.
+    pub(crate) fn is_delegate(&self, peer: &Peer) -> bool {
+        self.delegates.contains(&peer.id)
     }
 
     /// The handshake as the server; `seen` is what was already read from the socket. A client that

@@ -102,7 +102,10 @@ pub(crate) fn of(
         }
         endpoints.list.push(endpoint);
     }
-    endpoints.tls = tls(index, found.values().copied());
+    endpoints.tls = match index.behind(key).filter(|_| labels.is_none()) {
+        None => tls(index, found.values().copied()),
+        Some((target, account)) => tls_by_proxies(index, found.values().copied(), &target, account),
+    };
     endpoints.by_place = match (service.reach, local_first, index.callers.get(key)) {
         // What the Service says itself outweighs a policy.
         (Reach::Anywhere, Some(slack), Some(callers)) => {
@@ -255,13 +258,35 @@ fn tls<'a>(
     index: &Index,
     endpoints: impl Iterator<Item = (&'a Key, &'a SliceEndpoint)>,
 ) -> Option<raw::Short<raw::UpstreamTls>> {
+    identities(index, endpoints).and_then(mutual)
+}
+
+/// The same towards a Service whose requests go through proxies, or will, or did until now: whoever of the
+/// two is an endpoint, the same is spoken, and either is who is expected.
+fn tls_by_proxies<'a>(
+    index: &'a Index,
+    endpoints: impl Iterator<Item = (&'a Key, &'a SliceEndpoint)>,
+    target: &'a Key,
+    account: &str,
+) -> Option<raw::Short<raw::UpstreamTls>> {
+    let all = endpoints.chain(index.endpoints_of(target));
+    let mut identities = identities(index, all)?;
+    identities.insert(index.identity(&target.namespace, account));
+    mutual(identities)
+}
+
+/// Whom endpoints prove to be; `None` = one has no sidecar.
+fn identities<'a>(
+    index: &Index,
+    endpoints: impl Iterator<Item = (&'a Key, &'a SliceEndpoint)>,
+) -> Option<BTreeSet<String>> {
     let mut identities = BTreeSet::new();
     for (slice, endpoint) in endpoints {
         let pod = Key::new(&slice.namespace, endpoint.pod.as_deref()?);
         let workload = index.workloads.get(&pod).filter(|one| one.injected)?;
         identities.insert(index.identity(&pod.namespace, &workload.service_account));
     }
-    mutual(identities)
+    Some(identities)
 }
 
 /// Mutual TLS with these identities, if there are any.

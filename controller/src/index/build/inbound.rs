@@ -19,10 +19,19 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     let Some(workload) = index.workloads.get(key).filter(|one| one.has_sidecar) else {
         return given;
     };
+    // What clients of a proxy may do is said by the pods behind it.
+    let (mtls, authorization) = match index.target_of_proxy(key, workload) {
+        Some(target) => (index.mtls_of_proxy(&target, key, workload), None),
+        None => (
+            index.mtls(key, workload),
+            authorization(index, key, workload),
+        ),
+    };
     let inbound = Inbound {
-        mtls: index.mtls(key, workload),
+        mtls,
         ports: raw::Pairs(ports(index, key)),
-        authorization: authorization(index, key, workload),
+        authorization,
+        delegates: index.delegates(key),
         service_account: workload.service_account.clone(),
     };
     given.insert(

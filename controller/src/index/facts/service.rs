@@ -8,6 +8,12 @@ use serde_json::Value;
 
 use super::{Meta, ReadError, part};
 
+/// The label of all that is made for a Service with proxies (`ProxyService`); its value is the Service's
+/// name.
+pub const PROXIED: &str = "maglor.dev/proxy-service";
+/// The annotation of the Service of the pods behind proxies: the account that the proxies run as.
+pub const PROXY_ACCOUNT: &str = "maglor.dev/proxy-account";
+
 /// What is spoken on a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocol {
@@ -84,6 +90,17 @@ pub struct Service {
     pub client_affinity: bool,
     /// Which endpoints its clients are to get.
     pub reach: Reach,
+    /// It is the Service of the pods behind proxies.
+    pub front: Option<Front>,
+}
+
+/// The proxies in front of the pods of a Service.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Front {
+    /// Name of the Service that clients call.
+    pub service: String,
+    /// Whose identity the proxies have; `None` = they have none.
+    pub account: Option<String>,
 }
 
 /// Which endpoints of a Service a client inside the cluster gets.
@@ -139,7 +156,7 @@ struct Port {
 }
 
 impl Service {
-    pub(super) fn read(_: &Meta, value: &Value) -> Result<Self, ReadError> {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: Spec = part(value, "spec")?;
         let external = spec.r#type.as_deref() == Some("ExternalName");
         let mut ips = spec.cluster_ips;
@@ -163,6 +180,10 @@ impl Service {
             addresses,
             external_name: spec.external_name.filter(|_| external),
             prefers_v6,
+            front: meta.labels.get(PROXIED).map(|service| Front {
+                service: service.clone(),
+                account: meta.annotations.get(PROXY_ACCOUNT).cloned(),
+            }),
             client_affinity: spec.session_affinity.as_deref() == Some("ClientIP"),
             reach: Reach::read(
                 spec.internal_traffic_policy.as_deref(),

@@ -66,6 +66,7 @@ pub(super) fn with_routes(
             Some(raw::ClientCertMode::Remove) => ClientCertMode::Remove,
             None | Some(raw::ClientCertMode::Replace) => ClientCertMode::Replace,
         },
+        says_client: raw.x_maglor_client.unwrap_or(false),
         request_id: raw.request_id.unwrap_or(true),
         preserve_request_id: raw.preserve_request_id.unwrap_or(true),
         upgrades: upgrades(raw.upgrades.as_ref(), &at.field("upgrades"), protocol),

@@ -167,11 +167,21 @@ pub(super) fn inbound(
     chains
 }
 
-/// The workload that an inbound listener asks the control plane for.
+/// The workload that a listener asks the control plane for.
 pub(super) fn workload(raw: &raw::Listener, at: &At<'_>, scope: &Scope<'_>) -> Option<Arc<str>> {
-    let name = raw.inbound.as_ref()?.discovery.as_deref()?;
-    let at = at.field("inbound");
-    let at = at.field("discovery");
+    let inbound = &at.field("inbound");
+    let (name, at) = match (&raw.workload, &raw.inbound) {
+        (Some(_), Some(_)) => {
+            at.field("workload")
+                .error("`inbound` asks for what is said of the workload itself")
+                .on_key()
+                .help("write `inbound.discovery` instead");
+            return None;
+        }
+        (Some(name), None) => (name.as_str(), at.field("workload")),
+        (None, Some(raw)) => (raw.discovery.as_deref()?, inbound.field("discovery")),
+        (None, None) => return None,
+    };
     scope.needs_control_plane(&at);
     let parts = name.split_once('/');
     let right = |(namespace, name)| is_dns_name(namespace, "-") && is_dns_name(name, "-.");

@@ -21,7 +21,14 @@ pub(super) fn termination(
     behind: Behind,
     scope: &Scope<'_>,
 ) -> Termination {
+    let delegates = &at.field("delegates");
     let Some(mode) = raw.mesh else {
+        if !raw.delegates.is_empty() {
+            delegates
+                .error("without `mesh` nobody proves to be one of them")
+                .on_key()
+                .help("remove the line, or write `mesh: strict`");
+        }
         return Termination::Certificates(downstream(raw, at, behind));
     };
     refuse_beside_mesh(&raw.besides_mesh(), at);
@@ -32,6 +39,7 @@ pub(super) fn termination(
             raw::MeshMode::Strict => MeshMode::Strict,
         },
         alpn: alpn(raw.alpn.as_deref(), &at.field("alpn"), behind),
+        delegates: spiffe_ids(&raw.delegates, delegates),
     })
 }
 
@@ -42,15 +50,20 @@ pub(super) fn origination(raw: &raw::UpstreamTls, at: &At<'_>, scope: &Scope<'_>
     };
     refuse_beside_mesh(&raw.besides_mesh(), at);
     scope.needs_identity(at);
-    let (mesh, mut seen) = (at.field("mesh"), rule::Unique::default());
+    let mesh = at.field("mesh");
     let list = mesh.field("identities");
-    let mut identities = Vec::new();
-    for (i, text) in peers.identities.iter().enumerate() {
+    Origination::Mesh(spiffe_ids(&peers.identities, &list))
+}
+
+/// Each once.
+fn spiffe_ids(texts: &[String], list: &At<'_>) -> Vec<SpiffeId> {
+    let (mut identities, mut seen) = (Vec::new(), rule::Unique::default());
+    for (i, text) in texts.iter().enumerate() {
         let at = list.index(i);
         identities.extend(spiffe_id(text, &at));
         seen.check(text, &at, "the identity");
     }
-    Origination::Mesh(identities)
+    identities
 }
 
 fn refuse_beside_mesh(given: &[&str], at: &At<'_>) {

@@ -43,6 +43,10 @@ pub struct Listener {
     /// Limit the rate of HTTP requests over all chains; a text is a rate such as `100/s`. Absent: no
     /// limit.
     pub rate_limit: Option<Short<RateLimit>>,
+    /// The pod that this proxy is, `NAMESPACE/POD`: who is let in, and who may do what, is what the
+    /// control plane says of it, over `tls` and `authorization`. With `inbound` write
+    /// `inbound.discovery`.
+    pub workload: Option<String>,
     /// TLS termination of the only chain (with `http` or `tcp`).
     pub tls: Option<Short<DownstreamTls>>,
     /// HTTP on every connection; short for one filter chain.
@@ -214,6 +218,11 @@ pub struct Http {
     /// SPIFFE id, `URI=` the client's. One that does not come from a member of the mesh is removed.
     #[schemars(extend("default" = "replace"))]
     pub x_forwarded_client_cert: Option<ClientCertMode>,
+    /// Tell endpoints that are members of the mesh who the client of a request is, its address and the
+    /// identity that it has proved, in `x-maglor-client`. Who has this proxy among its `tls.delegates`
+    /// believes it; no application sees the field.
+    #[schemars(extend("default" = false))]
+    pub x_maglor_client: Option<bool>,
     /// Give a request an `x-request-id` where it has none.
     #[schemars(extend("default" = true))]
     pub request_id: Option<bool>,

@@ -106,7 +106,8 @@ impl Shorthand for DownstreamTls {
 
     fn as_text(&self) -> Option<&str> {
         let strict = matches!(self.mesh, Some(MeshMode::Strict));
-        (strict && self.besides_mesh().is_empty() && self.alpn.is_none()).then_some(MESH)
+        let alone = self.alpn.is_none() && self.delegates.is_empty();
+        (strict && self.besides_mesh().is_empty() && alone).then_some(MESH)
     }
 }
 
@@ -172,6 +173,11 @@ fn given(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
 pub struct DownstreamTls {
     /// Mutual TLS between members of the mesh, by the proxy's `identity`, instead of certificates.
     pub mesh: Option<MeshMode>,
+    /// With `mesh`: SPIFFE ids of proxies in front of this one whose word is taken for who the client
+    /// of a request is (`x-maglor-client`): rules hold for that client. Of bytes they cannot say it:
+    /// where there is `authorization`, their connections of bytes are refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delegates: Vec<String>,
     /// PEM file of the only certificate chain; short for a list `certificates` of one.
     pub certificate: Option<String>,
     /// PEM file of the key of `certificate`.

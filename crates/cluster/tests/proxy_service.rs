@@ -1,0 +1,184 @@
+//! A `ProxyService` in a mesh with strict mutual TLS, under load: callers and pods have sidecars, only one
+//! of two callers may call. Proxies come, several of them, and go again; no request of the one fails, none
+//! of the other passes, and nobody without a certificate is answered.
+//!
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
+//! it skips.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "mesh/installed.rs"]
+mod installed;
+#[path = "mesh/load.rs"]
+mod load;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use maglor_cluster::Kubectl;
+use serde_json::{Value, json};
+
+use installed::{Installed, until};
+use load::Load;
+
+const SHOP: &str = include_str!("proxy_service/shop.yaml");
+const SERVICE: &str = include_str!("proxy_service/deployment.yaml");
+
+/// Services, their addresses, their replicas, ports that are not redirected.
+const SERVICES: [(&str, &str, u8, &str); 3] = [
+    ("others", "10.96.0.98", 1, "9080"),
+    ("users", "10.96.0.99", 1, "9080"),
+    ("details", "10.96.0.101", 3, ""),
+];
+
+/// Requests a second.
+const RATE: u32 = 300;
+
+fn proxy_service(policy: &str, replicas: u8) -> String {
+    format!(
+        "{{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {{name: details, namespace: shop}}, \
+         spec: {{targetRef: {{name: details}}, policy: '{policy}', replicas: {replicas}}}}}"
+    )
+}
+
+#[test]
+#[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
+fn proxies_come_and_go_in_a_strict_mesh() {
+    let Some(installed) = Installed::start("proxies", &[]) else {
+        return;
+    };
+    let kubectl = installed.kubectl();
+    kubectl.apply(SHOP).unwrap();
+    for (name, address, replicas, skipped) in SERVICES {
+        let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
+        let service = service.replace("REPLICAS", &replicas.to_string());
+        kubectl.apply(&service.replace("SKIPPED", skipped)).unwrap();
+    }
+    for (name, ..) in SERVICES {
+        rolled_out(kubectl, name);
+    }
+    let (users, others) = (address(kubectl, "users"), address(kubectl, "others"));
+    let before = service(kubectl);
+    // The policy, too, has to have come to the sidecars.
+    until("one may call", || call(&installed, users) == Some(200));
+    until("the other may not", || {
+        call(&installed, others) != Some(200)
+    });
+
+    let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
+    kubectl.apply(&proxy_service("bounce(tries=2)", 2)).unwrap();
+    until("the proxies are in", || ready(kubectl));
+    until("requests go through them", || {
+        through_proxies(&installed) > f64::from(RATE)
+    });
+    assert!(call(&installed, others).is_some_and(|status| status != 200));
+    for proxy in proxies(kubectl) {
+        // The port has a name, so the proxies choose the number.
+        let stranger = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
+        assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
+    }
+    kubectl.apply(&proxy_service("lor(choices=2)", 1)).unwrap();
+    until("one of two is gone", || proxies(kubectl).len() == 1);
+    assert!(call(&installed, others).is_some_and(|status| status != 200));
+
+    let gone = ["delete", "proxyservice", "details", "-n", "shop"];
+    kubectl.run(&gone).unwrap();
+    until("the proxies are gone", || proxies(kubectl).is_empty());
+    assert_eq!(service(kubectl).to_string(), before.to_string());
+    assert!(call(&installed, others).is_some_and(|status| status != 200));
+    for kind in [
+        "services",
+        "deployments",
+        "serviceaccounts",
+        "trafficpolicies",
+    ] {
+        let label = "--selector=maglor.dev/proxy-service";
+        let left = kubectl.json(&["get", kind, "-n", "shop", label]).unwrap();
+        assert_eq!(left["items"], json!([]), "{kind}");
+    }
+    let (sent, failed) = load.stop();
+    println!("{sent} requests while proxies came and went, {failed:?} failed");
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(sent > 1000, "{sent}");
+    installed.stop();
+}
+
+fn rolled_out(kubectl: &Kubectl, name: &str) {
+    let deployment = format!("deployment/{name}");
+    let wait = ["rollout", "status", &deployment, "-n", "shop"];
+    kubectl.run(&wait).unwrap();
+}
+
+/// The status of one request to details by way of a caller.
+fn call(installed: &Installed, caller: Ipv4Addr) -> Option<u16> {
+    let caller = SocketAddr::from((caller, 9080));
+    let direct = move || load::body(caller, "/direct");
+    let response = installed.cluster.in_network(direct).unwrap()?;
+    response.split(' ').nth(1)?.parse().ok()
+}
+
+fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Ipv4Addr> {
+    let pods = kubectl
+        .json(&["get", "pods", "-n", "shop", "--selector", selector])
+        .unwrap();
+    let pods = pods["items"].as_array().unwrap().iter();
+    let address = |pod: &Value| pod["status"]["podIP"].as_str()?.parse().ok();
+    pods.filter_map(address).collect()
+}
+
+fn address(kubectl: &Kubectl, app: &str) -> Ipv4Addr {
+    pods(kubectl, &format!("app={app}"))[0]
+}
+
+fn proxies(kubectl: &Kubectl) -> Vec<Ipv4Addr> {
+    pods(kubectl, "maglor.dev/proxy-service=details")
+}
+
+/// Requests that the proxies have answered with success.
+fn through_proxies(installed: &Installed) -> f64 {
+    let metrics = proxies(installed.kubectl())
+        .into_iter()
+        .filter_map(|proxy| {
+            let admin = SocketAddr::from((proxy, 15_020));
+            let read = move || load::body(admin, "/metrics");
+            installed.cluster.in_network(read).unwrap()
+        });
+    let counted = |text: String| {
+        let counts = text.lines().filter(|line| {
+            line.starts_with("maglor_http_requests_total{") && line.contains("status=\"2xx\"")
+        });
+        let counts = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        counts.sum::<f64>()
+    };
+    metrics.map(counted).sum()
+}
+
+fn ready(kubectl: &Kubectl) -> bool {
+    let get = ["get", "proxyservice", "details", "-n", "shop"];
+    let status = kubectl.json(&get).unwrap_or_default();
+    let conditions = status["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// The Service, but for its resource version.
+fn service(kubectl: &Kubectl) -> Value {
+    let get = [
+        "get",
+        "service",
+        "details",
+        "-n",
+        "shop",
+        "--show-managed-fields",
+    ];
+    let mut service = kubectl.json(&get).unwrap();
+    let meta = service["metadata"].as_object_mut().unwrap();
+    meta.remove("resourceVersion");
+    let fields = meta.remove("managedFields").unwrap_or_default();
+    let ours = |entry: &Value| entry["manager"] == "maglor-proxy-service";
+    let ours = fields.as_array().unwrap().iter().any(ours);
+    service["owned by us"] = json!(ours);
+    service
+}

@@ -212,32 +212,37 @@ fn leaf_ttl(text: &str) -> Result<Duration, String> {
 /// The proxies of `ProxyService`s.
 #[derive(Debug, clap::Args)]
 struct Proxies {
-    /// Image of the proxies that a ProxyService starts.
-    #[arg(long, value_name = "IMAGE", default_value = concat!("maglor-proxy:", env!("CARGO_PKG_VERSION")))]
-    proxy_image: String,
-    /// Their `imagePullPolicy`. Default: as Kubernetes would.
+    /// Image of the proxies that a ProxyService starts. Default: that of sidecars.
+    #[arg(long, value_name = "IMAGE")]
+    proxy_image: Option<String>,
+    /// Their `imagePullPolicy`. Default: that of sidecars.
     #[arg(long, value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     proxy_pull_policy: Option<String>,
-    /// Where they reach this control plane.
-    #[arg(
-        long,
-        value_name = "NAME:PORT",
-        default_value = "maglor-controller.maglor.svc:15010"
-    )]
-    proxy_control_plane: String,
-    /// Domain of the Services' names.
-    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
-    cluster_domain: String,
+    /// Where they reach this control plane. Default: where sidecars do.
+    #[arg(long, value_name = "NAME:PORT")]
+    proxy_control_plane: Option<String>,
+    /// Domain of the Services' names. Default: what sidecars are told.
+    #[arg(long, value_name = "DOMAIN")]
+    cluster_domain: Option<String>,
 }
 
 impl Proxies {
-    fn settings(self, trust_domain: Option<String>) -> proxy_service::Settings {
+    fn settings(
+        self,
+        sidecar: &maglor_inject::Settings,
+        trust_domain: Option<String>,
+    ) -> proxy_service::Settings {
+        let or = |given: Option<String>, other: &String| given.unwrap_or_else(|| other.clone());
+        let policy = serde_json::to_value(sidecar.image_pull_policy);
+        let policy = policy
+            .ok()
+            .and_then(|policy| Some(policy.as_str()?.to_owned()));
         proxy_service::Settings {
             trust_domain,
-            image: self.proxy_image,
-            pull_policy: self.proxy_pull_policy,
-            control_plane: self.proxy_control_plane,
-            cluster_domain: self.cluster_domain,
+            image: or(self.proxy_image, &sidecar.image),
+            pull_policy: self.proxy_pull_policy.or(policy),
+            control_plane: or(self.proxy_control_plane, &sidecar.control_plane),
+            cluster_domain: or(self.cluster_domain, &sidecar.cluster_domain),
         }
     }
 }
@@ -279,12 +284,13 @@ fn serve(run: Run) -> Result<(), String> {
     logs::init(&run.log_level, format).map_err(|error| format!("--log-level: {error}"))?;
     let mut sidecar = run.sidecar;
     sidecar.complete(&run.namespace, run.identity.trust_domain.as_str());
+    let identity = run.identity.settings(&run.namespace);
+    let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
+    let proxies = run.proxies.settings(&sidecar, trust_domain);
     let webhook = run.webhook.map(|listen| webhook::Options {
         listen,
         settings: sidecar,
     });
-    let identity = run.identity.settings(&run.namespace);
-    let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
     let source = match run.folder {
         Some(folder) => Source::Folder(folder),
         None => Source::Kubernetes {
@@ -292,7 +298,7 @@ fn serve(run: Run) -> Result<(), String> {
             replica: run
                 .replica
                 .unwrap_or_else(|| format!("process-{}", std::process::id())),
-            proxies: run.proxies.settings(trust_domain),
+            proxies,
         },
     };
     let options = Options {

@@ -284,8 +284,9 @@ impl Drop for Controller<'_> {
 
 async fn steps(kubeconfig: &Path, most: usize) -> String {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default());
-    let client = Client::try_from(config.await.unwrap()).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let client = Client::try_from(config.unwrap()).unwrap();
     let settings = Settings {
         image: "maglor-proxy:e2e".into(),
         pull_policy: Some("Never".into()),

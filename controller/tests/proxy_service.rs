@@ -34,6 +34,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => (0..3u8).prop_map(Move::Claim),
         1 => (0..3u8).prop_map(Move::Unclaim),
         1 => (1..4u32).prop_map(Move::Scale),
+        1 => Just(Move::Autoscale),
+        2 => (1..4u32).prop_map(Move::Load),
     ];
     proptest::collection::vec(one, 0..200)
 }

@@ -59,7 +59,7 @@ clusters:
 fn get(proxy: &Proxy, member: &Member, said: &str) -> RawResponse {
     let config = member.client("http/1.1");
     let mut client = RawHttp1::connect_tls(proxy.listener("web"), "a", config);
-    client.request(&format!("GET / HTTP/1.1\r\nhost: a\r\n{said}\r\n"))
+    client.request(format!("GET / HTTP/1.1\r\nhost: a\r\n{said}\r\n"))
 }
 
 fn only(member: &str) -> String {

@@ -47,6 +47,9 @@ pub struct ProxyServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100), extend("default" = 1))]
     pub replicas: Option<u32>,
+    /// As many proxies as their load asks for, in place of `replicas`: a HorizontalPodAutoscaler is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscaling: Option<Autoscaling>,
     /// What a proxy's container asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -54,6 +57,52 @@ pub struct ProxyServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
+}
+
+/// How many proxies there may be, and when there are more (`autoscaling/v2`).
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Autoscaling {
+    /// At least so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100), extend("default" = 1))]
+    pub min_replicas: Option<u32>,
+    /// At most so many.
+    #[schemars(range(min = 1, max = 100))]
+    pub max_replicas: u32,
+    /// More when their CPU is above this share of what the container asks for, in percent; needs the
+    /// cluster's resource metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000), extend("default" = 70))]
+    pub cpu_percent: Option<u32>,
+}
+
+impl Autoscaling {
+    /// The least and the most.
+    #[must_use]
+    pub fn range(&self) -> (u32, u32) {
+        (self.min_replicas.unwrap_or(1), self.max_replicas)
+    }
+
+    /// In percent of what the container asks for.
+    #[must_use]
+    pub fn cpu_percent(&self) -> u32 {
+        self.cpu_percent.unwrap_or(70)
+    }
+
+    fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let (least, most) = self.range();
+        if !(1..=100).contains(&most) {
+            return Err(("autoscaling.maxReplicas", "must be 1 to 100"));
+        }
+        if !(1..=most).contains(&least) {
+            return Err(("autoscaling.minReplicas", "must be 1 to maxReplicas"));
+        }
+        if !(1..=1000).contains(&self.cpu_percent()) {
+            return Err(("autoscaling.cpuPercent", "must be 1 to 1000"));
+        }
+        Ok(())
+    }
 }
 
 /// `resources` of a container (core/v1), as far as it is of use here.
@@ -105,6 +154,14 @@ impl ProxyServiceSpec {
         {
             return Err(wrong("replicas", "must be 1 to 100".to_owned()));
         }
+        if let Some(autoscaling) = &self.autoscaling {
+            if self.replicas.is_some() {
+                let message = "the number follows from `autoscaling`; remove it".to_owned();
+                return Err(wrong("replicas", message));
+            }
+            let checked = autoscaling.check();
+            checked.map_err(|(path, message)| wrong(path, message.to_owned()))?;
+        }
         Ok(())
     }
 
@@ -140,6 +197,7 @@ impl ProxyServiceSpec {
 pub(super) fn schema() -> Value {
     let mut shape = Shape::of::<ProxyServiceSpec, ProxyServiceStatus>();
     shape.spec["required"] = json!(["targetRef"]);
+    shape.spec["properties"]["autoscaling"]["required"] = json!(["maxReplicas"]);
     let target = &mut shape.spec["properties"]["targetRef"];
     without(target, &["port"]);
     target["required"] = json!(["name"]);
@@ -165,6 +223,18 @@ mod tests {
                 "spec.policy: join-idle-queue is for comparison",
             ),
             ("{targetRef: {name: a}, replicas: 0}", "spec.replicas: "),
+            (
+                "{targetRef: {name: a}, replicas: 2, autoscaling: {maxReplicas: 4}}",
+                "spec.replicas: the number follows",
+            ),
+            (
+                "{targetRef: {name: a}, autoscaling: {maxReplicas: 0}}",
+                "spec.autoscaling.maxReplicas: ",
+            ),
+            (
+                "{targetRef: {name: a}, autoscaling: {minReplicas: 3, maxReplicas: 2}}",
+                "spec.autoscaling.minReplicas: ",
+            ),
         ] {
             let error = spec(text).check().unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text}: {error}");

@@ -27,6 +27,7 @@ use crate::status::keep_times;
 pub(super) enum Kind {
     Deployment,
     EndpointSlice,
+    HorizontalPodAutoscaler,
     Pod,
     ProxyService,
     Service,
@@ -35,8 +36,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const WRITTEN: [Self; 4] = [
+    const WRITTEN: [Self; 5] = [
         Self::Deployment,
+        Self::HorizontalPodAutoscaler,
         Self::Service,
         Self::ServiceAccount,
         Self::TrafficPolicy,
@@ -46,6 +48,12 @@ impl Kind {
         let (group, version, kind, plural) = match self {
             Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
             Self::EndpointSlice => ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
+            Self::HorizontalPodAutoscaler => (
+                "autoscaling",
+                "v2",
+                "HorizontalPodAutoscaler",
+                "horizontalpodautoscalers",
+            ),
             Self::Pod => ("", "v1", "Pod", "pods"),
             Self::ProxyService => ("maglor.dev", "v1alpha1", "ProxyService", "proxyservices"),
             Self::Service => ("", "v1", "Service", "services"),
@@ -159,6 +167,13 @@ impl Server {
             policy: self.get(Kind::TrafficPolicy, namespace, &target).await?,
             account: self
                 .get(Kind::ServiceAccount, namespace, &deployment_name(name))
+                .await?,
+            autoscaler: self
+                .get(
+                    Kind::HorizontalPodAutoscaler,
+                    namespace,
+                    &deployment_name(name),
+                )
                 .await?,
             deployment: self
                 .get(Kind::Deployment, namespace, &deployment_name(name))

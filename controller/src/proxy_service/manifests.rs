@@ -191,11 +191,13 @@ pub fn deployment(
     let mut deployment = of_service(service, "apps/v1", "Deployment", deployment_name);
     deployment["metadata"]["annotations"] = json!({PORTS: ports(&listening)});
     deployment["spec"] = json!({
-        "replicas": claim.replicas(),
         "selector": {"matchLabels": {LABEL: name}},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "template": {"metadata": meta, "spec": pod},
     });
+    if claim.autoscaling.is_none() {
+        deployment["spec"]["replicas"] = json!(claim.replicas());
+    }
     marked(deployment)
 }
 
@@ -291,7 +293,7 @@ fn near(own: &Selector) -> Value {
 }
 
 /// A resource that belongs to a Service.
-fn of_service(
+pub(super) fn of_service(
     service: &Value,
     api_version: &str,
     kind: &str,
@@ -316,7 +318,7 @@ fn of_service(
 }
 
 /// With what it is, so that a difference is seen.
-fn marked(mut resource: Value) -> Value {
+pub(super) fn marked(mut resource: Value) -> Value {
     let hash = format!("{:016x}", hash_bytes(resource.to_string().as_bytes()));
     resource["metadata"]["annotations"][APPLIED] = json!(hash);
     resource

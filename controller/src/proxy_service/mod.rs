@@ -15,6 +15,7 @@
 //! one in the foreground would remove the proxies first, while requests still go to them.
 
 mod api;
+mod autoscaler;
 mod container;
 mod manifests;
 mod observed;
@@ -25,6 +26,7 @@ mod selector;
 mod steps;
 
 pub use crate::index::target_name;
+pub use autoscaler::autoscaler;
 pub use manifests::{Settings, account, deployment, target, traffic_policy};
 pub use observed::{Claim, Observed, Rollout};
 pub use progress::{Progress, conditions, proxies};

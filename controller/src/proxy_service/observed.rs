@@ -42,6 +42,8 @@ pub struct Observed {
     pub policy: Option<Value>,
     /// The account of the proxies.
     pub account: Option<Value>,
+    /// What decides how many proxies there are.
+    pub autoscaler: Option<Value>,
     /// The Deployment of the proxies.
     pub deployment: Option<Value>,
     /// Addresses of ready endpoints of the Service.

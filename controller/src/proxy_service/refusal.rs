@@ -184,6 +184,7 @@ fn taken(seen: &Observed) -> Option<Refusal> {
         ("TrafficPolicy", &seen.policy),
         ("Deployment", &seen.deployment),
         ("ServiceAccount", &seen.account),
+        ("HorizontalPodAutoscaler", &seen.autoscaler),
     ];
     made.into_iter().find_map(|(kind, there)| {
         let there = there.as_ref()?;

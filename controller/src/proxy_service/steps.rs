@@ -7,6 +7,7 @@
 
 use serde_json::{Value, json};
 
+use super::autoscaler::autoscaler;
 use super::manifests::{self, is_current, same_ports};
 use super::observed::{Claim, Observed};
 use super::progress::Progress;
@@ -124,6 +125,9 @@ fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
         };
         return Next::step(step, progress);
     }
+    if let Some(step) = autoscale(seen, service, spec) {
+        return Next::step(step, progress);
+    }
     if selected.proxied {
         if rollout.available == 0 {
             return Next::step(restore(service, &selected), Progress::Failing(rollout));
@@ -135,6 +139,20 @@ fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
         return Next::step(step, Progress::Inserted(rollout));
     }
     Next::wait(progress)
+}
+
+/// What is to be done about the autoscaler.
+fn autoscale(seen: &Observed, service: &Value, spec: &ProxyServiceSpec) -> Option<Step> {
+    let there = seen.autoscaler.as_ref();
+    match autoscaler(service, spec) {
+        Some(wanted) => {
+            let current = there.is_some_and(|there| is_current(there, &wanted));
+            (!current).then(|| Step::Apply(Box::new(wanted)))
+        }
+        None => seen
+            .ours(there)
+            .map(|there| Step::Delete(Box::new(there.clone()))),
+    }
 }
 
 fn withdraw(seen: &Observed, progress: Progress) -> Next {
@@ -152,13 +170,16 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
         if ending || (seen.service.is_some() && !left) {
             return Next::wait(progress);
         }
+        if let Some(autoscaler) = seen.ours(seen.autoscaler.as_ref()) {
+            return step(Step::Delete(Box::new(autoscaler.clone())));
+        }
         return step(Step::Delete(Box::new(deployment.clone())));
     }
     if !seen.proxies.is_empty() {
         // They need the target to finish what they have begun.
         return Next::wait(progress);
     }
-    for there in [&seen.account, &seen.policy, &seen.target] {
+    for there in [&seen.autoscaler, &seen.account, &seen.policy, &seen.target] {
         if let Some(there) = seen.ours(there.as_ref()) {
             return match there["metadata"]["deletionTimestamp"].is_string() {
                 true => Next::wait(progress),

@@ -15,6 +15,7 @@ impl World {
                     &mut self.target,
                     &mut self.policy,
                     &mut self.account,
+                    &mut self.autoscaler,
                     &mut self.deployment,
                 ];
                 for there in all {
@@ -70,6 +71,7 @@ impl World {
             "Service" => &mut self.target,
             "TrafficPolicy" => &mut self.policy,
             "Deployment" => &mut self.deployment,
+            "HorizontalPodAutoscaler" => &mut self.autoscaler,
             "ServiceAccount" => &mut self.account,
             other => panic!("{other} is applied"),
         };
@@ -80,6 +82,10 @@ impl World {
             .map(|before| before["metadata"]["uid"].clone());
         resource["metadata"]["uid"] = uid.unwrap_or_else(|| json!(format!("u-{number}")));
         resource["metadata"]["generation"] = json!(number);
+        if resource["kind"] == "Deployment" && resource["spec"]["replicas"].is_null() {
+            // What is not applied any more has its default.
+            resource["spec"]["replicas"] = json!(1);
+        }
         if let Some(before) = before {
             resource["status"] = before["status"].clone();
         }

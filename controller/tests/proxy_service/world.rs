@@ -45,6 +45,10 @@ pub(crate) enum Move {
     Unclaim(u8),
     /// Somebody wants so many proxies of the oldest.
     Scale(u32),
+    /// Somebody leaves the number of the oldest to an autoscaler.
+    Autoscale,
+    /// The autoscaler, where there is one, wants so many proxies.
+    Load(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +65,7 @@ pub(crate) struct World {
     service: Option<Value>,
     policy: Option<Value>,
     account: Option<Value>,
+    autoscaler: Option<Value>,
     deployment: Option<Value>,
     claims: Vec<Value>,
     pods: Vec<Pod>,
@@ -123,6 +128,7 @@ impl World {
             target: None,
             policy: None,
             account: None,
+            autoscaler: None,
             deployment: None,
             claims: Vec::new(),
             pods: vec![own("v1", 1), own("v2", 2)],
@@ -192,6 +198,18 @@ impl World {
             Move::Scale(replicas) => {
                 if let Some(claim) = self.claims.first_mut() {
                     claim["spec"]["replicas"] = json!(replicas);
+                    claim["spec"].as_object_mut().unwrap().remove("autoscaling");
+                }
+            }
+            Move::Autoscale => {
+                if let Some(claim) = self.claims.first_mut() {
+                    claim["spec"]["autoscaling"] = json!({"maxReplicas": 3});
+                    claim["spec"].as_object_mut().unwrap().remove("replicas");
+                }
+            }
+            Move::Load(replicas) => {
+                if let (Some(_), Some(deployment)) = (&self.autoscaler, &mut self.deployment) {
+                    deployment["spec"]["replicas"] = json!(replicas);
                 }
             }
         }
@@ -216,6 +234,7 @@ impl World {
                 .map(|pod| pod.address.clone())
                 .collect(),
             account: self.account.clone(),
+            autoscaler: self.autoscaler.clone(),
             settings: Settings {
                 trust_domain: Some("cluster.local".into()),
                 ..Settings::default()
@@ -311,7 +330,13 @@ impl World {
                 .iter()
                 .all(|entry| entry["manager"] != FIELD_MANAGER)
         );
-        let made = [&self.target, &self.policy, &self.account, &self.deployment];
+        let made = [
+            &self.target,
+            &self.policy,
+            &self.account,
+            &self.autoscaler,
+            &self.deployment,
+        ];
         assert!(made.iter().all(|one| one.is_none()), "{made:?}");
         assert!(self.pods.iter().all(|pod| !pod.proxy));
     }

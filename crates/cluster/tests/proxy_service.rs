@@ -36,11 +36,17 @@ const SERVICES: [(&str, &str, u8, &str); 3] = [
 /// Requests a second.
 const RATE: u32 = 300;
 
-fn proxy_service(policy: &str, replicas: u8) -> String {
+fn proxy_service(policy: &str, number: &str) -> String {
     format!(
         "{{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {{name: details, namespace: shop}}, \
-         spec: {{targetRef: {{name: details}}, policy: '{policy}', replicas: {replicas}}}}}"
+         spec: {{targetRef: {{name: details}}, policy: '{policy}', {number}}}}}"
     )
+}
+
+/// By an autoscaler that may choose this number only.
+fn autoscaled(number: u8) -> String {
+    let range = format!("minReplicas: {number}, maxReplicas: {number}");
+    proxy_service("bounce(tries=2)", &format!("autoscaling: {{{range}}}"))
 }
 
 #[test]
@@ -68,7 +74,8 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     });
 
     let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
-    kubectl.apply(&proxy_service("bounce(tries=2)", 2)).unwrap();
+    let two = proxy_service("bounce(tries=2)", "replicas: 2");
+    kubectl.apply(&two).unwrap();
     until("the proxies are in", || ready(kubectl));
     until("requests go through them", || {
         through_proxies(&installed) > f64::from(RATE)
@@ -79,8 +86,22 @@ fn proxies_come_and_go_in_a_strict_mesh() {
         let stranger = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
         assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
     }
-    kubectl.apply(&proxy_service("lor(choices=2)", 1)).unwrap();
-    until("one of two is gone", || proxies(kubectl).len() == 1);
+    // There are no resource metrics here: the autoscaler keeps to its range, and does no more.
+    kubectl.apply(&autoscaled(3)).unwrap();
+    until("the autoscaler has made them three", || {
+        proxies(kubectl).len() == 3
+    });
+    kubectl.apply(&autoscaled(1)).unwrap();
+    until("the autoscaler has left one", || {
+        proxies(kubectl).len() == 1
+    });
+    let one = proxy_service("lor(choices=2)", "replicas: 1");
+    kubectl.apply(&one).unwrap();
+    until("there is no autoscaler", || {
+        let label = "--selector=maglor.dev/proxy-service";
+        let left = kubectl.json(&["get", "hpa", "-n", "shop", label]).unwrap();
+        left["items"] == json!([])
+    });
     assert!(call(&installed, others).is_some_and(|status| status != 200));
 
     let gone = ["delete", "proxyservice", "details", "-n", "shop"];
@@ -101,7 +122,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     let (sent, failed) = load.stop();
     println!("{sent} requests while proxies came and went, {failed:?} failed");
     assert!(failed.is_empty(), "{failed:?}");
-    assert!(sent > 1000, "{sent}");
+    assert!(sent > u64::from(RATE), "{sent}");
     installed.stop();
 }
 

@@ -49,7 +49,7 @@ fn text(kind: &str, version: &str, name: usize, v: usize) -> String {
     let other = (name + 1) % 3;
     match kind {
         "Service" => [
-            "spec: {clusterIP: 10.0.0.9, ports: [{port: 80, name: http}], trafficDistribution: PreferSameNode}",
+            "spec: {clusterIP: 10.0.0.9, selector: {v: '1'}, ports: [{port: 80, name: http}], trafficDistribution: PreferSameNode}",
             "spec: {clusterIP: None, ports: [{port: 80, name: http}, {port: 90, name: tcp}]}",
             "spec: {clusterIP: 10.0.0.8, ports: [{port: 80, appProtocol: tcp, name: http}]}",
             "spec: {type: ExternalName, externalName: a.example, ports: [{port: 90, name: tcp}]}",

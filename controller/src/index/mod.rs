@@ -125,8 +125,10 @@ impl Index {
             }
             Facts::Route(route) => self.apply_route(kind, &key, route),
             Facts::Service(service) => {
-                if self.services.insert(key.clone(), service.clone()) != Some(service) {
+                let before = self.services.insert(key.clone(), service.clone());
+                if before.as_ref() != Some(&service) {
                     self.touch_service(&key);
+                    self.touch_front(&key, [Some(&service), before.as_ref()]);
                 }
             }
             Facts::Slice(slice) => self.apply_slice(&key, slice),
@@ -181,8 +183,9 @@ impl Index {
                 self.touch_workload(key);
             }
             Kind::Service => {
-                self.services.remove(key);
+                let before = self.services.remove(key);
                 self.touch_service(key);
+                self.touch_front(key, [None, before.as_ref()]);
             }
             Kind::TrafficPolicy => {
                 self.traffic.remove(key);

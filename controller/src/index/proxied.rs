@@ -15,7 +15,7 @@ use maglor_config::raw::MeshMode;
 use super::Index;
 use super::build::endpoints;
 use super::facts::service::PROXIED;
-use super::facts::{Key, SliceEndpoint, Workload};
+use super::facts::{Key, Service, SliceEndpoint, Workload};
 
 const SUFFIX: &str = "-target";
 
@@ -47,10 +47,16 @@ impl Index {
         Some((target, account))
     }
 
-    /// The SPIFFE ids of the proxies that send to a pod, which say who the clients of requests are.
-    pub(super) fn delegates(&self, pod: &Key) -> Vec<String> {
-        let services = endpoints::ports_of_pod(self, pod).map(|(key, ..)| key);
-        let accounts = services.filter_map(|key| self.proxy_account(key));
+    /// The SPIFFE ids of the proxies that send to a pod, which say who the clients of requests are. By its
+    /// labels: it has to know them before it is ready, and so before it is an endpoint.
+    pub(super) fn delegates(&self, pod: &Key, workload: &Workload) -> Vec<String> {
+        let services = self.in_namespace(&self.services, &pod.namespace);
+        let accounts = services.filter_map(|(key, service)| {
+            let selector = &service.front.as_ref()?.selector;
+            let there = |(name, value)| workload.labels.get(name) == Some(value);
+            let selected = !selector.is_empty() && selector.iter().all(there);
+            self.proxy_account(key).filter(|_| selected)
+        });
         let identities = accounts.map(|account| self.identity(&pod.namespace, account));
         let once: BTreeSet<String> = identities.collect();
         once.into_iter().collect()
@@ -88,6 +94,14 @@ impl Index {
         let slices = self.links.slices_of_service(service);
         let slices = slices.filter_map(|name| self.slices.get_key_value(name));
         slices.flat_map(|(key, slice)| slice.endpoints.iter().map(move |one| (key, one)))
+    }
+
+    /// A Service that is, or was, that of the pods behind proxies: which pods those are goes by labels.
+    pub(super) fn touch_front(&mut self, key: &Key, versions: [Option<&Service>; 2]) {
+        let mut known = versions.into_iter().flatten();
+        if known.any(|service| service.front.is_some()) {
+            self.touch_workloads(&key.namespace);
+        }
     }
 
     /// What depends on the pods behind a Service with proxies, if this may be the Service of those pods:

@@ -31,7 +31,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         mtls,
         ports: raw::Pairs(ports(index, key)),
         authorization,
-        delegates: index.delegates(key),
+        delegates: index.delegates(key, workload),
         service_account: workload.service_account.clone(),
     };
     given.insert(

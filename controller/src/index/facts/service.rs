@@ -1,5 +1,6 @@
 //! Services.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use maglor_config::raw::ApplicationProtocol;
@@ -101,6 +102,8 @@ pub struct Front {
     pub service: String,
     /// Whose identity the proxies have; `None` = they have none.
     pub account: Option<String>,
+    /// Labels of the pods behind them.
+    pub selector: BTreeMap<String, String>,
 }
 
 /// Which endpoints of a Service a client inside the cluster gets.
@@ -143,6 +146,7 @@ struct Spec {
     internal_traffic_policy: Option<String>,
     traffic_distribution: Option<String>,
     r#type: Option<String>,
+    selector: Option<BTreeMap<String, String>>,
     ports: Vec<Port>,
 }
 
@@ -183,6 +187,7 @@ impl Service {
             front: meta.labels.get(PROXIED).map(|service| Front {
                 service: service.clone(),
                 account: meta.annotations.get(PROXY_ACCOUNT).cloned(),
+                selector: spec.selector.unwrap_or_default(),
             }),
             client_affinity: spec.session_affinity.as_deref() == Some("ClientIP"),
             reach: Reach::read(

@@ -21,7 +21,7 @@ pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> S
         let (namespace, name) = split(&one.service, namespace);
         let policy = generated::traffic_policy(namespace, name, traffic);
         let policy = serde_json::to_value(policy).unwrap_or_default();
-        reasons(&mut text, &one.service, rows, |setting| is_traffic(setting));
+        reasons(&mut text, &one.service, rows, is_traffic);
         document(&mut text, policy);
     }
     text
@@ -41,16 +41,16 @@ pub(super) fn istio(advice: &[&Advice], rows: &[Setting], namespace: &str) -> St
         reasons(&mut text, &one.service, rows, |setting| {
             setting.starts_with("cluster.")
         });
-        resource(&mut text, "DestinationRule", (namespace, name), rule);
+        resource(&mut text, "DestinationRule", (namespace, name), &rule);
         reasons(&mut text, &one.service, rows, |setting| {
             setting.starts_with("route.")
         });
-        resource(&mut text, "VirtualService", (namespace, name), service);
+        resource(&mut text, "VirtualService", (namespace, name), &service);
     }
     text
 }
 
-fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), written: Written) {
+fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), written: &Written) {
     if !written.left_out.is_empty() {
         let fields = written.left_out.join(", ");
         let _ = writeln!(text, "# Istio has no word for: {fields}");

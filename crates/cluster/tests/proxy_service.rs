@@ -104,6 +104,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     });
     assert!(call(&installed, others).is_some_and(|status| status != 200));
 
+    load.go_on(u64::from(RATE));
     let gone = ["delete", "proxyservice", "details", "-n", "shop"];
     kubectl.run(&gone).unwrap();
     until("the proxies are gone", || proxies(kubectl).is_empty());

@@ -9,10 +9,12 @@
 
 mod mesh {
     pub(crate) mod installed;
+    pub(crate) mod istio;
 }
 
 use maglor_cluster::Kubectl;
 use mesh::installed::{Installed, until};
+use mesh::istio::istio_is_understood;
 use serde_json::Value;
 
 const NAMESPACES: &str = "
@@ -59,6 +61,7 @@ fn pods_get_sidecars_bad_resources_are_refused_and_without_the_webhook_nothing_e
 
     pods_get_sidecars(kubectl);
     bad_resources_are_refused(kubectl);
+    istio_is_understood(kubectl);
     the_root_comes_back(kubectl);
     the_webhook_is_down(kubectl);
     everything_goes(&installed);
@@ -138,6 +141,12 @@ fn bad_resources_are_refused(kubectl: &Kubectl) {
              spec: {rules: [{from: [{networks: [nowhere]}]}]}}"
                 .to_owned(),
             "spec.rules[0].from[0].networks",
+        ),
+        (
+            "{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {name: p, namespace: shop}, \
+             spec: {targetRef: {name: web}, policy: nonsense}}"
+                .to_owned(),
+            "spec.policy: there is no policy `nonsense`",
         ),
     ] {
         let error = kubectl.apply(&text).unwrap_err().to_string();

@@ -1,5 +1,7 @@
-//! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /trust`. No authentication: it shows names of
-//! Services and who is connected, so it is for operators and Prometheus only.
+//! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /trust`. No authentication: it shows
+//! names of Services and who is connected, so it is for operators and Prometheus only.
+
+mod query;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use crate::identity::authority::Watched;
 use crate::identity::secret::Progress;
 use crate::metrics::Metrics;
 use crate::serve::Table;
+
+use self::query::Query;
 
 const INDEX: &str = "\
 GET  /metrics    Prometheus metrics
@@ -82,6 +86,7 @@ impl Admin {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
         }
+        let query = Query::of(request.uri().query());
         match request.uri().path() {
             "/" => text(StatusCode::OK, INDEX.to_owned()),
             "/live" => text(StatusCode::OK, "live\n".to_owned()),
@@ -114,9 +119,9 @@ impl Admin {
                 text(status, why.to_owned())
             }
             "/sessions" => values(&self.table.sessions()),
-            "/receipts" => values(&self.table.receipts(request.uri().query() == Some("all"))),
-            "/resources" => self.resources(request.uri().query().unwrap_or_default()),
-            "/graph" => self.graph(request.uri().query().unwrap_or_default()),
+            "/receipts" => values(&self.table.receipts(query.has("all"))),
+            "/resources" => self.resources(&query),
+            "/graph" => self.graph(&query),
             "/trust" => self.trust(),
             _ => text(StatusCode::NOT_FOUND, INDEX.to_owned()),
         }
@@ -124,15 +129,16 @@ impl Admin {
 }
 
 impl Admin {
-    fn graph(&self, query: &str) -> Response<Full<Bytes>> {
-        match query {
-            "" => value(&json!(self.graphs.snapshot())),
-            "history" => value(&json!({"snapshots": self.graphs.history()})),
-            "parts" => value(&json!(self.graphs.parts())),
-            _ => {
-                let what = "nothing, `parts` or `history`\n";
-                text(StatusCode::BAD_REQUEST, what.to_owned())
-            }
+    fn graph(&self, query: &Query<'_>) -> Response<Full<Bytes>> {
+        if query.is_empty() {
+            value(&json!(self.graphs.snapshot()))
+        } else if query.has("history") {
+            value(&json!({"snapshots": self.graphs.history()}))
+        } else if query.has("parts") {
+            value(&json!(self.graphs.parts()))
+        } else {
+            let what = "nothing, `parts` or `history`\n";
+            text(StatusCode::BAD_REQUEST, what.to_owned())
         }
     }
 
@@ -164,12 +170,8 @@ impl Admin {
         }))
     }
 
-    fn resources(&self, query: &str) -> Response<Full<Bytes>> {
-        let parameter = |name: &str| {
-            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            pairs.find_map(|(key, value)| (key == name).then_some(value))
-        };
-        let kind = parameter("kind").map(|wanted| {
+    fn resources(&self, query: &Query<'_>) -> Response<Full<Bytes>> {
+        let kind = query.value("kind").map(|wanted| {
             let mut kinds = Kind::ALL.into_iter();
             kinds.find(|kind| kind.to_string() == wanted)
         });
@@ -181,8 +183,8 @@ impl Admin {
             Some(Some(kind)) => kind,
             None => return values(&self.table.resources(None)),
         };
-        let Some(name) = parameter("name") else {
-            return match query.split('&').any(|part| part == "full") {
+        let Some(name) = query.value("name") else {
+            return match query.has("full") {
                 true => found(
                     self.table.all_of(kind).map(|all| Some(all.into())),
                     kind,
@@ -191,9 +193,7 @@ impl Admin {
                 false => values(&self.table.resources(Some(kind))),
             };
         };
-        // In a query `#` would begin a fragment; no other sign of a name needs an escape.
-        let name = name.replace("%23", "#");
-        found(self.table.resource(kind, &name), kind, &name)
+        found(self.table.resource(kind, name), kind, name)
     }
 }
 

@@ -1,0 +1,60 @@
+//! The query of a request: `name`, or `name=value`, with escapes. A client that takes queries apart, kubectl for one,
+//! writes `name=` for `name`, and escapes of its own.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
+/// See the module's documentation.
+pub(super) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Query<'a> {
+    pub(super) fn of(text: Option<&'a str>) -> Self {
+        let parts = text.unwrap_or_default().split('&');
+        let parts = parts.filter(|part| !part.is_empty()).map(|part| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            (decoded(name), decoded(value))
+        });
+        Self(parts.collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(own, _)| own == name)
+    }
+
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        let mut of = self.0.iter().filter(|(own, _)| own == name);
+        of.next().map(|(_, value)| &**value)
+    }
+}
+
+fn decoded(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8_lossy()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_and_empty_values_are_taken() {
+        for text in [
+            "kind=cluster&name=a.b:80&full",
+            "full=&name=a%2eb%3A80&&kind=cluster",
+        ] {
+            let query = Query::of(Some(text));
+            assert_eq!(query.value("name"), Some("a.b:80"), "{text}");
+            assert_eq!(query.value("kind"), Some("cluster"));
+            assert!(query.has("full") && !query.has("all"));
+        }
+        assert!(Query::of(None).is_empty());
+        assert_eq!(
+            Query::of(Some("name=a%23b%zz")).value("name"),
+            Some("a#b%zz")
+        );
+    }
+}

@@ -252,6 +252,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
                 ports: (!inbound.ports.is_empty()).then(|| inbound.ports.clone()),
                 authorization: inbound.authorization.clone(),
                 delegates: inbound.delegates.clone(),
+                unknown: inbound.unknown,
             };
             encode::inbound(&id.name, &inbound)
         }

@@ -118,6 +118,9 @@ pub struct Inbound {
     /// SPIFFE ids of proxies in front of it, which say who the client of a request is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
+    /// What becomes of its own connections to nothing that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<raw::Unknown>,
     /// Whose proxy may ask for it; told to nobody.
     #[serde(skip)]
     pub service_account: String,

@@ -1,4 +1,4 @@
-//! What a control plane says of a workload's own inbound listener, and a configuration with it.
+//! What a control plane says of a workload's own listeners, and a configuration with it.
 //!
 //! A listener with `inbound.discovery` has its TLS mode, its ports and its authorization from there, in
 //! place of what stands beside it; one with `workload` all but the ports. The result is judged like a
@@ -27,6 +27,10 @@ pub struct Inbound {
     /// SPIFFE ids of proxies that say who the client of a request is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
+    /// What becomes of its own connections to nothing that is known, where the file does not say it;
+    /// `None` = they pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<raw::Unknown>,
 }
 
 /// What is known of workloads, by their names at the control plane.
@@ -87,12 +91,20 @@ impl Inbound {
 pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
     let mut document: raw::Document = resource::read(yaml, "configuration")?;
     let has_identity = document.identity.is_some();
+    let mut unknown = None;
     for listener in &mut document.listeners {
         let inbound = listener.inbound.as_ref();
         let name = inbound.and_then(|one| one.discovery.as_deref());
         let name = name.or(listener.workload.as_deref());
         if let Some(inbound) = name.and_then(|name| known.get(name)) {
             inbound.put(listener, has_identity);
+            unknown = unknown.or(inbound.unknown);
+        }
+    }
+    let outbound = document.listeners.iter_mut();
+    for outbound in outbound.filter_map(|listener| listener.outbound.as_mut()) {
+        if outbound.discovery.is_some() {
+            outbound.unknown = outbound.unknown.or(unknown);
         }
     }
     let name = "configuration with what the control plane says of inbound listeners";

@@ -186,6 +186,20 @@ fn what_the_control_plane_says_replaces_what_the_file_says() {
 }
 
 #[test]
+fn what_becomes_of_unknown_connections_is_said_for_the_outbound_listener() {
+    let file = load(&sidecar()).yaml;
+    let refuse = workloads("{tls: strict, unknown: refuse}");
+    let told = overlay(&file, &refuse).unwrap();
+    assert!(told.yaml.contains("unknown: refuse"), "{}", told.yaml);
+    let before = load(&sidecar()).config.clusters.len();
+    assert_eq!(told.config.clusters.len(), before - 1, "nobody passes");
+    // What the file says stays.
+    let file = file.replace("  outbound:\n", "  outbound:\n    unknown: pass\n");
+    let kept = overlay(&file, &refuse).unwrap();
+    assert!(kept.yaml.contains("unknown: pass"), "{}", kept.yaml);
+}
+
+#[test]
 fn without_an_identity_permissive_is_plain_text_and_strict_is_impossible() {
     let mut sidecar = sidecar();
     sidecar.member.credentials = Credentials::Nobody;

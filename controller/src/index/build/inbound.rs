@@ -32,6 +32,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         ports: raw::Pairs(ports(index, key)),
         authorization,
         delegates: index.delegates(key, workload),
+        unknown: index.mesh_spec().and_then(|spec| spec.unknown),
         service_account: workload.service_account.clone(),
     };
     given.insert(

@@ -11,8 +11,8 @@ use maglor_controller::index::Index;
 use maglor_controller::index::facts::Object;
 use maglor_controller::serve::Table;
 use maglor_controller::source::folder;
+use maglor_testkit::property::runner;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -49,19 +49,6 @@ fn replace(value: &mut Value, at: &mut usize, new: &Value) {
 
 #[test]
 fn nothing_in_a_resource_panics() {
-    let seed: u64 = std::env::var("SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(7);
-    println!("SEED={seed}");
-    let mut bytes = [0u8; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let config = Config {
-        cases: 100,
-        failure_persistence: None,
-        ..Config::default()
-    };
     let resources = resources();
     let odd = [
         json!(null),
@@ -81,7 +68,7 @@ fn nothing_in_a_resource_panics() {
         json!("x".repeat(100_000)),
     ];
     let change = (0..resources.len(), 0..60usize, 0..odd.len());
-    TestRunner::new_with_rng(config, rng)
+    runner(7, 100)
         .run(&prop::collection::vec(change, 1..8), |changes| {
             let mut all = resources.clone();
             for (which, mut at, new) in changes {

@@ -8,30 +8,17 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::path::Path;
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
-use http_body::Frame;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use maglor_ads::Node;
 use maglor_config::raw;
 use maglor_controller::index::Index;
 use maglor_controller::serve::Table;
-use maglor_xds::client::Client;
-use maglor_xds::frame::{Deframer, frame};
-use maglor_xds::{Health, Kind, Message as _, decode};
-use serde_json::Value;
-use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use maglor_xds::{Health, Kind, decode};
+use support::grpc::{Connection, Stream};
+use support::process::Controller;
 
-const LIMIT: Duration = Duration::from_secs(20);
 const NAME: &str = "web.shop.svc.cluster.local:80";
 
 /// What the index makes of every case can be said by xDS.
@@ -58,119 +45,24 @@ fn everything_that_is_given_can_be_served() {
     assert!(changes > 50, "{changes}");
 }
 
-struct Controller(Child);
+/// What was last heard of each resource; `None`: there is none.
+type Seen = BTreeMap<(Kind, String), Option<Bytes>>;
 
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+async fn follow(address: &str, node: &str) -> Stream {
+    let connection = Connection::open(address, None).await.unwrap();
+    let mut stream = Stream::open(connection, node).await;
+    for kind in [Kind::Cluster, Kind::Endpoints, Kind::Listener, Kind::Routes] {
+        stream.want(kind, &[NAME]);
     }
+    stream
 }
 
-async fn start(folder: &Path, ready: &Path) -> (Controller, String) {
-    let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
-        .args(["--plain-text", "--listen", "127.0.0.1:0", "--folder"])
-        .arg(folder)
-        .arg("--ready-file")
-        .arg(ready)
-        .spawn()
-        .unwrap();
-    let controller = Controller(child);
-    let started = Instant::now();
-    while !ready.exists() {
-        assert!(started.elapsed() < LIMIT, "the controller serves");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let addresses: Value = serde_json::from_slice(&std::fs::read(ready).unwrap()).unwrap();
-    (controller, addresses["listen"].as_str().unwrap().to_owned())
-}
-
-/// A delta stream, and what was last heard of each resource; `None`: there is none.
-struct Stream {
-    client: Client,
-    requests: mpsc::UnboundedSender<Bytes>,
-    response: Incoming,
-    deframer: Deframer,
-    seen: BTreeMap<Kind, Option<Bytes>>,
-}
-
-impl Stream {
-    async fn open(address: &str, node: &str) -> Self {
-        let socket = TcpStream::connect(address).await.unwrap();
-        let handshake =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
-        let (mut sender, connection) = handshake.await.unwrap();
-        tokio::spawn(connection);
-        let (requests, mut receiver) = mpsc::unbounded_channel();
-        let parts = futures_util::stream::poll_fn(move |context| {
-            let part = receiver.poll_recv(context);
-            part.map(|part: Option<Bytes>| part.map(|data| Ok::<_, Infallible>(Frame::data(data))))
-        });
-        let path =
-            "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-        let request = Request::post(format!("http://{address}{path}"))
-            .header("content-type", "application/grpc")
-            .body(StreamBody::new(parts))
-            .unwrap();
-        let node = Node {
-            id: node.to_owned(),
-            ..Node::default()
-        };
-        let mut client = Client::new(node);
-        client.connected();
-        for kind in [Kind::Cluster, Kind::Endpoints, Kind::Listener, Kind::Routes] {
-            client.subscribe(kind, NAME);
-        }
-        let mut stream = Self {
-            client,
-            requests,
-            response: sender.send_request(request).await.unwrap().into_body(),
-            deframer: Deframer::new(1 << 20),
-            seen: BTreeMap::new(),
-        };
-        stream.say();
-        stream
-    }
-
-    fn say(&mut self) {
-        while let Some(request) = self.client.request() {
-            self.requests.send(frame(&request)).unwrap();
-        }
-    }
-
-    /// Listens until a condition holds.
-    async fn until(&mut self, what: &str, holds: impl Fn(&BTreeMap<Kind, Option<Bytes>>) -> bool) {
-        let started = Instant::now();
-        while !holds(&self.seen) {
-            let part = timeout(LIMIT, self.response.frame()).await;
-            let part = part.unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"));
-            let data = part.unwrap().unwrap().into_data().unwrap();
-            self.deframer.put(&data);
-            while let Some(message) = self.deframer.message().unwrap() {
-                let response = maglor_xds::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse::decode(message);
-                let Some(update) = self.client.receive(response.unwrap()) else {
-                    continue;
-                };
-                for received in &update.resources {
-                    self.seen.insert(update.kind, Some(received.body.clone()));
-                }
-                if !update.removed.is_empty() {
-                    self.seen.insert(update.kind, None);
-                }
-                self.client.accept(&update);
-                self.say();
-            }
-        }
-        println!("{what} after {:?}", started.elapsed());
-    }
-}
-
-fn of(seen: &BTreeMap<Kind, Option<Bytes>>, kind: Kind) -> Option<&Bytes> {
-    seen.get(&kind).and_then(Option::as_ref)
+fn of(seen: &Seen, kind: Kind) -> Option<&Bytes> {
+    seen.get(&(kind, NAME.to_owned())).and_then(Option::as_ref)
 }
 
 /// `ADDRESS` of those that get requests, `(ADDRESS)` of those that drain.
-fn endpoints(seen: &BTreeMap<Kind, Option<Bytes>>) -> Vec<String> {
+fn endpoints(seen: &Seen) -> Vec<String> {
     let Some(body) = of(seen, Kind::Endpoints) else {
         return Vec::new();
     };
@@ -188,7 +80,7 @@ fn endpoints(seen: &BTreeMap<Kind, Option<Bytes>>) -> Vec<String> {
     list
 }
 
-fn routes(seen: &BTreeMap<Kind, Option<Bytes>>) -> Vec<raw::Route> {
+fn routes(seen: &Seen) -> Vec<raw::Route> {
     let body = of(seen, Kind::Routes);
     let table = body.map(|body| decode::routes(NAME, body).unwrap());
     table
@@ -246,9 +138,12 @@ async fn proxies_learn_what_files_say_and_what_changes() {
     };
     put("web.yaml", SERVICE);
     put("slices.yaml", &slice("{addresses: [10.1.0.1]}"));
-    let (_controller, address) = start(folder.path(), &other.path().join("ready.json")).await;
+    let arguments = ["--plain-text", "--listen", "127.0.0.1:0", "--folder"];
+    let of_folder = folder.path().to_str().unwrap();
+    let arguments = [&arguments[..], &[of_folder]].concat();
+    let controller = Controller::start(&other.path().join("ready.json"), &arguments).await;
 
-    let mut shop = Stream::open(&address, "shop/a").await;
+    let mut shop = follow(&controller.listen, "shop/a").await;
     shop.until("everything is there", |seen| seen.len() == 4)
         .await;
     assert_eq!(endpoints(&shop.seen), ["10.1.0.1:8080"]);
@@ -271,12 +166,12 @@ async fn proxies_learn_what_files_say_and_what_changes() {
         .await;
 
     // A client of another namespace gets the routes of its own, and only it.
-    let mut client = Stream::open(&address, "client/b").await;
+    let mut client = follow(&controller.listen, "client/b").await;
     client
         .until("everything is there", |seen| seen.len() == 4)
         .await;
     put("routes.yaml", CONSUMER);
-    let own = |seen: &BTreeMap<Kind, Option<Bytes>>| {
+    let own = |seen: &Seen| {
         routes(seen)
             .iter()
             .any(|route| route.name.as_deref() == Some("client/mine/own"))
@@ -298,6 +193,6 @@ async fn proxies_learn_what_files_say_and_what_changes() {
     .await;
 
     std::fs::remove_file(folder.path().join("web.yaml")).unwrap();
-    let gone = |seen: &BTreeMap<Kind, Option<Bytes>>| seen.values().all(Option::is_none);
+    let gone = |seen: &Seen| seen.values().all(Option::is_none);
     shop.until("the Service is gone", gone).await;
 }

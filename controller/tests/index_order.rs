@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use maglor_controller::index::facts::{Key, Kind, Object};
 use maglor_controller::index::{Change, Changes, Index, Resource, ResourceId};
+use maglor_testkit::property::runner;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// Kinds of resources that a step may touch; a name and a variant choose the rest.
 #[derive(Clone, Copy, Debug)]
@@ -201,20 +201,7 @@ fn check(steps: &[Step]) {
 
 #[test]
 fn the_order_does_not_matter() {
-    let seed: u64 = std::env::var("SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(6);
-    println!("SEED={seed}");
-    let mut bytes = [0u8; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let config = Config {
-        cases: 200,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    TestRunner::new_with_rng(config, rng)
+    runner(6, 200)
         .run(&steps(), |steps| {
             check(&steps);
             Ok(())

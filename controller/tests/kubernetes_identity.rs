@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use maglor_ads::CertifyRequest;
-use maglor_cluster::{Cluster, ClusterError, Kubectl, Options};
+use maglor_cluster::{Cluster, Kubectl, Options};
 use maglor_identity::tls::{Expected, client_config};
 use maglor_identity::{Identity, KeyRequest, Live, TrustBundle};
 use maglor_xds::{BUNDLE, Kind, decode};
@@ -139,13 +139,8 @@ fn phase(trust: &serde_json::Value) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 async fn accounts_become_members_and_a_root_is_replaced() {
-    match Cluster::prepare(|line| println!("{line}")) {
-        Ok(_) => {}
-        Err(missing @ ClusterError::Missing { .. }) => {
-            println!("skipped: {missing}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
+    if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
+        return;
     }
     let cluster = Cluster::start(Options {
         name: "identity".into(),

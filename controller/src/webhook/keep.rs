@@ -5,6 +5,7 @@
 //! told of a root that nothing uses; the next one starts from what is stored.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,8 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
 use rustls::ServerConfig;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -182,39 +185,41 @@ impl Keeper {
     /// Makes sure that the API server knows a bundle; whether it does. A configuration that is not installed, or
     /// not any more, is nobody's to write.
     async fn tell(&self, bundle: &str) -> Result<bool, KeepError> {
-        let bundle = ByteString(bundle.as_bytes().to_vec());
-        let mut known = true;
-        if let Some(mut one) = self.mutating.get_opt(INJECT).await? {
-            let clients = one
-                .webhooks
-                .iter_mut()
-                .flatten()
-                .map(|webhook| &mut webhook.client_config.ca_bundle);
-            if differs(clients, &bundle) {
-                known &= self.writes()
-                    && written(
-                        self.mutating
-                            .replace(INJECT, &PostParams::default(), &one)
-                            .await,
-                    )?;
-            }
+        let mutating = self.tell_one(&self.mutating, INJECT, bundle, |one| {
+            let webhooks = one.webhooks.iter_mut().flatten();
+            webhooks
+                .map(|webhook| &mut webhook.client_config.ca_bundle)
+                .collect()
+        });
+        let mutating = mutating.await?;
+        let validating = self.tell_one(&self.validating, VALIDATE, bundle, |one| {
+            let webhooks = one.webhooks.iter_mut().flatten();
+            webhooks
+                .map(|webhook| &mut webhook.client_config.ca_bundle)
+                .collect()
+        });
+        Ok(validating.await? && mutating)
+    }
+
+    /// The same for one configuration; `places` are where it has its bundles.
+    async fn tell_one<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        bundle: &str,
+        places: impl Fn(&mut K) -> Vec<&mut Option<ByteString>>,
+    ) -> Result<bool, KeepError>
+    where
+        K: Clone + fmt::Debug + Serialize + DeserializeOwned,
+    {
+        let Some(mut one) = api.get_opt(name).await? else {
+            return Ok(true);
+        };
+        if !differs(places(&mut one), &ByteString(bundle.as_bytes().to_vec())) {
+            return Ok(true);
         }
-        if let Some(mut one) = self.validating.get_opt(VALIDATE).await? {
-            let clients = one
-                .webhooks
-                .iter_mut()
-                .flatten()
-                .map(|webhook| &mut webhook.client_config.ca_bundle);
-            if differs(clients, &bundle) {
-                known &= self.writes()
-                    && written(
-                        self.validating
-                            .replace(VALIDATE, &PostParams::default(), &one)
-                            .await,
-                    )?;
-            }
-        }
-        Ok(known)
+        let parameters = PostParams::default();
+        Ok(self.writes() && written(api.replace(name, &parameters, &one).await)?)
     }
 }
 
@@ -228,12 +233,12 @@ async fn began(term: &mut watch::Receiver<Term>) {
 }
 
 /// Puts a bundle everywhere; whether that changed anything.
-fn differs<'a>(
-    places: impl Iterator<Item = &'a mut Option<ByteString>>,
-    bundle: &ByteString,
-) -> bool {
+fn differs(places: Vec<&mut Option<ByteString>>, bundle: &ByteString) -> bool {
     let mut differs = false;
-    for place in places.filter(|place| place.as_ref() != Some(bundle)) {
+    for place in places
+        .into_iter()
+        .filter(|place| place.as_ref() != Some(bundle))
+    {
         *place = Some(bundle.clone());
         differs = true;
     }
@@ -262,12 +267,7 @@ fn read(secret: &Secret) -> Option<Certificate> {
 /// Tells of each change of one object, for ever.
 async fn poke<K>(api: Api<K>, name: &str, changed: &Notify)
 where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + Send
-        + serde::de::DeserializeOwned
-        + 'static,
+    K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + Send + DeserializeOwned + 'static,
 {
     let config = api_server::watch().fields(&format!("metadata.name={name}"));
     let mut stream = pin!(watcher(api, config));

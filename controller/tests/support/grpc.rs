@@ -127,7 +127,7 @@ pub(crate) struct Stream {
     requests: mpsc::UnboundedSender<Bytes>,
     response: Incoming,
     deframer: Deframer,
-    seen: BTreeMap<(Kind, String), Option<Bytes>>,
+    pub(crate) seen: BTreeMap<(Kind, String), Option<Bytes>>,
     /// Responses that are not answered, while answers are held back.
     held: Option<VecDeque<Update>>,
     _connection: Connection,

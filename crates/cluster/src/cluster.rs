@@ -64,6 +64,23 @@ impl Cluster {
         KUBERNETES.ready(say)
     }
 
+    /// Whether there can be a cluster here: [`Cluster::prepare`], where a missing part is said instead of returned.
+    /// A test that cannot have one skips itself.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is missing, and still it cannot be prepared.
+    pub fn is_possible(say: fn(&str)) -> Result<bool, ClusterError> {
+        match Self::prepare(say) {
+            Ok(_) => Ok(true),
+            Err(missing @ ClusterError::Missing { .. }) => {
+                say(&format!("skipped: {missing}"));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Starts a cluster, and waits until its nodes are ready and its DNS server answers.
     ///
     /// Takes a minute when its programs are in the cache, and a quarter of an hour when they have to be built.

@@ -31,13 +31,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 fn requests_pass_through_sidecars_on_two_nodes_and_nothing_is_left() {
-    match Cluster::prepare(|line| println!("{line}")) {
-        Ok(_) => {}
-        Err(missing @ ClusterError::Missing { .. }) => {
-            println!("skipped: {missing}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
+    if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
+        return;
     }
     let images = ["maglor-proxy", "maglor-app"].map(|program| {
         let binary = static_program(program, "dev").unwrap();

@@ -4,8 +4,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::check::Known;
+use crate::diagnostic::Errors;
+use crate::load::{Loaded, finish};
 use crate::raw::{self, Short, Size, TimeSpan};
 use crate::report::Step;
+use crate::source::Source;
 
 /// Name of the cluster of the control plane's servers.
 const CONTROL_PLANE: &str = "control-plane";
@@ -69,6 +73,19 @@ pub enum Credentials {
 }
 
 impl Member {
+    /// Checks a configuration that was made of flags, so that each error names its flag.
+    pub(crate) fn load(
+        document: &raw::Document,
+        origins: Vec<(Vec<Step>, String)>,
+    ) -> Result<Loaded, Errors> {
+        let known = Known {
+            clusters: true,
+            route_tables: true,
+            identity: true,
+        };
+        finish(document, known, Vec::new(), &Source::Flags(origins))
+    }
+
     /// The configuration without listeners.
     pub(crate) fn document(&self) -> raw::Document {
         raw::Document {

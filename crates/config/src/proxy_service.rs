@@ -8,13 +8,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::check::Known;
 use crate::diagnostic::Errors;
-use crate::load::{Loaded, finish};
+use crate::load::Loaded;
 use crate::member::Member;
 use crate::raw::{self, HttpProtocol, Short, TimeSpan};
 use crate::report::Step;
-use crate::source::Source;
 
 /// Streams and upgraded connections may be silent for so long.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
@@ -95,13 +93,7 @@ impl ProxyService {
     /// # Errors
     /// Everything that is wrong; each error names its flag.
     pub fn load(&self) -> Result<Loaded, Errors> {
-        let known = Known {
-            clusters: true,
-            route_tables: true,
-            identity: true,
-        };
-        let source = Source::Flags(self.origins());
-        finish(&self.document(), known, Vec::new(), &source)
+        Member::load(&self.document(), self.origins())
     }
 
     fn document(&self) -> raw::Document {

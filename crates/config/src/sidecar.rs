@@ -6,13 +6,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::check::Known;
 use crate::diagnostic::Errors;
-use crate::load::{Loaded, finish};
+use crate::load::Loaded;
 use crate::member::Member;
 use crate::raw::{self, Short, TimeSpan};
 use crate::report::Step;
-use crate::source::Source;
 
 /// What `maglor-proxy sidecar …` says.
 #[derive(Clone, Debug)]
@@ -37,13 +35,7 @@ impl Sidecar {
     /// # Errors
     /// Everything that is wrong; each error names its flag.
     pub fn load(&self) -> Result<Loaded, Errors> {
-        let known = Known {
-            clusters: true,
-            route_tables: true,
-            identity: true,
-        };
-        let source = Source::Flags(self.origins());
-        finish(&self.document(), known, Vec::new(), &source)
+        Member::load(&self.document(), self.origins())
     }
 
     fn document(&self) -> raw::Document {

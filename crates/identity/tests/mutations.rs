@@ -6,29 +6,15 @@ mod support;
 use std::time::SystemTime;
 
 use maglor_identity::{Identity, LeafRequest, SpiffeId, TrustBundle, x509};
+use maglor_testkit::property::runner;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use support::{authority, id};
 
 /// Cases from the seed in `SEED`, or from a fixed one; printed, so that a failure can be replayed.
 fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
-    let seed = std::env::var("SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or(17);
-    println!("SEED={seed}");
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let mut runner = TestRunner::new_with_rng(config, rng);
-    let outcome = runner.run(strategy, |value| {
+    let outcome = runner(17, cases).run(strategy, |value| {
         test(value);
         Ok(())
     });

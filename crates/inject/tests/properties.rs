@@ -7,26 +7,9 @@
 
 use json_patch::Patch;
 use maglor_inject::{Form, Namespace, Outcome, Redirect, Settings, inject, manifest, patch};
+use maglor_testkit::property::runner;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
-
-fn runner() -> TestRunner {
-    let seed: u64 = std::env::var("SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(7);
-    println!("SEED={seed}");
-    let mut bytes = [0u8; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let config = Config {
-        cases: 500,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    TestRunner::new_with_rng(config, rng)
-}
 
 /// A pod with a bit of everything.
 fn pod() -> Value {
@@ -105,7 +88,7 @@ fn enabled() -> Namespace {
 #[test]
 fn whatever_stands_in_a_pod_nothing_panics_and_twice_is_once() {
     let cases = (settings(), 0..60usize, odd(), 0..60usize, odd());
-    let done = runner().run(&cases, |(settings, mut first, one, mut second, other)| {
+    let done = runner(7, 500).run(&cases, |(settings, mut first, one, mut second, other)| {
         let mut before = pod();
         replace(&mut before, &mut first, &one);
         replace(&mut before, &mut second, &other);
@@ -149,7 +132,7 @@ fn any_text_is_a_manifest_or_refused() {
         ".{0,20}\n",
     ];
     let texts = proptest::collection::vec(piece, 0..8);
-    let done = runner().run(&texts, |pieces| {
+    let done = runner(7, 500).run(&texts, |pieces| {
         let text = pieces.concat();
         if let Ok(done) = manifest::inject_all(&text, &Settings::default()) {
             let again = manifest::inject_all(&done.text, &Settings::default());

@@ -226,7 +226,8 @@ impl Rule {
         let uri = block.text("uri");
         let regex = block.block("uriRegexRewrite").map(|regex| {
             let found = regex.text("match").unwrap_or_default().to_owned();
-            let substitution = from_back_references(regex.text("rewrite").unwrap_or_default());
+            let substitution =
+                raw::Rewrite::substitution_from_re2(regex.text("rewrite").unwrap_or_default());
             regex.end(Effect::Refused);
             (found, substitution)
         });
@@ -261,26 +262,6 @@ impl Rule {
         });
         rules.collect()
     }
-}
-
-/// `\1` → `${1}`, `$` → `$$`.
-fn from_back_references(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text.chars());
-    while let Some(c) = rest.next() {
-        match c {
-            '$' => out.push_str("$$"),
-            '\\' => match rest.next() {
-                Some(digit) if digit.is_ascii_digit() => {
-                    out.push_str("${");
-                    out.push(digit);
-                    out.push('}');
-                }
-                other => out.extend(other),
-            },
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 impl Destination {

@@ -10,7 +10,8 @@
 //! - [`Load`]: clients that ask without pause, and forgive nothing.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
 //! - [`pattern`]: long bodies that need no memory and can be checked.
-//! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated.
+//! - [`wait`] and [`seed()`]: waiting for something without sleeping, randomness that can be repeated; `property`, the same for
+//!   properties.
 //!
 //! Everything binds port 0, has a deadline ([`TIMEOUT`]) and ends with the value that stands for
 //! it. Helpers panic with a message that says what was expected, at the line of the test.
@@ -29,6 +30,8 @@ mod load;
 pub mod netns;
 pub mod pattern;
 pub mod process;
+#[cfg(feature = "property")]
+pub mod property;
 pub mod raw;
 mod seed;
 pub mod upstream;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Args;
 use maglor_config::member::{Credentials, Member};
@@ -106,6 +107,20 @@ pub(super) enum MemberError {
 }
 
 impl MemberArgs {
+    /// The member that the flags and the environment describe, for a subcommand; else what is wrong has been said, and
+    /// the program ends with the given code.
+    pub(super) fn read(
+        self,
+        command: &str,
+        memory_budget: Option<u64>,
+    ) -> Result<Member, ExitCode> {
+        self.member(memory_budget, |name| std::env::var(name).ok())
+            .map_err(|error| {
+                eprintln!("maglor-proxy {command}: {error}");
+                ExitCode::from(2)
+            })
+    }
+
     /// The member that the flags describe; `variable` reads the environment.
     ///
     /// # Errors

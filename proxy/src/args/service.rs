@@ -37,14 +37,9 @@ pub(super) struct ServiceArgs {
 
 impl ServiceArgs {
     pub(super) fn run(self) -> ExitCode {
-        let memory_budget = self.running.memory_budget;
-        let variable = |name: &str| std::env::var(name).ok();
-        let member = match self.member.member(memory_budget, variable) {
+        let member = match self.member.read("service", self.running.memory_budget) {
             Ok(member) => member,
-            Err(error) => {
-                eprintln!("maglor-proxy service: {error}");
-                return ExitCode::from(2);
-            }
+            Err(code) => return code,
         };
         let service = ProxyService {
             member,

@@ -75,14 +75,9 @@ fn probe(text: &str) -> Result<(String, String), &'static str> {
 
 impl SidecarArgs {
     pub(super) fn run(self) -> ExitCode {
-        let memory_budget = self.running.memory_budget;
-        let variable = |name: &str| std::env::var(name).ok();
-        let member = match self.member.member(memory_budget, variable) {
+        let member = match self.member.read("sidecar", self.running.memory_budget) {
             Ok(member) => member,
-            Err(error) => {
-                eprintln!("maglor-proxy sidecar: {error}");
-                return ExitCode::from(2);
-            }
+            Err(code) => return code,
         };
         let sidecar = Sidecar {
             member,

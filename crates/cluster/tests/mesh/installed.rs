@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, ClusterError, Image, Kubectl, Options, static_program};
+use maglor_cluster::{Cluster, Image, Kubectl, Options, static_program};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -17,13 +17,8 @@ pub(crate) struct Installed {
 impl Installed {
     /// Starts a cluster and installs the mesh with values; `None`, with a word why, where that cannot be done.
     pub(crate) fn start(name: &str, sets: &[&str]) -> Option<Self> {
-        match Cluster::prepare(|line| println!("{line}")) {
-            Ok(_) => {}
-            Err(missing @ ClusterError::Missing { .. }) => {
-                println!("skipped: {missing}");
-                return None;
-            }
-            Err(error) => panic!("{error}"),
+        if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
+            return None;
         }
         let images = ["maglor-proxy", "maglor-controller", "maglor-app"].map(|program| {
             let binary = match built(program) {

@@ -43,6 +43,29 @@ pub struct Rewrite {
     pub auto_host: Option<bool>,
 }
 
+impl Rewrite {
+    /// RE2's notation of a `substitution`, which Envoy and Istio use, in ours: `\1` → `${1}`, `$` → `$$`.
+    #[must_use]
+    pub fn substitution_from_re2(text: &str) -> String {
+        let (mut out, mut rest) = (String::new(), text.chars());
+        while let Some(c) = rest.next() {
+            match c {
+                '$' => out.push_str("$$"),
+                '\\' => match rest.next() {
+                    Some(digit) if digit.is_ascii_digit() => {
+                        out.push_str("${");
+                        out.push(digit);
+                        out.push('}');
+                    }
+                    other => out.extend(other),
+                },
+                c => out.push(c),
+            }
+        }
+        out
+    }
+}
+
 /// One part of a request that is hashed; one of the fields beside `terminal`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -93,7 +93,7 @@ fn rewrite(message: &RouteAction) -> Result<Option<raw::Rewrite>, Fault> {
     };
     if let Some(rewrite) = &message.regex_rewrite {
         let regex = rewrite.pattern.clone().unwrap_or_default().regex;
-        let substitution = from_back_references(&rewrite.substitution);
+        let substitution = raw::Rewrite::substitution_from_re2(&rewrite.substitution);
         match regex == WHOLE_PATH && !substitution.contains('$') {
             true => raw.path = Some(substitution),
             false => {
@@ -116,26 +116,6 @@ fn rewrite(message: &RouteAction) -> Result<Option<raw::Rewrite>, Fault> {
         || raw.host.is_some()
         || raw.auto_host.is_some();
     Ok(any.then_some(raw))
-}
-
-/// `\1` → `${1}`, `$` → `$$`.
-fn from_back_references(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text.chars());
-    while let Some(c) = rest.next() {
-        match c {
-            '$' => out.push_str("$$"),
-            '\\' => match rest.next() {
-                Some(digit) if digit.is_ascii_digit() => {
-                    out.push_str("${");
-                    out.push(digit);
-                    out.push('}');
-                }
-                other => out.extend(other),
-            },
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// `None` is the default of ours; where nothing is said nothing is repeated.

@@ -280,7 +280,8 @@ fn a_hundred_reloads_under_load_cost_no_request() {
 #[test]
 fn listeners_change_places_and_what_they_speak() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // An address of its own: between here and there nobody's outgoing connection takes the port.
+    let free = || std::net::TcpListener::bind("127.0.7.1:0").unwrap();
     let (one, two) = (free(), free());
     let addresses = [one.local_addr().unwrap(), two.local_addr().unwrap()];
     drop((one, two));

@@ -42,9 +42,6 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// How often the vertices of the graph follow the index, which changes more often.
 const MAP_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it is looked from where Services are called, where nobody reports it.
-const SELDOM: Duration = Duration::from_secs(3600);
-
 /// Where resources come from.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -403,7 +400,8 @@ impl Serving {
         let mut serves = false;
         let mut map = tokio::time::interval(MAP_EVERY);
         map.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut follow = tokio::time::interval(self.graphs.interval().unwrap_or(SELDOM));
+        let reports = self.graphs.interval();
+        let mut follow = tokio::time::interval(reports.unwrap_or(MAP_EVERY));
         follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if !serves && self.pipeline.is_whole() && self.port.is_open() {
@@ -425,7 +423,7 @@ impl Serving {
                     self.graphs.set_topology(self.pipeline.index().topology());
                     self.mapped = true;
                 }
-                _ = follow.tick() => self.follow_callers(),
+                _ = follow.tick(), if reports.is_some() => self.follow_callers(),
             }
         }
     }

@@ -317,21 +317,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn service(kubectl: &Kubectl) -> Value {
-    let get = [
-        "get",
-        "service",
-        "web",
-        "--namespace=shop",
-        "--show-managed-fields",
-    ];
-    let mut service = kubectl.json(&get).unwrap();
-    let meta = service["metadata"].as_object_mut().unwrap();
-    meta.remove("resourceVersion");
-    let fields = meta.remove("managedFields").unwrap_or_default();
-    let ours = |entry: &Value| entry["manager"] == "maglor-proxy-service";
-    let fields = fields.as_array().unwrap();
-    service["owned by us"] = json!(fields.iter().any(ours));
-    service
+    let service = kubectl.as_kept(&["service", "web", "-n", "shop"], "maglor-proxy-service");
+    service.unwrap()
 }
 
 fn claim(kubectl: &Kubectl) -> Option<Value> {

@@ -1,10 +1,9 @@
 //! The container of a proxy.
 
+use maglor_inject::{ADMIN_PORT, PROXY, PROXY_UID};
 use serde_json::{Value, json};
 
-use super::manifests::{
-    ADMIN_PORT, DRAIN_SECONDS, FAREWELL_SECONDS, Listening, Settings, text, word,
-};
+use super::manifests::{DRAIN_SECONDS, FAREWELL_SECONDS, Listening, Settings, text, word};
 use crate::crd::ProxyServiceSpec;
 use crate::index::target_name;
 
@@ -56,7 +55,7 @@ pub(super) fn container(
         })
     };
     let mut container = json!({
-        "name": "maglor-proxy",
+        "name": PROXY,
         "image": settings.image,
         "args": args,
         "env": [
@@ -70,7 +69,7 @@ pub(super) fn container(
         "livenessProbe": probe("/live", 10, 3),
         "lifecycle": {"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}},
         "securityContext": {
-            "runAsUser": 2102,
+            "runAsUser": PROXY_UID,
             "runAsNonRoot": true,
             "readOnlyRootFilesystem": true,
             "allowPrivilegeEscalation": false,

@@ -14,8 +14,6 @@ use crate::index::facts::Protocol;
 use crate::index::facts::service::PROXY_ACCOUNT;
 use crate::index::target_name;
 
-/// The admin server of a proxy: readiness, liveness, metrics.
-pub(super) const ADMIN_PORT: u16 = 15_020;
 /// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
 /// not to be sent to any more.
 pub(super) const FAREWELL_SECONDS: u32 = 5;

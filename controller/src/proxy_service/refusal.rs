@@ -1,8 +1,9 @@
 //! Why a Service cannot have proxies in front of it.
 
+use maglor_inject::ADMIN_PORT;
 use serde_json::Value;
 
-use super::manifests::{self, ADMIN_PORT};
+use super::manifests;
 use super::observed::Observed;
 use super::{LABEL, target_name};
 use crate::index::facts::Protocol;

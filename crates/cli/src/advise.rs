@@ -3,14 +3,15 @@
 mod emit;
 mod settings;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use maglor_mcg::advise::{Advice, Advisor, Params, Snapshot};
-use maglor_mcg::file::{self, FileError};
+use maglor_mcg::file;
 use thiserror::Error;
 
+use crate::input::{self, InputError};
 use crate::live::table::{self, Format};
 use crate::output;
 
@@ -104,14 +105,8 @@ struct Utilization(Option<f64>);
 
 #[derive(Debug, Error)]
 enum Failure {
-    #[error("{file}: {error}")]
-    Read { file: String, error: std::io::Error },
-    #[error("{}: {error}", place(file, *line))]
-    File {
-        file: String,
-        line: Option<usize>,
-        error: Box<FileError>,
-    },
+    #[error(transparent)]
+    Input(#[from] InputError),
     #[error("{file}: {error}")]
     Current {
         file: String,
@@ -122,10 +117,6 @@ enum Failure {
         service: String,
         error: maglor_controller::crd::SpecError,
     },
-}
-
-fn place(file: &str, line: Option<usize>) -> String {
-    line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
 }
 
 /// Prints what is advised; exit code 2 if the input is wrong.
@@ -141,12 +132,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 impl Options {
     fn print(&self) -> Result<(), Failure> {
-        let text = read(&self.observed)?;
-        let snapshots = file::snapshots(&text).map_err(|error| Failure::File {
-            file: self.observed.display().to_string(),
-            line: error.line(),
-            error: Box::new(error),
-        })?;
+        let snapshots = input::read(&self.observed, file::snapshots)?;
         let mut advisor = Advisor::new(self.params());
         for (at, snapshot) in &snapshots {
             advisor.observe(*at, snapshot);
@@ -163,7 +149,7 @@ impl Options {
         let current = match &self.current {
             None => None,
             Some(path) => {
-                let read = settings::Current::read(&read(path)?, &self.namespace);
+                let read = settings::Current::read(&input::text(path)?, &self.namespace);
                 Some(read.map_err(|error| Failure::Current {
                     file: path.display().to_string(),
                     error,
@@ -210,13 +196,6 @@ fn check(advice: &Advice) -> Result<(), Failure> {
     let checked = maglor_controller::crd::check::blocks(Some(&cluster), Some(&route));
     checked.map_err(|error| Failure::Refused {
         service: advice.service.clone(),
-        error,
-    })
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| Failure::Read {
-        file: path.display().to_string(),
         error,
     })
 }

@@ -15,6 +15,7 @@ mod graph;
 mod histogram;
 mod identity;
 mod inject;
+mod input;
 mod install;
 mod live;
 mod model;

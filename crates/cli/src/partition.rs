@@ -1,9 +1,9 @@
 //! `maglor partition`: the placement of services on nodes, from files, as JSON.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use maglor_mcg::file::{self, FileError};
+use maglor_mcg::file;
 use maglor_mcg::{
     Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Selection,
     Use, partition,
@@ -11,6 +11,7 @@ use maglor_mcg::{
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::input::{InputError, read};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -102,20 +103,10 @@ pub(crate) struct Options {
 
 #[derive(Debug, Error)]
 enum Failure {
-    #[error("{file}: {error}")]
-    Read { file: String, error: std::io::Error },
-    #[error("{}: {error}", place(file, *line))]
-    File {
-        file: String,
-        line: Option<usize>,
-        error: Box<FileError>,
-    },
+    #[error(transparent)]
+    Input(#[from] InputError),
     #[error(transparent)]
     Partition(#[from] PartitionError),
-}
-
-fn place(file: &str, line: Option<usize>) -> String {
-    line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
 }
 
 /// Prints the placement; exit code 1 if there is none, 2 if the input is wrong.
@@ -148,7 +139,7 @@ impl Options {
                 let gone = current.gone(&nodes);
                 nodes.add_gone(&gone);
                 let placement = current.of(&graph, &nodes);
-                Some(placement.map_err(|error| failure(path, error))?)
+                Some(placement.map_err(|error| InputError::of(path, error))?)
             }
             None => None,
         };
@@ -170,23 +161,6 @@ impl Options {
                 Outcome::Placed(plan) => (result(&graph, &nodes, known, &plan), None),
             },
         )
-    }
-}
-
-fn read<T>(path: &Path, parse: fn(&str) -> Result<T, FileError>) -> Result<T, Failure> {
-    let file = || path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::Read {
-        file: file(),
-        error,
-    })?;
-    parse(&text).map_err(|error| failure(path, error))
-}
-
-fn failure(path: &Path, error: FileError) -> Failure {
-    Failure::File {
-        file: path.display().to_string(),
-        line: error.line(),
-        error: Box::new(error),
     }
 }
 

@@ -6,6 +6,8 @@
     reason = "a test fails by panicking"
 )]
 
+mod support;
+
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -14,20 +16,7 @@ use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, RawHttp1, TIMEOUT, Upstream, eventually};
 use serde_json::{Value, json};
-
-fn maglor(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_maglor"));
-    // No cluster that happens to be there.
-    command.env("KUBECONFIG", "/nowhere").args(arguments);
-    command.output().unwrap()
-}
-
-#[track_caller]
-fn stdout(arguments: &[&str]) -> String {
-    let output = maglor(arguments);
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use support::{maglor, stdout};
 
 fn snapshot(at: &str, rps: f64) -> Value {
     let service = |name: &str, replicas: u32| {

@@ -8,17 +8,18 @@
     reason = "a test fails by panicking"
 )]
 
+mod support;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually, process, wait};
 use serde_json::Value;
-
-const MAGLOR: &str = env!("CARGO_BIN_EXE_maglor");
+use support::{MAGLOR, maglor, stdout};
 
 /// A program of the workspace.
 fn program(name: &str) -> PathBuf {
@@ -29,20 +30,6 @@ fn program(name: &str) -> PathBuf {
         assert!(built.success() && path.is_file(), "{}", path.display());
     }
     path
-}
-
-fn maglor(arguments: &[&str]) -> Output {
-    let mut command = Command::new(MAGLOR);
-    // No cluster that happens to be there.
-    command.env("KUBECONFIG", "/nowhere").args(arguments);
-    command.output().unwrap()
-}
-
-#[track_caller]
-fn stdout(arguments: &[&str]) -> String {
-    let output = maglor(arguments);
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 #[track_caller]

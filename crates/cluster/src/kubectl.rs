@@ -58,6 +58,30 @@ impl Kubectl {
         })
     }
 
+    /// A resource to compare with itself later: without `resourceVersion`, and in place of `managedFields` whether
+    /// `manager` owns any of it.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn as_kept(&self, resource: &[&str], manager: &str) -> Result<Value, ClusterError> {
+        let get = [&["get"], resource, &["--show-managed-fields"]].concat();
+        let mut kept = self.json(&get)?;
+        let meta = kept["metadata"].as_object_mut();
+        let fields = meta.and_then(|meta| {
+            meta.remove("resourceVersion");
+            meta.remove("managedFields")
+        });
+        let Some(Value::Array(entries)) = fields else {
+            return Err(ClusterError::Command {
+                command: format!("kubectl {}", get.join(" ")),
+                detail: "nobody owns any field of it".to_owned(),
+            });
+        };
+        let owned = entries.iter().any(|entry| entry["manager"] == manager);
+        kept["owned by us"] = Value::Bool(owned);
+        Ok(kept)
+    }
+
     /// Applies a manifest, YAML or JSON, on the server's side.
     ///
     /// # Errors

@@ -187,20 +187,9 @@ fn ready(kubectl: &Kubectl) -> bool {
 
 /// The Service, but for its resource version.
 fn service(kubectl: &Kubectl) -> Value {
-    let get = [
-        "get",
-        "service",
-        "details",
-        "-n",
-        "shop",
-        "--show-managed-fields",
-    ];
-    let mut service = kubectl.json(&get).unwrap();
-    let meta = service["metadata"].as_object_mut().unwrap();
-    meta.remove("resourceVersion");
-    let fields = meta.remove("managedFields").unwrap_or_default();
-    let ours = |entry: &Value| entry["manager"] == "maglor-proxy-service";
-    let ours = fields.as_array().unwrap().iter().any(ours);
-    service["owned by us"] = json!(ours);
-    service
+    let service = kubectl.as_kept(
+        &["service", "details", "-n", "shop"],
+        "maglor-proxy-service",
+    );
+    service.unwrap()
 }

@@ -37,7 +37,7 @@ pub use decision::{Refusal, Skip};
 pub use patch::patch;
 pub use pod::{Injected, Outcome, inject};
 pub use quantity::quantity;
-pub use settings::{Form, PullPolicy, Redirect, Settings, SettingsError};
+pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, SettingsError};
 
 /// Annotation of pods that have a sidecar: `true`, or `outbound` where nothing is redirected.
 pub const INJECTED: &str = "maglor.dev/injected";

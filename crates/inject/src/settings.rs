@@ -10,9 +10,9 @@ pub(crate) const INBOUND_PORT: u16 = 15006;
 /// Port of the listener that takes what the application sends.
 pub(crate) const OUTBOUND_PORT: u16 = 15001;
 /// Port of the admin server: readiness, liveness, metrics, the application's own probes.
-pub(crate) const ADMIN_PORT: u16 = 15020;
+pub const ADMIN_PORT: u16 = 15020;
 /// Whom the proxy runs as; connections of this user are not redirected.
-pub(crate) const PROXY_UID: u32 = 2102;
+pub const PROXY_UID: u32 = 2102;
 /// What the sidecar's token is for; the controller takes no other.
 pub(crate) const AUDIENCE: &str = "maglor.dev/identity";
 /// How long such a token is valid, in seconds. The kubelet renews it at four fifths.

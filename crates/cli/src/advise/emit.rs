@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use maglor_controller::generated;
 use maglor_istio::{Written, destination_rule, virtual_service};
-use maglor_mcg::advise::Advice;
+use maglor_mcg::advise::{Advice, TrafficAdvice};
 use serde_json::{Map, Value, json};
 
 use super::settings::Setting;
@@ -12,40 +12,45 @@ use super::split;
 
 /// TrafficPolicies, and patches of Deployments.
 pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> String {
-    let mut text = String::new();
-    for one in advice {
-        deployment(&mut text, one, rows, namespace);
-        let Some(traffic) = &one.traffic else {
-            continue;
-        };
+    each(advice, rows, namespace, |text, one, traffic| {
         let (namespace, name) = split(&one.service, namespace);
         let policy = generated::traffic_policy(namespace, name, traffic);
         let policy = serde_json::to_value(policy).unwrap_or_default();
-        reasons(&mut text, &one.service, rows, is_traffic);
-        document(&mut text, policy);
-    }
-    text
+        reasons(text, &one.service, rows, is_traffic);
+        document(text, policy);
+    })
 }
 
 /// DestinationRules and VirtualServices, as in the paper's Fig. 5, and the same patches.
 pub(super) fn istio(advice: &[&Advice], rows: &[Setting], namespace: &str) -> String {
-    let mut text = String::new();
-    for one in advice {
-        deployment(&mut text, one, rows, namespace);
-        let Some(traffic) = &one.traffic else {
-            continue;
-        };
+    each(advice, rows, namespace, |text, one, traffic| {
         let (namespace, name) = split(&one.service, namespace);
         let rule = destination_rule(name, &generated::cluster(traffic));
         let service = virtual_service(name, &generated::route(traffic));
-        reasons(&mut text, &one.service, rows, |setting| {
+        reasons(text, &one.service, rows, |setting| {
             setting.starts_with("cluster.")
         });
-        resource(&mut text, "DestinationRule", (namespace, name), &rule);
-        reasons(&mut text, &one.service, rows, |setting| {
+        resource(text, "DestinationRule", (namespace, name), &rule);
+        reasons(text, &one.service, rows, |setting| {
             setting.starts_with("route.")
         });
-        resource(&mut text, "VirtualService", (namespace, name), &service);
+        resource(text, "VirtualService", (namespace, name), &service);
+    })
+}
+
+/// The patch of each Deployment, and behind it what is written of the traffic, where something is advised for it.
+fn each(
+    advice: &[&Advice],
+    rows: &[Setting],
+    namespace: &str,
+    mut write: impl FnMut(&mut String, &Advice, &TrafficAdvice),
+) -> String {
+    let mut text = String::new();
+    for one in advice {
+        deployment(&mut text, one, rows, namespace);
+        if let Some(traffic) = &one.traffic {
+            write(&mut text, one, traffic);
+        }
     }
     text
 }

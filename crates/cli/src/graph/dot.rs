@@ -17,18 +17,10 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
             quoted(&label)
         );
     }
-    let most = snapshot
-        .edges
-        .iter()
-        .map(|edge| edge.rps)
-        .fold(0.0, f64::max);
+    let width = super::svg::widths(snapshot);
     for edge in &snapshot.edges {
         let label = super::svg::traffic(edge);
-        let width = if most > 0.0 {
-            1.0 + 3.0 * edge.rps / most
-        } else {
-            1.0
-        };
+        let width = width(edge);
         let _ = writeln!(
             text,
             "  {} -> {} [label={}, penwidth={width:.2}];",

@@ -64,13 +64,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
          markerUnits=\"userSpaceOnUse\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#555\"/></marker></defs>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
-    let most = snapshot
-        .edges
-        .iter()
-        .map(|edge| edge.rps)
-        .fold(0.0, f64::max);
+    let width = widths(snapshot);
     for edge in &snapshot.edges {
-        draw_edge(&mut text, edge, &places, most);
+        draw_edge(&mut text, edge, &places, width(edge));
     }
     for service in &snapshot.services {
         draw_service(&mut text, service, &places);
@@ -114,18 +110,22 @@ fn draw_service(text: &mut String, service: &Service, places: &Places<'_>) {
     }
 }
 
-fn draw_edge(text: &mut String, edge: &Edge, places: &Places<'_>, most: f64) {
+/// How wide an edge is drawn: the busiest four times as wide as one without calls.
+pub(super) fn widths(snapshot: &Snapshot) -> impl Fn(&Edge) -> f64 {
+    let rates = snapshot.edges.iter().map(|edge| edge.rps);
+    let most = rates.fold(0.0, f64::max);
+    move |edge| match most > 0.0 {
+        true => 1.0 + 3.0 * edge.rps / most,
+        false => 1.0,
+    }
+}
+
+fn draw_edge(text: &mut String, edge: &Edge, places: &Places<'_>, line: f64) {
     let (Some(from), Some(to)) = (places.get(&*edge.from), places.get(&*edge.to)) else {
         return;
     };
     let ((x1, y1), (x2, y2)) = (corner(*from), corner(*to));
     let (y1, y2) = (y1 + HEIGHT / 2, y2 + HEIGHT / 2);
-    let line = 1.0
-        + if most > 0.0 {
-            3.0 * edge.rps / most
-        } else {
-            0.0
-        };
     let path = match from.0 < to.0 {
         true => {
             let (x1, middle) = (x1 + WIDTH, (x1 + WIDTH + x2) / 2);

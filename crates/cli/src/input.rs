@@ -1,0 +1,50 @@
+//! Files that commands compute from: what is wrong with one is said with its name and line.
+
+use std::path::Path;
+
+use maglor_mcg::file::FileError;
+use thiserror::Error;
+
+/// Why a file cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum InputError {
+    #[error("{file}: {error}")]
+    Read { file: String, error: std::io::Error },
+    #[error("{}: {error}", place(file, *line))]
+    File {
+        file: String,
+        line: Option<usize>,
+        error: Box<FileError>,
+    },
+}
+
+fn place(file: &str, line: Option<usize>) -> String {
+    line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
+}
+
+impl InputError {
+    /// What a file says cannot be.
+    pub(crate) fn of(path: &Path, error: FileError) -> Self {
+        Self::File {
+            file: path.display().to_string(),
+            line: error.line(),
+            error: Box::new(error),
+        }
+    }
+}
+
+/// The text of a file.
+pub(crate) fn text(path: &Path) -> Result<String, InputError> {
+    std::fs::read_to_string(path).map_err(|error| InputError::Read {
+        file: path.display().to_string(),
+        error,
+    })
+}
+
+/// What a file says.
+pub(crate) fn read<T>(
+    path: &Path,
+    parse: fn(&str) -> Result<T, FileError>,
+) -> Result<T, InputError> {
+    parse(&text(path)?).map_err(|error| InputError::of(path, error))
+}

@@ -12,6 +12,8 @@
 
 #[path = "insertion/load.rs"]
 mod load;
+#[path = "insertion/streams.rs"]
+mod streams;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -29,6 +31,7 @@ use maglor_controller::proxy_service::{Settings, Step};
 use serde_json::{Value, json};
 
 use load::Load;
+use streams::Streams;
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// How often the operator is killed on the way in, and on the way out.
@@ -66,6 +69,7 @@ fn no_request_fails_when_proxies_come_and_go() {
         let binary = static_program(program, "dev").unwrap();
         Image::of_program(&format!("{program}:e2e"), &binary)
     });
+    let program = maglor_cluster::streams().unwrap();
     let cluster = Cluster::start(Options {
         name: "insertion".into(),
         ..Options::default()
@@ -74,6 +78,8 @@ fn no_request_fails_when_proxies_come_and_go() {
     for image in &images {
         cluster.load(image).unwrap();
     }
+    let served = Image::of_program("maglor-streams:e2e", &program);
+    cluster.load(&served).unwrap();
     let kubectl = cluster.kubectl();
     for (_, definition) in maglor_controller::crd::yaml().unwrap() {
         kubectl.apply(&definition).unwrap();
@@ -95,24 +101,32 @@ fn no_request_fails_when_proxies_come_and_go() {
         .parse()
         .unwrap();
     let load = Load::start(&cluster.nodes()[1], address);
+    let streams = Streams::start(&program, &cluster.nodes()[1], address);
+    let phase = |name: &str| {
+        load.phase(name);
+        streams.phase(name);
+    };
 
-    load.phase("directly");
+    phase("directly");
     until("it is inserted", || {
         kubectl.apply(PROXY_SERVICE).is_ok() && ready(kubectl)
     });
-    load.phase("inserted");
+    phase("inserted");
     requests_go_through_proxies(&cluster);
-    endpoints_come_and_go(kubectl, &load);
+    endpoints_come_and_go(kubectl);
+    phase("endpoints came and went");
     kubectl
         .run(&["delete", "proxyservice", "web", "--namespace=shop"])
         .unwrap();
     is_as_before(kubectl, &before);
-    load.phase("withdrawn");
+    phase("withdrawn");
+    // Each withdrawal would wait for them; the others go on.
+    streams.finish();
 
     it_survives_crashes(kubectl, &mut controller, &before);
-    load.phase("crashes");
+    phase("crashes");
     it_goes_on_after_any_step(kubectl, &mut controller, &before);
-    load.phase("a crash after each step");
+    phase("a crash after each step");
 
     kubectl.apply(PROXY_SERVICE).unwrap();
     until("it is inserted again", || ready(kubectl));
@@ -120,7 +134,7 @@ fn no_request_fails_when_proxies_come_and_go() {
         .run(&["delete", "crd", DEFINITION, "--timeout=60s"])
         .unwrap();
     is_as_before(kubectl, &before);
-    load.phase("without a definition");
+    phase("without a definition");
     load.end();
     drop(controller);
     cluster.stop().unwrap();
@@ -369,7 +383,7 @@ fn requests_go_through_proxies(cluster: &Cluster) {
     });
 }
 
-fn endpoints_come_and_go(kubectl: &Kubectl, load: &Load) {
+fn endpoints_come_and_go(kubectl: &Kubectl) {
     for replicas in [4, 2] {
         let replicas = format!("--replicas={replicas}");
         let scale = ["scale", "deployment/web", "--namespace=shop", &replicas];
@@ -385,7 +399,6 @@ fn endpoints_come_and_go(kubectl: &Kubectl, load: &Load) {
         // What ends goes on for a while.
         sleep(Duration::from_secs(4));
     }
-    load.phase("endpoints came and went");
 }
 
 fn get(address: Ipv4Addr, path: &str) -> String {

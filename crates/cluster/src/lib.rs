@@ -55,4 +55,4 @@ pub use image::Image;
 pub use kubectl::Kubectl;
 pub use machine::Machine;
 pub use options::Options;
-pub use programs::helm;
+pub use programs::{helm, streams};

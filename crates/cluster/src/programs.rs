@@ -91,6 +91,16 @@ pub(crate) const CONFORMANCE: Suite = Suite {
     takes: "2 minutes",
 };
 
+/// Both ends of gRPC's calls and streams, by grpc-go.
+pub(crate) const STREAMS: Suite = Suite {
+    module: "streams",
+    version: "1.85.0",
+    packages: &["."],
+    flags: "-s -w",
+    tests: false,
+    takes: "a minute",
+};
+
 /// Programs of the system, with the Debian packages that hold them.
 const SYSTEM: [(&str, &str); 5] = [
     ("bridge", "containernetworking-plugins"),
@@ -121,6 +131,17 @@ pub fn helm(build: bool) -> Result<PathBuf, ClusterError> {
             hint: "cargo xtask e2e builds it".into(),
         }),
     }
+}
+
+/// The program `streams`: a server of gRPC's test service (`-serve ADDR`), and clients of it that tell what fails
+/// (`-call ADDR`), by grpc-go. Built if it is not there.
+///
+/// # Errors
+///
+/// It could not be built.
+pub fn streams() -> Result<PathBuf, ClusterError> {
+    let folder = STREAMS.ready(|line| eprintln!("{line}"))?;
+    Ok(folder.join("streams"))
 }
 
 impl Suite {
@@ -302,7 +323,7 @@ mod tests {
 
     #[test]
     fn every_module_of_a_suite_is_there() {
-        for suite in [CONFORMANCE, ECHO, HELM, KUBERNETES, KWOK] {
+        for suite in [CONFORMANCE, ECHO, HELM, KUBERNETES, KWOK, STREAMS] {
             assert!(sources(suite.module).join("go.sum").is_file(), "{suite:?}");
         }
     }

@@ -1,0 +1,102 @@
+//! Calls and streams of gRPC to a Service from a node, by grpc-go: unary calls and short streams one after the other,
+//! over channels that are kept and over new ones; and long streams, of which some begin and some end at any time.
+//!
+//! What they are told, and what they tell, are lines on their standard input and output.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use maglor_cluster::Machine;
+use serde_json::Value;
+
+/// How long a long stream is: less than the time that proxies have to finish what they have begun.
+const LONG: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Clients that run.
+pub(crate) struct Streams {
+    child: Child,
+    pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
+}
+
+impl Streams {
+    pub(crate) fn start(program: &Path, node: &Machine, address: Ipv4Addr) -> Self {
+        let network = format!("--net=/proc/{}/ns/net", node.init());
+        let address = SocketAddr::from((address, 70));
+        let mut child = Command::new("nsenter")
+            .arg(network)
+            .arg(program)
+            .arg(format!("-call={address}"))
+            .arg(format!("-long={}s", LONG.as_secs()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pipes = (
+            child.stdin.take().unwrap(),
+            BufReader::new(child.stdout.take().unwrap()),
+        );
+        let streams = Self {
+            child,
+            pipes: Mutex::new(pipes),
+        };
+        let told = streams.until("calls are answered", "tell", |told| {
+            told["answered"].as_u64() > Some(0)
+        });
+        assert_eq!(told["failed"], serde_json::json!({}), "{told}");
+        streams
+    }
+
+    /// What has come of them since the last time; fails if one of them has.
+    pub(crate) fn phase(&self, name: &str) {
+        let told = self.tell("tell");
+        println!("{name}: gRPC {told}");
+        assert_eq!(told["failed"], serde_json::json!({}), "{name}: {told}");
+        assert!(told["answered"].as_u64() > Some(0), "{name}: {told}");
+    }
+
+    /// No long stream begins any more; waits for the end of those that have begun.
+    pub(crate) fn finish(&self) {
+        let mut ended = 0;
+        self.until("the long streams have ended", "finish", |told| {
+            assert_eq!(told["failed"], serde_json::json!({}), "{told}");
+            ended += told["ended"].as_u64().unwrap();
+            told["open"] == 0
+        });
+        assert!(ended > 0);
+    }
+
+    fn until(&self, what: &str, word: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let told = self.tell(word);
+            if holds(&told) {
+                println!("{what}: {told}");
+                return told;
+            }
+            assert!(Instant::now() < deadline, "{what}: {told}");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    fn tell(&self, word: &str) -> Value {
+        let mut pipes = self.pipes.lock().unwrap();
+        let (input, output) = &mut *pipes;
+        writeln!(input, "{word}").unwrap();
+        let mut line = String::new();
+        let read = output.read_line(&mut line).unwrap();
+        assert!(read > 0, "the clients have ended");
+        serde_json::from_str(&line).unwrap()
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

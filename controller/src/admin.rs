@@ -1,8 +1,6 @@
 //! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /trust`. No authentication: it shows
 //! names of Services and who is connected, so it is for operators and Prometheus only.
 
-mod query;
-
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +23,8 @@ use crate::graph::Graphs;
 use crate::identity::authority::Watched;
 use crate::identity::secret::Progress;
 use crate::metrics::Metrics;
+use crate::query::Query;
 use crate::serve::Table;
-
-use self::query::Query;
 
 const INDEX: &str = "\
 GET  /metrics    Prometheus metrics
@@ -38,8 +35,8 @@ GET  /receipts   the last hundred changes: who has them, how long it took (JSON)
 GET  /resources  what proxies can ask for (JSON); ?kind=KIND: of that kind; ?kind=KIND&name=NAME: one, in the
                  words of the configuration; ?kind=KIND&full: all of them so;
                  kinds: cluster, endpoints, listener, routes, inbound
-GET  /graph      who calls whom, as far as this replica has heard (JSON); ?parts: by proxy; ?history: snapshots of a
-                 day, a minute apart
+GET  /graph      who calls whom, as far as this replica has heard (JSON); ?parts: by proxy; ?proxies: what each
+                 proxy sends in all; ?history: snapshots of a day, a minute apart
 GET  /trust      the authority: its roots, where a rotation is, whose proxies do not trust it yet (JSON)
 ";
 
@@ -136,8 +133,10 @@ impl Admin {
             value(&json!({"snapshots": self.graphs.history()}))
         } else if query.has("parts") {
             value(&json!(self.graphs.parts()))
+        } else if query.has("proxies") {
+            value(&json!(self.graphs.proxies()))
         } else {
-            let what = "nothing, `parts` or `history`\n";
+            let what = "nothing, `parts`, `proxies` or `history`\n";
             text(StatusCode::BAD_REQUEST, what.to_owned())
         }
     }

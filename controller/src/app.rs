@@ -1,5 +1,7 @@
 //! The life of a controller: sources, the index, what is served, and the end.
 
+mod kubernetes;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -18,9 +20,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::identity::start::{self as identity, Replica, Service, StartError};
 use crate::port::Port;
 
+use self::kubernetes::Kubernetes;
 use crate::admin::{self, Admin};
-use crate::api_server;
-use crate::graph::publish::Publisher;
 use crate::graph::usage;
 use crate::graph::{self, Graphs};
 use crate::index::Changes;
@@ -30,9 +31,9 @@ use crate::pipeline::Pipeline;
 use crate::proxy_service;
 use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
-use crate::source::{Event, kubernetes};
+use crate::source::{self, Event};
 use crate::status::{self, Wanted};
-use crate::webhook::{self, Webhook};
+use crate::webhook;
 
 /// Events that are taken into the index in one go.
 const AT_ONCE: usize = 4096;
@@ -74,6 +75,8 @@ pub struct Options {
     pub admin: Option<SocketAddr>,
     /// What the API server asks before it stores something; `None` = it does not ask. Only with Kubernetes.
     pub webhook: Option<webhook::Options>,
+    /// Where the API server asks what proxies are sent, with the webhook's certificate; `None` = it does not ask.
+    pub external_metrics: Option<SocketAddr>,
     /// Where to write the bound addresses once proxies are served, as JSON.
     pub ready_file: Option<PathBuf>,
 }
@@ -128,6 +131,10 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     if let (Some(webhook), Some(kubernetes)) = (options.webhook, &kubernetes) {
         let socket = bind(webhook.listen).await?;
         let webhook = kubernetes.webhook(webhook, &metrics, &webhook_ready);
+        if let Some(address) = options.external_metrics {
+            let served = kubernetes.external_metrics(&graphs, webhook.serving.subscribe());
+            tasks.spawn(served.run(bind(address).await?));
+        }
         tasks.spawn(webhook.run(socket));
     }
     let mut admin_address = None;
@@ -201,63 +208,6 @@ struct Started {
 
 /// Name of the Lease that lets one replica write.
 const LEASE: &str = "maglor-controller";
-
-/// The API server, and whether this replica writes there.
-struct Kubernetes {
-    client: kube::Client,
-    namespace: String,
-    replica: String,
-    proxies: proxy_service::Settings,
-    term: watch::Sender<Term>,
-}
-
-impl Kubernetes {
-    async fn of(source: &Source) -> Result<Option<Self>, RunError> {
-        let Source::Kubernetes {
-            namespace,
-            replica,
-            proxies,
-        } = source
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            client: api_server::client().await?,
-            namespace: namespace.clone(),
-            replica: replica.clone(),
-            proxies: proxies.clone(),
-            term: watch::Sender::new(Term::default()),
-        }))
-    }
-}
-
-impl Kubernetes {
-    fn publisher(&self, graphs: &Arc<Graphs>) -> Publisher {
-        Publisher {
-            client: self.client.clone(),
-            namespace: self.namespace.clone(),
-            replica: self.replica.clone(),
-            term: self.term.subscribe(),
-            graphs: Arc::clone(graphs),
-        }
-    }
-
-    fn webhook(
-        &self,
-        options: webhook::Options,
-        metrics: &Arc<Metrics>,
-        ready: &Arc<AtomicBool>,
-    ) -> Webhook {
-        Webhook {
-            client: self.client.clone(),
-            namespace: self.namespace.clone(),
-            settings: options.settings,
-            term: self.term.subscribe(),
-            metrics: Arc::clone(metrics),
-            ready: Arc::clone(ready),
-        }
-    }
-}
 
 /// Has proxies report what they send where, and keeps and writes what comes of it.
 fn observe(
@@ -333,7 +283,7 @@ fn start(
     let watched = client.clone();
     Started {
         watch: tokio::spawn(async move {
-            kubernetes::watch(watched, events).await;
+            source::kubernetes::watch(watched, events).await;
             Ok(())
         }),
         statuses: Some(statuses),

@@ -71,6 +71,10 @@ struct Run {
     /// /validate. Without: it is not answered.
     #[arg(long, value_name = "ADDR", conflicts_with = "folder")]
     webhook: Option<SocketAddr>,
+    /// Where the API server asks how many requests a second ProxyServices have (external.metrics.k8s.io, HTTPS with
+    /// the webhook's certificate), for their autoscalers. Without: it is not answered.
+    #[arg(long, value_name = "ADDR", requires = "webhook")]
+    external_metrics: Option<SocketAddr>,
     /// What sidecars are like, YAML or JSON: {image: …, logLevel: …}; see docs/injection.md.
     #[arg(long, value_name = "SETTINGS", default_value = "{}", value_parser = sidecar)]
     sidecar: maglor_inject::Settings,
@@ -308,6 +312,7 @@ fn serve(run: Run) -> Result<(), String> {
         graph: run.graph.settings(),
         admin: run.admin,
         webhook,
+        external_metrics: run.external_metrics,
         ready_file: run.ready_file,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

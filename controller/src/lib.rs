@@ -19,6 +19,7 @@
 //! | [`status`], [`lease`] | what is written back, and by which replica |
 //! | [`graph`] | who calls whom, from proxies' reports: the communication graph |
 //! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
+//! | `external_metrics` | what the API server asks of proxies' load, for their autoscalers |
 //! | [`proxy_service`] | proxies in front of Services: how they come and go |
 
 mod admin;
@@ -27,8 +28,10 @@ mod api_server;
 pub mod app;
 pub mod args;
 pub mod crd;
+mod external_metrics;
 pub mod generated;
 pub mod graph;
+mod https;
 pub mod identity;
 pub mod index;
 pub mod lease;
@@ -36,6 +39,7 @@ mod metrics;
 pub mod pipeline;
 mod port;
 pub mod proxy_service;
+mod query;
 pub mod serve;
 mod shown;
 pub mod source;

@@ -71,11 +71,25 @@ pub struct Autoscaling {
     #[schemars(range(min = 1, max = 100))]
     pub max_replicas: u32,
     /// More when their CPU is above this share of what the container asks for, in percent; needs the
-    /// cluster's resource metrics.
+    /// cluster's resource metrics. 70 where `requestsPerSecond` is not given either; of both, what asks for
+    /// more proxies holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1000), extend("default" = 70))]
+    #[schemars(range(min = 1, max = 1000))]
     pub cpu_percent: Option<u32>,
+    /// More when each of them has more requests a second than this; needs the controller's external metrics
+    /// (`externalMetrics` of the chart).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub requests_per_second: Option<u32>,
+    /// There are fewer only when none of the last so many seconds would have asked for more: proxies come for
+    /// a burst, and the next one may follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 3600), extend("default" = 300))]
+    pub stabilization_seconds: Option<u32>,
 }
+
+/// CPU where nothing is said, in percent of what the container asks for.
+const CPU_PERCENT: u32 = 70;
 
 impl Autoscaling {
     /// The least and the most.
@@ -84,10 +98,17 @@ impl Autoscaling {
         (self.min_replicas.unwrap_or(1), self.max_replicas)
     }
 
-    /// In percent of what the container asks for.
+    /// In percent of what the container asks for; `None` = it does not count.
     #[must_use]
-    pub fn cpu_percent(&self) -> u32 {
-        self.cpu_percent.unwrap_or(70)
+    pub fn cpu_percent(&self) -> Option<u32> {
+        let unsaid = self.requests_per_second.is_none();
+        self.cpu_percent.or(unsaid.then_some(CPU_PERCENT))
+    }
+
+    /// See the field.
+    #[must_use]
+    pub fn stabilization_seconds(&self) -> u32 {
+        self.stabilization_seconds.unwrap_or(300)
     }
 
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
@@ -98,8 +119,18 @@ impl Autoscaling {
         if !(1..=most).contains(&least) {
             return Err(("autoscaling.minReplicas", "must be 1 to maxReplicas"));
         }
-        if !(1..=1000).contains(&self.cpu_percent()) {
+        if self
+            .cpu_percent
+            .is_some_and(|cpu| !(1..=1000).contains(&cpu))
+        {
             return Err(("autoscaling.cpuPercent", "must be 1 to 1000"));
+        }
+        let requests = self.requests_per_second;
+        if requests.is_some_and(|rate| !(1..=1_000_000).contains(&rate)) {
+            return Err(("autoscaling.requestsPerSecond", "must be 1 to 1000000"));
+        }
+        if self.stabilization_seconds() > 3600 {
+            return Err(("autoscaling.stabilizationSeconds", "must be 0 to 3600"));
         }
         Ok(())
     }
@@ -234,6 +265,14 @@ mod tests {
             (
                 "{targetRef: {name: a}, autoscaling: {minReplicas: 3, maxReplicas: 2}}",
                 "spec.autoscaling.minReplicas: ",
+            ),
+            (
+                "{targetRef: {name: a}, autoscaling: {maxReplicas: 2, requestsPerSecond: 0}}",
+                "spec.autoscaling.requestsPerSecond: ",
+            ),
+            (
+                "{targetRef: {name: a}, autoscaling: {maxReplicas: 2, stabilizationSeconds: 3601}}",
+                "spec.autoscaling.stabilizationSeconds: ",
             ),
         ] {
             let error = spec(text).check().unwrap_err().to_string();

@@ -8,6 +8,7 @@ mod callers;
 mod history;
 pub mod parts;
 pub(crate) mod publish;
+pub(crate) mod replicas;
 mod snapshot;
 pub(crate) mod usage;
 
@@ -24,7 +25,7 @@ use tokio::time::Instant;
 
 use self::callers::Callers;
 use self::history::History;
-use self::parts::Part;
+use self::parts::{Part, ProxyLoad};
 pub use self::snapshot::{Edge, Node, Service, Snapshot};
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
@@ -221,6 +222,31 @@ impl Graphs {
             .parts(now)
             .map(|part| Part::new(&part, now, true));
         called.chain(taken).collect()
+    }
+
+    /// The proxies that this replica has heard of lately, and what each sends.
+    #[must_use]
+    pub fn proxies(&self) -> Vec<ProxyLoad> {
+        let (state, now) = (self.state(), self.now());
+        let mut called: BTreeMap<&str, Traffic> = BTreeMap::new();
+        for part in state.edges.parts(now) {
+            let sum = called.entry(part.proxy).or_default();
+            *sum = sum.plus(part.traffic);
+        }
+        let heard = state.heard.iter();
+        let heard = heard.map(|(proxy, at)| (proxy, now.saturating_since(*at)));
+        heard
+            .filter(|(_, age)| *age < self.settings.window)
+            .map(|(proxy, age)| {
+                let traffic = called.get(&**proxy).copied().unwrap_or_default();
+                ProxyLoad {
+                    proxy: proxy.clone(),
+                    age_seconds: age.as_secs_f64(),
+                    rps: traffic.rps,
+                    latency_ms: traffic.latency_ms,
+                }
+            })
+            .collect()
     }
 
     /// Snapshots of the last day, the oldest first.

@@ -25,6 +25,33 @@ pub struct Part {
     pub edge: Edge,
 }
 
+/// What a proxy sends, wherever.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct ProxyLoad {
+    /// The proxy's node id.
+    pub proxy: String,
+    /// How long ago it has last reported, in seconds.
+    pub age_seconds: f64,
+    /// Requests a second; 0 for one that has reported, and sends nothing.
+    pub rps: f64,
+    /// Their mean response time in milliseconds.
+    pub latency_ms: f64,
+}
+
+/// The proxies that any replica has heard of, each once: as it was heard last.
+#[must_use]
+pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
+    let mut all: BTreeMap<String, ProxyLoad> = BTreeMap::new();
+    for load in replicas.into_iter().flatten() {
+        match all.get_mut(&load.proxy) {
+            Some(known) if known.age_seconds <= load.age_seconds => {}
+            Some(known) => *known = load,
+            None => drop(all.insert(load.proxy.clone(), load)),
+        }
+    }
+    all
+}
+
 impl Part {
     pub(super) fn new(part: &mcg::Part<'_>, now: Time, taken: bool) -> Self {
         let traffic = part.traffic;

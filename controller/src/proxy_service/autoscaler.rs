@@ -4,34 +4,49 @@ use serde_json::{Value, json};
 
 use super::manifests::{deployment_name, marked, of_service, text};
 use crate::crd::ProxyServiceSpec;
+use crate::external_metrics::{REQUESTS, SERVICE};
 
-/// Looks at fewer proxies only after so long: they come for a burst, and the next one may follow.
-const LESS_AFTER_SECONDS: u32 = 300;
-
-/// The autoscaler of the proxies, where there is to be one. It goes by the proxies' own container.
+/// The autoscaler of the proxies, where there is to be one. It goes by the proxies' own container, or by the requests
+/// that they have all together, which the controller serves as an external metric.
 #[must_use]
 pub fn autoscaler(service: &Value, claim: &ProxyServiceSpec) -> Option<Value> {
     let wanted = claim.autoscaling.as_ref()?;
     let (least, most) = wanted.range();
+    let name = text(&service["metadata"]["name"]);
+    let cpu = wanted.cpu_percent().map(|percent| {
+        json!({
+            "type": "ContainerResource",
+            "containerResource": {
+                "name": "cpu",
+                "container": "maglor-proxy",
+                "target": {"type": "Utilization", "averageUtilization": percent},
+            },
+        })
+    });
+    let requests = wanted.requests_per_second.map(|rate| {
+        json!({
+            "type": "External",
+            "external": {
+                "metric": {"name": REQUESTS, "selector": {"matchLabels": {SERVICE: name}}},
+                "target": {"type": "AverageValue", "averageValue": rate.to_string()},
+            },
+        })
+    });
+    let metrics: Vec<Value> = cpu.into_iter().chain(requests).collect();
     let kind = "HorizontalPodAutoscaler";
     let mut made = of_service(service, "autoscaling/v2", kind, deployment_name);
     made["spec"] = json!({
         "scaleTargetRef": {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "name": deployment_name(text(&service["metadata"]["name"])),
+            "name": deployment_name(name),
         },
         "minReplicas": least,
         "maxReplicas": most,
-        "metrics": [{
-            "type": "ContainerResource",
-            "containerResource": {
-                "name": "cpu",
-                "container": "maglor-proxy",
-                "target": {"type": "Utilization", "averageUtilization": wanted.cpu_percent()},
-            },
-        }],
-        "behavior": {"scaleDown": {"stabilizationWindowSeconds": LESS_AFTER_SECONDS}},
+        "metrics": metrics,
+        "behavior": {"scaleDown": {
+            "stabilizationWindowSeconds": wanted.stabilization_seconds(),
+        }},
     });
     Some(marked(made))
 }
@@ -53,5 +68,29 @@ mod tests {
         assert_eq!(range, (&json!(2), &json!(5)));
         let metric = &made["spec"]["metrics"][0]["containerResource"];
         assert_eq!(metric["target"]["averageUtilization"], 70);
+        let less = &made["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"];
+        assert_eq!(less, 300);
+    }
+
+    #[test]
+    fn it_goes_by_requests_where_that_is_said() {
+        let service = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}});
+        let metrics = |more: &str| {
+            let text =
+                format!("{{targetRef: {{name: web}}, autoscaling: {{maxReplicas: 5, {more}}}}}");
+            let made = autoscaler(&service, &serde_yaml::from_str(&text).unwrap()).unwrap();
+            made["spec"]["metrics"].clone()
+        };
+        let one = metrics("requestsPerSecond: 400");
+        assert_eq!(one.as_array().unwrap().len(), 1);
+        let external = &one[0]["external"];
+        assert_eq!(external["target"]["averageValue"], "400");
+        let selector = json!({"matchLabels": {"service": "web"}});
+        assert_eq!(external["metric"]["selector"], selector);
+        let both = metrics("requestsPerSecond: 400, cpuPercent: 50");
+        assert_eq!(
+            (&both[0]["type"], &both[1]["type"]),
+            (&json!("ContainerResource"), &json!("External"))
+        );
     }
 }

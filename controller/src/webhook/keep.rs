@@ -17,6 +17,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
@@ -27,8 +28,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::certificate::Certificate;
-use super::{INJECT, SECRET, VALIDATE};
+use super::{INJECT, SECRET, SERVICE, VALIDATE};
 use crate::api_server;
+use crate::external_metrics::API_SERVICE;
 use crate::lease::Term;
 
 /// How often everything is looked at, whether or not anything has changed.
@@ -54,12 +56,14 @@ pub(super) struct Keeper {
     secrets: Api<Secret>,
     mutating: Api<MutatingWebhookConfiguration>,
     validating: Api<ValidatingWebhookConfiguration>,
+    registered: Api<APIService>,
+    namespace: String,
     names: Vec<String>,
     term: watch::Receiver<Term>,
 }
 
 /// What connections are taken with; `None` until there is a certificate.
-pub(super) type Serving = watch::Sender<Option<Arc<ServerConfig>>>;
+type Serving = watch::Sender<Option<Arc<ServerConfig>>>;
 
 impl Keeper {
     pub(super) fn new(
@@ -72,23 +76,26 @@ impl Keeper {
             secrets: Api::namespaced(client.clone(), namespace),
             mutating: Api::all(client.clone()),
             validating: Api::all(client.clone()),
+            registered: Api::all(client.clone()),
+            namespace: namespace.to_owned(),
             names,
             term,
         }
     }
 
     /// Keeps, as long as it is polled. `ready` says whether the API server knows the certificate that is served.
-    pub(super) async fn run(&self, serving: Serving, ready: &AtomicBool) {
+    pub(super) async fn run(&self, serving: &Serving, ready: &AtomicBool) {
         let changed = Notify::new();
         tokio::join!(
             poke(self.secrets.clone(), SECRET, &changed),
             poke(self.mutating.clone(), INJECT, &changed),
             poke(self.validating.clone(), VALIDATE, &changed),
+            poke(self.registered.clone(), API_SERVICE, &changed),
             async {
                 let mut served = None;
                 let mut term = self.term.clone();
                 loop {
-                    let looked = timeout(LONGEST, self.look(&serving, &mut served)).await;
+                    let looked = timeout(LONGEST, self.look(serving, &mut served)).await;
                     let rest = match looked.unwrap_or(Err(KeepError::Slow)) {
                         Ok(known) => {
                             ready.store(known, Ordering::Relaxed);
@@ -198,7 +205,18 @@ impl Keeper {
                 .map(|webhook| &mut webhook.client_config.ca_bundle)
                 .collect()
         });
-        Ok(validating.await? && mutating)
+        let registered = self.tell_one(&self.registered, API_SERVICE, bundle, |one| {
+            // Somebody else may serve external metrics in this cluster.
+            let ours = one.spec.as_mut().filter(|spec| {
+                let by = spec.service.as_ref();
+                by.is_some_and(|by| {
+                    by.name.as_deref() == Some(SERVICE)
+                        && by.namespace.as_deref() == Some(&*self.namespace)
+                })
+            });
+            ours.map(|spec| &mut spec.ca_bundle).into_iter().collect()
+        });
+        Ok(registered.await? && validating.await? && mutating)
     }
 
     /// The same for one configuration; `places` are where it has its bundles.

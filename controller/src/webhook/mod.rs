@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::Client;
 use maglor_inject::{Form, Settings};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::https;
 use crate::lease::Term;
 use crate::metrics::Metrics;
 
@@ -58,6 +60,8 @@ pub(crate) struct Webhook {
     pub(crate) metrics: Arc<Metrics>,
     /// Set once the API server can reach it.
     pub(crate) ready: Arc<AtomicBool>,
+    /// Where the certificate goes.
+    pub(crate) serving: watch::Sender<Option<Arc<ServerConfig>>>,
 }
 
 impl Webhook {
@@ -67,16 +71,20 @@ impl Webhook {
             self.settings.form = form(&self.client).await;
         }
         let names = certificate::names(SERVICE, &self.namespace, &self.settings.cluster_domain);
-        let (secret, certificates) = watch::channel(None);
+        let certificates = self.serving.subscribe();
         let keeper = keep::Keeper::new(&self.client, &self.namespace, names, self.term.clone());
         let service = Arc::new(server::Service {
             client: self.client,
             settings: self.settings,
             metrics: self.metrics,
         });
+        let handle = move |request| {
+            let service = Arc::clone(&service);
+            async move { service.handle(request).await }
+        };
         tokio::join!(
-            keeper.run(secret, &self.ready),
-            server::serve(socket, certificates, service),
+            keeper.run(&self.serving, &self.ready),
+            https::serve(socket, certificates, "webhook", handle),
         );
         self.ready.store(false, Ordering::Relaxed);
     }

@@ -1,101 +1,31 @@
-//! HTTPS: connections, bodies, and which question it is.
+//! Bodies, and which question it is.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1 as core;
 use kube::{Api, Client};
 use maglor_inject::review::{Review, Verdict};
 use maglor_inject::{Namespace, Settings};
-use rustls::ServerConfig;
 use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 use super::decide::{self, Decision};
+use crate::https::LONGEST;
 use crate::metrics::Metrics;
 
 /// An object that etcd takes is 1.5 MB; a question holds it twice.
 const LARGEST: usize = 4 << 20;
-/// The API server waits for ten seconds by default.
-const LONGEST: Duration = Duration::from_secs(10);
-/// Connections at a time; an API server keeps a few.
-const CONNECTIONS: usize = 256;
 
 /// What answers are made of.
 pub(super) struct Service {
     pub(super) client: Client,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
-}
-
-/// Answers as long as it is polled; waits for a certificate first.
-pub(super) async fn serve(
-    socket: TcpListener,
-    mut certificates: watch::Receiver<Option<Arc<ServerConfig>>>,
-    service: Arc<Service>,
-) {
-    if certificates.wait_for(Option::is_some).await.is_err() {
-        return;
-    }
-    tracing::info!(listen = ?socket.local_addr().ok(), "the webhook answers");
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let tcp = tokio::select! {
-            accepted = socket.accept() => match accepted {
-                Ok((tcp, _)) => tcp,
-                Err(error) => {
-                    tracing::warn!(%error, "webhook: accept failed");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-            Some(_) = connections.join_next() => continue,
-        };
-        let Some(config) = certificates.borrow().clone() else {
-            continue;
-        };
-        let service = Arc::clone(&service);
-        connections.spawn(async move {
-            connection(tcp, config, service).await;
-            drop(place);
-        });
-    }
-}
-
-async fn connection(tcp: TcpStream, config: Arc<ServerConfig>, service: Arc<Service>) {
-    let tls = match timeout(LONGEST, TlsAcceptor::from(config).accept(tcp)).await {
-        Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return tracing::debug!(%error, "webhook: handshake failed"),
-        Err(_) => return,
-    };
-    let handle = service_fn(|request| {
-        let service = Arc::clone(&service);
-        async move { Ok::<_, Infallible>(service.handle(request).await) }
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        // Also how long a connection may say nothing between two questions.
-        .header_read_timeout(9 * LONGEST)
-        .serve_connection(TokioIo::new(tls), handle);
-    if let Err(error) = served.await {
-        tracing::debug!(%error, "webhook: connection failed");
-    }
 }
 
 /// Which question.
@@ -109,7 +39,7 @@ enum Question {
 }
 
 impl Service {
-    async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let question = match request.uri().path() {
             "/inject/namespace" => Question::InjectNamespace,
             "/inject/pod" => Question::InjectPod,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::addresses::{CONTROL, SERVICES};
-use crate::credentials::{Certificates, User, token_file};
+use crate::credentials::{Certificates, FRONT, User, token_file};
 use crate::error::ClusterError;
 use crate::kubectl::Kubectl;
 use crate::machine::{HOME, Machine};
@@ -77,6 +77,9 @@ pub(crate) fn start_api(
         ("server.key", &certificates.server_key),
         ("accounts.key", &certificates.accounts_key),
         ("accounts.pub", &certificates.accounts_public_key),
+        ("front-authority.pem", &certificates.front_authority),
+        ("front.pem", &certificates.front),
+        ("front.key", &certificates.front_key),
         ("tokens.csv", &token_file(users)),
     ] {
         machine.write(name, text)?;
@@ -94,6 +97,12 @@ pub(crate) fn start_api(
              --service-account-signing-key-file={HOME}/accounts.key \
              --service-cluster-ip-range={SERVICES} --allow-privileged=true \
              --kubelet-preferred-address-types=InternalIP \
+             --proxy-client-cert-file={HOME}/front.pem --proxy-client-key-file={HOME}/front.key \
+             --requestheader-client-ca-file={HOME}/front-authority.pem \
+             --requestheader-allowed-names={FRONT} \
+             --requestheader-username-headers=X-Remote-User \
+             --requestheader-group-headers=X-Remote-Group \
+             --requestheader-extra-headers-prefix=X-Remote-Extra- \
              --enable-aggregator-routing=true --profiling=false \
              --max-requests-inflight=1200 --max-mutating-requests-inflight=600"
         )),
@@ -140,6 +149,7 @@ pub(crate) fn start_controllers(
              --cluster-signing-cert-file={HOME}/authority.pem \
              --cluster-signing-key-file={HOME}/authority.key \
              --node-monitor-period=2s --node-monitor-grace-period={}s \
+             --horizontal-pod-autoscaler-sync-period=2s \
              --concurrent-replicaset-syncs=20 --concurrent-deployment-syncs=10 \
              --kube-api-qps={REQUESTS} --kube-api-burst={REQUESTS} {more}",
             silence.as_secs(),

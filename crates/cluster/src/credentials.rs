@@ -5,7 +5,10 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 
 use crate::addresses::{API_SERVICE, CONTROL};
 use crate::error::{At as _, ClusterError};
@@ -86,7 +89,14 @@ pub(crate) struct Certificates {
     pub(crate) accounts_key: String,
     /// Checks them.
     pub(crate) accounts_public_key: String,
+    /// Signs nothing but the API server's own certificate towards those that serve parts of its API.
+    pub(crate) front_authority: String,
+    pub(crate) front: String,
+    pub(crate) front_key: String,
 }
+
+/// The name in that certificate.
+pub(crate) const FRONT: &str = "front-proxy-client";
 
 impl Certificates {
     /// A new authority, and a certificate for every name of the API server.
@@ -95,23 +105,18 @@ impl Certificates {
             let subject = subject.to_owned();
             move |source| ClusterError::Certificate { subject, source }
         };
+        let made = authority("maglor-cluster").map_err(failed("the authority"))?;
+        let (authority_pem, issuer) = made;
+        let authority_key = issuer.key().serialize_pem();
+        let made = authority("maglor-cluster-front-proxy").map_err(failed("the front proxy"))?;
+        let (front_authority, front_issuer) = made;
         let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "maglor-cluster");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::CrlSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
-        let authority_key = KeyPair::generate().map_err(failed("the authority"))?;
-        let authority = params
-            .self_signed(&authority_key)
-            .map_err(failed("the authority"))?
-            .pem();
-        let authority_key_pem = authority_key.serialize_pem();
-        let issuer = Issuer::new(params, authority_key);
+        params.distinguished_name.push(DnType::CommonName, FRONT);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let front_key = KeyPair::generate().map_err(failed("the front proxy"))?;
+        let front = params
+            .signed_by(&front_key, &front_issuer)
+            .map_err(failed("the front proxy"))?;
 
         let names = [
             "kubernetes",
@@ -133,14 +138,32 @@ impl Certificates {
             .map_err(failed("the API server"))?;
         let accounts = KeyPair::generate().map_err(failed("service accounts"))?;
         Ok(Self {
-            authority,
-            authority_key: authority_key_pem,
+            authority: authority_pem,
+            authority_key,
             server: server.pem(),
             server_key: server_key.serialize_pem(),
             accounts_key: accounts.serialize_pem(),
             accounts_public_key: accounts.public_key_pem(),
+            front_authority,
+            front: front.pem(),
+            front_key: front_key.serialize_pem(),
         })
     }
+}
+
+/// A new authority: its certificate, PEM, and what signs.
+fn authority(name: &str) -> Result<(String, Issuer<'static, KeyPair>), rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?.pem();
+    Ok((certificate, Issuer::new(params, key)))
 }
 
 /// A certificate that nobody has signed, for servers that want one and clients that do not look; with its key, PEM.

@@ -1,6 +1,6 @@
 //! A `ProxyService` in a mesh with strict mutual TLS, under load: callers and pods have sidecars, only one
-//! of two callers may call. Proxies come, several of them, and go again; no request of the one fails, none
-//! of the other passes, and nobody without a certificate is answered.
+//! of two callers may call. Proxies come, several of them, as many as requests ask for, and go again; no request of the
+//! one fails, none of the other passes, and nobody without a certificate is answered.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
 //! it skips.
@@ -33,8 +33,15 @@ const SERVICES: [(&str, &str, u8, &str); 3] = [
     ("details", "10.96.0.101", 3, ""),
 ];
 
-/// Requests a second.
+/// Requests a second, while there are many and while there are few.
 const RATE: u32 = 300;
+const FEW: u32 = 2;
+
+/// What proxies have sent is known at once, and soon forgotten.
+const VALUES: [&str; 2] = [
+    "externalMetrics=true",
+    "extraArgs={--load-interval=1s,--graph-window=10s}",
+];
 
 fn proxy_service(policy: &str, number: &str) -> String {
     format!(
@@ -43,16 +50,21 @@ fn proxy_service(policy: &str, number: &str) -> String {
     )
 }
 
-/// By an autoscaler that may choose this number only.
-fn autoscaled(number: u8) -> String {
-    let range = format!("minReplicas: {number}, maxReplicas: {number}");
-    proxy_service("bounce(tries=2)", &format!("autoscaling: {{{range}}}"))
+/// One to three proxies, one for every four requests a second: three for what a busy machine makes of [`RATE`], one for
+/// [`FEW`].
+fn autoscaled() -> String {
+    let range = "minReplicas: 1, maxReplicas: 3";
+    let by = "requestsPerSecond: 4, stabilizationSeconds: 5";
+    proxy_service(
+        "bounce(tries=2)",
+        &format!("autoscaling: {{{range}, {by}}}"),
+    )
 }
 
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 fn proxies_come_and_go_in_a_strict_mesh() {
-    let Some(installed) = Installed::start("proxies", &[]) else {
+    let Some(installed) = Installed::start("proxies", &VALUES) else {
         return;
     };
     let kubectl = installed.kubectl();
@@ -74,10 +86,10 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     });
 
     let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
-    let two = proxy_service("bounce(tries=2)", "replicas: 2");
-    kubectl.apply(&two).unwrap();
-    until("the proxies are in", || ready(kubectl));
-    until("requests go through them", || {
+    let one = proxy_service("bounce(tries=2)", "replicas: 1");
+    kubectl.apply(&one).unwrap();
+    until("the proxy is in", || ready(kubectl));
+    until("requests go through it", || {
         through_proxies(&installed) > f64::from(RATE)
     });
     assert!(call(&installed, others).is_some_and(|status| status != 200));
@@ -86,15 +98,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
         let stranger = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
         assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
     }
-    // There are no resource metrics here: the autoscaler keeps to its range, and does no more.
-    kubectl.apply(&autoscaled(3)).unwrap();
-    until("the autoscaler has made them three", || {
-        proxies(kubectl).len() == 3
-    });
-    kubectl.apply(&autoscaled(1)).unwrap();
-    until("the autoscaler has left one", || {
-        proxies(kubectl).len() == 1
-    });
+    let calm = they_come_and_go_with_requests(&installed, load, users);
     let one = proxy_service("lor(choices=2)", "replicas: 1");
     kubectl.apply(&one).unwrap();
     until("there is no autoscaler", || {
@@ -104,7 +108,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     });
     assert!(call(&installed, others).is_some_and(|status| status != 200));
 
-    load.go_on(u64::from(RATE));
+    calm.go_on(u64::from(FEW));
     let gone = ["delete", "proxyservice", "details", "-n", "shop"];
     kubectl.run(&gone).unwrap();
     until("the proxies are gone", || proxies(kubectl).is_empty());
@@ -120,11 +124,43 @@ fn proxies_come_and_go_in_a_strict_mesh() {
         let left = kubectl.json(&["get", kind, "-n", "shop", label]).unwrap();
         assert_eq!(left["items"], json!([]), "{kind}");
     }
-    let (sent, failed) = load.stop();
-    println!("{sent} requests while proxies came and went, {failed:?} failed");
-    assert!(failed.is_empty(), "{failed:?}");
-    assert!(sent > u64::from(RATE), "{sent}");
+    none_failed(calm, "few requests", FEW);
     installed.stop();
+}
+
+/// With many requests there are three proxies, with few of them one; the load with few.
+fn they_come_and_go_with_requests(installed: &Installed, many: Load, users: Ipv4Addr) -> Load {
+    let kubectl = installed.kubectl();
+    kubectl.apply(&autoscaled()).unwrap();
+    until("there are as many as requests ask for", || {
+        proxies(kubectl).len() == 3 && ready(kubectl)
+    });
+    println!("the API server says {}", requests_a_second(kubectl));
+    many.go_on(u64::from(RATE));
+    let calm = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), FEW);
+    none_failed(many, "many requests", RATE);
+    until("there is one for few requests", || {
+        proxies(kubectl).len() == 1
+    });
+    println!("the API server says {}", requests_a_second(kubectl));
+    calm
+}
+
+fn none_failed(load: Load, what: &str, rate: u32) {
+    let (sent, failed) = load.stop();
+    println!("{what}: {sent} sent while proxies came and went, {failed:?} failed");
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(sent > u64::from(rate), "{sent}");
+}
+
+/// What the autoscaler goes by, as anybody may ask for it.
+fn requests_a_second(kubectl: &Kubectl) -> String {
+    let path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/\
+                maglor_proxy_service_requests_per_second?labelSelector=service%3Ddetails";
+    let list = kubectl.run(&["get", "--raw", path]).unwrap();
+    let list: Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(list["items"][0]["metricLabels"]["service"], "details");
+    list["items"][0]["value"].as_str().unwrap().to_owned()
 }
 
 fn rolled_out(kubectl: &Kubectl, name: &str) {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::der::{
     BIT_STRING, BOOLEAN, Der, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE,
-    UTC_TIME, bits,
+    SET, UTC_TIME, bits,
 };
 use crate::error::SanError;
 use crate::{Error, SpiffeId, bundle};
@@ -20,6 +20,8 @@ const EXTENSIONS: u8 = 0xa3;
 const DNS_NAME: u8 = 0x82;
 const URI: u8 = 0x86;
 const IP_ADDRESS: u8 = 0x87;
+/// 2.5.4.3
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.29.14, 2.5.29.17, 2.5.29.19
 const SUBJECT_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x0e];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
@@ -34,6 +36,8 @@ pub struct Certificate {
     pub uris: Vec<String>,
     /// Addresses of the subject alternative name.
     pub addresses: Vec<IpAddr>,
+    /// The subject's common name, the last one if there are several.
+    pub common_name: Option<String>,
     /// Whether it may sign others.
     pub is_ca: bool,
     /// Seconds since 1970; the second itself is still valid.
@@ -100,6 +104,7 @@ pub fn parse(der: &[u8]) -> Option<Certificate> {
     found.not_before = time(validity.next()?)?;
     found.not_after = time(validity.next()?)?;
     found.subject = tbs.whole(SEQUENCE)?.to_vec();
+    found.common_name = common_name(&found.subject);
     let mut key = Der(tbs.expect(SEQUENCE)?);
     key.expect(SEQUENCE)?; // its algorithm
     found.public_key = bits(key.expect(BIT_STRING)?)?.to_vec();
@@ -123,6 +128,24 @@ pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
         parse(der).ok_or(Error::CertificateMalformed { position })
     });
     read.collect()
+}
+
+/// Of a `Name` (RFC 5280 §4.1.2.4): sets of pairs.
+fn common_name(subject: &[u8]) -> Option<String> {
+    let mut sets = Der(Der(subject).expect(SEQUENCE)?);
+    let mut found = None;
+    while !sets.is_empty() {
+        let mut set = Der(sets.expect(SET)?);
+        while !set.is_empty() {
+            let mut pair = Der(set.expect(SEQUENCE)?);
+            let id = pair.expect(OBJECT_IDENTIFIER)?;
+            let (_, text) = pair.next()?;
+            if id == COMMON_NAME {
+                found = Some(str::from_utf8(text).ok()?.to_owned());
+            }
+        }
+    }
+    found
 }
 
 fn extensions(mut all: Der<'_>, found: &mut Certificate) -> Option<()> {

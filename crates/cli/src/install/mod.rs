@@ -20,7 +20,7 @@ use crate::output;
 const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
 
 /// The chart's templates, in the order in which they are applied.
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 5] = [
     (
         "templates/rbac.yaml",
         include_str!("../../../../deploy/chart/templates/rbac.yaml"),
@@ -32,6 +32,10 @@ const TEMPLATES: [(&str, &str); 4] = [
     (
         "templates/webhooks.yaml",
         include_str!("../../../../deploy/chart/templates/webhooks.yaml"),
+    ),
+    (
+        "templates/metrics.yaml",
+        include_str!("../../../../deploy/chart/templates/metrics.yaml"),
     ),
     (
         "templates/mesh.yaml",
@@ -61,7 +65,8 @@ Example:
 
 The webhooks come first, so that pods can be created without the mesh from then on. Pods keep their sidecars until
 they are created anew: take the label maglor.dev/inject off their namespaces and restart them before. Policies go
-with their definitions (--definitions); without it both stay.";
+with their definitions (--definitions); without it both stay. What was installed with --set externalMetrics=true is
+removed with it.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = INSTALL_EXAMPLES)]
@@ -163,10 +168,11 @@ fn install(options: &Options) -> Result<Vec<Value>, InstallError> {
 
 fn removal(options: &UninstallOptions) -> Result<Vec<Value>, InstallError> {
     let mut documents = chart(&options.common)?;
-    // Pods must not wait for a controller that is being deleted.
+    // Pods must not wait for a controller that is being deleted, and no namespace can be deleted while a part of the
+    // API that somebody else serves does not answer.
     documents.sort_by_key(|document| {
         let kind = document["kind"].as_str().unwrap_or_default();
-        !kind.ends_with("WebhookConfiguration")
+        !(kind.ends_with("WebhookConfiguration") || kind == "APIService")
     });
     if options.definitions {
         documents.extend(definitions()?);
@@ -303,6 +309,26 @@ mod tests {
         );
         assert_eq!(kinds.last(), Some(&"Namespace"));
         assert!(!kinds.contains(&"CustomResourceDefinition"));
+    }
+
+    #[test]
+    fn external_metrics_are_served_where_that_is_wanted() {
+        let without = chart(&common(&[])).unwrap();
+        assert!(!kinds(&without).contains(&"APIService"));
+        let options = UninstallOptions {
+            common: common(&["externalMetrics=true"]),
+            definitions: false,
+        };
+        let with = removal(&options).unwrap();
+        let at = kinds(&with).iter().position(|kind| *kind == "APIService");
+        assert!(
+            at < Some(3),
+            "with the webhooks, before the controller: {at:?}"
+        );
+        let args = with.iter().find(|one| one["kind"] == "Deployment").unwrap();
+        let args = &args["spec"]["template"]["spec"]["containers"][0]["args"];
+        let args = args.as_array().unwrap();
+        assert!(args.contains(&json!("--external-metrics=0.0.0.0:15013")));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 
 /// See the module's documentation.
-pub(super) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
-    pub(super) fn of(text: Option<&'a str>) -> Self {
+    pub(crate) fn of(text: Option<&'a str>) -> Self {
         let parts = text.unwrap_or_default().split('&');
         let parts = parts.filter(|part| !part.is_empty()).map(|part| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -18,15 +18,15 @@ impl<'a> Query<'a> {
         Self(parts.collect())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(own, _)| own == name)
     }
 
-    pub(super) fn value(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let mut of = self.0.iter().filter(|(own, _)| own == name);
         of.next().map(|(_, value)| &**value)
     }

@@ -1,0 +1,92 @@
+//! The API server, and what of a controller lives on it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::sync::watch;
+
+use super::{RunError, Source};
+use crate::api_server;
+use crate::external_metrics::ExternalMetrics;
+use crate::graph::Graphs;
+use crate::graph::publish::Publisher;
+use crate::graph::replicas::Replicas;
+use crate::https::Serving;
+use crate::lease::Term;
+use crate::metrics::Metrics;
+use crate::proxy_service;
+use crate::webhook::{self, Webhook};
+
+/// The API server, and whether this replica writes there.
+pub(super) struct Kubernetes {
+    pub(super) client: kube::Client,
+    pub(super) namespace: String,
+    pub(super) replica: String,
+    pub(super) proxies: proxy_service::Settings,
+    pub(super) term: watch::Sender<Term>,
+}
+
+impl Kubernetes {
+    pub(super) async fn of(source: &Source) -> Result<Option<Self>, RunError> {
+        let Source::Kubernetes {
+            namespace,
+            replica,
+            proxies,
+        } = source
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            client: api_server::client().await?,
+            namespace: namespace.clone(),
+            replica: replica.clone(),
+            proxies: proxies.clone(),
+            term: watch::Sender::new(Term::default()),
+        }))
+    }
+
+    fn replicas(&self) -> Replicas {
+        Replicas {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            replica: self.replica.clone(),
+        }
+    }
+
+    pub(super) fn publisher(&self, graphs: &Arc<Graphs>) -> Publisher {
+        Publisher {
+            replicas: self.replicas(),
+            term: self.term.subscribe(),
+            graphs: Arc::clone(graphs),
+        }
+    }
+
+    pub(super) fn external_metrics(
+        &self,
+        graphs: &Arc<Graphs>,
+        serving: Serving,
+    ) -> ExternalMetrics {
+        ExternalMetrics {
+            replicas: self.replicas(),
+            graphs: Arc::clone(graphs),
+            serving,
+        }
+    }
+
+    pub(super) fn webhook(
+        &self,
+        options: webhook::Options,
+        metrics: &Arc<Metrics>,
+        ready: &Arc<AtomicBool>,
+    ) -> Webhook {
+        Webhook {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            settings: options.settings,
+            term: self.term.subscribe(),
+            metrics: Arc::clone(metrics),
+            ready: Arc::clone(ready),
+            serving: watch::Sender::new(None),
+        }
+    }
+}

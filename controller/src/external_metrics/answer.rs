@@ -1,0 +1,208 @@
+//! Paths, selectors and answers, as the API server writes and reads them (`k8s.io/metrics`, `external_metrics/v1beta1`).
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{ExternalMetrics, REQUESTS, SERVICE};
+use crate::query::Query;
+
+const ROOT: &str = "/apis/external.metrics.k8s.io/v1beta1";
+const GROUP_VERSION: &str = "external.metrics.k8s.io/v1beta1";
+
+/// What is asked.
+#[derive(Debug, Eq, PartialEq)]
+enum Question<'a> {
+    /// Which metrics there are.
+    Metrics,
+    /// The values of the metric in a namespace; of one Service, or of all.
+    Values {
+        namespace: &'a str,
+        service: Option<String>,
+    },
+}
+
+/// Why there is no answer.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+enum QuestionError {
+    #[error("there is nothing at {0}")]
+    Path(String),
+    #[error("labelSelector: `{0}` is not understood; known are {SERVICE}=NAME and none")]
+    Selector(String),
+}
+
+impl ExternalMetrics {
+    pub(super) async fn handle<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET {
+            return failure(StatusCode::METHOD_NOT_ALLOWED, "only GET");
+        }
+        let uri = request.uri();
+        let selector = Query::of(uri.query());
+        let selector = selector.value("labelSelector").unwrap_or_default();
+        let (namespace, service) = match question(uri.path(), selector) {
+            Ok(Question::Metrics) => return answer(StatusCode::OK, &metrics()),
+            Ok(Question::Values { namespace, service }) => (namespace, service),
+            Err(error) => {
+                let status = match error {
+                    QuestionError::Path(_) => StatusCode::NOT_FOUND,
+                    QuestionError::Selector(_) => StatusCode::BAD_REQUEST,
+                };
+                return failure(status, &error.to_string());
+            }
+        };
+        match self.values(namespace, service.as_deref()).await {
+            Ok(values) => {
+                let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+                let values = values
+                    .iter()
+                    .map(|(service, rps)| value(service, *rps, now));
+                answer(StatusCode::OK, &list(&values.collect::<Vec<_>>()))
+            }
+            Err(error) => {
+                tracing::debug!(namespace, service, %error, "external metrics: no value");
+                failure(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+            }
+        }
+    }
+}
+
+fn question<'a>(path: &'a str, selector: &str) -> Result<Question<'a>, QuestionError> {
+    let unknown = || QuestionError::Path(path.to_owned());
+    let rest = path.strip_prefix(ROOT).ok_or_else(unknown)?;
+    let mut parts = rest.split('/').filter(|part| !part.is_empty());
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (None, ..) => Ok(Question::Metrics),
+        (Some("namespaces"), Some(namespace), Some(REQUESTS), None) => Ok(Question::Values {
+            namespace,
+            service: selected(selector)?,
+        }),
+        _ => Err(unknown()),
+    }
+}
+
+/// The Service that a label selector names.
+fn selected(selector: &str) -> Result<Option<String>, QuestionError> {
+    if selector.is_empty() {
+        return Ok(None);
+    }
+    let unknown = || QuestionError::Selector(selector.to_owned());
+    let (name, value) = selector.split_once('=').ok_or_else(unknown)?;
+    let value = value.strip_prefix('=').unwrap_or(value);
+    // Of what a name is made, so that it can stand in a selector itself.
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    match name == SERVICE && !value.is_empty() && value.bytes().all(fits) {
+        true => Ok(Some(value.to_owned())),
+        false => Err(unknown()),
+    }
+}
+
+fn metrics() -> Value {
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": GROUP_VERSION,
+        "resources": [{
+            "name": REQUESTS,
+            "singularName": "",
+            "namespaced": true,
+            "kind": "ExternalMetricValueList",
+            "verbs": ["get"],
+        }],
+    })
+}
+
+fn list(items: &[Value]) -> Value {
+    json!({
+        "kind": "ExternalMetricValueList",
+        "apiVersion": GROUP_VERSION,
+        "metadata": {},
+        "items": items,
+    })
+}
+
+/// A value is a Kubernetes quantity, in thousandths.
+fn value(service: &str, rps: f64, now: Timestamp) -> Value {
+    let mut labels = serde_json::Map::new();
+    labels.insert(SERVICE.to_owned(), json!(service));
+    json!({
+        "metricName": REQUESTS,
+        "metricLabels": labels,
+        "timestamp": now.to_string(),
+        "value": format!("{}m", (rps * 1000.0).round() as u64),
+    })
+}
+
+fn failure(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    let body = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "code": status.as_u16(),
+    });
+    answer(status, &body)
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body.to_string()));
+    *response.status_mut() = status;
+    let kind = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_told_apart() {
+        let values = |service: Option<&str>| Question::Values {
+            namespace: "shop",
+            service: service.map(str::to_owned),
+        };
+        let of = format!("{ROOT}/namespaces/shop/{REQUESTS}");
+        assert_eq!(question(ROOT, ""), Ok(Question::Metrics));
+        assert_eq!(question(&format!("{ROOT}/"), ""), Ok(Question::Metrics));
+        assert_eq!(question(&of, ""), Ok(values(None)));
+        for selector in ["service=web", "service==web"] {
+            assert_eq!(question(&of, selector), Ok(values(Some("web"))));
+        }
+        for selector in [
+            "service",
+            "service=",
+            "service!=web",
+            "service=a,b=c",
+            "app=web",
+            "service in (a)",
+        ] {
+            let refused = question(&of, selector);
+            assert_eq!(refused, Err(QuestionError::Selector(selector.to_owned())));
+        }
+        for path in [
+            "/",
+            "/apis",
+            "/openapi/v2",
+            &format!("{ROOT}/namespaces/shop/other"),
+            &format!("{of}/more"),
+        ] {
+            assert_eq!(
+                question(path, ""),
+                Err(QuestionError::Path(path.to_owned()))
+            );
+        }
+    }
+
+    #[test]
+    fn values_are_quantities() {
+        let now = Timestamp::from_second(1_780_000_000).unwrap();
+        let list = list(&[value("web", 1234.5678, now), value("cart", 0.0, now)]);
+        assert_eq!(list["items"][0]["value"], "1234568m");
+        assert_eq!(list["items"][0]["metricLabels"], json!({"service": "web"}));
+        assert_eq!(list["items"][0]["timestamp"], "2026-05-28T20:26:40Z");
+        assert_eq!(list["items"][1]["value"], "0m");
+    }
+}

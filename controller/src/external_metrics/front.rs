@@ -1,0 +1,252 @@
+//! Who the API server is when it asks in somebody's name: a certificate of the authority, and with one of the names,
+//! that ConfigMap `extension-apiserver-authentication` of `kube-system` holds (Kubernetes, "Configure the Aggregation
+//! Layer"). Everybody else's handshake fails.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::watcher::{Event, watcher};
+use kube::{Api, Client};
+use maglor_identity::x509;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use tokio::sync::watch;
+
+use crate::api_server;
+use crate::https::Serving;
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+/// Its keys: the authority, PEM, and a list of common names; an empty one means any.
+const AUTHORITY: &str = "requestheader-client-ca-file";
+const NAMES: &str = "requestheader-allowed-names";
+/// A failed watch rests for so long.
+const REST: Duration = Duration::from_secs(2);
+
+/// Why the API server cannot be known.
+#[derive(Debug, thiserror::Error)]
+enum FrontError {
+    #[error("it has no {0}: the API server has no aggregation layer")]
+    Key(&'static str),
+    #[error("{NAMES} is no list of names: {0}")]
+    Names(#[from] serde_json::Error),
+    #[error("{AUTHORITY}: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    #[error("{AUTHORITY} cannot be used: {0}")]
+    Root(#[from] rustls::Error),
+    #[error("{AUTHORITY} cannot be used: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// Keeps `serving` right while the certificate and the ConfigMap change; never returns.
+pub(super) async fn follow(
+    client: Client,
+    mut certificate: Serving,
+    serving: watch::Sender<Option<Arc<ServerConfig>>>,
+) {
+    let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
+    let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
+    let mut changes = pin!(watcher(api, config));
+    let mut front: Option<Arc<Front>> = None;
+    loop {
+        tokio::select! {
+            Some(event) = changes.next() => match event {
+                Ok(Event::Apply(map) | Event::InitApply(map)) => front = known(&map).or(front),
+                // Whom it named stays known.
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "ConfigMap {NAMESPACE}/{NAME}: the watch failed, it is tried again");
+                    tokio::time::sleep(REST).await;
+                }
+            },
+            Ok(()) = certificate.changed() => {}
+            else => return,
+        }
+        let own = certificate.borrow_and_update().clone();
+        if let (Some(front), Some(own)) = (&front, own) {
+            serve_as(front, &own, &serving);
+        }
+    }
+}
+
+fn known(map: &ConfigMap) -> Option<Arc<Front>> {
+    match Front::of(map) {
+        Ok(front) => Some(Arc::new(front)),
+        Err(error) => {
+            tracing::warn!(%error, "ConfigMap {NAMESPACE}/{NAME}: it does not say who the API server is");
+            None
+        }
+    }
+}
+
+fn serve_as(
+    front: &Arc<Front>,
+    own: &ServerConfig,
+    serving: &watch::Sender<Option<Arc<ServerConfig>>>,
+) {
+    match config_of(front, own) {
+        Ok(config) => drop(serving.send_replace(Some(Arc::new(config)))),
+        Err(error) => tracing::warn!(%error, "external metrics cannot be served"),
+    }
+}
+
+/// The certificate of another server, for clients that are the API server.
+fn config_of(front: &Arc<Front>, own: &ServerConfig) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let verifier = Arc::clone(front) as Arc<dyn ClientCertVerifier>;
+    let mut config = config
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::clone(&own.cert_resolver));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Verifies the API server.
+#[derive(Debug)]
+struct Front {
+    signed: Arc<dyn ClientCertVerifier>,
+    names: Vec<String>,
+}
+
+impl Front {
+    fn of(map: &ConfigMap) -> Result<Self, FrontError> {
+        let value = |key| map.data.as_ref().and_then(|data| data.get(key));
+        let authority = value(AUTHORITY).ok_or(FrontError::Key(AUTHORITY))?;
+        let names = match value(NAMES) {
+            Some(names) => serde_json::from_str(names)?,
+            None => Vec::new(),
+        };
+        let mut roots = RootCertStore::empty();
+        for root in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+            roots.add(root?)?;
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let signed =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        Ok(Self { signed, names })
+    }
+}
+
+impl ClientCertVerifier for Front {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.signed.verify_client_cert(leaf, intermediates, now)?;
+        let name = x509::parse(leaf).and_then(|leaf| leaf.common_name);
+        let allowed = name.is_some_and(|name| self.names.contains(&name));
+        match self.names.is_empty() || allowed {
+            true => Ok(verified),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed
+            .verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed
+            .verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    };
+
+    use super::*;
+
+    fn issuer(name: &str) -> (String, Issuer<'static, KeyPair>) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        (pem, Issuer::new(params, key))
+    }
+
+    fn leaf(issuer: &Issuer<'_, KeyPair>, name: &str) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        params.signed_by(&key, issuer).unwrap().into()
+    }
+
+    fn front(authority: &str, names: Option<&str>) -> Result<Front, FrontError> {
+        let mut data = vec![(AUTHORITY.to_owned(), authority.to_owned())];
+        data.extend(names.map(|names| (NAMES.to_owned(), names.to_owned())));
+        Front::of(&ConfigMap {
+            data: Some(data.into_iter().collect()),
+            ..ConfigMap::default()
+        })
+    }
+
+    #[test]
+    fn only_the_api_server_is_let_in() {
+        let (authority, signs) = issuer("front proxy");
+        let (_, other) = issuer("front proxy");
+        let passes = |front: &Front, leaf: &CertificateDer<'_>| {
+            front.verify_client_cert(leaf, &[], UnixTime::now()).is_ok()
+        };
+        let named = front(&authority, Some("[\"front-proxy-client\"]")).unwrap();
+        assert!(named.client_auth_mandatory());
+        assert!(passes(&named, &leaf(&signs, "front-proxy-client")));
+        assert!(!passes(&named, &leaf(&signs, "somebody")), "another name");
+        assert!(
+            !passes(&named, &leaf(&other, "front-proxy-client")),
+            "another authority"
+        );
+        for any in [None, Some("[]")] {
+            let any = front(&authority, any).unwrap();
+            assert!(passes(&any, &leaf(&signs, "somebody")));
+            assert!(!passes(&any, &leaf(&other, "somebody")));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let none = Front::of(&ConfigMap::default()).unwrap_err().to_string();
+        assert!(none.contains(AUTHORITY), "{none}");
+        let (authority, _) = issuer("front proxy");
+        let names = front(&authority, Some("all")).unwrap_err().to_string();
+        assert!(names.contains(NAMES), "{names}");
+        assert!(front("", None).is_err(), "nobody signs");
+    }
+}

@@ -1,0 +1,182 @@
+//! Requests a second of Proxy-Services, as the API server's `external.metrics.k8s.io/v1beta1`: what
+//! HorizontalPodAutoscalers of their proxies go by.
+//!
+//! The API server asks here in the name of whoever has asked it, and has seen to it that that one may (RBAC on
+//! `external.metrics.k8s.io`). Nobody else is answered (`front`). What proxies send, they report to the replica that
+//! they are connected to, so each question is one to all replicas; without an answer of each there is none, because
+//! fewer requests than there are would take proxies away.
+
+mod answer;
+mod front;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use tokio::net::TcpListener;
+
+use crate::graph::Graphs;
+use crate::graph::parts::{ProxyLoad, latest};
+use crate::graph::replicas::Replicas;
+use crate::https::{self, Serving};
+use crate::proxy_service::LABEL;
+
+/// Name of the `APIService`.
+pub(crate) const API_SERVICE: &str = "v1beta1.external.metrics.k8s.io";
+/// Requests a second that the proxies in front of a Service send to its endpoints, all together.
+pub(crate) const REQUESTS: &str = "maglor_proxy_service_requests_per_second";
+/// The label of its values: the Service's name.
+pub(crate) const SERVICE: &str = "service";
+
+/// What answers are made of.
+pub(crate) struct ExternalMetrics {
+    pub(crate) replicas: Replicas,
+    pub(crate) graphs: Arc<Graphs>,
+    /// The webhook's certificate, by which the API server knows this, too.
+    pub(crate) serving: Serving,
+}
+
+/// Why there is no value now.
+#[derive(Debug, thiserror::Error)]
+enum ValueError {
+    #[error("the API server does not answer: {0}")]
+    Kubernetes(#[from] kube::Error),
+    #[error("{0} replicas of the controller did not say what they have heard of proxies")]
+    Missing(u32),
+    #[error("{proxies} proxies run, and none of them has reported yet")]
+    Silent { proxies: usize },
+}
+
+impl ExternalMetrics {
+    /// Answers as long as it is polled.
+    pub(crate) async fn run(self, socket: TcpListener) {
+        let (sender, serving) = tokio::sync::watch::channel(None);
+        let known = front::follow(self.replicas.client.clone(), self.serving.clone(), sender);
+        let service = Arc::new(self);
+        let handle = move |request: http::Request<hyper::body::Incoming>| {
+            let service = Arc::clone(&service);
+            async move { service.handle(&request).await }
+        };
+        tokio::join!(
+            known,
+            https::serve(socket, serving, "server of external metrics", handle),
+        );
+    }
+
+    /// Requests a second by Service of a namespace; of one Service, or of all that have proxies.
+    async fn values(
+        &self,
+        namespace: &str,
+        service: Option<&str>,
+    ) -> Result<BTreeMap<String, f64>, ValueError> {
+        let labels = match service {
+            Some(service) => format!("{LABEL}={service}"),
+            None => LABEL.to_owned(),
+        };
+        let pods: Api<Pod> = Api::namespaced(self.replicas.client.clone(), namespace);
+        let pods = pods.list(&ListParams::default().labels(&labels)).await?;
+        let proxies = pods.items.iter().filter_map(|pod| {
+            let service = pod.labels().get(LABEL)?;
+            Some((format!("{namespace}/{}", pod.name_any()), service.clone()))
+        });
+        let others = self.replicas.ask("/graph?proxies").await?;
+        if others.missing > 0 {
+            return Err(ValueError::Missing(others.missing));
+        }
+        let mut heard: Vec<Vec<ProxyLoad>> = others.all;
+        heard.push(self.graphs.proxies());
+        by_service(proxies, &latest(heard))
+    }
+}
+
+/// Adds up what proxies send, each given with its Service.
+fn by_service(
+    proxies: impl Iterator<Item = (String, String)>,
+    heard: &BTreeMap<String, ProxyLoad>,
+) -> Result<BTreeMap<String, f64>, ValueError> {
+    let mut sums: BTreeMap<String, (f64, usize, usize)> = BTreeMap::new();
+    for (proxy, service) in proxies {
+        let (rps, reported, all) = sums.entry(service).or_default();
+        *all += 1;
+        if let Some(load) = heard.get(&proxy) {
+            *rps += load.rps;
+            *reported += 1;
+        }
+    }
+    let silent = sums.values().find(|(_, reported, _)| *reported == 0);
+    if let Some((_, _, proxies)) = silent
+        && sums.len() == 1
+    {
+        return Err(ValueError::Silent { proxies: *proxies });
+    }
+    let known = sums
+        .into_iter()
+        .filter(|(_, (_, reported, _))| *reported > 0);
+    Ok(known.map(|(service, (rps, ..))| (service, rps)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(loads: &[(&str, f64)]) -> BTreeMap<String, ProxyLoad> {
+        let load = |(proxy, rps): &(&str, f64)| ProxyLoad {
+            proxy: (*proxy).to_owned(),
+            rps: *rps,
+            ..ProxyLoad::default()
+        };
+        latest(vec![loads.iter().map(load).collect()])
+    }
+
+    fn sums(
+        proxies: &[(&str, &str)],
+        loads: &[(&str, f64)],
+    ) -> Result<Vec<(String, f64)>, ValueError> {
+        let owned = |(pod, service): &(&str, &str)| ((*pod).to_owned(), (*service).to_owned());
+        let sums = by_service(proxies.iter().map(owned), &heard(loads))?;
+        Ok(sums.into_iter().collect())
+    }
+
+    #[test]
+    fn proxies_of_a_service_add_up() {
+        let proxies = [("shop/a", "web"), ("shop/b", "web"), ("shop/c", "cart")];
+        let loads = [
+            ("shop/a", 10.0),
+            ("shop/b", 5.5),
+            ("shop/c", 0.0),
+            ("shop/x", 99.0),
+        ];
+        let expected = [("cart".to_owned(), 0.0), ("web".to_owned(), 15.5)];
+        assert_eq!(sums(&proxies, &loads).unwrap(), expected);
+    }
+
+    #[test]
+    fn who_has_not_reported_is_not_taken_for_idle() {
+        let silent = sums(&[("shop/a", "web"), ("shop/b", "web")], &[("shop/x", 1.0)]);
+        assert!(matches!(silent, Err(ValueError::Silent { proxies: 2 })));
+        // One that starts beside others.
+        let some = sums(&[("shop/a", "web"), ("shop/b", "web")], &[("shop/a", 7.0)]);
+        assert_eq!(some.unwrap(), [("web".to_owned(), 7.0)]);
+        let beside = sums(&[("shop/a", "web"), ("shop/b", "cart")], &[("shop/a", 7.0)]);
+        assert_eq!(beside.unwrap(), [("web".to_owned(), 7.0)]);
+        assert_eq!(sums(&[], &[]).unwrap(), []);
+    }
+
+    #[test]
+    fn of_two_reports_the_last_one_counts() {
+        let load = |rps, age_seconds| ProxyLoad {
+            proxy: "shop/a".to_owned(),
+            age_seconds,
+            rps,
+            latency_ms: 0.0,
+        };
+        for replicas in [
+            vec![vec![load(1.0, 9.0)], vec![load(2.0, 0.5)]],
+            vec![vec![load(2.0, 0.5)], vec![load(1.0, 9.0)]],
+        ] {
+            assert_eq!(latest(replicas)["shop/a"].rps, 2.0);
+        }
+    }
+}

@@ -154,7 +154,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         tasks.spawn(admin::serve(socket, admin));
     }
     let (sender, events) = mpsc::channel(AT_ONCE);
-    let mut source = start(&options.source, kubernetes, sender, &metrics);
+    let mut source = start(&options.source, kubernetes, sender, (&metrics, &graphs));
     let ready = Ready {
         file: options.ready_file.as_deref(),
         listen: listener.local_addr().ok(),
@@ -253,7 +253,7 @@ fn start(
     source: &Source,
     kubernetes: Option<Kubernetes>,
     events: mpsc::Sender<Event>,
-    metrics: &Arc<Metrics>,
+    (metrics, graphs): (&Arc<Metrics>, &Arc<Graphs>),
 ) -> Started {
     let (stop, stopped) = watch::channel(false);
     let folder = match source {
@@ -268,6 +268,7 @@ fn start(
             stop,
         };
     };
+    let replicas = kubernetes.replicas();
     let Kubernetes {
         client,
         namespace,
@@ -277,7 +278,8 @@ fn start(
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
     tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));
-    let operator = proxy_service::run::run(client.clone(), proxies, term.subscribe());
+    let graphs = Arc::clone(graphs);
+    let operator = proxy_service::run::run(replicas, graphs, proxies, term.subscribe());
     tokio::spawn(operator);
     tokio::spawn(show_term(term.subscribe(), Arc::clone(metrics)));
     let watched = client.clone();

@@ -36,6 +36,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => (1..4u32).prop_map(Move::Scale),
         1 => Just(Move::Autoscale),
         2 => (1..4u32).prop_map(Move::Load),
+        1 => Just(Move::Auto),
+        2 => any::<bool>().prop_map(Move::Advise),
     ];
     proptest::collection::vec(one, 0..200)
 }
@@ -87,6 +89,24 @@ fn the_order_of_steps_is_the_papers() {
         "release",
     ];
     assert_eq!(withdrawn, expected);
+}
+
+/// What is left to the decision rule has proxies while it is for them, and stays as it is until it is asked.
+#[test]
+fn proxies_come_and_go_as_it_is_advised() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0));
+    world.make(&Move::Auto);
+    assert!(world.settle().is_empty(), "nobody has looked yet");
+    world.make(&Move::Advise(true));
+    assert_eq!(world.settle().last().unwrap(), "switch");
+    world.make(&Move::Advise(false));
+    let withdrawn = world.settle();
+    assert_eq!(
+        (&*withdrawn[0], withdrawn.last().unwrap().as_str()),
+        ("restore", "delete Service web-target")
+    );
+    world.check_end();
 }
 
 /// What cannot have proxies is told why, and what was inserted is taken away.

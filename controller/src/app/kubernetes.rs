@@ -45,7 +45,7 @@ impl Kubernetes {
         }))
     }
 
-    fn replicas(&self) -> Replicas {
+    pub(super) fn replicas(&self) -> Replicas {
         Replicas {
             client: self.client.clone(),
             namespace: self.namespace.clone(),

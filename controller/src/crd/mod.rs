@@ -31,7 +31,9 @@ pub use communication_graph::{
 pub use condition::{Condition, PolicyStatus};
 pub use local_first::LocalFirst;
 pub use mesh_config::{MeshConfig, MeshConfigSpec, MeshConfigStatus};
-pub use proxy_service::{ProxyService, ProxyServiceSpec, ProxyServiceStatus, Resources};
+pub use proxy_service::{
+    AutoStatus, ProxyMode, ProxyService, ProxyServiceSpec, ProxyServiceStatus, Resources,
+};
 pub use target::TargetRef;
 pub use traffic_policy::{TrafficPolicy, TrafficPolicySpec, merge_cluster, merge_route};
 

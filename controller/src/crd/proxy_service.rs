@@ -38,6 +38,14 @@ use super::{Condition, SpecError, TargetRef};
 pub struct ProxyServiceSpec {
     /// The Service, of the same namespace. Of two resources for one Service the older one holds.
     pub target_ref: TargetRef,
+    /// Whether there are always proxies, or while they pay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Always"))]
+    pub mode: Option<ProxyMode>,
+    /// With `mode: Auto`: only say what would be done. `false` does it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = true))]
+    pub dry_run: Option<bool>,
     /// How the proxies choose an endpoint, as in the proxy's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "lor(choices=2)"))]
@@ -57,6 +65,16 @@ pub struct ProxyServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
+}
+
+/// When there are proxies.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum ProxyMode {
+    /// As long as the resource is there.
+    #[default]
+    Always,
+    /// While they save much of the latency that callers' sidecars see (docs/proxy-service.md).
+    Auto,
 }
 
 /// How many proxies there may be, and when there are more (`autoscaling/v2`).
@@ -159,6 +177,26 @@ pub struct ProxyServiceStatus {
     /// Proxies that are available, and how many are wanted: `1/1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxies: Option<String>,
+    /// With `mode: Auto`: what is seen, and what would be best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<AutoStatus>,
+}
+
+/// What is seen of a Service, and what would be best for it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AutoStatus {
+    /// `local`: `lor(choices=2)` in the callers' sidecars; `bounce`, `ledger`: these policies there;
+    /// `proxy-service`: proxies.
+    pub recommended: String,
+    /// Mean response time that it is predicted to have, in milliseconds.
+    pub predicted_milliseconds: f64,
+    /// Mean response time as it is now, in milliseconds.
+    pub measured_milliseconds: f64,
+    /// Mean response time that `local` is predicted to have, in milliseconds.
+    pub local_milliseconds: f64,
+    /// Utilization of the endpoints that follows from requests and response times; 0 to 1.
+    pub utilization: f64,
 }
 
 impl ProxyServiceSpec {
@@ -216,6 +254,18 @@ impl ProxyServiceSpec {
             ))),
             policy => Ok(policy),
         }
+    }
+
+    /// There are proxies only while they pay.
+    #[must_use]
+    pub fn is_auto(&self) -> bool {
+        self.mode.unwrap_or_default() == ProxyMode::Auto
+    }
+
+    /// What is advised is not done.
+    #[must_use]
+    pub fn dry_run(&self) -> bool {
+        self.dry_run.unwrap_or(true)
     }
 
     /// How many proxies.

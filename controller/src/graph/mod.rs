@@ -224,6 +224,13 @@ impl Graphs {
         called.chain(taken).collect()
     }
 
+    /// By which name a Service is called in edges.
+    pub(crate) fn vertex(&self, service: &Key) -> String {
+        let topology = self.topology();
+        let known = topology.services.get(service).cloned();
+        known.unwrap_or_else(|| service.to_string())
+    }
+
     /// The proxies that this replica has heard of lately, and what each sends.
     #[must_use]
     pub fn proxies(&self) -> Vec<ProxyLoad> {

@@ -73,15 +73,19 @@ impl Part {
 }
 
 impl Edge {
+    /// Without who calls whom.
+    pub(crate) fn traffic(&self) -> Traffic {
+        Traffic {
+            rps: self.rps,
+            latency_ms: self.latency_ms,
+            failures: self.failures,
+            bytes_per_second: self.bytes_per_second,
+            in_flight: self.in_flight,
+        }
+    }
+
     fn add(&mut self, other: &Self) {
-        let traffic = |edge: &Self| Traffic {
-            rps: edge.rps,
-            latency_ms: edge.latency_ms,
-            failures: edge.failures,
-            bytes_per_second: edge.bytes_per_second,
-            in_flight: edge.in_flight,
-        };
-        let sum = traffic(self).plus(traffic(other));
+        let sum = self.traffic().plus(other.traffic());
         self.rps = sum.rps;
         self.latency_ms = sum.latency_ms;
         self.failures = sum.failures;
@@ -124,21 +128,9 @@ impl Snapshot {
     /// This replica's snapshot with what all replicas have heard in place of what it has heard itself.
     #[must_use]
     pub fn with_parts(mut self, replicas: &[Vec<Part>]) -> Self {
-        let mut last: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
-        for (replica, part) in each(replicas) {
-            let heard = (part.age_seconds, replica);
-            let last = last.entry(&part.proxy).or_insert(heard);
-            if part.age_seconds < last.0 {
-                *last = heard;
-            }
-        }
-        let current = |(replica, part): &(usize, &Part)| {
-            last.get(&*part.proxy)
-                .is_some_and(|last| last.1 == *replica)
-        };
         let mut edges: BTreeMap<(&str, &str), Edge> = BTreeMap::new();
         let mut taken: BTreeMap<&str, Edge> = BTreeMap::new();
-        for (_, part) in each(replicas).filter(current) {
+        for part in current(replicas) {
             let edge = &part.edge;
             let sum = match part.taken {
                 true => taken.entry(&edge.to).or_default(),
@@ -172,6 +164,23 @@ impl Snapshot {
         }
         self
     }
+}
+
+/// Of each proxy the parts of the replica that has heard it last.
+pub(crate) fn current(replicas: &[Vec<Part>]) -> impl Iterator<Item = &Part> {
+    let mut last: BTreeMap<&str, (f64, usize)> = BTreeMap::new();
+    for (replica, part) in each(replicas) {
+        let heard = (part.age_seconds, replica);
+        let last = last.entry(&part.proxy).or_insert(heard);
+        if part.age_seconds < last.0 {
+            *last = heard;
+        }
+    }
+    let is_current = move |(replica, part): &(usize, &Part)| {
+        last.get(&*part.proxy)
+            .is_some_and(|last| last.1 == *replica)
+    };
+    each(replicas).filter(is_current).map(|(_, part)| part)
 }
 
 fn each(replicas: &[Vec<Part>]) -> impl Iterator<Item = (usize, &Part)> {

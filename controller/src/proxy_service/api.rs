@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::manifests::deployment_name;
 use super::observed::{Claim, Observed};
-use super::progress::{Progress, conditions, proxies};
+use super::progress::{Progress, auto_status, conditions, proxies};
 use super::steps::Step;
 use super::{FIELD_MANAGER, FINALIZER, LABEL, Settings};
 use crate::index::facts::Key;
@@ -182,6 +182,7 @@ impl Server {
             target_endpoints: self.endpoints(namespace, &target).await?,
             target: self.get(Kind::Service, namespace, &target).await?,
             proxies: pods.iter().flat_map(addresses).collect(),
+            advice: None,
             settings: self.settings.clone(),
         })
     }
@@ -310,6 +311,9 @@ impl Server {
                 && let Some(proxies) = proxies(progress)
             {
                 status["proxies"] = json!(proxies);
+            }
+            if let Some(seen) = auto_status(claim, seen) {
+                status["auto"] = json!(seen);
             }
             let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
             keep_times(

@@ -14,7 +14,9 @@
 //! What is made belongs to the Service (`ownerReferences`), not to the `ProxyService`: a deletion of that
 //! one in the foreground would remove the proxies first, while requests still go to them.
 
+mod advisor;
 mod api;
+mod auto;
 mod autoscaler;
 mod container;
 mod manifests;
@@ -26,6 +28,7 @@ mod selector;
 mod steps;
 
 pub use crate::index::target_name;
+pub use auto::Advice;
 pub use autoscaler::autoscaler;
 pub use manifests::{Settings, account, deployment, target, traffic_policy};
 pub use observed::{Claim, Observed, Rollout};

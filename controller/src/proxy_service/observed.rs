@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::auto::Advice;
 use super::selector::{Selected, selected};
 use super::{FINALIZER, LABEL, Settings};
 use crate::crd::ProxyServiceSpec;
@@ -52,6 +53,8 @@ pub struct Observed {
     pub target_endpoints: BTreeSet<String>,
     /// Addresses of the pods of proxies, those that end included; the name of one without an address.
     pub proxies: BTreeSet<String>,
+    /// What is advised, where that is asked for; `None` = it is not, or nobody has looked yet.
+    pub advice: Option<Advice>,
     /// What holds for all of them.
     pub settings: Settings,
 }

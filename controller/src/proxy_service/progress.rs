@@ -1,8 +1,12 @@
 //! How far things are, and how a `ProxyService` says so.
 
-use super::observed::{Claim, Rollout};
+use std::time::Duration;
+
+use maglor_mcg::rule::Choice;
+
+use super::observed::{Claim, Observed, Rollout};
 use super::refusal::Refusal;
-use crate::crd::Condition;
+use crate::crd::{AutoStatus, Condition, ProxyServiceSpec};
 
 /// How far things are.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +18,8 @@ pub enum Progress {
     Inserted(Rollout),
     /// The resource cannot be used; what was in force before stays.
     Invalid(String),
+    /// It is left to the decision rule, which wants no proxies, or is only asked.
+    NotAdvised,
     /// It cannot be done; what was inserted is taken away.
     Refused(Refusal),
     /// Proxies start.
@@ -63,6 +69,15 @@ pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) ->
             ready(true, "Inserted", message)
         }
         Progress::Invalid(problem) => not_ready("Invalid", problem.clone()),
+        Progress::NotAdvised => {
+            let dry = claim.spec.as_ref().is_ok_and(ProxyServiceSpec::dry_run);
+            let (reason, why) = match dry {
+                true => ("DryRun", "it is only said what would be done (dryRun)"),
+                false => ("NotAdvised", "proxies would not pay"),
+            };
+            let message = format!("{why}; requests go to the endpoints directly");
+            ready(false, reason, message)
+        }
         Progress::Refused(refusal) => not_ready(refusal.reason(), refusal.to_string()),
         Progress::Starting(rollout) => {
             let message = format!("{}; requests go to the endpoints directly", rollout.text());
@@ -83,10 +98,33 @@ pub fn proxies(progress: &Progress) -> Option<String> {
             Some(format!("{}/{}", rollout.available, rollout.wanted))
         }
         Progress::Invalid(_)
+        | Progress::NotAdvised
         | Progress::Refused(_)
         | Progress::Withdrawing
         | Progress::Withdrawn => None,
     }
+}
+
+/// `status.auto`: what is advised, and what that follows from. Two digits say what there is to say, and write less
+/// often than more would.
+pub(super) fn auto_status(claim: &Claim, seen: &Observed) -> Option<AutoStatus> {
+    claim.spec.as_ref().ok().filter(|spec| spec.is_auto())?;
+    let view = seen.advice?.view?;
+    let digits = |value: f64| format!("{value:.1e}").parse().unwrap_or(value);
+    let milliseconds = |time: Duration| digits(time.as_secs_f64() * 1000.0);
+    Some(AutoStatus {
+        recommended: match view.best {
+            Choice::Bounce => "bounce",
+            Choice::Ledger => "ledger",
+            Choice::Local => "local",
+            Choice::ProxyService => "proxy-service",
+        }
+        .to_owned(),
+        predicted_milliseconds: milliseconds(view.predicted),
+        measured_milliseconds: milliseconds(view.measured),
+        local_milliseconds: milliseconds(view.local),
+        utilization: digits(view.rho),
+    })
 }
 
 impl Rollout {

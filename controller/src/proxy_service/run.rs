@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -12,11 +13,14 @@ use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::advisor::Advisor;
 use super::api::{Kind, Server, Written};
 use super::progress::Progress;
 use super::steps::{Next, Step, next};
 use super::{LABEL, RECORD, Settings};
 use crate::api_server;
+use crate::graph::Graphs;
+use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
 use crate::lease::Term;
 
@@ -25,6 +29,8 @@ const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(5);
 /// Everything is looked at again after this, whatever was watched.
 const ROUND: Duration = Duration::from_secs(60);
+/// What is left to the decision rule is looked at again after this.
+const ADVICE: Duration = Duration::from_secs(10);
 /// More steps than any way has: whoever takes so many at once disagrees with somebody.
 const STEPS: usize = 32;
 /// A failed watch rests for so long.
@@ -42,8 +48,13 @@ enum Hint {
 }
 
 /// Runs until nobody holds the Lease any more, that is, for ever.
-pub async fn run(client: Client, settings: Settings, term: watch::Receiver<Term>) {
-    let server = Server::new(client, settings);
+pub(crate) async fn run(
+    replicas: Replicas,
+    graphs: Arc<Graphs>,
+    settings: Settings,
+    term: watch::Receiver<Term>,
+) {
+    let server = Server::new(replicas.client.clone(), settings);
     let (hints, heard) = mpsc::unbounded_channel();
     let mut watches = tokio::task::JoinSet::new();
     for kind in [Kind::Deployment, Kind::ProxyService, Kind::Service] {
@@ -53,6 +64,7 @@ pub async fn run(client: Client, settings: Settings, term: watch::Receiver<Term>
     let operator = Operator {
         server,
         term,
+        advisor: Advisor::new(replicas, graphs),
         known: BTreeSet::new(),
         due: BTreeMap::new(),
     };
@@ -80,6 +92,7 @@ pub async fn step(
 struct Operator {
     server: Server,
     term: watch::Receiver<Term>,
+    advisor: Advisor,
     /// Services that have, or had, something to do with proxies.
     known: BTreeSet<Key>,
     /// When they are looked at next, and after which pause.
@@ -108,6 +121,7 @@ impl Operator {
             let term = *self.term.borrow_and_update();
             if !term.holds(Instant::now()) {
                 led = None;
+                self.advisor.clear();
                 continue;
             }
             if led.replace(term.number()) != Some(term.number()) {
@@ -166,6 +180,10 @@ impl Operator {
                 if next.progress == Progress::Withdrawn {
                     self.known.remove(key);
                 }
+                if self.advisor.governs(key) {
+                    self.due
+                        .insert(key.clone(), (Instant::now() + ADVICE, SOON));
+                }
                 next.waits
             }
             Ok(None) => true,
@@ -182,9 +200,10 @@ impl Operator {
 
     /// How it is after the last step; `None` where it was not to be written any more, or there is no
     /// end.
-    async fn steps(&self, key: &Key) -> Result<Option<Next>, kube::Error> {
+    async fn steps(&mut self, key: &Key) -> Result<Option<Next>, kube::Error> {
         for _ in 0..STEPS {
-            let seen = self.server.observe(key).await?;
+            let mut seen = self.server.observe(key).await?;
+            seen.advice = self.advisor.advice(key, &seen).await;
             let next = next(&seen);
             if !self.term.borrow().holds(Instant::now()) {
                 return Ok(None);

@@ -80,10 +80,19 @@ pub fn next(seen: &Observed) -> Next {
         return withdraw(seen, Progress::Refused(refusal));
     }
     match &claim.spec {
+        Ok(spec) if spec.is_auto() && !is_advised(seen, spec) => {
+            withdraw(seen, Progress::NotAdvised)
+        }
         Ok(spec) => insert(seen, claim, spec),
         // What was in force before stays.
         Err(problem) => Next::rest(Progress::Invalid(problem.clone())),
     }
+}
+
+/// Whether what is left to the decision rule is to have proxies. Without a word of it things stay as they are.
+fn is_advised(seen: &Observed, spec: &ProxyServiceSpec) -> bool {
+    let proxied = || seen.selected().is_some_and(|selected| selected.proxied);
+    !spec.dry_run() && seen.advice.map_or_else(proxied, |advice| advice.insert)
 }
 
 fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use maglor_controller::proxy_service::{
-    Claim, FIELD_MANAGER, Observed, Progress, Settings, Step, next,
+    Advice, Claim, FIELD_MANAGER, Observed, Progress, Settings, Step, next,
 };
 use serde_json::{Value, json};
 
@@ -49,6 +49,10 @@ pub(crate) enum Move {
     Autoscale,
     /// The autoscaler, where there is one, wants so many proxies.
     Load(u32),
+    /// Somebody leaves it to the decision rule whether the oldest has proxies.
+    Auto,
+    /// The decision rule is for them, or against.
+    Advise(bool),
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +79,8 @@ pub(crate) struct World {
     intended: Value,
     wanted: Option<Step>,
     count: u64,
+    /// What the decision rule says, if it is asked.
+    advised: Option<bool>,
     /// Endpoints are missing for a reason that nobody can help.
     excused: bool,
 }
@@ -136,6 +142,7 @@ impl World {
             target_endpoints: BTreeSet::new(),
             wanted: None,
             count: 0,
+            advised: None,
             excused: false,
         };
         let managed = json!([{"manager": "kubectl"}]);
@@ -207,6 +214,13 @@ impl World {
                     claim["spec"].as_object_mut().unwrap().remove("replicas");
                 }
             }
+            Move::Auto => {
+                if let Some(claim) = self.claims.first_mut() {
+                    (claim["spec"]["mode"], claim["spec"]["dryRun"]) =
+                        (json!("Auto"), json!(false));
+                }
+            }
+            Move::Advise(insert) => self.advised = Some(*insert),
             Move::Load(replicas) => {
                 if let (Some(_), Some(deployment)) = (&self.autoscaler, &mut self.deployment) {
                     deployment["spec"]["replicas"] = json!(replicas);
@@ -235,6 +249,7 @@ impl World {
                 .collect(),
             account: self.account.clone(),
             autoscaler: self.autoscaler.clone(),
+            advice: self.advised.map(|insert| Advice { insert, view: None }),
             settings: Settings {
                 trust_domain: Some("cluster.local".into()),
                 ..Settings::default()
@@ -307,6 +322,10 @@ impl World {
             return;
         }
         let progress = next(&self.observe()).progress;
+        if progress == Progress::NotAdvised {
+            self.check_restored();
+            return;
+        }
         assert!(matches!(progress, Progress::Inserted(_)), "{progress:?}");
         let target = self.target.as_ref().unwrap();
         assert_eq!(

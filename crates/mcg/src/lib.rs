@@ -7,6 +7,7 @@
 //! * [`LiveEdges`] turns counters of proxies into edges (Algorithm 1); [`LocalShares`] says where a
 //!   node's calls should go. [`prometheus`] has the edges of a mesh that a Prometheus watches.
 //! * [`advise`] generates configuration from what is observed (Algorithm 2).
+//! * [`rule`] says which way of balancing is fastest for a service, and when to change it.
 //! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
 //!
 //! ```
@@ -37,6 +38,7 @@ mod partition;
 mod placement;
 mod planner;
 pub mod prometheus;
+pub mod rule;
 mod select;
 mod solve;
 mod tau;

@@ -5,4 +5,3 @@ pub mod chart;
 pub mod des;
 pub mod figures;
 pub mod model;
-pub mod rule;

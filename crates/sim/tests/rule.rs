@@ -5,8 +5,8 @@ mod support;
 
 use std::time::Duration;
 
+use maglor_mcg::rule::{Choice, Situation};
 use maglor_sim::des::{Network, Proxies, Scenario};
-use maglor_sim::rule::{Choice, Situation};
 use support::{paper, requests, run_all};
 
 const CHOICES: [(Choice, &str); 4] = [

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maglor_sim::rule::{Situation, SituationError};
+use maglor_mcg::rule::{Situation, SituationError};
 use serde::Deserialize;
 use thiserror::Error;
 

@@ -2,17 +2,22 @@
 //! much. Microseconds of arithmetic, so that a controller may ask for every service all the time.
 //!
 //! The predictions (`laws.rs`) are formulas where theory has them (the supermarket model, Erlang's loss
-//! formula, random queues as the limit of many balancers) and fits to this crate's simulator where it
-//! has none; `tests/rule.rs` holds them against it. They assume Poisson arrivals and exponential
+//! formula, random queues as the limit of many balancers) and fits to the simulator where it
+//! has none; `crates/sim/tests/rule.rs` holds them against it. They assume Poisson arrivals and exponential
 //! service. Heavier tails favour what knows the true queues more than the rule says; so the rule
 //! errs on the side of changing nothing.
 //!
 //! Unequal servers are taken to be of two speeds, half of them each, with the given variation.
 
+mod governor;
 mod laws;
 mod tables;
+mod telemetry;
 
 use std::time::Duration;
+
+pub use governor::{Budget, Change, Governor, Limits, Reason, View};
+pub use telemetry::Telemetry;
 
 /// What is known about a service and those who call it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,268 @@
+//! Whether proxies in front of a Service pay (`mode: Auto`): what its callers' proxies report, asked of the decision
+//! rule with patience ([`maglor_mcg::rule`]).
+//!
+//! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is there:
+//! it takes nothing away before it has seen that it does not pay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use maglor_balance::Time;
+use maglor_mcg::Traffic;
+use maglor_mcg::rule::{Budget, Change, Choice, Governor, Limits, Telemetry, View};
+
+use crate::graph::parts::Part;
+use crate::index::facts::Key;
+
+/// Changes an hour of all Services together.
+const CHANGES: usize = 6;
+const HOUR: Duration = Duration::from_secs(3600);
+/// From a sidecar to another and back, within a cluster.
+const ROUND_TRIP: Duration = Duration::from_micros(500);
+/// What the way through a proxy adds (papers/001, Fig. 8f: 1.08 ms).
+const PENALTY: Duration = Duration::from_millis(1);
+/// A view is told for so long, so that noise in it writes no status.
+const SHOWN: Duration = Duration::from_secs(60);
+
+/// What is advised for a Service.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Advice {
+    /// Proxies are to be in front of it.
+    pub insert: bool,
+    /// What that follows from; `None` while nothing is known of its callers.
+    pub view: Option<View>,
+}
+
+/// What is seen of a Service, besides what its callers report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Its own endpoints.
+    pub(super) servers: usize,
+    /// How many proxies there would be, or are.
+    pub(super) proxies: u32,
+    /// Requests go through them.
+    pub(super) inserted: bool,
+    /// Nothing that is advised is done.
+    pub(super) dry_run: bool,
+}
+
+struct Governed {
+    governor: Governor,
+    shown: Option<(Time, View)>,
+}
+
+/// The governors of all Services.
+pub(super) struct Auto {
+    governed: BTreeMap<Key, Governed>,
+    budget: Budget,
+}
+
+impl Default for Auto {
+    fn default() -> Self {
+        Self {
+            governed: BTreeMap::new(),
+            budget: Budget::new(CHANGES, HOUR),
+        }
+    }
+}
+
+impl Auto {
+    /// Forgets a Service that is not left to it any more.
+    pub(super) fn forget(&mut self, service: &Key) {
+        self.governed.remove(service);
+    }
+
+    /// Whether a Service is left to it.
+    pub(super) fn governs(&self, service: &Key) -> bool {
+        self.governed.contains_key(service)
+    }
+
+    /// Forgets all: this replica does not write any more.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Looks at a Service; `calls` are what its callers report.
+    pub(super) fn look(&mut self, service: &Key, now: Time, seen: Seen, calls: Calls) -> Advice {
+        let current = match seen.inserted {
+            true => Choice::ProxyService,
+            false => Choice::Local,
+        };
+        let new = || Governed {
+            governor: Governor::new(Limits::default(), current),
+            shown: None,
+        };
+        let governed = self.governed.entry(service.clone()).or_insert_with(new);
+        if seen.dry_run && governed.governor.current() != current {
+            *governed = new();
+        }
+        let telemetry = Telemetry {
+            balancers: calls.callers,
+            servers: u32::try_from(seen.servers).unwrap_or(u32::MAX),
+            rps: calls.traffic.rps,
+            latency: Duration::try_from_secs_f64(calls.traffic.latency_ms / 1000.0)
+                .unwrap_or_default(),
+            choice: current,
+            round_trip: ROUND_TRIP,
+            speed_variation: 0.0,
+            proxies: seen.proxies.max(1),
+            proxy_penalty: PENALTY,
+        };
+        // What is not done is not waited for, and takes nothing from others.
+        let possible: &[Choice] = match seen.dry_run {
+            true => &[],
+            false => &[Choice::ProxyService],
+        };
+        let looked = governed
+            .governor
+            .look(now, &telemetry, possible, &mut self.budget);
+        if let Some(Change {
+            to,
+            reason,
+            predicted,
+        }) = looked
+        {
+            tracing::info!(%service, ?to, ?reason, ?predicted, "proxies by themselves");
+        }
+        let fresh = |(at, _): &(Time, View)| now.saturating_since(*at) < SHOWN;
+        if looked.is_some() || !governed.shown.as_ref().is_some_and(fresh) {
+            governed.shown = governed.governor.view().map(|view| (now, view));
+        }
+        Advice {
+            insert: governed.governor.current() == Choice::ProxyService,
+            view: governed.shown.map(|(_, view)| view),
+        }
+    }
+}
+
+/// What callers report of a Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Calls {
+    /// How many proxies call it.
+    pub(super) callers: u32,
+    /// All that they send.
+    pub(super) traffic: Traffic,
+}
+
+impl Calls {
+    /// Those of a vertex, of each proxy once.
+    pub(super) fn of<'a>(vertex: &str, parts: impl Iterator<Item = &'a Part>) -> Self {
+        let (mut callers, mut traffic) = (BTreeSet::new(), Traffic::default());
+        let to = |part: &&Part| !part.taken && part.edge.to == vertex && part.edge.rps > 0.0;
+        for part in parts.filter(to) {
+            callers.insert(&part.proxy);
+            traffic = traffic.plus(part.edge.traffic());
+        }
+        Self {
+            callers: u32::try_from(callers.len()).unwrap_or(u32::MAX),
+            traffic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use maglor_mcg::rule::Situation;
+
+    use super::*;
+    use crate::graph::Edge;
+
+    /// What twenty callers of forty servers see, at a utilization.
+    fn calls(rho: f64) -> Calls {
+        let situation = Situation {
+            balancers: 20,
+            servers: 40,
+            rho,
+            service_time: Duration::from_millis(20),
+            round_trip: ROUND_TRIP,
+            speed_variation: 0.0,
+            proxies: 1,
+            proxy_penalty: PENALTY,
+        };
+        let local = situation.decide().unwrap().of(Choice::Local).unwrap();
+        Calls {
+            callers: 20,
+            traffic: Traffic {
+                rps: situation.rps(),
+                latency_ms: local.mean.as_secs_f64() * 1000.0,
+                ..Traffic::default()
+            },
+        }
+    }
+
+    const SEEN: Seen = Seen {
+        servers: 40,
+        proxies: 1,
+        inserted: false,
+        dry_run: false,
+    };
+
+    /// The last advice of ten minutes: later it would be seen that nothing has become better.
+    fn advised(seen: Seen, calls: Calls) -> Advice {
+        let (mut auto, service) = (Auto::default(), Key::new("shop", "web"));
+        let looks = (0..60).map(|look| {
+            let now = Time::ZERO + Duration::from_secs(10 * look);
+            auto.look(&service, now, seen, calls)
+        });
+        looks.last().unwrap()
+    }
+
+    #[test]
+    fn proxies_are_advised_where_they_pay() {
+        let busy = advised(SEEN, calls(0.75));
+        assert!(busy.insert);
+        let view = busy.view.unwrap();
+        assert_eq!(view.best, Choice::Ledger, "of all that there is");
+        assert!((view.rho - 0.75).abs() < 0.3, "{view:?}");
+        assert!(!advised(SEEN, calls(0.1)).insert);
+    }
+
+    #[test]
+    fn what_is_only_asked_is_answered_and_not_done() {
+        let dry = Seen {
+            dry_run: true,
+            ..SEEN
+        };
+        let advice = advised(dry, calls(0.75));
+        assert!(!advice.insert);
+        let view = advice.view.unwrap();
+        assert_eq!(view.best, Choice::Ledger);
+        assert!((view.rho - 0.75).abs() < 0.01, "{view:?}");
+        assert!(view.predicted < view.measured);
+    }
+
+    #[test]
+    fn what_is_there_stays_while_nothing_is_known() {
+        let there = Seen {
+            inserted: true,
+            ..SEEN
+        };
+        let advice = advised(there, Calls::default());
+        assert_eq!((advice.insert, advice.view), (true, None));
+    }
+
+    #[test]
+    fn callers_are_counted_once_and_their_requests_added_up() {
+        let part = |proxy: &str, to: &str, rps, taken| Part {
+            proxy: proxy.to_owned(),
+            taken,
+            edge: Edge {
+                to: to.to_owned(),
+                rps,
+                latency_ms: 10.0,
+                ..Edge::default()
+            },
+            ..Part::default()
+        };
+        let parts = [
+            part("shop/a", "shop/web", 3.0, false),
+            part("shop/a", "shop/cart", 9.0, false),
+            part("shop/b", "shop/web", 4.0, false),
+            part("shop/c", "shop/web", 0.0, false),
+            part("shop/web-0", "shop/web", 7.0, true),
+        ];
+        let calls = Calls::of("shop/web", parts.iter());
+        assert_eq!((calls.callers, calls.traffic.rps), (2, 7.0));
+        assert!((calls.traffic.latency_ms - 10.0).abs() < 1e-9);
+    }
+}

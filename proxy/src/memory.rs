@@ -7,12 +7,16 @@
 //! are purged from here.
 
 mod budget;
+mod files;
+mod resident;
 
 use std::time::{Duration, Instant};
 
 use tikv_jemalloc_sys as jemalloc;
 
-pub(crate) use budget::{Budget, Metrics as BudgetMetrics, in_use};
+pub(crate) use budget::{Budget, Metrics as BudgetMetrics};
+pub(crate) use files::forget as forget_files;
+pub(crate) use resident::own as in_use;
 
 /// So many connections must have given up their buffers for a purge to be worth it.
 pub(crate) const WORTH: usize = 32;
@@ -27,11 +31,6 @@ pub(crate) fn purge() {
     control(b"arena.4096.purge\0");
 }
 
-fn give_back() {
-    purge();
-    forget(Forget::All);
-}
-
 /// Decides when to give memory back.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -39,6 +38,7 @@ pub(crate) struct Memory {
     last: Instant,
     /// Ticks since the last purge, while what follows a burst is not over.
     settling: Option<u8>,
+    files: files::Watch,
 }
 
 impl Memory {
@@ -47,6 +47,7 @@ impl Memory {
             released: 0,
             last: now,
             settling: None,
+            files: files::Watch::new(now),
         }
     }
 
@@ -55,7 +56,7 @@ impl Memory {
         self.released += released;
         let quiet = released < WORTH;
         if self.released >= WORTH && (quiet || now - self.last >= AT_MOST_EVERY) {
-            give_back();
+            purge();
             self.released = 0;
             self.last = now;
             self.settling = Some(0);
@@ -64,11 +65,14 @@ impl Memory {
             *ticks += 1;
             let over = *ticks == SETTLED;
             if over || *ticks == SETTLED / 2 {
-                give_back();
+                purge();
             }
             if over {
                 self.settling = None;
             }
+        }
+        if resident::files().is_some_and(|files| self.files.look(files, now)) {
+            files::forget();
         }
     }
 }
@@ -92,85 +96,5 @@ fn control(command: &'static [u8]) {
             nothing(),
             0,
         );
-    }
-}
-
-/// What of the program's files can be forgotten.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Forget {
-    /// Code and constants.
-    All,
-    /// Code only: what serves requests has its constants at hand.
-    Code,
-}
-
-/// Lets the system forget the pages of files that only the start (or a reload, or a burst) needed:
-/// parsers, TLS set-up, argument handling. They are clean and come back from the file should they
-/// be needed again; until then they do not count as ours, and for a small sidecar they are most
-/// of it.
-pub(crate) fn forget(what: Forget) {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
-        return;
-    };
-    for (start, end) in maps.lines().filter_map(|line| clean_range(line, what)) {
-        drop_pages(start, end);
-    }
-}
-
-/// The range of a file's code or of its beginning, where constants are. Neither is ever written,
-/// hence never dirty; what the loader writes before it makes it read-only lies further behind.
-fn clean_range(line: &str, what: Forget) -> Option<(usize, usize)> {
-    let mut words = line.split_ascii_whitespace();
-    let (range, permissions, offset) = (words.next()?, words.next()?, words.next()?);
-    let path = words.nth(2)?;
-    let begins = offset.bytes().all(|digit| digit == b'0');
-    let constants = permissions == "r--p" && begins && what == Forget::All;
-    if !(permissions == "r-xp" || constants) || !path.starts_with('/') {
-        return None;
-    }
-    let (start, end) = range.split_once('-')?;
-    let number = |text| usize::from_str_radix(text, 16).ok();
-    Some((number(start)?, number(end)?))
-}
-
-#[allow(unsafe_code)]
-fn drop_pages(start: usize, end: usize) {
-    let at = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the range is a private, read-only mapping of a file (see `clean_range`). Its pages
-    // equal the file's, so dropping them changes no byte that anybody can read.
-    unsafe {
-        libc::madvise(at, end - start, libc::MADV_DONTNEED);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn code_and_the_beginning_of_files_can_be_forgotten() {
-        for code in [
-            "7f00-7f10 r-xp 00001000 fe:00 12 /usr/bin/true",
-            "7f00-7f10 r--p 00000000 fe:00 12 /usr/bin/true",
-        ] {
-            assert_eq!(clean_range(code, Forget::All), Some((0x7f00, 0x7f10)));
-            let is_code = code.contains("r-xp");
-            assert_eq!(clean_range(code, Forget::Code).is_some(), is_code);
-        }
-        for other in [
-            "7f00-7f10 r--p 00001000 fe:00 12 /usr/bin/true",
-            "7f00-7f10 rw-p 00001000 fe:00 12 /usr/bin/true",
-            "7f00-7f10 r-xp 00000000 00:00 0 [vdso]",
-            "7f00-7f10 rw-p 00000000 00:00 0",
-            "",
-        ] {
-            assert_eq!(clean_range(other, Forget::All), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn code_comes_back_when_it_is_called() {
-        forget(Forget::All);
-        assert_eq!("12".parse::<u32>(), Ok(12));
     }
 }

@@ -19,19 +19,11 @@ use tokio::time::Instant;
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::files::Files;
-use crate::memory::{self, Forget};
+use crate::memory;
 use crate::source::{self, Watch};
 
 /// How often memory and certificate files are looked at.
 const TICK: Duration = Duration::from_secs(1);
-/// After the start, and again in these steps, what only starting needed is forgotten.
-const SETTLING: [Duration; 3] = [
-    Duration::from_millis(500),
-    Duration::from_secs(2),
-    Duration::from_secs(8),
-];
-/// Longer than any process lives: ten years.
-const NEVER: Duration = Duration::from_secs(315_360_000);
 /// How often it is looked whether clients are connected, while the proxy waits for its application.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for outbound connections to end in order when the application has taken all there was.
@@ -130,7 +122,7 @@ async fn control(
     }
     source::enrol::begin(&app, app::seed());
     discover(&app);
-    memory::forget(Forget::Code);
+    memory::forget_files();
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
     }
@@ -218,8 +210,6 @@ impl Life {
         let mut stop = std::pin::pin!(stop);
         let mut tick = tokio::time::interval(TICK);
         let mut flush = tokio::time::interval(FLUSH);
-        let mut settling = SETTLING.iter();
-        let mut settle = std::pin::pin!(tokio::time::sleep(SETTLING[0]));
         loop {
             tokio::select! {
                 () = &mut stop => return,
@@ -232,11 +222,6 @@ impl Life {
                 }
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
                 () = changed(self.watch.as_mut()) => self.reload(false),
-                () = &mut settle => {
-                    memory::forget(Forget::Code);
-                    let next = settling.next().copied().unwrap_or(NEVER);
-                    settle.as_mut().reset(Instant::now() + next);
-                }
                 _ = flush.tick() => {
                     self.app.borrow().flush_access_log();
                     self.app.borrow().watch_memory();
@@ -262,7 +247,6 @@ impl Life {
             Ok(Some(files)) => {
                 count_reload(&app);
                 self.files = files;
-                memory::forget(Forget::All);
                 tracing::info!(file = %file.display(), "configuration applied");
             }
             Ok(None) => tracing::debug!("configuration unchanged"),

@@ -1,7 +1,8 @@
 //! What a sidecar takes: by what its application calls, whatever the size of the mesh.
 //!
 //! The bound is that of the release build. `MAGLOR_PROXY=FILE` measures that binary in place of the one
-//! that was built with this test, and applies the bound to it.
+//! that was built with this test, and applies the bound to it. `MAGLOR_REQUESTS=N` asks each service N times
+//! only, without a bound: for programs that watch the binary and slow it down.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,6 +13,7 @@ mod support;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use maglor_testkit::{Load, Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::Kind;
@@ -27,22 +29,32 @@ const CALLED: usize = 5;
 
 /// The binary, and whether the bound is meant for it.
 fn binary() -> (PathBuf, bool) {
-    match std::env::var_os("MAGLOR_PROXY") {
+    let (binary, release) = match std::env::var_os("MAGLOR_PROXY") {
         Some(binary) => (binary.into(), true),
         None => (
             env!("CARGO_BIN_EXE_maglor-proxy").into(),
             !cfg!(debug_assertions),
         ),
-    }
+    };
+    (binary, release && requests().is_none())
 }
 
-/// Resident memory when it has stopped to change.
-fn settled(proxy: &Proxy) -> u64 {
-    let mut last = 0;
+/// How often each service is asked, where that is said.
+fn requests() -> Option<u64> {
+    let said = std::env::var("MAGLOR_REQUESTS").ok()?;
+    Some(said.parse().unwrap())
+}
+
+/// Resident memory when it has not changed for a while: code that ran once is let go within seconds.
+fn settled(proxy: &Proxy, unchanged: Duration) -> u64 {
+    let (mut last, mut since) = (0, Instant::now());
     eventually(TIMEOUT * 3, "memory settles", || {
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(500));
         let now = proxy.resident_bytes();
-        std::mem::replace(&mut last, now).abs_diff(now) <= 64 << 10
+        if now.abs_diff(last) > 64 << 10 {
+            (last, since) = (now, Instant::now());
+        }
+        since.elapsed() >= unchanged
     });
     last
 }
@@ -91,17 +103,18 @@ listeners:
     eventually(TIMEOUT, "it is ready", || {
         sidecar.admin_get("/ready").status == 200
     });
-    let idle = settled(&sidecar);
+    let unchanged = Duration::from_secs(if bound { 7 } else { 1 });
+    let idle = settled(&sidecar, unchanged);
     let allocated = sidecar.allocated_bytes();
     let outbound = sidecar.listener("outbound");
     for i in 0..CALLED {
         let request = format!("GET http://s{i}/ HTTP/1.1\r\nhost: s{i}\r\n\r\n");
         assert_eq!(RawHttp1::connect(outbound).request(&request).status, 200);
         let load = Load::start(outbound, 2, &request);
-        load.wait_for(if bound { 20_000 } else { 500 });
+        load.wait_for(requests().unwrap_or(if bound { 20_000 } else { 500 }));
         load.stop();
     }
-    let used = settled(&sidecar);
+    let used = settled(&sidecar, unchanged);
     println!(
         "resident: {idle} bytes idle, {used} with {CALLED} of {SERVICES} services of {ENDPOINTS} endpoints; of \
          these allocated: {allocated} and {}; open files: {}",

@@ -4,6 +4,7 @@
 #[cfg(feature = "conformance")]
 mod conformance;
 mod fuzz;
+mod hot;
 mod readme;
 mod shell;
 mod test;
@@ -58,6 +59,9 @@ enum Task {
 
     /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
     Fuzz(fuzz::Options),
+
+    /// Find out which functions serve requests, for the linker; needs valgrind, takes some minutes.
+    HotFunctions,
 
     /// Run emulated applications behind many proxies, beside the simulator and Envoy; see benches/README.md.
     ///
@@ -156,6 +160,7 @@ fn main() -> ExitCode {
             .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
             .become_it(),
         Task::Fuzz(options) => fuzz::run(&options),
+        Task::HotFunctions => hot::run(),
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])
             .args(passed.arguments)
             .become_it(),

@@ -153,24 +153,10 @@ impl Budget {
     }
 }
 
-/// Bytes of memory that this process alone has.
-pub(crate) fn in_use() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
-    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
-    Some(resident.saturating_sub(shared) * page_size())
-}
-
-#[allow(unsafe_code)]
-fn page_size() -> u64 {
-    // SAFETY: asks for a number.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(size).unwrap_or(4096)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::in_use;
 
     const MIB: u64 = 1 << 20;
 

@@ -22,6 +22,7 @@ use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
 use crate::limit::Limiter;
 use crate::metrics::{ListenerMetrics, Metrics};
+use crate::mux;
 use crate::on_demand::{Asks, OnDemand};
 use crate::route::Table;
 use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain, Termination};
@@ -151,7 +152,9 @@ impl<'a> Sources<'a> {
         wanted: &config::Cluster,
         metrics: &Metrics,
     ) -> Result<Option<ClientTls>, BuildError> {
+        let in_mesh = matches!(wanted.tls, Some(Origination::Mesh(_)));
         let alpn: &[&[u8]] = match wanted.protocol {
+            UpstreamProtocol::Auto if in_mesh => &[mux::ALPN, b"h2", b"http/1.1"],
             UpstreamProtocol::Auto | UpstreamProtocol::Downstream => &[b"h2", b"http/1.1"],
             UpstreamProtocol::Http1 => &[b"http/1.1"],
             UpstreamProtocol::Http2 => &[b"h2"],
@@ -181,6 +184,7 @@ impl<'a> Sources<'a> {
                 let mesh = ClientMesh {
                     live: Arc::clone(live),
                     refused: Arc::new(metrics.mesh_cluster(&wanted.name)),
+                    failures: Arc::new(metrics.mesh_cluster_failures(&wanted.name)),
                 };
                 ClientTls {
                     config,
@@ -398,6 +402,7 @@ impl Build<'_> {
             retired: AtomicBool::new(false),
             metrics: Arc::clone(self.own),
             station: self.station(settings, old),
+            failures: mesh.map(|_| self.metrics.mesh_listener_failures(self.name)),
             on_demand: settings.discovery.as_ref().map(|wanted| {
                 let known = old.and_then(|old| old.on_demand.clone());
                 OnDemand::new(wanted, self.name, self.asks, known)

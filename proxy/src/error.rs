@@ -116,6 +116,9 @@ pub enum ProxyError {
     /// GOAWAY).
     #[error("upstream refused the request")]
     UpstreamRefused,
+    /// The endpoint's proxy has given the request up.
+    #[error("given up by the endpoint's proxy: {0}")]
+    UpstreamReset(&'static str),
     /// Reading from or writing to the endpoint failed.
     #[error("upstream i/o: {0}")]
     UpstreamIo(#[source] io::Error),
@@ -173,7 +176,9 @@ impl ProxyError {
                 (S::BAD_GATEWAY, 14, "UPE")
             }
             Self::UpstreamClosed { .. } | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, "UC"),
-            Self::ReplayLost | Self::UpstreamHttp2(_) => (S::BAD_GATEWAY, 14, "UR"),
+            Self::ReplayLost | Self::UpstreamHttp2(_) | Self::UpstreamReset(_) => {
+                (S::BAD_GATEWAY, 14, "UR")
+            }
             Self::UpstreamRefused => (S::SERVICE_UNAVAILABLE, 14, "UR"),
         };
         Verdict { status, grpc, flag }
@@ -221,6 +226,7 @@ impl ProxyError {
             | Self::UpstreamClosed { reused: false }
             | Self::UpstreamHead(_)
             | Self::UpstreamHttp2(_)
+            | Self::UpstreamReset(_)
             | Self::UpstreamIo(_) => Failure::Reset,
             _ => return None,
         })

@@ -24,6 +24,7 @@ mod fields;
 mod http;
 mod limit;
 mod message;
+pub mod mux;
 mod on_demand;
 mod route;
 mod station;

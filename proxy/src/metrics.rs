@@ -23,7 +23,7 @@ use maglor_telemetry::{
 
 use crate::detect::Protocol;
 use guards::{Families, GuardMetrics};
-pub(crate) use mesh::{IdentityMetrics, MeshMetrics, Refusals};
+pub(crate) use mesh::{Failures, IdentityMetrics, MeshMetrics, Refusals};
 
 use crate::memory::BudgetMetrics;
 
@@ -279,6 +279,16 @@ impl Metrics {
     /// The counter of what a rule of a listener decides.
     pub(crate) fn authorization(&self, listener: &str, decision: &str, rule: &str) -> Counter {
         self.mesh.authorization(listener, decision, rule)
+    }
+
+    /// Handles of a listener's connections inside the mesh.
+    pub(crate) fn mesh_listener_failures(&self, listener: &str) -> Failures {
+        self.mesh.listener_failures(listener)
+    }
+
+    /// Handles of a cluster's connections inside the mesh.
+    pub(crate) fn mesh_cluster_failures(&self, cluster: &str) -> Failures {
+        self.mesh.cluster_failures(cluster)
     }
 
     /// Handles of a cluster with mesh TLS.

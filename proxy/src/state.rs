@@ -14,7 +14,7 @@ use maglor_config::tls::MeshMode;
 use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
 use crate::limit::Limiter;
-use crate::metrics::{ListenerMetrics, RouteMetrics};
+use crate::metrics::{Failures, ListenerMetrics, RouteMetrics};
 use crate::on_demand::OnDemand;
 use crate::route::Table;
 use crate::station::Station;
@@ -109,6 +109,8 @@ pub(crate) struct HttpChain {
     pub(crate) metrics: Arc<ListenerMetrics>,
     /// Where the chain stands before one server and tells how busy that is.
     pub(crate) station: Option<Arc<Station>>,
+    /// Connections that members of the mesh have spoilt, where the chain is one of the mesh.
+    pub(crate) failures: Option<Failures>,
     /// Hosts that are asked for when they are called.
     pub(crate) on_demand: Option<Arc<OnDemand>>,
     /// Of requests that no route takes, or that cannot be read.

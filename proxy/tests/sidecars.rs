@@ -104,7 +104,8 @@ fn a_request_keeps_its_version() {
     assert_eq!(versions[..3], [Version::HTTP_11; 3]);
     assert_eq!(versions[3], Version::HTTP_2);
     assert_eq!(pair.detected("http1"), (1.0, 1.0));
-    assert_eq!(pair.detected("http2"), (1.0, 1.0));
+    assert_eq!(pair.detected("http2"), (1.0, 0.0));
+    assert_eq!(pair.detected("mux"), (0.0, 1.0));
     // Nobody but the client of the first three has a connection of that version.
     assert_eq!(application.connections(), 2);
     let name = "x-maglor-http-version";

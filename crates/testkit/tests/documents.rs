@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 17] = [
+const DOCUMENTS: [&str; 18] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
@@ -22,6 +22,7 @@ const DOCUMENTS: [&str; 17] = [
     "docs/policies.md",
     "docs/sidecar.md",
     "docs/simulation.md",
+    "docs/transport.md",
 ];
 
 #[test]

@@ -44,6 +44,9 @@ pub enum FramingError {
     /// The size and the data disagree.
     #[error("chunk data not followed by CRLF")]
     ChunkEnd,
+    /// More has come than was announced.
+    #[error("a body longer than its content-length")]
+    Longer,
     /// Trailers have the form of headers.
     #[error("malformed trailers: {0}")]
     Trailers(#[from] HeadError),

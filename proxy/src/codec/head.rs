@@ -31,6 +31,9 @@ pub enum HeadError {
     /// Some servers take it for a line end, others do not.
     #[error("a line ends with a bare LF")]
     BareLf,
+    /// A field that concerns one connection of HTTP/1.1, where requests share connections.
+    #[error("a field of one connection (`connection`, `upgrade`, …) where there is none")]
+    ConnectionField,
     /// Not a number, or several that differ.
     #[error("malformed content-length")]
     ContentLength,

@@ -18,7 +18,7 @@ pub(crate) use framing::{Decoder, Framing, Piece};
 pub use head::HeadError;
 pub(crate) use head::{
     Limits, RequestHead, ResponseHead, encode_header, encode_request, encode_response,
-    parse_request, parse_response, set_content_length,
+    encode_trailers, parse_request, parse_response, parse_trailers, set_content_length,
 };
 pub(crate) use scratch::{poll_read, poll_read_body};
 pub(crate) use target::Target;

@@ -12,6 +12,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::{Detected, http2_preface, tls};
 use crate::io::Stream;
+use crate::mux;
 
 /// A request line that is longer is believed before its version.
 const LONG_LINE: usize = 8 * 1024;
@@ -29,6 +30,8 @@ pub enum Protocol {
     Http1,
     /// HTTP/2, by its preface.
     Http2,
+    /// Requests of another member of the mesh, by ALPN ([`crate::mux`]).
+    Mux,
     /// Nothing was said in time: the server is expected to speak first.
     Silent,
     /// TLS.
@@ -37,10 +40,11 @@ pub enum Protocol {
 
 impl Protocol {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Bytes,
         Self::Http1,
         Self::Http2,
+        Self::Mux,
         Self::Silent,
         Self::Tls,
     ];
@@ -52,6 +56,7 @@ impl Protocol {
             Self::Bytes => "bytes",
             Self::Http1 => "http1",
             Self::Http2 => "http2",
+            Self::Mux => "mux",
             Self::Silent => "silent",
             Self::Tls => "tls",
         }
@@ -60,7 +65,7 @@ impl Protocol {
     /// Whether routes can be looked for.
     #[must_use]
     pub fn is_http(self) -> bool {
-        matches!(self, Self::Http1 | Self::Http2)
+        matches!(self, Self::Http1 | Self::Http2 | Self::Mux)
     }
 }
 
@@ -139,6 +144,7 @@ pub async fn detect(stream: &mut Stream, limit: Duration) -> io::Result<Protocol
     if let Some(alpn) = stream.io.alpn() {
         match alpn {
             b"h2" => return Ok(Protocol::Http2),
+            mux::ALPN => return Ok(Protocol::Mux),
             b"http/1.1" | b"http/1.0" => return Ok(Protocol::Http1),
             _ => {}
         }

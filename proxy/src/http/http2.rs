@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::LEAVE_AFTER;
 use super::farewell::Farewell;
 use super::service::{RequestContext, Service};
+use super::streams::{self, Streams};
 use crate::codec;
 use crate::error::ProxyError;
 use crate::fields::Fields;
@@ -74,7 +75,7 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
     let io = TokioIo::new(farewell.over(Rewind::new(stream.io, stream.prefix)));
     let mut connection = pin!(builder.serve_connection(io, handler));
     let mut leave = pin!(async {
-        end(&service, &streams).await;
+        streams::end(&service, &streams).await;
         farewell.say();
         tokio::time::sleep(LEAVE_AFTER).await;
     });
@@ -88,69 +89,6 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
     });
     if let Err(error) = result.await {
         tracing::debug!(client = %service.client.address, %error, "HTTP/2 connection failed");
-    }
-}
-
-/// Ready when the connection should be left: drain, age, or no stream for the idle timeout.
-async fn end(service: &Service, streams: &Streams) {
-    let idle = service.settings().idle_timeout;
-    let mut wait = pin!(tokio::time::sleep(idle));
-    let age = service.expires().unwrap_or_else(|| Instant::now() + NEVER);
-    let mut age = pin!(tokio::time::sleep_until(age));
-    poll_fn(|cx| {
-        if service.is_draining() || age.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        while wait.as_mut().poll(cx).is_ready() {
-            let since = Instant::now() - streams.last.get();
-            if streams.busy.get() == 0 && since >= idle {
-                return Poll::Ready(());
-            }
-            let again = if streams.busy.get() > 0 {
-                idle
-            } else {
-                idle - since
-            };
-            wait.as_mut().reset(Instant::now() + again);
-        }
-        Poll::Pending
-    })
-    .await;
-}
-
-/// Ten years: longer than any process lives.
-const NEVER: Duration = Duration::from_secs(315_360_000);
-
-/// What a connection knows about its streams.
-#[derive(Debug)]
-struct Streams {
-    busy: std::cell::Cell<usize>,
-    last: std::cell::Cell<Instant>,
-}
-
-impl Default for Streams {
-    fn default() -> Self {
-        Self {
-            busy: std::cell::Cell::new(0),
-            last: std::cell::Cell::new(Instant::now()),
-        }
-    }
-}
-
-/// A stream whose request is being handled.
-struct Busy(Rc<Streams>);
-
-impl Streams {
-    fn enter(streams: &Rc<Self>) -> Busy {
-        streams.busy.set(streams.busy.get() + 1);
-        Busy(Rc::clone(streams))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.busy.set(self.0.busy.get() - 1);
-        self.0.last.set(Instant::now());
     }
 }
 

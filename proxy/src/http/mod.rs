@@ -1,6 +1,6 @@
 //! HTTP: from a client's connection to an endpoint's response.
 //!
-//! A request's way: [`serve`] (which version?) → [`http1`] or [`http2`] (a request off the wire) →
+//! A request's way: [`serve`] (which version?) → [`http1`], [`http2`] or [`mux`] (a request off the wire) →
 //! [`service`] (the pipeline) → [`forward`] (to an endpoint and back), and out the same way.
 
 mod assertion;
@@ -14,6 +14,7 @@ mod hedge;
 mod http1;
 mod http2;
 mod mirror;
+mod mux;
 mod path;
 mod payload;
 pub mod probe;
@@ -23,6 +24,7 @@ mod reply;
 mod rewrite;
 mod serve;
 mod service;
+mod streams;
 mod tried;
 mod tries;
 

@@ -17,6 +17,7 @@ use super::service::Service;
 use super::{LEAVE_AFTER, http1, http2};
 use crate::detect::{self, Detected};
 use crate::io::Stream;
+use crate::mux;
 
 /// Most first requests fit.
 const FIRST_READ: usize = 2048;
@@ -31,6 +32,9 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
 
 /// What serves the connection from now on.
 async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    if stream.io.alpn() == Some(mux::ALPN) {
+        return Some(Box::pin(super::mux::serve(stream.io, service)));
+    }
     Some(match version(stream, &service).await? {
         (HttpProtocol::Http2, stream) => Box::pin(http2::serve(stream, service)),
         (_, stream) => Box::pin(http1::serve(stream, service)),

@@ -28,6 +28,7 @@ use crate::fields::Known;
 use crate::io::Stream;
 use crate::limit::Standing;
 use crate::message::{Account, Body, CARRIED_HTTP1, Interim, Request, Response};
+use crate::mux::Closed;
 use crate::relay::relay;
 use crate::route::{Host, Route, Table, header_matches};
 use crate::state::HttpChain;
@@ -184,6 +185,13 @@ impl Service {
         let version = request.fields.get(Known::XMaglorHttpVersion)?;
         (version == CARRIED_HTTP1.as_bytes() && self.client.peer().is_some())
             .then_some(Version::HTTP_11)
+    }
+
+    /// A connection of the mesh's own transport has ended.
+    pub(super) fn count_closed(&self, closed: Closed) {
+        if let Some(failures) = &self.chain.failures {
+            failures.count(closed);
+        }
     }
 
     /// Whether what the client says of queues is to be believed.

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use maglor_identity::Refusal;
 use maglor_telemetry::{Counter, CounterFamily, Gauge, Registry};
 
+use crate::mux::Closed;
+
 /// Families, by listener and by cluster.
 #[derive(Debug)]
 pub(super) struct Families {
@@ -12,6 +14,8 @@ pub(super) struct Families {
     refused: CounterFamily,
     upstream_refused: CounterFamily,
     authorization: CounterFamily,
+    failed: CounterFamily,
+    upstream_failed: CounterFamily,
 }
 
 impl Families {
@@ -38,7 +42,27 @@ impl Families {
                 "Endpoints that have not proved to be who they should be, by what is wrong.",
                 &["cluster", "reason"],
             ),
+            failed: counter(
+                "mesh_connections_failed_total",
+                "Connections from members of the mesh that were closed because of what the peer did.",
+                &["listener", "reason"],
+            ),
+            upstream_failed: counter(
+                "upstream_mesh_connections_failed_total",
+                "Connections to members of the mesh that were closed because of what the peer did.",
+                &["cluster", "reason"],
+            ),
         }
+    }
+
+    /// Handles of the connections that a listener accepts.
+    pub(super) fn listener_failures(&self, listener: &str) -> Failures {
+        Failures::new(&self.failed, listener)
+    }
+
+    /// Handles of a cluster's connections.
+    pub(super) fn cluster_failures(&self, cluster: &str) -> Failures {
+        Failures::new(&self.upstream_failed, cluster)
     }
 
     /// Handles of a listener with mesh TLS.
@@ -85,6 +109,23 @@ impl Refusals {
         let found = self.0.iter().find(|(of, _)| *of == reason);
         if let Some((_, counter)) = found {
             counter.add_shared(1);
+        }
+    }
+}
+
+/// A counter for each of the peers' faults.
+#[derive(Debug)]
+pub(crate) struct Failures([Counter; Closed::FAULTS.len()]);
+
+impl Failures {
+    fn new(family: &CounterFamily, whose: &str) -> Self {
+        Self(Closed::FAULTS.map(|reason| family.with(&[whose, reason])))
+    }
+
+    /// Counts a connection that has ended, if that is the peer's fault.
+    pub(crate) fn count(&self, closed: Closed) {
+        if let Some(fault) = closed.fault() {
+            self.0[fault].add_shared(1);
         }
     }
 }

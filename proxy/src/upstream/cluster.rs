@@ -17,7 +17,7 @@ use maglor_identity::Live;
 use super::endpoints::{carried_names, static_addresses};
 use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target, quality};
 use crate::error::ProxyError;
-use crate::metrics::{ClusterMetrics, ExchangeMetrics, Metrics, Refusals};
+use crate::metrics::{ClusterMetrics, ExchangeMetrics, Failures, Metrics, Refusals};
 use crate::own_connections::OwnConnections;
 use crate::shared::{Report, Shared};
 
@@ -74,6 +74,8 @@ pub(crate) struct ClientMesh {
     pub(crate) live: Arc<Live>,
     /// Endpoints that were not who they should be.
     pub(crate) refused: Arc<Refusals>,
+    /// Connections that endpoints have spoilt.
+    pub(crate) failures: Arc<Failures>,
 }
 
 /// Endpoints as they are given, names unresolved.

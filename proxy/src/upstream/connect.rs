@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use super::{ClientTls, Cluster, Target};
 use crate::error::ProxyError;
 use crate::io::Io;
+use crate::mux;
 use crate::proxy_protocol::{self, Addresses};
 use crate::tls;
 
@@ -28,8 +29,9 @@ pub(crate) enum Speaks {
 }
 
 impl Speaks {
-    fn alpn(self) -> &'static [&'static [u8]] {
+    fn alpn(self, in_mesh: bool) -> &'static [&'static [u8]] {
         match self {
+            Self::Negotiated if in_mesh => &[mux::ALPN, b"h2", b"http/1.1"],
             Self::Bytes => &[],
             Self::Http1 => &[b"http/1.1"],
             Self::Http2 => &[b"h2"],
@@ -39,12 +41,13 @@ impl Speaks {
 
     /// The cluster's TLS with this ALPN.
     fn offered_by(self, tls: &ClientTls) -> ClientTls {
+        let wanted = self.alpn(tls.mesh.is_some());
         let offered = tls.config.alpn_protocols.iter().map(Vec::as_slice);
-        if offered.eq(self.alpn().iter().copied()) {
+        if offered.eq(wanted.iter().copied()) {
             return tls.clone();
         }
         let mut config = rustls::ClientConfig::clone(&tls.config);
-        config.alpn_protocols = self.alpn().iter().map(|name| name.to_vec()).collect();
+        config.alpn_protocols = wanted.iter().map(|name| name.to_vec()).collect();
         ClientTls {
             config: Arc::new(config),
             mesh: tls.mesh.clone(),

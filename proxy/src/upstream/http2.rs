@@ -1,31 +1,24 @@
-//! HTTP/2 connections of one worker to one endpoint.
-//!
-//! Streams share connections up to `max_concurrent_streams`; then another connection is opened. At
-//! most one is being opened at a time, so that a burst does not become a burst of handshakes.
+//! A connection that many requests share, in HTTP/2 by hyper.
 
-use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Uri;
 use http::uri::{Parts as UriParts, Scheme};
+use http::{HeaderName, HeaderValue, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Mutex, MutexGuard, Notify};
-use tokio::time::Instant;
 
-use super::Open;
+use super::multiplexed::{Slot, Unanswered};
+use super::send::Sender;
 use crate::codec::HeadError;
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::io::Io;
-use crate::message::{Body, Request, Response, Source};
+use crate::message::{Body, CARRIED_HTTP1, Request, Response, Source};
 
 /// Window of a stream: memory at the edge scales with it.
 const STREAM_WINDOW: u32 = 64 * 1024;
@@ -36,169 +29,55 @@ const MAX_HEADER_LIST: u32 = 128 * 1024;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module's documentation.
+/// See the module's documentation. Closed when it is dropped and its streams are done.
 #[derive(Debug)]
-pub(crate) struct Http2 {
-    connections: RefCell<Vec<Rc<Connection>>>,
-    opening: Mutex<()>,
-    /// The endpoint has chosen HTTP/1.1 when it could last choose.
-    declined: Cell<bool>,
-    max_streams: u32,
-    /// Told when a stream has ended.
-    returned: Rc<Notify>,
-}
-
-#[derive(Debug)]
-struct Connection {
-    sender: SendRequest<Body>,
-    streams: Cell<u32>,
-    idle_since: Cell<Instant>,
-    /// It has turned a request away.
-    gone: Cell<bool>,
-    returned: Rc<Notify>,
-    _open: Open,
-}
-
-impl Connection {
-    fn is_gone(&self) -> bool {
-        self.gone.get() || self.sender.is_closed()
-    }
-}
-
-/// A place on a connection; given back on drop.
-#[derive(Debug)]
-pub(crate) struct Slot(Rc<Connection>);
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let Connection {
-            streams, returned, ..
-        } = &*self.0;
-        streams.set(streams.get() - 1);
-        returned.notify_one();
-    }
-}
+pub(super) struct Http2(SendRequest<Body>);
 
 impl Http2 {
-    pub(crate) fn new(max_streams: u32, returned: Rc<Notify>) -> Self {
-        Self {
-            connections: RefCell::default(),
-            opening: Mutex::new(()),
-            declined: Cell::new(false),
-            max_streams,
-            returned,
-        }
-    }
-
-    /// A place on a live connection; `connect` makes a new one where there is none.
-    pub(crate) async fn slot(
-        &self,
-        now: Instant,
-        connect: impl Future<Output = Result<(Io, Open), ProxyError>>,
-    ) -> Result<Slot, ProxyError> {
-        if let Some(slot) = self.free_slot(now) {
-            return Ok(slot);
-        }
-        let _turn = self.opening.lock().await;
-        if let Some(slot) = self.free_slot(now) {
-            return Ok(slot);
-        }
-        let (io, open) = connect.await?;
-        self.adopt(io, now, open).await
-    }
-
-    /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
-    pub(crate) fn is_declined(&self) -> bool {
-        self.declined.get()
-    }
-
-    /// The turn to open a connection whose endpoint may choose HTTP/2. Nobody waits where it last chose
-    /// otherwise.
-    pub(crate) async fn turn(&self) -> Opening<'_> {
-        let turn = match self.is_declined() {
-            true => None,
-            false => Some(self.opening.lock().await),
-        };
-        Opening {
-            // Those who have waited for somebody who has learnt that need not take turns, either.
-            _turn: turn.filter(|_| !self.is_declined()),
-            declined: &self.declined,
-        }
-    }
-
-    /// Makes a connection of a stream that speaks HTTP/2, and takes a place on it.
-    pub(crate) async fn adopt(&self, io: Io, now: Instant, open: Open) -> Result<Slot, ProxyError> {
-        let connection = Rc::new(handshake(io, now, open, Rc::clone(&self.returned)).await?);
-        self.connections.borrow_mut().push(Rc::clone(&connection));
-        Ok(occupy(&connection, now))
-    }
-
-    /// A place on a connection that is there already.
-    pub(crate) fn free_slot(&self, now: Instant) -> Option<Slot> {
-        let mut connections = self.connections.borrow_mut();
-        connections.retain(|connection| !connection.is_gone());
-        let free = connections
-            .iter()
-            .filter(|c| c.streams.get() < self.max_streams);
-        free.min_by_key(|connection| connection.streams.get())
-            .map(|c| occupy(c, now))
-    }
-
-    /// Closes connections without streams that have idled too long.
-    pub(crate) fn sweep(&self, now: Instant, idle_timeout: Duration) {
-        self.connections.borrow_mut().retain(|connection| {
-            let busy = connection.streams.get() > 0;
-            if busy {
-                connection.idle_since.set(now);
+    /// Speaks over a connection.
+    pub(super) async fn start(io: Io) -> Result<Self, ProxyError> {
+        let (sender, connection) = Builder::new(LocalExecutor)
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(MAX_FRAME)
+            .max_header_list_size(MAX_HEADER_LIST)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(io))
+            .await
+            .map_err(ProxyError::UpstreamHttp2)?;
+        // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
+        tokio::task::spawn_local(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "upstream HTTP/2 connection ended");
             }
-            let fresh = now - connection.idle_since.get() < idle_timeout;
-            !connection.is_gone() && (busy || fresh)
         });
+        Ok(Self(sender))
     }
-}
 
-/// See [`Http2::turn`].
-pub(crate) struct Opening<'a> {
-    _turn: Option<MutexGuard<'a, ()>>,
-    declined: &'a Cell<bool>,
-}
-
-impl Opening<'_> {
-    /// The endpoint has chosen.
-    pub(crate) fn learn(&self, http2: bool) {
-        self.declined.set(!http2);
+    pub(super) fn is_gone(&self) -> bool {
+        self.0.is_closed()
     }
-}
 
-fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
-    connection.streams.set(connection.streams.get() + 1);
-    connection.idle_since.set(now);
-    Slot(Rc::clone(connection))
-}
-
-/// Why a request has no response.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    Failed(ProxyError),
-    /// It was not sent: the endpoint has let its connection go (GOAWAY), which may show only now.
-    NotSent(Box<http::Request<Body>>),
-}
-
-impl Slot {
     /// Sends a request and returns the response as soon as its head is there.
-    pub(crate) async fn exchange(
-        self,
-        request: http::Request<Body>,
+    pub(super) async fn exchange(
+        &self,
+        hop: &Sender<'_>,
+        request: &Request,
+        body: Body,
+        slot: Slot,
     ) -> Result<Response, Unanswered> {
-        let mut sender = self.0.sender.clone();
+        let request = prepare(hop, request, body).map_err(Unanswered::Failed)?;
+        let mut sender = self.0.clone();
         if sender.ready().await.is_err() {
-            return Err(self.not_sent(request));
+            return Err(Unanswered::NotSent(request.into_body()));
         }
         let response = match sender.try_send_request(request).await {
             Ok(response) => response,
             Err(mut error) => {
                 return Err(match error.take_message() {
-                    Some(request) => self.not_sent(request),
+                    Some(request) => Unanswered::NotSent(request.into_body()),
                     None => Unanswered::Failed(failed(error.into_error())),
                 });
             }
@@ -207,7 +86,7 @@ impl Slot {
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
-            Body::source(Box::new(ResponseBody { body, _slot: self }))
+            Body::source(Box::new(ResponseBody { body, _slot: slot }))
         };
         Ok(Response {
             status: parts.status,
@@ -215,20 +94,27 @@ impl Slot {
             body,
         })
     }
-
-    fn not_sent(&self, request: http::Request<Body>) -> Unanswered {
-        self.0.gone.set(true);
-        Unanswered::NotSent(Box::new(request))
-    }
 }
 
-impl From<Unanswered> for ProxyError {
-    fn from(unanswered: Unanswered) -> Self {
-        match unanswered {
-            Unanswered::Failed(error) => error,
-            Unanswered::NotSent(_) => Self::UpstreamRefused,
+/// The request as it leaves by HTTP/2.
+fn prepare(
+    hop: &Sender<'_>,
+    request: &Request,
+    body: Body,
+) -> Result<http::Request<Body>, ProxyError> {
+    if request.fields.contains(Known::Expect) {
+        // The endpoint's window says how much it takes; the client need not wait.
+        if let Some(interim) = hop.interim {
+            interim.send(StatusCode::CONTINUE, &Fields::default());
         }
     }
+    let mut converted = http2_request(request, body, hop.cluster.tls().is_some())?;
+    if request.version < Version::HTTP_2 && hop.is_in_mesh() {
+        let name = HeaderName::from_static(Known::XMaglorHttpVersion.as_str());
+        let value = HeaderValue::from_static(CARRIED_HTTP1);
+        converted.headers_mut().insert(name, value);
+    }
+    Ok(converted)
 }
 
 fn failed(error: hyper::Error) -> ProxyError {
@@ -248,7 +134,7 @@ fn failed(error: hyper::Error) -> ProxyError {
 }
 
 /// A request as HTTP/2 has it: what HTTP/1.1 says in `host` stands in the target.
-pub(crate) fn http2_request(
+fn http2_request(
     request: &Request,
     body: Body,
     tls: bool,
@@ -266,7 +152,7 @@ pub(crate) fn http2_request(
     let mut converted = http::Request::new(body);
     *converted.method_mut() = request.method.clone();
     *converted.uri_mut() = Uri::from_parts(uri).map_err(|_| bad(()))?;
-    *converted.version_mut() = http::Version::HTTP_2;
+    *converted.version_mut() = Version::HTTP_2;
     *converted.headers_mut() = request.fields.to_map(&[Known::Host, Known::Expect]);
     Ok(converted)
 }
@@ -295,39 +181,6 @@ impl Source for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-async fn handshake(
-    io: Io,
-    now: Instant,
-    open: Open,
-    returned: Rc<Notify>,
-) -> Result<Connection, ProxyError> {
-    let (sender, connection) = Builder::new(LocalExecutor)
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(MAX_FRAME)
-        .max_header_list_size(MAX_HEADER_LIST)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .handshake(TokioIo::new(io))
-        .await
-        .map_err(ProxyError::UpstreamHttp2)?;
-    // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
-    tokio::task::spawn_local(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "upstream HTTP/2 connection ended");
-        }
-    });
-    Ok(Connection {
-        sender,
-        streams: Cell::new(0),
-        idle_since: Cell::new(now),
-        gone: Cell::new(false),
-        returned,
-        _open: open,
-    })
 }
 
 /// Runs hyper's tasks on the worker's own thread.

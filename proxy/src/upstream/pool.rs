@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::guard::Queue;
 use super::link::Link;
-use super::{Cluster, Connection, Endpoints, Http2, Target};
+use super::{Cluster, Connection, Endpoints, Multiplexed, Target};
 use crate::worker::Worker;
 
 /// Of the connections that were not needed in an interval, this share is closed at its end.
@@ -147,8 +147,8 @@ pub(crate) struct Pool {
     cluster: Arc<str>,
     /// The channel to the endpoint's proxy, where there is one.
     link: OnceCell<Rc<Link>>,
-    /// HTTP/2 connections to the same endpoint.
-    pub(crate) http2: Http2,
+    /// Connections to the same endpoint that requests share.
+    pub(crate) multiplexed: Multiplexed,
 }
 
 impl Pool {
@@ -167,7 +167,7 @@ impl Pool {
                 .map_or(u32::MAX, Into::into),
             idle_timeout: config.idle_timeout,
             waiting: Cell::new(0),
-            http2: Http2::new(config.max_concurrent_streams, Rc::clone(&returned)),
+            multiplexed: Multiplexed::new(config.max_concurrent_streams, Rc::clone(&returned)),
             returned,
             connections: Arc::clone(&cluster.guard().connections),
             cluster: Arc::clone(cluster.name()),
@@ -228,7 +228,7 @@ impl Pool {
 
     fn sweep(&self, now: Instant) -> usize {
         self.now.set(now);
-        self.http2.sweep(now, self.idle_timeout);
+        self.multiplexed.sweep(now, self.idle_timeout);
         if let Some(link) = self.link.get() {
             link.maintain();
         }

@@ -6,19 +6,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 use tokio::time::Instant;
 
 use super::connect::Speaks;
 use super::http1::{Connection, exchange};
-use super::http2::{Slot, Unanswered, http2_request};
+use super::multiplexed::{Slot, Unanswered};
 use super::room::{Found, Room, Turn};
 use super::{Cluster, Open, Pool, Pools, Target, connect};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::io::{Io, Stream};
-use crate::message::{Body, CARRIED_HTTP1, Interim, Request, Response};
+use crate::message::{Body, Interim, Request, Response};
+use crate::mux;
 use crate::proxy_protocol::Addresses;
 
 /// An endpoint to send one request to.
@@ -41,7 +42,8 @@ pub(crate) struct Sender<'a> {
 /// A way to send a request.
 enum Link {
     Http1(Box<Connection>),
-    Http2(Slot),
+    /// One that others use, too.
+    Shared(Slot),
 }
 
 impl Sender<'_> {
@@ -76,7 +78,7 @@ impl Sender<'_> {
             && self.is_in_mesh()
     }
 
-    fn is_in_mesh(&self) -> bool {
+    pub(super) fn is_in_mesh(&self) -> bool {
         self.cluster.tls().is_some_and(|tls| tls.mesh.is_some())
     }
 
@@ -128,48 +130,51 @@ impl Sender<'_> {
     }
 
     /// Over a shared HTTP/2 connection.
-    async fn http2(&self, request: &Request, body: Body) -> Result<Response, ProxyError> {
+    async fn http2(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
-        let mut converted = self.http2_request(request, body)?;
-        while let Some(slot) = pool.http2.free_slot(now) {
-            match slot.exchange(converted).await {
-                Err(Unanswered::NotSent(unsent)) => converted = *unsent,
+        while let Some(slot) = pool.multiplexed.free_slot(now) {
+            match slot.exchange(self, request, body).await {
+                Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
             }
         }
-        let slot = match self.room(Turn::Any, || pool.http2.free_slot(now)).await? {
+        let slot = match self
+            .room(Turn::Any, || pool.multiplexed.free_slot(now))
+            .await?
+        {
             Found::Instead(slot) => slot,
             Found::Room(room) => {
                 let connecting = self.connect(room, Speaks::Http2);
-                pool.http2.slot(now, connecting).await?
+                pool.multiplexed.slot(now, connecting).await?
             }
         };
-        Ok(slot.exchange(converted).await?)
+        Ok(slot.exchange(self, request, body).await?)
     }
 
     /// Over whatever the endpoint agrees to by ALPN.
     async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
-        while let Some(slot) = pool.http2.free_slot(now) {
-            match slot.exchange(self.http2_request(request, body)?).await {
-                Err(Unanswered::NotSent(unsent)) => body = unsent.into_body(),
+        while let Some(slot) = pool.multiplexed.free_slot(now) {
+            match slot.exchange(self, request, body).await {
+                Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
             }
         }
         // The endpoint's proxy takes for HTTP/1.1 what comes by it.
-        let only_http2 =
-            self.is_in_mesh() && request.version == Version::HTTP_2 && !pool.http2.is_declined();
-        if !only_http2 {
+        let never_alone = self.is_in_mesh()
+            && request.version == Version::HTTP_2
+            && !pool.multiplexed.is_declined();
+        if !never_alone {
             match self.pooled_http1(&pool, request, body).await? {
                 ControlFlow::Break(response) => return Ok(response),
                 ControlFlow::Continue(unsent) => body = unsent,
             }
         }
         let free = || {
-            let slot = pool.http2.free_slot(now).map(Link::Http2);
-            let http1 = || (!only_http2).then(|| pool.take()).flatten();
+            let slot = pool.multiplexed.free_slot(now).map(Link::Shared);
+            let http1 = || (!never_alone).then(|| pool.take()).flatten();
             slot.or_else(|| http1().map(Link::Http1))
         };
         let link = match self.room(Turn::Any, free).await? {
@@ -178,22 +183,25 @@ impl Sender<'_> {
         };
         match link {
             Link::Http1(connection) => exchange(connection, request, body, self.interim).await,
-            Link::Http2(slot) => Ok(slot.exchange(self.http2_request(request, body)?).await?),
+            Link::Shared(slot) => Ok(slot.exchange(self, request, body).await?),
         }
     }
 
     /// A connection whose protocol the endpoint chooses.
     async fn negotiate(&self, room: Room, pool: &Rc<Pool>) -> Result<Link, ProxyError> {
         // It may turn out to be one for all who wait here.
-        let turn = pool.http2.turn().await;
-        if let Some(slot) = pool.http2.free_slot(self.now) {
-            return Ok(Link::Http2(slot));
+        let turn = pool.multiplexed.turn().await;
+        if let Some(slot) = pool.multiplexed.free_slot(self.now) {
+            return Ok(Link::Shared(slot));
         }
+        let mesh = self.cluster.tls().and_then(|tls| tls.mesh.as_ref());
         let (io, open) = self.connect(room, Speaks::Negotiated).await?;
-        let http2 = io.alpn() == Some(b"h2");
-        turn.learn(http2);
-        Ok(if http2 {
-            Link::Http2(pool.http2.adopt(io, self.now, open).await?)
+        let shared = matches!(io.alpn(), Some(b"h2" | mux::ALPN));
+        turn.learn(shared);
+        Ok(if shared {
+            let failures = mesh.map(|mesh| Arc::clone(&mesh.failures));
+            let adopted = pool.multiplexed.adopt(io, self.now, open, failures);
+            Link::Shared(adopted.await?)
         } else {
             Link::Http1(self.as_http1(io, open, pool))
         })
@@ -232,27 +240,6 @@ impl Sender<'_> {
         let io = connected?;
         let own = self.cluster.recognised(&io);
         Ok((io, Open::new(self.cluster, self.shard, room, own)))
-    }
-
-    /// The request as HTTP/2 has it.
-    fn http2_request(
-        &self,
-        request: &Request,
-        body: Body,
-    ) -> Result<http::Request<Body>, ProxyError> {
-        if request.fields.contains(Known::Expect) {
-            // The endpoint's window says how much it takes; the client need not wait.
-            if let Some(interim) = self.interim {
-                interim.send(StatusCode::CONTINUE, &Fields::default());
-            }
-        }
-        let mut converted = http2_request(request, body, self.cluster.tls().is_some())?;
-        if request.version < Version::HTTP_2 && self.is_in_mesh() {
-            let name = HeaderName::from_static(Known::XMaglorHttpVersion.as_str());
-            let value = HeaderValue::from_static(CARRIED_HTTP1);
-            converted.headers_mut().insert(name, value);
-        }
-        Ok(converted)
     }
 
     fn pool(&self) -> Rc<Pool> {

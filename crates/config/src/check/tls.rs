@@ -38,7 +38,7 @@ pub(super) fn termination(
             raw::MeshMode::Permissive => MeshMode::Permissive,
             raw::MeshMode::Strict => MeshMode::Strict,
         },
-        alpn: alpn(raw.alpn.as_deref(), &at.field("alpn"), behind),
+        alpn: alpn(raw.alpn.as_deref(), &at.field("alpn"), behind, true),
         delegates: spiffe_ids(&raw.delegates, delegates),
     })
 }
@@ -101,7 +101,7 @@ fn downstream(raw: &raw::DownstreamTls, at: &At<'_>, behind: Behind) -> Downstre
         require_client_certificate: raw
             .require_client_certificate
             .unwrap_or(client_ca.is_some()),
-        alpn: alpn(raw.alpn.as_deref(), &at.field("alpn"), behind),
+        alpn: alpn(raw.alpn.as_deref(), &at.field("alpn"), behind, false),
         min_version: version(raw.min_version),
     }
 }
@@ -151,9 +151,11 @@ pub(super) fn check_file(path: Option<&str>, at: &At<'_>) {
     }
 }
 
-fn alpn(raw: Option<&[String]>, at: &At<'_>, behind: Behind) -> Vec<String> {
+fn alpn(raw: Option<&[String]>, at: &At<'_>, behind: Behind, mesh: bool) -> Vec<String> {
     use crate::listener::HttpProtocol::{Auto, Http1, Http2};
     let possible: &[&str] = match behind {
+        // Members of the mesh have a transport of their own (docs/transport.md).
+        Behind::Http(Auto) if mesh => &["maglor/1", "h2", "http/1.1"],
         Behind::Http(Auto) => &["h2", "http/1.1"],
         Behind::Http(Http1) => &["http/1.1"],
         Behind::Http(Http2) => &["h2"],

@@ -191,7 +191,8 @@ pub struct DownstreamTls {
     /// Refuse clients without certificate. Default: true where `client_ca` is given.
     pub require_client_certificate: Option<bool>,
     /// ALPN protocols in order of preference. Default: `[h2, http/1.1]`, or what `http.protocol`
-    /// allows of it; none for `tcp`.
+    /// allows of it; none for `tcp`. With `mesh` and `http.protocol: auto`: `[maglor/1, h2, http/1.1]`, the
+    /// first of which is the [mesh's own transport](transport.md).
     pub alpn: Option<Vec<String>>,
     /// Oldest TLS version accepted.
     #[schemars(extend("default" = "1.2"))]

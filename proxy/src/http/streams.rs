@@ -1,0 +1,75 @@
+//! What a connection of many streams knows about them, and when it should be left.
+
+use std::cell::Cell;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::service::Service;
+
+/// Ready when the connection should be left: drain, age, or no stream for the idle timeout.
+pub(super) async fn end(service: &Service, streams: &Streams) {
+    let idle = service.settings().idle_timeout;
+    let mut wait = pin!(tokio::time::sleep(idle));
+    let age = service.expires().unwrap_or_else(|| Instant::now() + NEVER);
+    let mut age = pin!(tokio::time::sleep_until(age));
+    poll_fn(|cx| {
+        if service.is_draining() || age.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        while wait.as_mut().poll(cx).is_ready() {
+            let since = Instant::now() - streams.last.get();
+            if streams.busy.get() == 0 && since >= idle {
+                return Poll::Ready(());
+            }
+            let again = if streams.busy.get() > 0 {
+                idle
+            } else {
+                idle - since
+            };
+            wait.as_mut().reset(Instant::now() + again);
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Ten years: longer than any process lives.
+const NEVER: Duration = Duration::from_secs(315_360_000);
+
+/// What a connection knows about its streams.
+#[derive(Debug)]
+pub(super) struct Streams {
+    busy: Cell<usize>,
+    last: Cell<Instant>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self {
+            busy: Cell::new(0),
+            last: Cell::new(Instant::now()),
+        }
+    }
+}
+
+/// A stream whose request is being handled.
+pub(super) struct Busy(Rc<Streams>);
+
+impl Streams {
+    pub(super) fn enter(streams: &Rc<Self>) -> Busy {
+        streams.busy.set(streams.busy.get() + 1);
+        Busy(Rc::clone(streams))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+        self.0.last.set(Instant::now());
+    }
+}

@@ -1,0 +1,119 @@
+//! What each frame does to its stream and to the connection.
+
+use std::rc::Rc;
+
+use super::channel::{Channel, Core, Role};
+use super::frame::{Frame, Malformed, Reason, kind};
+use super::stream::{Fate, Stream};
+
+impl Core {
+    /// # Errors
+    /// When the peer may not send such a frame now; the connection cannot go on.
+    pub(super) fn take(
+        &mut self,
+        channel: &Rc<Channel>,
+        frame: Frame<'_>,
+    ) -> Result<(), Malformed> {
+        match frame {
+            Frame::Data { stream, bytes, end } => self.data(stream, bytes, end)?,
+            Frame::Head {
+                stream,
+                text,
+                end,
+                http2,
+            } => match &self.role {
+                Role::Server(_) => self.accept(channel, stream, text, (end, http2))?,
+                Role::Client { .. } => self.told(stream, kind::HEAD, |s| s.head(text, end))?,
+            },
+            Frame::Trailers { stream, text } => {
+                self.told(stream, kind::TRAILERS, |s| s.trailers(text))?;
+            }
+            Frame::Reset { stream, reason } => {
+                self.check_known(stream, kind::RESET)?;
+                if let Some(found) = self.streams.remove(&stream) {
+                    found.given_up(reason);
+                }
+            }
+            Frame::Window { stream, increment } => self.credit(stream, increment)?,
+            Frame::Ping(number) => {
+                let words = [(number >> 32) as u32, number as u32];
+                self.output.words(kind::PONG, 0, &words);
+            }
+            Frame::Goaway { last, .. } => self.gone(last),
+            Frame::Settings { max_streams: told } => {
+                if let Role::Client { max_streams, .. } = &mut self.role {
+                    *max_streams = told;
+                }
+            }
+            Frame::Pong(_) => {}
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, stream: u32, bytes: &[u8], end: bool) -> Result<(), Malformed> {
+        // A frame is at most 16 kB long.
+        let length = bytes.len() as u32;
+        let left = self.receive_window.checked_sub(length);
+        self.receive_window = left.ok_or(Malformed::FlowControl)?;
+        let found = self.streams.get(&stream);
+        if found.is_none_or(|found| !found.wants_data()) {
+            self.give_back(length);
+        }
+        self.told(stream, kind::DATA, |s| s.data(bytes, end))
+    }
+
+    /// Tells a stream something, if it is still there.
+    fn told(
+        &mut self,
+        stream: u32,
+        kind: u8,
+        tell: impl FnOnce(&Stream) -> Result<Fate, Malformed>,
+    ) -> Result<(), Malformed> {
+        let Some(found) = self.streams.get(&stream) else {
+            return self.check_known(stream, kind);
+        };
+        match tell(found)? {
+            Fate::GoesOn => {}
+            Fate::Over => {
+                self.streams.remove(&stream);
+            }
+            Fate::Wrong => self.reset(stream, Reason::Protocol),
+        }
+        Ok(())
+    }
+
+    /// A stream that is not there must have been there.
+    fn check_known(&self, stream: u32, kind: u8) -> Result<(), Malformed> {
+        let known = match &self.role {
+            Role::Client { next, .. } => stream < *next,
+            Role::Server(accepting) => stream <= accepting.last(),
+        };
+        known.then_some(()).ok_or(Malformed::Stream(kind))
+    }
+
+    fn credit(&mut self, stream: u32, increment: u32) -> Result<(), Malformed> {
+        if stream == 0 {
+            return self.grow(increment);
+        }
+        self.told(stream, kind::WINDOW, |s| s.credit(increment))
+    }
+
+    fn gone(&mut self, last: u32) {
+        let Role::Client { gone, .. } = &mut self.role else {
+            return;
+        };
+        *gone = true;
+        let unseen = self.streams.extract_if(|stream, _| *stream > last);
+        for (_, stream) in unseen {
+            stream.go_unseen();
+        }
+    }
+}
+
+/// A window with more room.
+pub(super) fn grown(window: u32, increment: u32) -> Result<u32, Malformed> {
+    let grown = window.checked_add(increment);
+    grown
+        .filter(|grown| i32::try_from(*grown).is_ok())
+        .ok_or(Malformed::FlowControl)
+}

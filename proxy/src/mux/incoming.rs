@@ -1,0 +1,165 @@
+//! The body that comes on a stream, and whose the stream is.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+
+use super::frame::Reason;
+use super::stream::{Stream, remember};
+use super::{CONNECTION_WINDOW, STREAM_WINDOW};
+use crate::error::ProxyError;
+use crate::message::Source;
+
+/// Bytes of a body that wait for their reader.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    first: Bytes,
+    /// What has come before the first piece was taken, in one buffer: many small pieces must not take
+    /// many times their size.
+    rest: BytesMut,
+}
+
+impl Received {
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.rest.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.first.len() + self.rest.len()
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.is_empty() {
+            self.first = Bytes::copy_from_slice(bytes);
+        } else {
+            self.rest.extend_from_slice(bytes);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Bytes {
+        if self.first.is_empty() {
+            return std::mem::take(&mut self.rest).freeze();
+        }
+        std::mem::take(&mut self.first)
+    }
+}
+
+/// The side of a stream that decides what becomes of it: gives it up on drop, unless it is over.
+#[derive(Debug)]
+pub(crate) struct Owner(pub(super) Rc<Stream>);
+
+impl Owner {
+    /// The stream.
+    pub(crate) fn stream(&self) -> &Rc<Stream> {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let done = {
+            let state = self.0.state.borrow();
+            match self.0.is_client() {
+                true => state.remote_ended,
+                false => state.local_ended,
+            }
+        };
+        self.0.give_up(match (done, self.0.is_client()) {
+            (true, _) => Reason::Done,
+            (false, true) => Reason::Cancelled,
+            (false, false) => Reason::Failed,
+        });
+    }
+}
+
+/// The body that comes on a stream.
+#[derive(Debug)]
+pub(crate) struct Incoming(pub(super) Rc<Stream>);
+
+impl Source for Incoming {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let stream = &*self.0;
+        let state = &mut *stream.state.borrow_mut();
+        if let Some(failed) = state.failed {
+            return Poll::Ready(Some(Err(match stream.is_client() {
+                true => failed.of_upstream(true),
+                false => failed.of_downstream(),
+            })));
+        }
+        if !state.received.is_empty() {
+            let bytes = state.received.take();
+            // At most a window's.
+            let length = bytes.len() as u32;
+            state.taken += length;
+            let mut claimed = 0;
+            if state.taken >= STREAM_WINDOW / 2 && !state.remote_ended && !state.closed {
+                claimed = std::mem::take(&mut state.taken);
+                state.window += claimed;
+            }
+            stream.channel.give_credit(stream.id, length, claimed);
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if let Some(trailers) = state.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        if state.remote_ended {
+            return Poll::Ready(None);
+        }
+        remember(&mut state.reader, cx);
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_read()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let state = self.0.state.borrow();
+        let length = |expected| expected + state.received.len() as u64;
+        match state.expected {
+            Some(expected) => SizeHint::with_exact(length(expected)),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for Incoming {
+    /// What still comes is given back at once, so that it stops nobody else.
+    fn drop(&mut self) {
+        let unread = {
+            let state = &mut *self.0.state.borrow_mut();
+            state.unwanted = true;
+            std::mem::take(&mut state.received).len()
+        };
+        if unread > 0 {
+            // At most a window's.
+            self.0.channel.give_credit(self.0.id, unread as u32, 0);
+        }
+    }
+}
+
+const _: () = assert!(STREAM_WINDOW <= CONNECTION_WINDOW);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_come_is_taken_in_order_and_small_pieces_are_joined() {
+        let mut received = Received::default();
+        assert!(received.is_empty());
+        for piece in [&b"ab"[..], b"c", b"d"] {
+            received.push(piece);
+        }
+        assert_eq!(received.len(), 4);
+        assert_eq!(received.take()[..], b"ab"[..]);
+        received.push(b"e");
+        assert_eq!(received.take()[..], b"cde"[..]);
+        assert!(received.is_empty());
+    }
+}

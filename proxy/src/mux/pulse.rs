@@ -1,0 +1,98 @@
+//! Notices a peer that has gone without a word: while there are streams and nothing comes, it is asked
+//! for a sign of life.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// After so many looks at which nothing had come, the peer is asked.
+const ASK: u8 = 3;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Beat {
+    /// Send a PING.
+    Ask,
+    /// The peer has not answered for one interval.
+    Dead,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    sleep: Option<Pin<Box<Sleep>>>,
+    silent: u8,
+}
+
+impl Pulse {
+    /// Something has come.
+    pub(super) fn heard(&mut self) {
+        self.silent = 0;
+    }
+
+    /// To be polled with the connection; `busy` = there are streams.
+    pub(super) fn poll(&mut self, busy: bool, cx: &mut Context<'_>) -> Poll<Beat> {
+        loop {
+            let Some(sleep) = &mut self.sleep else {
+                if !busy {
+                    return Poll::Pending;
+                }
+                self.silent = 0;
+                self.sleep = Some(Box::pin(tokio::time::sleep(INTERVAL)));
+                continue;
+            };
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if !busy {
+                self.sleep = None;
+                return Poll::Pending;
+            }
+            sleep.as_mut().reset(Instant::now() + INTERVAL);
+            self.silent += 1;
+            if self.silent > ASK {
+                return Poll::Ready(Beat::Dead);
+            }
+            if self.silent == ASK {
+                return Poll::Ready(Beat::Ask);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_peer_is_asked_once_and_then_dead() {
+        let mut pulse = Pulse::default();
+        let start = Instant::now();
+        assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Ask);
+        assert_eq!(start.elapsed().as_secs(), 30);
+        assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Dead);
+        assert_eq!(start.elapsed().as_secs(), 40);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_says_something_is_alive() {
+        let mut pulse = Pulse::default();
+        for _ in 0..3 {
+            assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Ask);
+            pulse.heard();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_asked_without_streams() {
+        let mut pulse = Pulse::default();
+        let asked = tokio::time::timeout(INTERVAL * 10, poll_fn(|cx| pulse.poll(false, cx)));
+        assert!(asked.await.is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! Connections of one worker to one endpoint that requests share: HTTP/2, or the mesh's own transport.
+//!
+//! Requests share connections up to `max_concurrent_streams`; then another connection is opened. At
+//! most one is being opened at a time, so that a burst does not become a burst of handshakes.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::time::Instant;
+
+use super::Open;
+use super::http2::Http2;
+use super::send::Sender;
+use crate::error::ProxyError;
+use crate::io::Io;
+use crate::message::{Body, Request, Response, Source};
+use crate::metrics::Failures;
+use crate::mux::client::{self, Client};
+use crate::mux::{self, Incoming, Owner};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Multiplexed {
+    connections: RefCell<Vec<Rc<Connection>>>,
+    opening: Mutex<()>,
+    /// The endpoint has chosen HTTP/1.1 when it could last choose.
+    declined: Cell<bool>,
+    max_streams: u32,
+    /// Told when a stream has ended.
+    returned: Rc<Notify>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    carrier: Carrier,
+    streams: Cell<u32>,
+    idle_since: Cell<Instant>,
+    /// It has turned a request away.
+    gone: Cell<bool>,
+    returned: Rc<Notify>,
+    _open: Open,
+}
+
+/// What is spoken on a connection.
+#[derive(Debug)]
+enum Carrier {
+    Http2(Http2),
+    Mux(Client),
+}
+
+impl Connection {
+    fn is_gone(&self) -> bool {
+        self.gone.get()
+            || match &self.carrier {
+                Carrier::Http2(http2) => http2.is_gone(),
+                Carrier::Mux(client) => client.is_gone(),
+            }
+    }
+
+    /// Whether another request may share it.
+    fn has_room(&self, max_streams: u32) -> bool {
+        let max_streams = match &self.carrier {
+            Carrier::Http2(_) => max_streams,
+            Carrier::Mux(client) => max_streams.min(client.max_streams()),
+        };
+        self.streams.get() < max_streams
+    }
+}
+
+/// A place on a connection; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Slot(Rc<Connection>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let Connection {
+            streams, returned, ..
+        } = &*self.0;
+        streams.set(streams.get() - 1);
+        returned.notify_one();
+    }
+}
+
+impl Multiplexed {
+    pub(crate) fn new(max_streams: u32, returned: Rc<Notify>) -> Self {
+        Self {
+            connections: RefCell::default(),
+            opening: Mutex::new(()),
+            declined: Cell::new(false),
+            max_streams,
+            returned,
+        }
+    }
+
+    /// A place on a live connection; `connect` makes a new one where there is none.
+    pub(crate) async fn slot(
+        &self,
+        now: Instant,
+        connect: impl Future<Output = Result<(Io, Open), ProxyError>>,
+    ) -> Result<Slot, ProxyError> {
+        if let Some(slot) = self.free_slot(now) {
+            return Ok(slot);
+        }
+        let _turn = self.opening.lock().await;
+        if let Some(slot) = self.free_slot(now) {
+            return Ok(slot);
+        }
+        let (io, open) = connect.await?;
+        self.adopt(io, now, open, None).await
+    }
+
+    /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
+    pub(crate) fn is_declined(&self) -> bool {
+        self.declined.get()
+    }
+
+    /// The turn to open a connection whose endpoint may choose to have it shared. Nobody waits where it
+    /// last chose otherwise.
+    pub(crate) async fn turn(&self) -> Opening<'_> {
+        let turn = match self.is_declined() {
+            true => None,
+            false => Some(self.opening.lock().await),
+        };
+        Opening {
+            // Those who have waited for somebody who has learnt that need not take turns, either.
+            _turn: turn.filter(|_| !self.is_declined()),
+            declined: &self.declined,
+        }
+    }
+
+    /// Makes a connection of a stream that speaks what requests can share, and takes a place on it.
+    pub(crate) async fn adopt(
+        &self,
+        io: Io,
+        now: Instant,
+        open: Open,
+        failures: Option<Arc<Failures>>,
+    ) -> Result<Slot, ProxyError> {
+        let carrier = match io.alpn() {
+            Some(mux::ALPN) => Carrier::Mux(Client::start(io, move |closed| {
+                tracing::debug!(%closed, "connection to a member of the mesh ended");
+                if let Some(failures) = failures {
+                    failures.count(closed);
+                }
+            })),
+            _ => Carrier::Http2(Http2::start(io).await?),
+        };
+        let connection = Rc::new(Connection {
+            carrier,
+            streams: Cell::new(0),
+            idle_since: Cell::new(now),
+            gone: Cell::new(false),
+            returned: Rc::clone(&self.returned),
+            _open: open,
+        });
+        self.connections.borrow_mut().push(Rc::clone(&connection));
+        Ok(occupy(&connection, now))
+    }
+
+    /// A place on a connection that is there already.
+    pub(crate) fn free_slot(&self, now: Instant) -> Option<Slot> {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| !connection.is_gone());
+        let free = connections.iter().filter(|c| c.has_room(self.max_streams));
+        free.min_by_key(|connection| connection.streams.get())
+            .map(|c| occupy(c, now))
+    }
+
+    /// Closes connections without streams that have idled too long.
+    pub(crate) fn sweep(&self, now: Instant, idle_timeout: Duration) {
+        self.connections.borrow_mut().retain(|connection| {
+            let busy = connection.streams.get() > 0;
+            if busy {
+                connection.idle_since.set(now);
+            }
+            let fresh = now - connection.idle_since.get() < idle_timeout;
+            !connection.is_gone() && (busy || fresh)
+        });
+    }
+}
+
+/// See [`Multiplexed::turn`].
+pub(crate) struct Opening<'a> {
+    _turn: Option<MutexGuard<'a, ()>>,
+    declined: &'a Cell<bool>,
+}
+
+impl Opening<'_> {
+    /// The endpoint has chosen.
+    pub(crate) fn learn(&self, shared: bool) {
+        self.declined.set(!shared);
+    }
+}
+
+fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
+    connection.streams.set(connection.streams.get() + 1);
+    connection.idle_since.set(now);
+    Slot(Rc::clone(connection))
+}
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Failed(ProxyError),
+    /// The endpoint has not looked at it, because it has let its connection go (GOAWAY), which may show only
+    /// now; the request's body is whole.
+    NotSent(Body),
+}
+
+impl From<Unanswered> for ProxyError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Failed(error) => error,
+            Unanswered::NotSent(_) => Self::UpstreamRefused,
+        }
+    }
+}
+
+impl Slot {
+    /// Sends a request and returns the response as soon as its head is there.
+    pub(crate) async fn exchange(
+        self,
+        hop: &Sender<'_>,
+        request: &Request,
+        body: Body,
+    ) -> Result<Response, Unanswered> {
+        let connection = Rc::clone(&self.0);
+        let answered = match &connection.carrier {
+            Carrier::Http2(http2) => http2.exchange(hop, request, body, self).await,
+            Carrier::Mux(client) => self.of_mux(client.exchange(request, body, hop.interim).await),
+        };
+        if let Err(Unanswered::NotSent(_)) = answered {
+            // What has turned a request away takes no other.
+            connection.gone.set(true);
+        }
+        answered
+    }
+
+    fn of_mux(
+        self,
+        answered: Result<client::Answered, client::Unanswered>,
+    ) -> Result<Response, Unanswered> {
+        match answered {
+            Ok(client::Answered { head, body }) => Ok(Response {
+                status: head.status,
+                fields: head.fields,
+                body: body.map_or_else(Body::empty, |(incoming, owner)| {
+                    Body::source(Box::new(ResponseBody {
+                        incoming,
+                        _owner: owner,
+                        _slot: self,
+                    }))
+                }),
+            }),
+            Err(client::Unanswered::Failed(error)) => Err(Unanswered::Failed(error)),
+            Err(client::Unanswered::NotSeen(body)) => Err(Unanswered::NotSent(body)),
+        }
+    }
+}
+
+/// A response's body; holds its place on the connection.
+#[derive(Debug)]
+struct ResponseBody {
+    incoming: Incoming,
+    _owner: Owner,
+    _slot: Slot,
+}
+
+impl Source for ResponseBody {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        self.incoming.poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

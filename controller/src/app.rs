@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use maglor_identity::TrustDomain;
+use maglor_mcg::rule::Limits;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -77,6 +78,8 @@ pub struct Options {
     pub webhook: Option<webhook::Options>,
     /// Where the API server asks what proxies are sent, with the webhook's certificate; `None` = it does not ask.
     pub external_metrics: Option<SocketAddr>,
+    /// How eagerly proxies of `ProxyService`s come and go by themselves.
+    pub auto: Limits,
     /// Where to write the bound addresses once proxies are served, as JSON.
     pub ready_file: Option<PathBuf>,
 }
@@ -119,7 +122,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let listener = bind(options.listen).await?;
     let metrics = Arc::new(Metrics::new());
     let whole = Arc::new(AtomicBool::new(false));
-    let kubernetes = Kubernetes::of(&options.source).await?;
+    let kubernetes = Kubernetes::of(&options.source, options.auto).await?;
     let service = secure(&options, kubernetes.as_ref(), &metrics)?;
     let table = match &service {
         Some(service) => service.table.clone(),
@@ -274,12 +277,13 @@ fn start(
         namespace,
         replica,
         proxies,
+        auto,
         term,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
     tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));
     let graphs = Arc::clone(graphs);
-    let operator = proxy_service::run::run(replicas, graphs, proxies, term.subscribe());
+    let operator = proxy_service::run::run((replicas, graphs), proxies, auto, term.subscribe());
     tokio::spawn(operator);
     tokio::spawn(show_term(term.subscribe(), Arc::clone(metrics)));
     let watched = client.clone();

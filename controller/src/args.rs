@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use maglor_config::raw;
 use maglor_identity::{MAX_TTL, TrustDomain};
 use maglor_mcg::Averaging;
+use maglor_mcg::rule::Limits;
 use maglor_telemetry::logs::{self, Format};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -188,6 +189,14 @@ fn time(text: &str) -> Result<Duration, String> {
         .map_err(|error| error.to_string())
 }
 
+fn patience(text: &str) -> Result<Duration, String> {
+    let patience = time(text)?;
+    match (Duration::from_secs(10)..=Duration::from_secs(3600)).contains(&patience) {
+        true => Ok(patience),
+        false => Err("it must be 10s to 1h".to_owned()),
+    }
+}
+
 fn load_interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
     let least = Duration::from_millis(100);
@@ -228,6 +237,10 @@ struct Proxies {
     /// Domain of the Services' names. Default: what sidecars are told.
     #[arg(long, value_name = "DOMAIN")]
     cluster_domain: Option<String>,
+    /// With `mode: Auto`: what is seen is averaged over so long, and a change is wanted for so long before it is made;
+    /// 10s to 1h. After a change nothing is changed for five times as long.
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = patience)]
+    auto_patience: Duration,
 }
 
 impl Proxies {
@@ -290,6 +303,7 @@ fn serve(run: Run) -> Result<(), String> {
     sidecar.complete(&run.namespace, run.identity.trust_domain.as_str());
     let identity = run.identity.settings(&run.namespace);
     let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
+    let auto = Limits::patient(run.proxies.auto_patience);
     let proxies = run.proxies.settings(&sidecar, trust_domain);
     let webhook = run.webhook.map(|listen| webhook::Options {
         listen,
@@ -313,6 +327,7 @@ fn serve(run: Run) -> Result<(), String> {
         admin: run.admin,
         webhook,
         external_metrics: run.external_metrics,
+        auto,
         ready_file: run.ready_file,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

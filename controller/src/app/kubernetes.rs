@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use maglor_mcg::rule::Limits;
 use tokio::sync::watch;
 
 use super::{RunError, Source};
@@ -23,11 +24,12 @@ pub(super) struct Kubernetes {
     pub(super) namespace: String,
     pub(super) replica: String,
     pub(super) proxies: proxy_service::Settings,
+    pub(super) auto: Limits,
     pub(super) term: watch::Sender<Term>,
 }
 
 impl Kubernetes {
-    pub(super) async fn of(source: &Source) -> Result<Option<Self>, RunError> {
+    pub(super) async fn of(source: &Source, auto: Limits) -> Result<Option<Self>, RunError> {
         let Source::Kubernetes {
             namespace,
             replica,
@@ -41,6 +43,7 @@ impl Kubernetes {
             namespace: namespace.clone(),
             replica: replica.clone(),
             proxies: proxies.clone(),
+            auto,
             term: watch::Sender::new(Term::default()),
         }))
     }

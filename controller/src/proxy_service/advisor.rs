@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Time;
+use maglor_mcg::rule::Limits;
 use tokio::time::Instant;
 
 use super::auto::{Advice, Auto, Calls, Seen};
@@ -26,11 +27,11 @@ pub(super) struct Advisor {
 }
 
 impl Advisor {
-    pub(super) fn new(replicas: Replicas, graphs: Arc<Graphs>) -> Self {
+    pub(super) fn new(replicas: Replicas, graphs: Arc<Graphs>, limits: Limits) -> Self {
         Self {
             replicas,
             graphs,
-            auto: Auto::default(),
+            auto: Auto::new(limits),
             begun: Instant::now(),
             heard: None,
         }

@@ -53,20 +53,20 @@ struct Governed {
 
 /// The governors of all Services.
 pub(super) struct Auto {
+    limits: Limits,
     governed: BTreeMap<Key, Governed>,
     budget: Budget,
 }
 
-impl Default for Auto {
-    fn default() -> Self {
+impl Auto {
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
+            limits,
             governed: BTreeMap::new(),
             budget: Budget::new(CHANGES, HOUR),
         }
     }
-}
 
-impl Auto {
     /// Forgets a Service that is not left to it any more.
     pub(super) fn forget(&mut self, service: &Key) {
         self.governed.remove(service);
@@ -79,7 +79,7 @@ impl Auto {
 
     /// Forgets all: this replica does not write any more.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.limits);
     }
 
     /// Looks at a Service; `calls` are what its callers report.
@@ -88,8 +88,9 @@ impl Auto {
             true => Choice::ProxyService,
             false => Choice::Local,
         };
+        let limits = self.limits;
         let new = || Governed {
-            governor: Governor::new(Limits::default(), current),
+            governor: Governor::new(limits, current),
             shown: None,
         };
         let governed = self.governed.entry(service.clone()).or_insert_with(new);
@@ -199,7 +200,7 @@ mod tests {
 
     /// The last advice of ten minutes: later it would be seen that nothing has become better.
     fn advised(seen: Seen, calls: Calls) -> Advice {
-        let (mut auto, service) = (Auto::default(), Key::new("shop", "web"));
+        let (mut auto, service) = (Auto::new(Limits::default()), Key::new("shop", "web"));
         let looks = (0..60).map(|look| {
             let now = Time::ZERO + Duration::from_secs(10 * look);
             auto.look(&service, now, seen, calls)

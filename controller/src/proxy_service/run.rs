@@ -10,6 +10,7 @@ use futures_util::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use maglor_mcg::rule::Limits;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -49,9 +50,9 @@ enum Hint {
 
 /// Runs until nobody holds the Lease any more, that is, for ever.
 pub(crate) async fn run(
-    replicas: Replicas,
-    graphs: Arc<Graphs>,
+    (replicas, graphs): (Replicas, Arc<Graphs>),
     settings: Settings,
+    limits: Limits,
     term: watch::Receiver<Term>,
 ) {
     let server = Server::new(replicas.client.clone(), settings);
@@ -64,7 +65,7 @@ pub(crate) async fn run(
     let operator = Operator {
         server,
         term,
-        advisor: Advisor::new(replicas, graphs),
+        advisor: Advisor::new(replicas, graphs, limits),
         known: BTreeSet::new(),
         due: BTreeMap::new(),
     };

@@ -26,6 +26,19 @@ pub struct Limits {
     pub memory: Duration,
 }
 
+impl Limits {
+    /// As eager as by default, with another patience, and times that are to it as by default.
+    #[must_use]
+    pub fn patient(patience: Duration) -> Self {
+        Self {
+            patience,
+            cool_down: patience * 5,
+            memory: patience * 180,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Limits {
     /// # Defaults
     /// * `least_gain`: 0.2

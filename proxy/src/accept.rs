@@ -14,10 +14,11 @@ use maglor_config::listener::{ProxyProtocolIn, TrafficDirection};
 use maglor_telemetry::Counter;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::forward::forward;
-use crate::authorization::{Authorization, Facts};
+use self::standing::{Refusal, Standing};
 use crate::detect::{self, ClientHello, Protocol};
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
@@ -31,6 +32,10 @@ use crate::upstream::Pools;
 use crate::worker::{Connections, Worker};
 
 mod forward;
+mod standing;
+
+/// A listener as it is now.
+pub(crate) type State = Rc<watch::Receiver<Arc<Listener>>>;
 
 /// What a worker's connections share.
 #[derive(Clone, Debug)]
@@ -84,17 +89,13 @@ struct Ends {
 /// Serves a connection until it ends.
 ///
 /// It counts at once, so that the next one is accepted only where there is room.
-pub(crate) fn serve(
-    tcp: TcpStream,
-    listener: Arc<Listener>,
-    local: Local,
-) -> impl Future<Output = ()> {
-    let counted = Counted::new(Arc::clone(&listener.metrics), &local.worker);
+pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> impl Future<Output = ()> {
+    let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
     async move {
         let _registered = Connections::register(&local.worker).await;
         // Each step lives in a box of its own that ends with it, so that an idle connection holds
         // nothing of the steps before.
-        let Some(mut serving) = Box::pin(start(tcp, listener, local)).await else {
+        let Some(mut serving) = Box::pin(start(tcp, state, local)).await else {
             return;
         };
         poll_fn(|cx| match counted.metrics.is_over() {
@@ -108,7 +109,8 @@ pub(crate) fn serve(
 /// The rest of a connection's life.
 type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
-async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<Serving> {
+async fn start(tcp: TcpStream, state: State, local: Local) -> Option<Serving> {
+    let listener = Arc::clone(&state.borrow());
     let ready = match came_back(&tcp, &listener, &local) {
         true => Err(Refused::Loop),
         false => prepare(tcp, &listener, local.worker.shard()).await,
@@ -118,7 +120,7 @@ async fn start(tcp: TcpStream, listener: Arc<Listener>, local: Local) -> Option<
         refused => refused,
     };
     match ready {
-        Ok(ready) => filter(ready, &listener, &local),
+        Ok(ready) => filter(ready, &listener, &state, &local),
         Err(refused) => {
             tracing::debug!(listener = %listener.config.name, error = %refused, "connection refused");
             if let Some(counter) = counter(&refused, &listener) {
@@ -342,7 +344,7 @@ async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
     true
 }
 
-fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Serving> {
+fn filter(ready: Ready, listener: &Arc<Listener>, state: &State, local: &Local) -> Option<Serving> {
     let Ready {
         stream,
         chain,
@@ -370,45 +372,42 @@ fn filter(ready: Ready, listener: &Arc<Listener>, local: &Local) -> Option<Servi
             Box::pin(http::serve(stream, service))
         }
         Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
-            let peer = peer.as_deref();
-            let spoken_for = match (tls, peer) {
-                (Some(Termination::Mesh(mesh)), Some(peer)) => mesh.is_delegate(peer),
-                _ => false,
+            let (mesh, is_peer) = (mesh(tls), peer.is_some());
+            let delegate = |peer: &Peer| mesh.is_some_and(|mesh| mesh.is_delegate(peer));
+            let mut state = watch::Receiver::clone(state);
+            let now = Arc::clone(&state.borrow_and_update());
+            let standing = Standing {
+                state,
+                addresses,
+                spoken_for: peer.as_deref().is_some_and(delegate),
+                plain_text: mesh.is_some() && !is_peer,
+                peer,
             };
-            if !may_connect(listener, addresses, peer, spoken_for, local.worker.shard()) {
+            let metrics = &listener.metrics;
+            let refused = match standing.judge(&now, local.worker.shard()) {
+                Ok(()) => None,
+                Err(Refusal::Denied) => Some(&metrics.refused_denied),
+                Err(Refusal::PlainText) => Some(&metrics.refused_tls),
+            };
+            if let Some(counter) = refused {
+                counter.inc(local.worker.shard());
                 return None;
             }
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
             let cluster = discovered.and_then(|found| found.bytes.clone());
-            let local = local.clone();
-            Box::pin(forward(stream, chain, cluster, ends, metrics, local))
+            let (local, worker) = (local.clone(), Rc::clone(&local.worker));
+            let bytes = forward(stream, chain, cluster, ends, metrics, local);
+            Box::pin(standing.keep(bytes, worker))
         }
         Filter::Http(_) => return None,
     })
 }
 
-/// Whether the listener's rules allow a connection of bytes. Of one that comes by a proxy in front
-/// nobody knows whose it is: it may pass only where there are no rules.
-fn may_connect(
-    listener: &Listener,
-    addresses: Addresses,
-    peer: Option<&Peer>,
-    spoken_for: bool,
-    shard: usize,
-) -> bool {
-    let facts = Facts {
-        peer: peer.map(|peer| &peer.id),
-        client: addresses.source.ip().to_canonical(),
-        port: addresses.destination.port(),
-        request: None,
-    };
-    let authorization = listener.authorization.as_ref();
-    let may = |rules: &Arc<Authorization>| !spoken_for && rules.check(&facts, shard).is_ok();
-    let allowed = authorization.is_none_or(may);
-    if !allowed {
-        listener.metrics.refused_denied.inc(shard);
+fn mesh(tls: &Option<Termination>) -> Option<&mesh::Mesh> {
+    match tls {
+        Some(Termination::Mesh(mesh)) => Some(mesh),
+        Some(Termination::Certificates(_)) | None => None,
     }
-    allowed
 }
 
 #[cfg(test)]
@@ -418,7 +417,7 @@ mod tests {
     /// What an idle connection costs is mostly the size of its task.
     #[test]
     fn a_connections_future_stays_small() {
-        fn size<F>(_: impl FnOnce(TcpStream, Arc<Listener>, Local) -> F) -> usize {
+        fn size<F>(_: impl FnOnce(TcpStream, State, Local) -> F) -> usize {
             size_of::<F>()
         }
         let size = size(serve);

@@ -27,6 +27,7 @@ use crate::on_demand::{Asks, OnDemand};
 use crate::route::Table;
 use crate::state::{Chain, Filter, HttpChain, Listener, TcpChain, Termination};
 use crate::station::Station;
+use crate::throttle::Throttle;
 use crate::tls::mesh::Mesh;
 use crate::tls::{self, Roots};
 use crate::upstream::{ClientMesh, ClientTls, Cluster, Clusters};
@@ -317,6 +318,7 @@ pub(crate) fn listener(
         metrics: Arc::clone(&own),
         authorization,
         rate_limit,
+        ended: Throttle::new(),
     });
     Ok(Built {
         listener,

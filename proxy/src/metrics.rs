@@ -63,6 +63,7 @@ struct Downstream {
     faults: CounterFamily,
     connections: GaugeFamily,
     connections_total: CounterFamily,
+    ended: CounterFamily,
     refused: CounterFamily,
     detected: CounterFamily,
     tcp_bytes: CounterFamily,
@@ -102,6 +103,11 @@ impl Downstream {
                 "downstream_connections_total",
                 "Client connections accepted.",
                 &["listener"],
+            ),
+            ended: counter(
+                "downstream_connections_ended_total",
+                "Client connections of bytes ended because they would not be let in any more, by reason.",
+                &["listener", "reason"],
             ),
             refused: counter(
                 "downstream_connections_refused_total",
@@ -253,6 +259,7 @@ impl Metrics {
 
     pub(crate) fn listener(&self, listener: &str) -> Arc<ListenerMetrics> {
         let refused = |reason| self.downstream.refused.with(&[listener, reason]);
+        let ended = |reason| self.downstream.ended.with(&[listener, reason]);
         Arc::new(ListenerMetrics {
             connections: self.downstream.connections.with(&[listener]),
             connections_total: self.downstream.connections_total.with(&[listener]),
@@ -260,6 +267,8 @@ impl Metrics {
             bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
             detected: Protocol::ALL
                 .map(|protocol| self.downstream.detected.with(&[listener, protocol.name()])),
+            ended_denied: ended("denied"),
+            ended_plain_text: ended("plaintext"),
             refused_denied: refused("denied"),
             refused_loop: refused("loop"),
             refused_no_chain: refused("no_filter_chain"),
@@ -383,6 +392,8 @@ pub(crate) struct ListenerMetrics {
     pub(crate) bytes_up: Counter,
     pub(crate) bytes_down: Counter,
     detected: [Counter; Protocol::ALL.len()],
+    pub(crate) ended_denied: Counter,
+    pub(crate) ended_plain_text: Counter,
     pub(crate) refused_denied: Counter,
     pub(crate) refused_loop: Counter,
     pub(crate) refused_no_chain: Counter,

@@ -18,6 +18,7 @@ use crate::metrics::{Failures, ListenerMetrics, RouteMetrics};
 use crate::on_demand::OnDemand;
 use crate::route::Table;
 use crate::station::Station;
+use crate::throttle::Throttle;
 use crate::tls::mesh::Mesh;
 use crate::upstream::Cluster;
 
@@ -33,6 +34,8 @@ pub(crate) struct Listener {
     pub(crate) authorization: Option<Arc<Authorization>>,
     /// Of the requests of all its chains.
     pub(crate) rate_limit: Option<Arc<Limiter>>,
+    /// Log lines of connections that it ends.
+    pub(crate) ended: Throttle,
 }
 
 impl Listener {

@@ -152,9 +152,9 @@ async fn accept(
     local: Local,
     mut stopped: oneshot::Receiver<()>,
 ) {
+    let state = Rc::new(state);
     let serve = |tcp| {
-        let listener = Arc::clone(&state.borrow());
-        tokio::task::spawn_local(accept::serve(tcp, listener, local.clone()));
+        tokio::task::spawn_local(accept::serve(tcp, Rc::clone(&state), local.clone()));
     };
     loop {
         tokio::select! {

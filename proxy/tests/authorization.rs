@@ -155,3 +155,44 @@ fn connections_of_bytes_are_decided_as_wholes() {
     assert_eq!(counts, [1.0, 1.0]);
     assert_eq!(upstream.requests(), 1);
 }
+
+/// Bytes for whoever may: a listener whose rules and mode of TLS change.
+fn bytes(member: &Member, upstream: &Upstream, settings: &str) -> String {
+    format!(
+        "admin: {{address: '127.0.0.1:0'}}\n{}\nlisteners:\n- {{name: web, address: '127.0.0.1:0', \
+         {settings}, tcp: {{cluster: a}}}}\nclusters:\n- {{name: a, endpoints: ['{}']}}\n",
+        member.yaml(),
+        upstream.address()
+    )
+}
+
+#[test]
+fn connections_of_bytes_end_when_they_would_not_be_let_in_any_more() {
+    let root = Root::new();
+    let (upstream, cart) = (Upstream::start("a"), root.member("cart"));
+    let open = "tls: {mesh: permissive}";
+    let proxy = support::start(&bytes(&cart, &upstream, open));
+    let mut plain = RawHttp1::connect(proxy.listener("web"));
+    let config = root.member("web").client("http/1.1");
+    let mut member = RawHttp1::connect_tls(proxy.listener("web"), "a", config);
+    assert_eq!((plain.get("/").status, member.get("/").status), (200, 200));
+    let ended = |reason: &str| {
+        let reason = format!("reason=\"{reason}\"");
+        proxy.metric("maglor_downstream_connections_ended_total", &[&reason])
+    };
+    // What is taken back before its time is up was never said.
+    let strict = "tls: {mesh: strict}";
+    reload(&proxy, &bytes(&cart, &upstream, strict));
+    assert_eq!(plain.get("/").status, 200, "there is time to finish");
+    reload(&proxy, &bytes(&cart, &upstream, open));
+    reload(&proxy, &bytes(&cart, &upstream, strict));
+    eventually(TIMEOUT, "plain text is ended", || ended("plaintext") == 1.0);
+    assert!(plain.connection().read_head().is_err());
+    assert_eq!(member.get("/").status, 200);
+    let rules = "rules: [{name: others, from: [{namespaces: other}]}]";
+    let denied = format!("{strict}, authorization: {{{rules}}}");
+    reload(&proxy, &bytes(&cart, &upstream, &denied));
+    eventually(TIMEOUT, "the member is ended", || ended("denied") == 1.0);
+    assert!(member.connection().read_head().is_err());
+    proxy.wait_for_log("authorization denies it now");
+}

@@ -195,6 +195,10 @@ mod tests {
     fn rules_are_checked() {
         let read = |text: &str| serde_yaml::from_str::<Vec<raw::AuthorizationRule>>(text).unwrap();
         assert_eq!(rules(&read("[{from: [{namespaces: [shop]}]}]")), Ok(()));
+        let ports = read("[{to: [{ports: [8080, '9090']}]}]");
+        let list = ports[0].to[0].ports.as_ref().map(|ports| ports.0.clone());
+        assert_eq!(list, Some(vec!["8080".to_owned(), "9090".to_owned()]));
+        assert_eq!(rules(&ports), Ok(()));
         let text = rules(&read("[{from: [{networks: [nowhere]}]}]"))
             .unwrap_err()
             .to_string();

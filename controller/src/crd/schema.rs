@@ -111,6 +111,13 @@ fn choose_alternative(map: &mut Map<String, Value>) {
             map.insert("enum".into(), Value::Array(consts));
             continue;
         }
+        let types = || list.iter().map(|item| item["type"].as_str());
+        if types().all(|one| matches!(one, Some("integer" | "string")))
+            && types().any(|one| one == Some("integer"))
+        {
+            map.insert("x-kubernetes-int-or-string".into(), json!(true));
+            continue;
+        }
         // A policy is a text here; everything else with fields or items is written out, and what may
         // be a number may be a text.
         let policy = |item: &Value| item["required"] == json!(["name"]);

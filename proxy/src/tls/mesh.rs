@@ -95,6 +95,11 @@ impl Mesh {
         })
     }
 
+    /// Whether clients may speak plain text.
+    pub(crate) fn takes_plain_text(&self) -> bool {
+        self.permissive
+    }
+
     /// Whether it speaks for clients, who may be anybody.
     pub(crate) fn is_delegate(&self, peer: &Peer) -> bool {
         self.delegates.contains(&peer.id)

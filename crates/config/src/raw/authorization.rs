@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::OneOrMany;
-use super::forms::WordsOrNumbers;
+use super::forms::{WordsOrNumbers, words_or_numbers};
 
 /// Who may do what. First rules that deny are asked, then rules that allow, whatever their order;
 /// what none of them takes gets `default`. HTTP is decided by request (403), anything else by
@@ -94,6 +94,11 @@ pub struct AuthorizationOperation {
     pub paths: Option<OneOrMany>,
     /// Ports that the client has connected to.
     #[schemars(with = "Option<WordsOrNumbers>")]
+    #[serde(
+        default,
+        deserialize_with = "words_or_numbers",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ports: Option<OneOrMany>,
     /// `Host` without port, in any case.
     pub hosts: Option<OneOrMany>,

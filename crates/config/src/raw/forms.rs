@@ -65,6 +65,54 @@ impl JsonSchema for OneOrMany {
 /// The schema of a [`OneOrMany`] in which numbers are usual.
 pub(super) struct WordsOrNumbers;
 
+/// Reads a [`OneOrMany`] in which numbers are usual: in JSON, too, a list may hold them without quotes.
+pub(super) fn words_or_numbers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<OneOrMany>, D::Error> {
+    struct Word(String);
+
+    impl<'de> Deserialize<'de> for Word {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer
+                .deserialize_any(Words { nested: true })
+                .map(|words| Self(words.concat()))
+        }
+    }
+
+    /// One word or number, or a list of them; in a list there is no other.
+    struct Words {
+        nested: bool,
+    }
+
+    impl<'de> Visitor<'de> for Words {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text, a number or a list of them")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(vec![text.to_owned()])
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+            Ok(vec![number.to_string()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+            if self.nested {
+                return Err(de::Error::invalid_type(de::Unexpected::Seq, &self));
+            }
+            let words = Vec::<Word>::deserialize(SeqAccessDeserializer::new(seq))?;
+            Ok(words.into_iter().map(|word| word.0).collect())
+        }
+    }
+
+    deserializer
+        .deserialize_any(Words { nested: false })
+        .map(|words| Some(OneOrMany(words)))
+}
+
 impl JsonSchema for WordsOrNumbers {
     fn inline_schema() -> bool {
         true

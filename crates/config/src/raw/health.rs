@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::forms::WordsOrNumbers;
+use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
 /// How endpoints are asked whether they are well; one of `http`, `grpc` and `tcp`. An endpoint that
@@ -79,6 +79,11 @@ pub struct HttpCheck {
     pub host: Option<String>,
     /// Statuses of the healthy, such as `200` or `200-299`. Default: 200-399.
     #[schemars(with = "Option<WordsOrNumbers>")]
+    #[serde(
+        default,
+        deserialize_with = "words_or_numbers",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub expected_statuses: Option<OneOrMany>,
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::forms::WordsOrNumbers;
+use super::forms::{WordsOrNumbers, words_or_numbers};
 use super::{Cookie, HeaderMatch, NotationError, OneOrMany, Short, Shorthand, TimeSpan};
 
 /// When a request is sent again, to another endpoint where there is one. The cluster's
@@ -22,6 +22,11 @@ pub struct Retry {
     #[schemars(
         with = "Option<WordsOrNumbers>",
         extend("default" = ["connect-failure", "refused-stream", "reset-before-request"])
+    )]
+    #[serde(
+        default,
+        deserialize_with = "words_or_numbers",
+        skip_serializing_if = "Option::is_none"
     )]
     pub retry_on: Option<OneOrMany>,
     /// Statuses that are retried, 400-599.

@@ -125,7 +125,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
             continue;
         };
         for condition in conditions(&status) {
-            analysis.problems.extend(source.problem(condition));
+            analysis.problems.extend(source.problem(&condition));
         }
     }
     let place = |problem: &Problem| (problem.file.clone(), problem.line, problem.message.clone());
@@ -145,13 +145,21 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
     }
 }
 
-fn conditions(status: &Status) -> Vec<&Condition> {
+fn conditions(status: &Status) -> Vec<Condition> {
     match status {
-        Status::Policy(conditions) => conditions.iter().collect(),
-        Status::Route(parents) => parents
-            .iter()
-            .flat_map(|parent| &parent.conditions)
-            .collect(),
+        Status::Policy(conditions) => conditions.clone(),
+        Status::Route(parents) => {
+            let each = parents.iter().flat_map(|parent| &parent.conditions);
+            each.cloned().collect()
+        }
+        // Nothing is programmed by files alone.
+        Status::Whole(status) => {
+            let listeners = status["listeners"].as_array().into_iter().flatten();
+            let lists = listeners.chain([status]).map(|one| &one["conditions"]);
+            let read = lists.filter_map(|list| Vec::<Condition>::deserialize(list).ok());
+            let told = |one: &Condition| matches!(one.r#type.as_str(), "Accepted" | "ResolvedRefs");
+            read.flatten().filter(told).collect()
+        }
     }
 }
 
@@ -249,7 +257,7 @@ spec:
     route: [{destination: {host: a}}]
 ---
 apiVersion: v1
-kind: Secret
+kind: ConfigMap
 metadata: {name: s}
 ---
 apiVersion: networking.istio.io/v1

@@ -23,6 +23,8 @@ use crate::port::Port;
 
 use self::kubernetes::Kubernetes;
 use crate::admin::{self, Admin};
+use crate::events::Events;
+use crate::gateway;
 use crate::graph::usage;
 use crate::graph::{self, Graphs};
 use crate::index::Changes;
@@ -57,6 +59,8 @@ pub enum Source {
         replica: String,
         /// The proxies of `ProxyService`s.
         proxies: proxy_service::Settings,
+        /// The proxies of Gateways; `None` = there are none, and Secrets are not read.
+        gateways: Option<Box<gateway::run::Options>>,
     },
 }
 
@@ -278,6 +282,7 @@ fn start(
         replica,
         proxies,
         auto,
+        gateways,
         term,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
@@ -285,11 +290,17 @@ fn start(
     let graphs = Arc::clone(graphs);
     let operator = proxy_service::run::run((replicas, graphs), proxies, auto, term.subscribe());
     tokio::spawn(operator);
+    let with_gateways = gateways.is_some();
+    if let Some(options) = gateways {
+        let events = Events::new(client.clone(), "maglor.dev/gateway", &replica);
+        let operator = gateway::run::run(client.clone(), *options, term.subscribe(), events);
+        tokio::spawn(operator);
+    }
     tokio::spawn(show_term(term.subscribe(), Arc::clone(metrics)));
     let watched = client.clone();
     Started {
         watch: tokio::spawn(async move {
-            source::kubernetes::watch(watched, events).await;
+            source::kubernetes::watch(watched, events, with_gateways).await;
             Ok(())
         }),
         statuses: Some(statuses),

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{self, Options, Source};
 use crate::crd;
+use crate::gateway;
 use crate::graph;
 use crate::identity::start::{CaSource, Settings};
 use crate::proxy_service;
@@ -222,7 +223,7 @@ fn leaf_ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The proxies of `ProxyService`s.
+/// The proxies of `ProxyService`s and of Gateways.
 #[derive(Debug, clap::Args)]
 struct Proxies {
     /// Image of the proxies that a ProxyService starts. Default: that of sidecars.
@@ -234,6 +235,12 @@ struct Proxies {
     /// Where they reach this control plane. Default: where sidecars do.
     #[arg(long, value_name = "NAME:PORT")]
     proxy_control_plane: Option<String>,
+    /// Serve Gateways of the Gateway API: read their certificates from Secrets, and start their proxies.
+    #[arg(long)]
+    gateways: bool,
+    /// The type of a Gateway's Service where its annotation maglor.dev/service-type says none.
+    #[arg(long, value_name = "TYPE", default_value = "LoadBalancer", value_parser = ["ClusterIP", "LoadBalancer", "NodePort"])]
+    gateway_service_type: String,
     /// Domain of the Services' names. Default: what sidecars are told.
     #[arg(long, value_name = "DOMAIN")]
     cluster_domain: Option<String>,
@@ -304,7 +311,15 @@ fn serve(run: Run) -> Result<(), String> {
     let identity = run.identity.settings(&run.namespace);
     let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
     let auto = Limits::patient(run.proxies.auto_patience);
+    let gateways = run.proxies.gateways;
+    let service_type = run.proxies.gateway_service_type.clone();
     let proxies = run.proxies.settings(&sidecar, trust_domain);
+    let gateways = gateways.then(|| {
+        Box::new(gateway::run::Options {
+            settings: proxies.clone(),
+            service_type,
+        })
+    });
     let webhook = run.webhook.map(|listen| webhook::Options {
         listen,
         settings: sidecar,
@@ -317,6 +332,7 @@ fn serve(run: Run) -> Result<(), String> {
                 .replica
                 .unwrap_or_else(|| format!("process-{}", std::process::id())),
             proxies,
+            gateways,
         },
     };
     let options = Options {

@@ -16,10 +16,12 @@
 //! | [`generated`] | what Algorithm 2 advises, as a resource |
 //! | [`serve`] | who is told what |
 //! | [`identity`] | who is certified, and by which authority |
+//! | [`events`] | what was refused, told at the resources of those whom it concerns |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
 //! | [`graph`] | who calls whom, from proxies' reports: the communication graph |
 //! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
 //! | `external_metrics` | what the API server asks of proxies' load, for their autoscalers |
+//! | [`gateway`] | proxies that serve Gateways |
 //! | [`proxy_service`] | proxies in front of Services: how they come and go |
 
 mod admin;
@@ -28,7 +30,9 @@ mod api_server;
 pub mod app;
 pub mod args;
 pub mod crd;
+pub mod events;
 mod external_metrics;
+pub mod gateway;
 pub mod generated;
 pub mod graph;
 mod https;

@@ -253,6 +253,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
                 authorization: inbound.authorization.clone(),
                 delegates: inbound.delegates.clone(),
                 unknown: inbound.unknown,
+                gateway: inbound.gateway.clone(),
             };
             encode::inbound(&id.name, &inbound)
         }

@@ -6,7 +6,7 @@ use maglor_ads::SessionReport;
 use maglor_balance::Time;
 use maglor_xds::decode::{self, DecodeError};
 use maglor_xds::server::{Cache, Delivery, Protocol, Receipt};
-use maglor_xds::{Health, Kind, Listener, ServedEndpoint};
+use maglor_xds::{Health, Inbound, Kind, Listener, ServedEndpoint};
 use serde_json::{Value, json};
 
 /// Receipts that are shown unless more are asked for.
@@ -121,7 +121,7 @@ pub(crate) fn resource(
         Kind::Bundle => decode::bundle(own, body)?.to_pem().into(),
         Kind::Cluster => json!(decode::cluster(own, body)?.raw),
         Kind::Endpoints => decode::endpoints(own, body)?.iter().map(endpoint).collect(),
-        Kind::Inbound => json!(decode::inbound(own, body)?),
+        Kind::Inbound => inbound(decode::inbound(own, body)?),
         Kind::Listener => listener(&decode::listener(own, body)?),
         Kind::Routes => json!(decode::routes(own, body)?),
     };
@@ -158,6 +158,15 @@ fn endpoint(endpoint: &ServedEndpoint) -> Value {
     };
     value["health"] = health.into();
     value
+}
+
+/// Without private keys: whoever reaches the admin port may see the rest.
+fn inbound(mut inbound: Inbound) -> Value {
+    let chains = inbound.gateway.iter_mut().flat_map(|port| &mut port.chains);
+    for certificate in chains.flat_map(|chain| &mut chain.certificates) {
+        "(not shown)".clone_into(&mut certificate.private_key);
+    }
+    json!(inbound)
 }
 
 fn listener(listener: &Listener) -> Value {

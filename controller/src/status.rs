@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::index::facts::gateway::GATEWAY_CONTROLLER;
 use crate::index::facts::{Key, Kind};
 use crate::index::{CONTROLLER, Status};
 use crate::lease::Term;
@@ -152,7 +153,7 @@ async fn write_one(
         "status": next,
     });
     let written = match status {
-        Status::Policy(_) => {
+        Status::Policy(_) | Status::Whole(_) => {
             let parameters = PatchParams::apply(FIELD_MANAGER).force();
             api.patch_status(&key.name, &parameters, &Patch::Apply(&patch))
                 .await
@@ -175,12 +176,24 @@ fn merged(before: &Value, status: &Status, now: &str) -> Value {
     let mut wanted = status.to_json();
     match status {
         Status::Policy(_) => keep_times(&before["conditions"], &mut wanted["conditions"], now),
+        Status::Whole(_) => {
+            keep_times(&before["conditions"], &mut wanted["conditions"], now);
+            let none = Vec::new();
+            let before = before["listeners"].as_array().unwrap_or(&none);
+            let listeners = wanted.get_mut("listeners").and_then(Value::as_array_mut);
+            for listener in listeners.into_iter().flatten() {
+                let old = before.iter().find(|one| one["name"] == listener["name"]);
+                let old = old.map(|one| one["conditions"].clone());
+                keep_times(&old.unwrap_or_default(), &mut listener["conditions"], now);
+            }
+        }
         Status::Route(_) => {
             let none = Vec::new();
             let parents = before["parents"].as_array().unwrap_or(&none);
-            let (mine, others): (Vec<&Value>, Vec<&Value>) = parents
-                .iter()
-                .partition(|parent| parent["controllerName"] == CONTROLLER);
+            let (mine, others): (Vec<&Value>, Vec<&Value>) = parents.iter().partition(|parent| {
+                let name = &parent["controllerName"];
+                name == CONTROLLER || name == GATEWAY_CONTROLLER
+            });
             let mut next: Vec<Value> = others.into_iter().cloned().collect();
             if let Value::Array(list) = wanted["parents"].take() {
                 for mut parent in list {
@@ -212,8 +225,8 @@ pub(crate) fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
 mod tests {
     use super::*;
     use crate::crd::Condition;
-    use crate::index::ParentStatus;
     use crate::index::facts::route::Parent;
+    use crate::index::{ParentRef, ParentStatus};
 
     fn condition(holds: bool) -> Condition {
         Condition::new("Accepted", holds, "Accepted", "why", Some(2))
@@ -233,12 +246,12 @@ mod tests {
     #[test]
     fn other_controllers_keep_what_is_theirs() {
         let parent = ParentStatus {
-            parent: Parent {
+            parent: ParentRef::Service(Parent {
                 service: Key::new("n", "web"),
                 names_namespace: false,
                 port: Some(80),
                 section: None,
-            },
+            }),
             conditions: vec![condition(true)],
         };
         let status = Status::Route(vec![parent]);

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use self::names::has_names;
 use crate::access_log::AccessLog;
 use crate::build::{self, BuildError, Built, Sources};
+use crate::cache::KeepError;
 use crate::identity::Own;
 use crate::memory::{self, Memory};
 use crate::metrics::{EndpointMetrics, ListenerMetrics};
@@ -100,6 +101,9 @@ pub enum ApplyError {
         /// What the system said.
         source: io::Error,
     },
+    /// A certificate of the Gateway cannot be kept.
+    #[error("certificate: {0}")]
+    Certificate(#[source] KeepError),
     /// What the control plane says of an inbound listener does not fit the file.
     #[error("{0}")]
     Inbound(#[source] Errors),

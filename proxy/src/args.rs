@@ -9,6 +9,7 @@ use maglor_config::{Config, Errors, Loaded};
 
 use self::running::RunningArgs;
 
+mod gateway;
 mod init;
 mod member;
 mod running;
@@ -38,6 +39,9 @@ Examples:
 
   In front of a service of the mesh, by what the control plane says (see maglor-proxy service --help):
     maglor-proxy service --forward 8080=http/web-target.shop.svc.cluster.local:80
+
+  As the proxy of a Gateway (see maglor-proxy gateway --help):
+    maglor-proxy gateway
 
 Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
 
@@ -91,6 +95,7 @@ pub(crate) struct Args {
 /// What else the binary does.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Gateway(Box<gateway::GatewayArgs>),
     Init(init::InitArgs),
     Service(Box<service::ServiceArgs>),
     Sidecar(Box<sidecar::SidecarArgs>),
@@ -99,6 +104,7 @@ enum Command {
 impl Args {
     pub(crate) fn run(mut self) -> ExitCode {
         match self.command.take() {
+            Some(Command::Gateway(gateway)) => gateway.run(),
             Some(Command::Init(init)) => init.run(),
             Some(Command::Service(service)) => service.run(),
             Some(Command::Sidecar(sidecar)) => sidecar.run(),

@@ -25,7 +25,7 @@ pub(crate) struct Cache(PathBuf);
 /// Why something was not kept.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
-pub(crate) struct KeepError {
+pub struct KeepError {
     path: PathBuf,
     source: io::Error,
 }
@@ -98,7 +98,8 @@ impl Cache {
         bytes.inspect_err(|error| self.pass_over(name, error)).ok()
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), KeepError> {
+    /// Replaces a file.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), KeepError> {
         let path = self.0.join(name);
         let failed = |source| KeepError {
             path: path.clone(),

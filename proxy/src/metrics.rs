@@ -259,7 +259,6 @@ impl Metrics {
 
     pub(crate) fn listener(&self, listener: &str) -> Arc<ListenerMetrics> {
         let refused = |reason| self.downstream.refused.with(&[listener, reason]);
-        let ended = |reason| self.downstream.ended.with(&[listener, reason]);
         Arc::new(ListenerMetrics {
             connections: self.downstream.connections.with(&[listener]),
             connections_total: self.downstream.connections_total.with(&[listener]),
@@ -267,8 +266,8 @@ impl Metrics {
             bytes_down: self.downstream.tcp_bytes.with(&[listener, "to_downstream"]),
             detected: Protocol::ALL
                 .map(|protocol| self.downstream.detected.with(&[listener, protocol.name()])),
-            ended_denied: ended("denied"),
-            ended_plain_text: ended("plaintext"),
+            ended_denied: self.downstream.ended.with(&[listener, "denied"]),
+            ended_plain_text: self.downstream.ended.with(&[listener, "plaintext"]),
             refused_denied: refused("denied"),
             refused_loop: refused("loop"),
             refused_no_chain: refused("no_filter_chain"),

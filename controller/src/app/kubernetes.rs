@@ -8,7 +8,9 @@ use tokio::sync::watch;
 
 use super::{RunError, Source};
 use crate::api_server;
+use crate::events::Events;
 use crate::external_metrics::ExternalMetrics;
+use crate::gateway;
 use crate::graph::Graphs;
 use crate::graph::publish::Publisher;
 use crate::graph::replicas::Replicas;
@@ -25,6 +27,7 @@ pub(super) struct Kubernetes {
     pub(super) replica: String,
     pub(super) proxies: proxy_service::Settings,
     pub(super) auto: Limits,
+    pub(super) gateways: Option<Box<gateway::run::Options>>,
     pub(super) term: watch::Sender<Term>,
 }
 
@@ -34,6 +37,7 @@ impl Kubernetes {
             namespace,
             replica,
             proxies,
+            gateways,
         } = source
         else {
             return Ok(None);
@@ -44,6 +48,7 @@ impl Kubernetes {
             replica: replica.clone(),
             proxies: proxies.clone(),
             auto,
+            gateways: gateways.clone(),
             term: watch::Sender::new(Term::default()),
         }))
     }
@@ -85,6 +90,7 @@ impl Kubernetes {
         Webhook {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
+            events: Events::new(self.client.clone(), "maglor.dev/webhook", &self.replica),
             settings: options.settings,
             term: self.term.subscribe(),
             metrics: Arc::clone(metrics),

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_ads::{CertifyRequest, CertifyResponse, Code, Status};
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 
 use super::authenticate::{Authenticator, Caller, TokenError};
 use super::authority::Watched;
+use crate::events::Events;
 
 /// Why no certificate was given.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +122,7 @@ pub struct Certifier {
     asked: KeyedBuckets,
     /// When the last refusal was logged, and how many were not since.
     logged: Mutex<(Option<Instant>, u64)>,
+    events: Option<Events>,
 }
 
 impl Certifier {
@@ -144,7 +147,14 @@ impl Certifier {
                 &mut Rng::seed(RandomState::new().hash_one(0)),
             ),
             logged: Mutex::default(),
+            events: None,
         }
+    }
+
+    /// Tells of refusals at the pods that they concern, as far as their tokens prove which those are.
+    #[must_use]
+    pub fn telling(self, events: Option<Events>) -> Self {
+        Self { events, ..self }
     }
 
     /// Answers a request from an address.
@@ -156,10 +166,11 @@ impl Certifier {
         address: SocketAddr,
         request: CertifyRequest,
     ) -> Result<CertifyResponse, Status> {
-        match self.issue(request).await {
-            Ok((response, id, caller)) => {
+        let mut caller = None;
+        match self.issue(request, &mut caller).await {
+            Ok((response, id)) => {
                 self.metrics.count("issued");
-                let pod = caller.pod.as_deref();
+                let pod = caller.as_ref().and_then(|caller| caller.pod.as_deref());
                 tracing::info!(%id, pod, %address, "certificate issued");
                 Ok(response)
             }
@@ -169,20 +180,38 @@ impl Certifier {
                     let reason = error.word();
                     tracing::warn!(%address, reason, %error, unsaid, "no certificate issued");
                 }
+                self.tell(caller.as_ref(), &error);
                 Err(error.status())
             }
         }
     }
 
+    fn tell(&self, caller: Option<&Caller>, error: &CertifyError) {
+        let pod = caller.and_then(|caller| Some((caller, caller.pod.clone()?)));
+        if let (Some(events), Some((caller, pod))) = (&self.events, pod) {
+            let about = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some(caller.namespace.clone()),
+                name: Some(pod),
+                ..ObjectReference::default()
+            };
+            events.warn(about, "CertificateRefused", "Certify", &error.to_string());
+        }
+    }
+
+    /// The certificate; `known` becomes who stands behind the token, also where there is none.
     async fn issue(
         &self,
         request: CertifyRequest,
-    ) -> Result<(CertifyResponse, SpiffeId, Caller), CertifyError> {
+        known: &mut Option<Caller>,
+    ) -> Result<(CertifyResponse, SpiffeId), CertifyError> {
         if request.token.is_empty() {
             return Err(TokenError::Missing.into());
         }
         let caller = self.authenticator.authenticate(&request.token).await?;
-        self.admit(&caller)?;
+        let caller = known.insert(caller);
+        self.admit(caller)?;
         let ca = self.ca.borrow().clone();
         let ca = ca.ok_or(CertifyError::NoAuthority)?;
         let domain = ca.authority.trust_domain();
@@ -211,7 +240,7 @@ impl Certifier {
                 .collect(),
             not_after: Some(timestamp(issued.expires)),
         };
-        Ok((response, id, caller))
+        Ok((response, id))
     }
 
     fn admit(&self, caller: &Caller) -> Result<(), CertifyError> {

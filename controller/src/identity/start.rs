@@ -19,6 +19,7 @@ use super::review::Reviews;
 use super::secret::{self, Keeper, Progress};
 use super::tokens::{FileError, Tokens};
 use super::trust_bundles;
+use crate::events::Events;
 use crate::lease::Term;
 use crate::serve::Table;
 
@@ -117,7 +118,10 @@ pub fn start(
         (None, Some(replica)) => Box::new(Reviews::new(replica.client.clone())),
         (None, None) => return Err(StartError::NoTokens),
     };
+    let events = replica
+        .map(|replica| Events::new(replica.client.clone(), "maglor.dev/identity", &replica.name));
     let certifier = Certifier::new(ca.clone(), authenticator, settings.ttl, metrics);
+    let certifier = certifier.telling(events);
     let table = Table::certifying(certifier);
     let (serving, tls) = watch::channel(None);
     let registered = match replica {

@@ -14,6 +14,7 @@
 mod build;
 mod effective;
 pub mod facts;
+mod gateways;
 mod istio;
 mod links;
 mod proxied;
@@ -29,14 +30,16 @@ use self::facts::{
     AuthorizationPolicy, Facts, Key, Kind, MeshConfig, Namespace, Node, Object, Route, Service,
     Slice, TrafficPolicy, Workload,
 };
+use self::gateways::Gateways;
 use self::links::{Links, RouteId};
 use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
+pub use gateways::made_name;
 pub use proxied::target_name;
 pub use resource::{
     Change, Consumer, Endpoint, Inbound, Listener, Place, Resource, ResourceId, ResourceKind,
 };
-pub use status::{CONTROLLER, ParentStatus, Status};
+pub use status::{CONTROLLER, ParentRef, ParentStatus, Status};
 
 /// Trust domain and DNS domain where `MeshConfig` says nothing.
 const DOMAIN: &str = "cluster.local";
@@ -54,6 +57,7 @@ pub struct Index {
     traffic: BTreeMap<Key, TrafficPolicy>,
     workloads: BTreeMap<Key, Workload>,
     istio: istio::Istio,
+    gateways: Gateways,
     links: Links,
     dirty: Dirty,
     places: BTreeMap<Key, Place>,
@@ -66,6 +70,7 @@ pub struct Index {
 /// What has to be computed again.
 #[derive(Debug, Default)]
 struct Dirty {
+    gateways: BTreeSet<Key>,
     services: BTreeSet<Key>,
     workloads: BTreeSet<Key>,
     statuses: BTreeSet<(Kind, Key)>,
@@ -74,6 +79,7 @@ struct Dirty {
 /// Who gives a resource.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Owner {
+    Gateway(Key),
     Mesh,
     Service(Key),
     Workload(Key),
@@ -104,6 +110,26 @@ impl Index {
                     self.authorization.insert(key.clone(), policy);
                 }
             }
+            Facts::Gateway(gateway) => {
+                if self.gateways.gateways.insert(key.clone(), gateway.clone()) != Some(gateway) {
+                    self.touch_gateways();
+                }
+            }
+            Facts::GatewayClass(class) => {
+                if self.gateways.classes.insert(key.clone(), class.clone()) != Some(class) {
+                    self.touch_gateways();
+                }
+            }
+            Facts::ReferenceGrant(grant) => {
+                if self.gateways.grants.insert(key.clone(), grant.clone()) != Some(grant) {
+                    self.touch_gateways();
+                }
+            }
+            Facts::Secret(secret) => {
+                if self.gateways.secrets.insert(key.clone(), secret.clone()) != Some(secret) {
+                    self.touch_gateways();
+                }
+            }
             Facts::Istio(facts) => self.apply_istio(&key, facts),
             Facts::MeshConfig(mut config) => {
                 if let Some(before) = self.mesh.get(&key) {
@@ -116,6 +142,7 @@ impl Index {
             Facts::Namespace(namespace) => {
                 if self.namespaces.insert(key.clone(), namespace.clone()) != Some(namespace) {
                     self.touch_workloads(&key.name);
+                    self.touch_gateways();
                 }
             }
             Facts::Node(node) => {
@@ -164,6 +191,22 @@ impl Index {
             | Kind::PeerAuthentication
             | Kind::VirtualService => self.remove_istio(kind, key),
             Kind::EndpointSlice => self.remove_slice(key),
+            Kind::Gateway => {
+                self.touch_gateways();
+                self.gateways.gateways.remove(key);
+            }
+            Kind::GatewayClass => {
+                self.gateways.classes.remove(key);
+                self.touch_gateways();
+            }
+            Kind::ReferenceGrant => {
+                self.gateways.grants.remove(key);
+                self.touch_gateways();
+            }
+            Kind::Secret => {
+                self.gateways.secrets.remove(key);
+                self.touch_gateways();
+            }
             Kind::GrpcRoute => self.remove_route(&(RouteKind::Grpc, key.clone())),
             Kind::HttpRoute => self.remove_route(&(RouteKind::Http, key.clone())),
             Kind::MeshConfig => {
@@ -173,6 +216,7 @@ impl Index {
             Kind::Namespace => {
                 self.namespaces.remove(key);
                 self.touch_workloads(&key.name);
+                self.touch_gateways();
             }
             Kind::Node => {
                 self.nodes.remove(key);
@@ -234,6 +278,10 @@ impl Index {
         for key in dirty.services {
             let resources = build::service::resources(self, &key);
             self.give(Owner::Service(key), resources, &mut changes.resources);
+        }
+        for key in dirty.gateways {
+            let resources = build::gateway::resources(self, &key);
+            self.give(Owner::Gateway(key), resources, &mut changes.resources);
         }
         for key in dirty.workloads {
             let place = self.place(&key);
@@ -377,6 +425,10 @@ impl Index {
             Kind::AuthorizationPolicy => of(&self.authorization),
             Kind::DestinationRule => of(&self.istio.destinations),
             Kind::EndpointSlice => of(&self.slices),
+            Kind::Gateway => of(&self.gateways.gateways),
+            Kind::GatewayClass => of(&self.gateways.classes),
+            Kind::ReferenceGrant => of(&self.gateways.grants),
+            Kind::Secret => of(&self.gateways.secrets),
             Kind::GrpcRoute => routes(RouteKind::Grpc),
             Kind::HttpRoute => routes(RouteKind::Http),
             Kind::IstioAuthorizationPolicy => of(&self.istio.authorization),

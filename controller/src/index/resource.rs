@@ -121,6 +121,9 @@ pub struct Inbound {
     /// What becomes of its own connections to nothing that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
+    /// The ports of the Gateway that it serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateway: Vec<maglor_config::gateway::Port>,
     /// Whose proxy may ask for it; told to nobody.
     #[serde(skip)]
     pub service_account: String,

@@ -3,14 +3,16 @@
 //! Times are not known here: whoever writes a status down keeps the time of a condition that has not
 //! changed, and sets that of one that has.
 
+mod gateway;
 mod istio;
 
 use serde_json::{Value, json};
 
 use super::Index;
-use super::build::routes::{Unresolved, attached, conflict, resolve};
+use super::build::routes::{Caller, Unresolved, attached, conflict, resolve};
 use super::effective::{Level, winner};
-use super::facts::route::{Parent, RouteKind, Rule};
+use super::facts::gateway::GATEWAY_CONTROLLER;
+use super::facts::route::{GatewayParent, Parent, RouteKind, Rule};
 use super::facts::{Key, Kind, Route, TrafficPolicy};
 use super::links::RouteId;
 use crate::crd::{Condition, MESH_CONFIG_NAME, TrafficPolicySpec};
@@ -23,15 +25,25 @@ pub const CONTROLLER: &str = "maglor.dev/controller";
 pub enum Status {
     /// Of the mesh's own kinds.
     Policy(Vec<Condition>),
-    /// Of a route, for each Service that it is attached to.
+    /// Of a route, for each Service and Gateway that it is attached to.
     Route(Vec<ParentStatus>),
+    /// As it stands in the resource, which nobody else writes: that of a Gateway or its class.
+    Whole(Value),
 }
 
-/// What a Service makes of a route.
+/// What a route is attached to.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is the type of its name")]
+pub enum ParentRef {
+    Gateway(GatewayParent),
+    Service(Parent),
+}
+
+/// What a Service or a Gateway makes of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParentStatus {
-    /// The Service.
-    pub parent: Parent,
+    /// The Service or Gateway.
+    pub parent: ParentRef,
     /// What became of the route there.
     pub conditions: Vec<Condition>,
 }
@@ -46,25 +58,45 @@ impl Status {
                 let parents: Vec<Value> = parents.iter().map(ParentStatus::to_json).collect();
                 json!({"parents": parents})
             }
+            Self::Whole(status) => status.clone(),
         }
     }
 }
 
 impl ParentStatus {
     fn to_json(&self) -> Value {
-        let parent = &self.parent;
-        let mut reference = json!({"group": "", "kind": "Service", "name": parent.service.name});
-        if parent.names_namespace {
-            reference["namespace"] = json!(parent.service.namespace);
+        let (controller, group, kind, key, names_namespace, port, section) = match &self.parent {
+            ParentRef::Gateway(parent) => (
+                GATEWAY_CONTROLLER,
+                "gateway.networking.k8s.io",
+                "Gateway",
+                &parent.gateway,
+                parent.names_namespace,
+                parent.port,
+                &parent.section,
+            ),
+            ParentRef::Service(parent) => (
+                CONTROLLER,
+                "",
+                "Service",
+                &parent.service,
+                parent.names_namespace,
+                parent.port,
+                &parent.section,
+            ),
+        };
+        let mut reference = json!({"group": group, "kind": kind, "name": key.name});
+        if names_namespace {
+            reference["namespace"] = json!(key.namespace);
         }
-        if let Some(port) = parent.port {
+        if let Some(port) = port {
             reference["port"] = json!(port);
         }
-        if let Some(section) = &parent.section {
+        if let Some(section) = section {
             reference["sectionName"] = json!(section);
         }
         json!({
-            "controllerName": CONTROLLER,
+            "controllerName": controller,
             "parentRef": reference,
             "conditions": self.conditions,
         })
@@ -92,6 +124,8 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
         Kind::IstioAuthorizationPolicy => index.istio.authorization.get(key).map(istio::policy),
         Kind::PeerAuthentication => index.istio.peers.get(key).map(istio::policy),
         Kind::VirtualService => istio::virtual_service(index, key),
+        Kind::Gateway => gateway::gateway(index, key),
+        Kind::GatewayClass => gateway::class(index, key),
         Kind::GrpcRoute => route(index, &(RouteKind::Grpc, key.clone())),
         _ => None,
     }
@@ -207,14 +241,37 @@ fn targets<'a>(index: &'a Index, key: &Key, spec: &TrafficPolicySpec) -> Vec<(St
 
 fn route(index: &Index, id: &RouteId) -> Option<Status> {
     let route = index.routes.get(id)?;
-    let parents = route.parents.iter().map(|parent| ParentStatus {
-        parent: parent.clone(),
+    let services = route.parents.iter().map(|parent| ParentStatus {
+        parent: ParentRef::Service(parent.clone()),
         conditions: vec![
             accepted_by(index, id, route, parent),
-            resolved(index, route),
+            resolved(index, id, route, Caller::Client),
         ],
     });
-    let parents: Vec<ParentStatus> = parents.collect();
+    let gateways = route.gateways.iter().filter_map(|parent| {
+        let accepted = match (index.attach(id, route, parent)?, &route.rules) {
+            (Err(problem), _) => Condition::new(
+                "Accepted",
+                false,
+                problem.reason,
+                problem.message,
+                route.generation,
+            ),
+            (Ok(_), Err(unsupported)) => {
+                let (reason, message) = ("UnsupportedValue", unsupported.to_string());
+                Condition::new("Accepted", false, reason, message, route.generation)
+            }
+            (Ok(_), Ok(_)) => {
+                let message = "it is in force";
+                Condition::new("Accepted", true, "Accepted", message, route.generation)
+            }
+        };
+        Some(ParentStatus {
+            parent: ParentRef::Gateway(parent.clone()),
+            conditions: vec![accepted, resolved(index, id, route, Caller::Gateway)],
+        })
+    });
+    let parents: Vec<ParentStatus> = services.chain(gateways).collect();
     (!parents.is_empty()).then_some(Status::Route(parents))
 }
 
@@ -272,15 +329,16 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
     condition(true, "Accepted", "it is in force".to_owned())
 }
 
-fn resolved(index: &Index, route: &Route) -> Condition {
+fn resolved(index: &Index, id: &RouteId, route: &Route, caller: Caller) -> Condition {
     let rules = route.rules.iter().flatten();
     let backends = rules.flat_map(Rule::every_backend);
     let first = backends
-        .filter_map(|backend| resolve(index, backend, None).err())
+        .filter_map(|backend| resolve(index, backend, None, caller.of(id)).err())
         .next();
     let (holds, reason, message) = match first {
         None => (true, "ResolvedRefs", "all backends exist".to_owned()),
         Some(Unresolved::InvalidKind(what)) => (false, "InvalidKind", what),
+        Some(Unresolved::NotPermitted(what)) => (false, "RefNotPermitted", what),
         Some(Unresolved::NotFound(what)) => (false, "BackendNotFound", what),
     };
     Condition::new("ResolvedRefs", holds, reason, message, route.generation)

@@ -40,6 +40,13 @@ impl Index {
         let with_subset = every.filter(|backend| backend.subset.is_some());
         let services = with_subset.filter_map(|backend| backend.service.clone());
         self.dirty.services.extend(services);
+        let gateways = route.gateways.iter().map(|parent| parent.gateway.clone());
+        for gateway in gateways.collect::<Vec<_>>() {
+            self.touch_gateway(&gateway);
+        }
+        let Some(route) = self.routes.get(id) else {
+            return;
+        };
         for parent in &route.parents {
             self.dirty.services.insert(parent.service.clone());
             for other in self.links.routes_of_parent(&parent.service) {
@@ -69,6 +76,7 @@ impl Index {
         self.dirty.services.extend(slice.service.clone());
         self.dirty.workloads.extend(pods(key, slice));
         if let Some(service) = &slice.service {
+            self.touch_gateway_of(service);
             self.touch_proxied(service);
         }
     }
@@ -88,9 +96,14 @@ impl Index {
                 self.dirty
                     .services
                     .extend(parents.map(|parent| parent.service.clone()));
+                let gateways = route.gateways.iter();
+                self.dirty
+                    .gateways
+                    .extend(gateways.map(|parent| parent.gateway.clone()));
             }
         }
         self.touch_policies(&key.namespace);
+        self.touch_gateway_of(key);
     }
 
     pub(super) fn touch_workload(&mut self, key: &Key) {
@@ -163,7 +176,7 @@ impl Index {
     }
 }
 
-fn status_id(id: &RouteId) -> (Kind, Key) {
+pub(super) fn status_id(id: &RouteId) -> (Kind, Key) {
     let kind = match id.0 {
         RouteKind::Grpc => Kind::GrpcRoute,
         RouteKind::Http => Kind::HttpRoute,

@@ -234,8 +234,8 @@ mod tests {
         for (text, expected) in [
             ("a: [", "line 2"),
             (
-                "{apiVersion: v1, kind: Secret, metadata: {name: s}}",
-                "document 1, s: apiVersion `v1`, kind `Secret`",
+                "{apiVersion: v1, kind: ConfigMap, metadata: {name: s}}",
+                "document 1, s: apiVersion `v1`, kind `ConfigMap`",
             ),
             (
                 "{apiVersion: v1, kind: Node}",

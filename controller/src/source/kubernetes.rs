@@ -41,10 +41,22 @@ pub fn api_resource(kind: Kind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, plural)
 }
 
-/// Watches all kinds, as long as anybody listens.
-pub async fn watch(client: Client, events: mpsc::Sender<Event>) {
+/// Kinds that only Gateways need; Secrets among them, which not everybody lets a controller read.
+const OF_GATEWAYS: [Kind; 4] = [
+    Kind::Gateway,
+    Kind::GatewayClass,
+    Kind::ReferenceGrant,
+    Kind::Secret,
+];
+
+/// Watches all kinds, as long as anybody listens; those of Gateways only `with_gateways`.
+pub async fn watch(client: Client, events: mpsc::Sender<Event>, with_gateways: bool) {
     let mut watches = tokio::task::JoinSet::new();
     for kind in Kind::ALL {
+        if !with_gateways && OF_GATEWAYS.contains(&kind) {
+            let _ = events.send(Watch::new(kind).reset()).await;
+            continue;
+        }
         watches.spawn(watch_kind(client.clone(), kind, events.clone()));
     }
     tokio::select! {
@@ -55,7 +67,11 @@ pub async fn watch(client: Client, events: mpsc::Sender<Event>) {
 
 async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
     let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
-    let mut stream = pin!(watcher(api, api_server::watch()));
+    let config = match kind {
+        Kind::Secret => api_server::watch().fields("type=kubernetes.io/tls"),
+        _ => api_server::watch(),
+    };
+    let mut stream = pin!(watcher(api, config));
     let mut watch = Watch::new(kind);
     while let Some(watched) = stream.next().await {
         let Step { events: said, rest } = watch.take(watched, Instant::now());

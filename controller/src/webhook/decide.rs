@@ -1,5 +1,6 @@
 //! The answers; pure.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_inject::review::{Review, Verdict};
 use maglor_inject::{Namespace, Outcome, Settings, patch};
 
@@ -34,6 +35,21 @@ fn denied(reason: String) -> Decision {
         verdict: Verdict::Denied { reason },
         word: "refused",
     }
+}
+
+/// Who wants a pod: its controller.
+pub(super) fn owner(review: &Review) -> Option<ObjectReference> {
+    let owners = review.object["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|one| one["controller"] == true)?;
+    let text = |name: &str| owner[name].as_str().map(str::to_owned);
+    Some(ObjectReference {
+        api_version: text("apiVersion"),
+        kind: text("kind"),
+        name: Some(text("name")?),
+        uid: text("uid"),
+        namespace: Some(review.namespace.clone()),
+        ..ObjectReference::default()
+    })
 }
 
 /// Gives a pod its sidecar.
@@ -134,6 +150,19 @@ mod tests {
     fn policy(cluster: &Value) -> Value {
         json!({"apiVersion": "maglor.dev/v1alpha1", "kind": "TrafficPolicy",
             "metadata": {"name": "x", "namespace": "shop"}, "spec": {"cluster": cluster}})
+    }
+
+    #[test]
+    fn a_pods_controller_is_told() {
+        let mut owners = json!([{"kind": "X", "name": "x"}, {"apiVersion": "apps/v1",
+            "kind": "ReplicaSet", "name": "web-1", "uid": "u1", "controller": true}]);
+        let pod = |owners: &Value| json!({"metadata": {"ownerReferences": owners}});
+        let told = owner(&review(pod(&owners), Value::Null)).unwrap();
+        assert_eq!(told.kind.as_deref(), Some("ReplicaSet"));
+        assert_eq!(told.namespace.as_deref(), Some("shop"));
+        assert_eq!(told.uid.as_deref(), Some("u1"));
+        owners[1]["controller"] = json!(false);
+        assert!(owner(&review(pod(&owners), Value::Null)).is_none());
     }
 
     fn reason(decision: Decision) -> String {

@@ -22,6 +22,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::events::Events;
 use crate::https;
 use crate::lease::Term;
 use crate::metrics::Metrics;
@@ -55,6 +56,7 @@ pub(crate) struct Webhook {
     pub(crate) client: Client,
     /// The controller's.
     pub(crate) namespace: String,
+    pub(crate) events: Events,
     pub(crate) settings: Settings,
     pub(crate) term: watch::Receiver<Term>,
     pub(crate) metrics: Arc<Metrics>,
@@ -75,6 +77,7 @@ impl Webhook {
         let keeper = keep::Keeper::new(&self.client, &self.namespace, names, self.term.clone());
         let service = Arc::new(server::Service {
             client: self.client,
+            events: self.events,
             settings: self.settings,
             metrics: self.metrics,
         });

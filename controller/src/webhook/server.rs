@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::decide::{self, Decision};
+use crate::events::Events;
 use crate::https::LONGEST;
 use crate::metrics::Metrics;
 
@@ -24,6 +25,7 @@ const LARGEST: usize = 4 << 20;
 /// What answers are made of.
 pub(super) struct Service {
     pub(super) client: Client,
+    pub(super) events: Events,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -75,6 +77,9 @@ impl Service {
             Ok(decision) => {
                 self.metrics.admitted(webhook, decision.word);
                 say(webhook, &review, &decision);
+                if webhook == "inject" {
+                    self.tell(&review, &decision);
+                }
                 answer(&review, decision)
             }
             Err(error) => {
@@ -82,6 +87,24 @@ impl Service {
                 tracing::warn!(webhook, namespace = review.namespace, %error, "nothing can be decided");
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
             }
+        }
+    }
+
+    /// Tells whoever wanted a pod why it has no sidecar, or is not there: the pod itself has no events yet.
+    fn tell(&self, review: &Review, decision: &Decision) {
+        let Some(owner) = decide::owner(review) else {
+            return;
+        };
+        match &decision.verdict {
+            Verdict::Denied { reason } => {
+                self.events.warn(owner, "SidecarRefused", "Inject", reason);
+            }
+            Verdict::Allowed { patch, warnings } if patch.is_empty() => {
+                if let Some(why) = warnings.first() {
+                    self.events.warn(owner, "SidecarSkipped", "Inject", why);
+                }
+            }
+            Verdict::Allowed { .. } => {}
         }
     }
 

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const NAMESPACE: &str = "shop";
 /// The accounts that workloads may run with.
-const ACCOUNTS: [&str; 8] = [
+const ACCOUNTS: [&str; 9] = [
     "admin",
     "bank",
     "cart",
@@ -23,6 +23,7 @@ const ACCOUNTS: [&str; 8] = [
     "ratings",
     "reviews",
     "web",
+    "web-maglor",
 ];
 
 /// Where the controller's resources are, and who vouches for the members.
@@ -240,28 +241,11 @@ impl Mesh {
             ),
         );
         let application = Upstream::start(name);
-        let file = |file: &str| self.path(file).display().to_string();
-        let sidecar = ProxyBuilder::new(&self.binary)
-            .args(["sidecar", "--trust-domain", "mesh.test"])
-            .args([
-                "--control-plane",
-                &self.listen.to_string(),
-                "--bind",
-                "127.0.0.1",
-            ])
-            .args(["--pod-namespace", NAMESPACE, "--pod-name", name])
-            .args(["--token-file", &file(&format!("token-{account}"))])
-            .args(["--trust-bundle", &file("ca/trust_bundle.pem")])
+        let sidecar = self
+            .member("sidecar", name, account)
             .args(["--application", &application.address().to_string()])
             .args(["--inbound-port", &inbound_port.to_string()])
-            .args([
-                "--outbound-port",
-                "0",
-                "--admin-port",
-                "0",
-                "--outbound-grace",
-                "0s",
-            ])
+            .args(["--outbound-port", "0", "--outbound-grace", "0s"])
             .start();
         wait::eventually(TIMEOUT, "the sidecar is ready", || {
             sidecar.admin_get("/ready").status == 200
@@ -271,6 +255,41 @@ impl Mesh {
             application,
             sidecar,
         }
+    }
+
+    /// A proxy that the controller certifies as this account.
+    fn member(&self, role: &str, name: &str, account: &str) -> ProxyBuilder {
+        let file = |file: &str| self.path(file).display().to_string();
+        ProxyBuilder::new(&self.binary)
+            .args([role, "--trust-domain", "mesh.test"])
+            .args(["--control-plane", &self.listen.to_string()])
+            .args(["--bind", "127.0.0.1", "--admin-port", "0"])
+            .args(["--pod-namespace", NAMESPACE, "--pod-name", name])
+            .args(["--token-file", &file(&format!("token-{account}"))])
+            .args(["--trust-bundle", &file("ca/trust_bundle.pem")])
+    }
+
+    /// The proxy of the Gateway `web`, class `maglor`.
+    #[allow(dead_code, reason = "only one of the tests has a Gateway")]
+    pub(crate) fn gateway(&self) -> Proxy {
+        self.put(
+            "pod-web-maglor-1",
+            &format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: web-maglor-1, namespace: {NAMESPACE}, \
+                 labels: {{gateway.networking.k8s.io/gateway-name: web}}, \
+                 annotations: {{maglor.dev/injected: outbound}}}}, \
+                 spec: {{serviceAccountName: web-maglor, containers: []}}}}"
+            ),
+        );
+        let cache = self.path("cache").display().to_string();
+        let gateway = self
+            .member("gateway", "web-maglor-1", "web-maglor")
+            .args(["--cache-dir", &cache])
+            .start();
+        wait::eventually(TIMEOUT, "the gateway is ready", || {
+            gateway.admin_get("/ready").status == 200
+        });
+        gateway
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run the Gateway API's conformance suite for meshes against the cluster and what is installed in it.
+    /// Run the Gateway API's conformance suite, for meshes or `--gateways`, against the cluster and what is installed in it.
     Conformance(Conformance),
 
     /// End the cluster and remove everything of it; also what a crash has left.

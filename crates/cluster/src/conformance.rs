@@ -1,7 +1,8 @@
-//! The Gateway API's conformance suite for meshes, with the echo programs that it wants, against a running cluster.
+//! The Gateway API's conformance suite, with the echo programs that it wants, against a running cluster.
 //!
-//! The suite makes its own namespaces, asks for sidecars in them, and runs a client in one pod against Services of
-//! others. What it finds is written as the report that the Gateway API's project takes, beside its log.
+//! The suite makes its own namespaces and asks for sidecars in them. For a mesh it runs a client in one pod against
+//! Services of others. For Gateways it is the client itself, so it runs in the network of a node, where Services can
+//! be reached. What it finds is written as the report that the Gateway API's project takes, beside its log.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,13 +11,22 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::addresses::CONTROL;
 use crate::cluster::load;
 use crate::credentials::self_signed;
 use crate::error::{At as _, ClusterError, run};
 use crate::image::Image;
 use crate::kubectl::Kubectl;
-use crate::programs::{CONFORMANCE, ECHO, sources};
+use crate::programs::{CONFORMANCE, ECHO, ECHO_BASIC, sources};
 use crate::state::{self, State};
+
+/// Images of the suite's tests of Gateways. The DNS server has to run, and is asked by tests of UDP only: the echo
+/// program stands in for it.
+const BASIC_IMAGES: [&str; 3] = [
+    "registry.k8s.io/coredns/coredns:v1.12.2",
+    "registry.k8s.io/gateway-api/echo-basic:v1.5.1",
+    "registry.k8s.io/gateway-api/echo-basic:v1.6.0-dev.3",
+];
 
 /// The image's name in the suite's manifests.
 const ECHO_IMAGE: &str = "registry.k8s.io/gateway-api/echo-advanced:v1.5.1";
@@ -36,13 +46,18 @@ const FEATURES: &str = "Mesh,HTTPRoute,GRPCRoute,HTTPRouteParentRefPort,\
 /// What to run.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Conformance {
-    /// Profiles, with commas.
-    #[arg(long, value_name = "LIST", default_value = "MESH-HTTP,MESH-GRPC")]
-    profiles: String,
+    /// Test Gateways of the class `maglor`, not the mesh.
+    #[arg(long)]
+    gateways: bool,
 
-    /// Features that the mesh says it has, with commas; the core ones are always tested.
-    #[arg(long, value_name = "LIST", default_value = FEATURES)]
-    features: String,
+    /// Profiles, with commas. [default: MESH-HTTP,MESH-GRPC; of Gateways GATEWAY-HTTP,GATEWAY-GRPC]
+    #[arg(long, value_name = "LIST")]
+    profiles: Option<String>,
+
+    /// Features that are tested, with commas; the core ones always are. [default: those of a mesh; of Gateways
+    /// what their class says in its status]
+    #[arg(long, value_name = "LIST")]
+    features: Option<String>,
 
     /// Label and annotation of namespaces whose pods get sidecars; empty for none.
     #[arg(
@@ -53,7 +68,7 @@ pub(crate) struct Conformance {
     inject: String,
 
     /// Where log and report go.
-    #[arg(long, value_name = "FOLDER", default_value = "target/conformance-mesh")]
+    #[arg(long, value_name = "FOLDER", default_value = "target/conformance")]
     results: PathBuf,
 
     /// More arguments of the suite, such as --run-test=MeshBasic.
@@ -80,17 +95,30 @@ impl Conformance {
         let say = |line: &str| eprintln!("{line}");
         let echo = ECHO.ready(say)?;
         let suite = CONFORMANCE.ready(say)?.join("conformance.test");
-        for file in definitions()? {
-            let text = fs::read_to_string(&file).at(&file)?;
+        for text in definitions()? {
             kubectl.apply(&text)?;
         }
         load_echo(name, &state, &echo)?;
+        if self.gateways {
+            let echo = ECHO_BASIC.ready(say)?.join("echo-basic");
+            for image in BASIC_IMAGES {
+                let folder = state::place(name)?;
+                let image = Image::of_program(image, &echo);
+                load(&folder, state.nodes().map(|node| node.init), &image)?;
+            }
+        }
 
         fs::create_dir_all(&self.results).at(&self.results)?;
         let results = fs::canonicalize(&self.results).at(&self.results)?;
         let log = results.join("suite.log");
         let report = results.join("report.yaml");
-        let counts = self.run_suite(&suite, kubectl.kubeconfig(), &log, &report)?;
+        let counts = match self.gateways {
+            false => self.run_suite(Command::new(&suite), kubectl.kubeconfig(), &log, &report)?,
+            true => {
+                let (command, kubeconfig) = on_node(name, &state, &suite, kubectl.kubeconfig())?;
+                self.run_suite(command, &kubeconfig, &log, &report)?
+            }
+        };
         println!(
             "{} passed, {} failed, {} skipped",
             counts.passed, counts.failed, counts.skipped
@@ -107,20 +135,18 @@ impl Conformance {
 
     fn run_suite(
         &self,
-        suite: &Path,
+        mut command: Command,
         kubeconfig: &Path,
         log: &Path,
         report: &Path,
     ) -> Result<Counts, ClusterError> {
-        let mut command = Command::new(suite);
         command.args([
             "-test.run=^TestConformance$",
             "-test.v",
             "-test.timeout=40m",
         ]);
         command.args([
-            format!("--conformance-profiles={}", self.profiles),
-            format!("--supported-features={}", self.features),
+            format!("--conformance-profiles={}", self.profiles()),
             format!("--namespace-labels={}", self.inject),
             format!("--namespace-annotations={}", self.inject),
             format!("--report-output={}", report.display()),
@@ -135,11 +161,12 @@ impl Conformance {
             concat!("--url=", env!("CARGO_PKG_REPOSITORY")),
             "--contact=none",
         ]);
+        command.args(self.features());
         command.args(&self.more).env("KUBECONFIG", kubeconfig);
         let mut file = File::create(log).at(log)?;
         command.stderr(file.try_clone().at(log)?);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().at(suite)?;
+        let mut child = command.spawn().at(log)?;
         let mut counts = Counts::default();
         for line in child
             .stdout
@@ -154,7 +181,7 @@ impl Conformance {
                 eprintln!("{}", line.trim());
             }
         }
-        let status = child.wait().at(suite)?;
+        let status = child.wait().at(log)?;
         if !status.success() && counts.failed == 0 {
             return Err(ClusterError::Ended {
                 program: "conformance.test".into(),
@@ -164,6 +191,48 @@ impl Conformance {
         }
         Ok(counts)
     }
+}
+
+impl Conformance {
+    fn profiles(&self) -> &str {
+        match (&self.profiles, self.gateways) {
+            (Some(profiles), _) => profiles,
+            (None, true) => "GATEWAY-HTTP,GATEWAY-GRPC",
+            (None, false) => "MESH-HTTP,MESH-GRPC",
+        }
+    }
+
+    /// Without features the suite asks the class for them.
+    fn features(&self) -> Vec<String> {
+        let features = match (&self.features, self.gateways) {
+            (Some(features), _) => Some(features.as_str()),
+            (None, true) => None,
+            (None, false) => Some(FEATURES),
+        };
+        let features = features.map(|list| format!("--supported-features={list}"));
+        let class = self.gateways.then(|| "--gateway-class=maglor".to_owned());
+        features.into_iter().chain(class).collect()
+    }
+}
+
+/// The suite in the network of the first node, and how it reaches the API server from there.
+fn on_node(
+    name: &str,
+    state: &State,
+    suite: &Path,
+    kubeconfig: &Path,
+) -> Result<(Command, PathBuf), ClusterError> {
+    let text = fs::read_to_string(kubeconfig).at(kubeconfig)?;
+    let text = text.replace("https://127.0.0.1:", &format!("https://{CONTROL}:"));
+    let path = state::place(name)?.join("node.kubeconfig");
+    fs::write(&path, text).at(&path)?;
+    let node = state.nodes().next().map_or(0, |node| node.init);
+    let mut command = Command::new("nsenter");
+    command
+        .arg(format!("--net=/proc/{node}/ns/net"))
+        .arg("--")
+        .arg(suite);
+    Ok((command, path))
 }
 
 impl Counts {
@@ -183,8 +252,12 @@ impl Counts {
     }
 }
 
-/// The files that define the resources of the standard channel.
-fn definitions() -> Result<Vec<PathBuf>, ClusterError> {
+/// The definitions of the Gateway API's resources, standard channel, as YAML.
+///
+/// # Errors
+///
+/// Go's module with them cannot be had.
+pub fn definitions() -> Result<Vec<String>, ClusterError> {
     let mut go = Command::new("go");
     go.args(["mod", "download", "-json", DEFINITIONS]);
     let text = run(go.current_dir(sources("conformance")))?;
@@ -193,7 +266,8 @@ fn definitions() -> Result<Vec<PathBuf>, ClusterError> {
     let entries = fs::read_dir(&folder).at(&folder)?;
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     files.sort();
-    Ok(files)
+    let texts = files.iter().map(|file| fs::read_to_string(file).at(file));
+    texts.collect()
 }
 
 fn load_echo(name: &str, state: &State, programs: &Path) -> Result<(), ClusterError> {

@@ -101,6 +101,16 @@ pub(crate) const STREAMS: Suite = Suite {
     takes: "a minute",
 };
 
+/// The echo program that the suite's tests of Gateways are written for.
+pub(crate) const ECHO_BASIC: Suite = Suite {
+    module: "conformance",
+    version: "1.6.3-echo",
+    packages: &["sigs.k8s.io/gateway-api/conformance/echo-basic"],
+    flags: "-s -w",
+    tests: false,
+    takes: "1 minute",
+};
+
 /// Programs of the system, with the Debian packages that hold them.
 const SYSTEM: [(&str, &str); 5] = [
     ("bridge", "containernetworking-plugins"),

@@ -15,6 +15,8 @@ pub struct ControlPlane {
     pub node_cluster: String,
     /// Where what was learnt is kept for the next start; `None` = nowhere.
     pub cache_dir: Option<PathBuf>,
+    /// The pod of a Gateway that this proxy is: its listeners come from the control plane.
+    pub gateway: Option<Arc<str>>,
 }
 
 /// Hosts that no virtual host has, and where redirected connections were going, are asked for when they
@@ -23,6 +25,8 @@ pub struct ControlPlane {
 pub struct Discovery {
     /// What is asked for, whatever host is called; `None` = the host.
     pub host: Option<String>,
+    /// Requests go by the virtual hosts of what is found; otherwise one of them is for all.
+    pub by_virtual_host: bool,
     /// The namespace of hosts of one label.
     pub namespace: String,
     /// The domain of the cluster.
@@ -76,6 +80,7 @@ mod tests {
     fn names_are_completed_like_in_a_pod() {
         let mut discovery = Discovery {
             host: None,
+            by_virtual_host: false,
             namespace: "shop".to_owned(),
             domain: "cluster.local".to_owned(),
             timeout: Duration::ZERO,

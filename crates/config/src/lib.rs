@@ -29,6 +29,7 @@ pub mod cluster;
 pub mod control_plane;
 mod diagnostic;
 mod flags;
+pub mod gateway;
 pub mod health;
 mod hints;
 mod identity;

@@ -105,6 +105,7 @@ impl Member {
                     .cache_dir
                     .as_ref()
                     .map(|path| path.display().to_string()),
+                gateway: None,
             }),
             drain_timeout: self.drain_timeout,
             memory_budget: self.memory_budget.map(Size),

@@ -5,10 +5,12 @@
 //! file.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gateway::{self, Port};
 use crate::load::{Loaded, finish};
 use crate::resource::{self, PARTS};
 use crate::source::Source;
@@ -31,6 +33,9 @@ pub struct Inbound {
     /// `None` = they pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<raw::Unknown>,
+    /// The ports of the Gateway that it serves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateway: Vec<Port>,
 }
 
 /// What is known of workloads, by their names at the control plane.
@@ -50,13 +55,18 @@ impl Inbound {
             ..raw::Listener::default()
         };
         self.put(&mut listener, has_identity);
+        let ports = self.gateway.iter();
+        let ports = ports.map(|port| port.listener("127.0.0.1", Path::new("")));
         let document = raw::Document {
             identity: has_identity.then(raw::Identity::default),
-            listeners: vec![listener],
+            control_plane: Some(raw::ControlPlane::default()),
+            listeners: std::iter::once(listener).chain(ports).collect(),
             ..raw::Document::default()
         };
         resource::judge(&document, PARTS, &place, |at, scope| {
-            check::one_listener(document.listeners.first()?, at, scope)
+            let each = document.listeners.iter();
+            each.map(|listener| check::one_listener(listener, at, scope))
+                .collect::<Option<Vec<_>>>()
         })
         .map(drop)
     }
@@ -106,6 +116,23 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
         if outbound.discovery.is_some() {
             outbound.unknown = outbound.unknown.or(unknown);
         }
+    }
+    let control_plane = document.control_plane.as_ref();
+    let own =
+        control_plane.and_then(|one| Some((one.gateway.as_deref()?, one.cache_dir.as_deref()?)));
+    if let Some((name, folder)) = own
+        && let Some(inbound) = known.get(name)
+    {
+        let admin = document
+            .admin
+            .as_ref()
+            .and_then(|admin| admin.address.as_deref());
+        let bind = gateway::host(admin);
+        let ports = inbound.gateway.iter();
+        let listeners: Vec<_> = ports
+            .map(|port| port.listener(bind, Path::new(folder)))
+            .collect();
+        document.listeners.extend(listeners);
     }
     let name = "configuration with what the control plane says of inbound listeners";
     finish(&document, PARTS, Vec::new(), &Source::Resource(name))

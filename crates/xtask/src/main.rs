@@ -38,8 +38,8 @@ enum Task {
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
 
-    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy; `mesh`: the Gateway API's suite
-    /// against a cluster, see docs/cluster.md.
+    /// Run HTTP/2, gRPC, WebSocket and endurance suites against the real proxy; `mesh` and `gateway`: the Gateway API's
+    /// suite against a cluster, see docs/cluster.md.
     #[cfg(not(feature = "conformance"))]
     #[command(disable_help_flag = true)]
     Conformance(PassedOn),
@@ -93,6 +93,13 @@ struct PassedOn {
     arguments: Vec<OsString>,
 }
 
+/// Whether a suite needs a Kubernetes.
+#[cfg(not(feature = "conformance"))]
+fn is_of_cluster(arguments: &[OsString]) -> bool {
+    let first = arguments.first();
+    first.is_some_and(|one| one == "gateway" || one == "mesh")
+}
+
 fn main() -> ExitCode {
     let run = |package: &[&str]| Cargo::new("run").args(package).arg("--");
     match Task::parse() {
@@ -114,11 +121,13 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        // Of the mesh, on a Kubernetes: another program's.
+        // Of the mesh and its Gateways, on a Kubernetes: another program's.
         #[cfg(not(feature = "conformance"))]
-        Task::Conformance(passed) if passed.arguments.first().is_some_and(|one| one == "mesh") => {
+        Task::Conformance(passed) if is_of_cluster(&passed.arguments) => {
+            let gateways = passed.arguments[0] == "gateway";
             run(&["-p", "maglor-cluster", "--bin", "maglor-cluster"])
                 .arg("conformance")
+                .args(gateways.then_some("--gateways"))
                 .args(&passed.arguments[1..])
                 .become_it()
         }
@@ -151,7 +160,7 @@ fn main() -> ExitCode {
         Task::E2e => Cargo::new("test")
             .args(["--locked", "--no-fail-fast"])
             .args(["-p", "maglor-cluster", "--test", "e2e"])
-            .args(["--test", "webhooks", "--test", "mesh"])
+            .args(["--test", "webhooks", "--test", "mesh", "--test", "gateway"])
             .args(["--test", "proxy_service"])
             .args(["-p", "maglor-controller", "-p", "maglor-cli"])
             .args(["--test", "kubernetes", "--test", "install"])

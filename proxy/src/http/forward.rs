@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use http::{StatusCode, Version};
+use maglor_config::UpstreamProtocol;
 use maglor_config::route::{Destination, Forward, HostRewrite};
 use tokio::time::Instant;
 
@@ -49,8 +50,7 @@ pub(crate) async fn forward(
     let now = worker.time(hop.context.started);
     let cluster = cluster.toward(hop.service.original, worker.shared(), now)?;
     let key = hop.hash_key(&request);
-    let in_mesh = cluster.tls().is_some_and(|tls| tls.mesh.is_some());
-    hop.prepare(&mut request, in_mesh)?;
+    hop.prepare(&mut request, &cluster)?;
 
     let mut tries = Tries::new(hop, &cluster, key.hash, request, body, record.deadline());
     let mut progress = Progress::default();
@@ -109,7 +109,8 @@ impl<'a> Hop<'a> {
     }
 
     /// Makes the client's request one of our own.
-    fn prepare(&self, request: &mut Request, in_mesh: bool) -> Result<(), ProxyError> {
+    fn prepare(&self, request: &mut Request, cluster: &Cluster) -> Result<(), ProxyError> {
+        let in_mesh = cluster.tls().is_some_and(|tls| tls.mesh.is_some());
         // What a client says of queues, and of others, is not ours to pass on.
         request.fields.remove(Known::XMaglorQueue);
         request.fields.remove(Known::XMaglorClient);
@@ -124,7 +125,13 @@ impl<'a> Hop<'a> {
         }
         if request.version == Version::HTTP_2 {
             headers::join_cookies(&mut request.fields);
-            request.version = carried.unwrap_or(request.version);
+            let follows = cluster.config().protocol == UpstreamProtocol::Downstream;
+            let guess = follows && self.service.is_edge() && !request.is_grpc();
+            request.version = match carried {
+                Some(carried) => carried,
+                None if guess => Version::HTTP_11,
+                None => Version::HTTP_2,
+            };
         }
         rewrite::path(request, self.forward, self.route)
     }

@@ -179,6 +179,12 @@ impl Service {
             && request.fields.has_token(Known::Connection, "upgrade")
     }
 
+    /// Whether clients are outside of the mesh, and their version of HTTP says nothing of what servers speak.
+    pub(super) fn is_edge(&self) -> bool {
+        let on_demand = self.chain.on_demand.as_ref();
+        on_demand.is_some_and(|one| one.settings.by_virtual_host)
+    }
+
     /// The version that the sender of a request speaks, where another proxy of the mesh has carried it
     /// over HTTP/2: its application need not understand more than it was sent.
     pub(super) fn carried(&self, request: &Request) -> Option<Version> {

@@ -317,10 +317,8 @@ impl Source {
 
     /// Asks for what the listeners in force want to know; a new file may have others.
     fn follow_workloads(&mut self) {
-        let config = Arc::clone(self.app.borrow().config());
-        let wanted = config.listeners.iter();
-        let wanted = wanted.filter_map(|listener| listener.workload.clone());
-        if self.discovery.want_workloads(wanted) {
+        let wanted: Vec<_> = self.app.borrow().wanted_workloads().cloned().collect();
+        if self.discovery.want_workloads(wanted.into_iter()) {
             self.set_workloads();
         }
     }

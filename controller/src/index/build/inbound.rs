@@ -33,6 +33,10 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         authorization,
         delegates: index.delegates(key, workload),
         unknown: index.mesh_spec().and_then(|spec| spec.unknown),
+        gateway: match index.gateway_of_pod(key, workload) {
+            Some(gateway) => super::gateway::ports(index, &gateway),
+            None => Vec::new(),
+        },
         service_account: workload.service_account.clone(),
     };
     given.insert(

@@ -1,6 +1,7 @@
 //! From facts to resources: what a Service, and what a workload, gives.
 
 pub(super) mod endpoints;
+pub(super) mod gateway;
 pub(super) mod inbound;
 mod local;
 pub(super) mod routes;

@@ -19,6 +19,28 @@ use crate::index::facts::{Key, Kind};
 use crate::index::links::RouteId;
 use crate::index::resource::{Consumer, Resource, ResourceId, ResourceKind};
 
+/// Who sends by a route.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Caller {
+    /// A workload of the mesh: who may call a Service needs no grant to be routed there.
+    Client,
+    /// A Gateway: backends of other namespaces have to be granted to the route.
+    Gateway,
+}
+
+/// Kind and namespace of a route whose references need a grant.
+type Referrer<'a> = Option<(&'a str, &'a str)>;
+
+impl Caller {
+    /// Who refers to the backends of a route.
+    pub(crate) fn of(self, id: &RouteId) -> Referrer<'_> {
+        match self {
+            Self::Client => None,
+            Self::Gateway => Some((id.0.kind(), &id.1.namespace)),
+        }
+    }
+}
+
 /// The tables of a port: one for everybody, and one for each namespace with routes of its own.
 pub(crate) fn tables(
     index: &Index,
@@ -45,7 +67,7 @@ pub(crate) fn tables(
     }
     let routes = match everybodys.is_empty() {
         true => vec![forward(name, policy)],
-        false => ordered(index, &everybodys, port, policy),
+        false => ordered(index, &everybodys, port, policy, Caller::Client),
     };
     let mut given = vec![(
         ResourceId::new(ResourceKind::Routes, name),
@@ -56,7 +78,7 @@ pub(crate) fn tables(
             consumer: Some(Consumer::Namespace(namespace.to_owned())),
             ..ResourceId::new(ResourceKind::Routes, name)
         };
-        let table = table(name, ordered(index, &list, port, policy));
+        let table = table(name, ordered(index, &list, port, policy, Caller::Client));
         given.push((id, Resource::Routes(Box::new(table))));
     }
     given
@@ -124,16 +146,17 @@ pub(crate) fn forward(cluster: &str, policy: &raw::Route) -> raw::Route {
 
 /// The matches of all rules, the most specific first; of equal ones that of the older route, then of
 /// the earlier rule.
-fn ordered(
+pub(crate) fn ordered(
     index: &Index,
     routes: &[(&RouteId, &Route)],
     port: u16,
     policy: &raw::Route,
+    caller: Caller,
 ) -> Vec<raw::Route> {
     let mut found = Vec::new();
     for (id, route) in routes {
         for (at, rule) in route.rules.iter().flatten().enumerate() {
-            let action = action(index, route.kind, rule, port, policy);
+            let action = action(index, route.kind, rule, port, policy, caller.of(id));
             let rule_name = rule.name.clone().unwrap_or_else(|| at.to_string());
             let here = |one: &&RuleMatch| one.port.is_none_or(|own| own == port);
             for (i, one) in rule.matches.iter().filter(here).enumerate() {
@@ -171,6 +194,7 @@ fn action(
     rule: &Rule,
     port: u16,
     policy: &raw::Route,
+    referrer: Referrer<'_>,
 ) -> raw::Route {
     let mut route = rule.action.clone();
     if route.redirect.is_some() || route.direct_response.is_some() {
@@ -183,7 +207,7 @@ fn action(
         };
     }
     let cluster = |backend: &Backend| {
-        let (service, port) = resolve(index, backend, Some(port)).ok()?;
+        let (service, port) = resolve(index, backend, Some(port), referrer).ok()?;
         let name = port_name(index, service, port);
         Some(match &backend.subset {
             Some(subset) => subset_name(&name, subset),
@@ -284,6 +308,7 @@ fn limit_time(route: &mut raw::Route) {
 pub(crate) enum Unresolved {
     InvalidKind(String),
     NotFound(String),
+    NotPermitted(String),
 }
 
 /// The Service and port that a backend means, of requests to a port of another Service.
@@ -291,11 +316,18 @@ pub(crate) fn resolve<'a>(
     index: &Index,
     backend: &'a Backend,
     called: Option<u16>,
+    referrer: Referrer<'_>,
 ) -> Result<(&'a Key, u16), Unresolved> {
     let Some(key) = &backend.service else {
         let what = format!("{} is no Service", backend.text);
         return Err(Unresolved::InvalidKind(what));
     };
+    if let Some(referrer) = referrer
+        && !index.is_granted(referrer, kind_name(), key)
+    {
+        let what = format!("no ReferenceGrant permits {} {key}", kind_name());
+        return Err(Unresolved::NotPermitted(what));
+    }
     let service = index.services.get(key);
     let service = service
         .ok_or_else(|| Unresolved::NotFound(format!("{} {key} does not exist", kind_name())))?;

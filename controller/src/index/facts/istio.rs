@@ -162,6 +162,8 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
         age: meta.age(),
         generation: meta.generation,
         parents,
+        gateways: Vec::new(),
+        hostnames: Vec::new(),
         rules,
         own_namespace_only: export.is_some_and(own),
         notes,

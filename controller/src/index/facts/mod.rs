@@ -4,6 +4,7 @@
 //! change of anything else in a resource (a status, a label nobody asks for) leaves its facts equal, and
 //! so changes nothing further on.
 
+pub mod gateway;
 pub mod istio;
 pub mod node;
 pub mod policy;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use gateway::{Gateway, GatewayClass, ReferenceGrant, Secret};
 pub use node::{Namespace, Node};
 pub use policy::{AuthorizationPolicy, Checked, MeshConfig, TrafficPolicy};
 pub use route::Route;
@@ -65,6 +67,10 @@ pub enum Kind {
     /// `discovery.k8s.io/v1`.
     EndpointSlice,
     /// `gateway.networking.k8s.io/v1`.
+    Gateway,
+    /// `gateway.networking.k8s.io/v1`.
+    GatewayClass,
+    /// `gateway.networking.k8s.io/v1`.
     GrpcRoute,
     /// `gateway.networking.k8s.io/v1`.
     HttpRoute,
@@ -80,6 +86,10 @@ pub enum Kind {
     PeerAuthentication,
     /// `v1`.
     Pod,
+    /// `gateway.networking.k8s.io/v1beta1`.
+    ReferenceGrant,
+    /// `v1`, of type `kubernetes.io/tls`: certificates of Gateways.
+    Secret,
     /// `v1`.
     Service,
     /// `maglor.dev/v1alpha1`.
@@ -90,10 +100,12 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::AuthorizationPolicy,
         Self::DestinationRule,
         Self::EndpointSlice,
+        Self::Gateway,
+        Self::GatewayClass,
         Self::GrpcRoute,
         Self::HttpRoute,
         Self::IstioAuthorizationPolicy,
@@ -102,6 +114,8 @@ impl Kind {
         Self::Node,
         Self::PeerAuthentication,
         Self::Pod,
+        Self::ReferenceGrant,
+        Self::Secret,
         Self::Service,
         Self::TrafficPolicy,
         Self::VirtualService,
@@ -111,6 +125,7 @@ impl Kind {
     #[must_use]
     pub fn names(self) -> (&'static str, &'static str, &'static str) {
         const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+        const GRANT: &str = "gateway.networking.k8s.io/v1beta1";
         const MAGLOR: &str = "maglor.dev/v1alpha1";
         const NETWORKING: &str = "networking.istio.io/v1";
         const SECURITY: &str = "security.istio.io/v1";
@@ -123,12 +138,16 @@ impl Kind {
             Self::VirtualService => (NETWORKING, "VirtualService", "virtualservices"),
             Self::AuthorizationPolicy => (MAGLOR, "AuthorizationPolicy", "authorizationpolicies"),
             Self::EndpointSlice => ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
+            Self::Gateway => (GATEWAY, "Gateway", "gateways"),
+            Self::GatewayClass => (GATEWAY, "GatewayClass", "gatewayclasses"),
             Self::GrpcRoute => (GATEWAY, "GRPCRoute", "grpcroutes"),
             Self::HttpRoute => (GATEWAY, "HTTPRoute", "httproutes"),
             Self::MeshConfig => (MAGLOR, "MeshConfig", "meshconfigs"),
             Self::Namespace => ("v1", "Namespace", "namespaces"),
             Self::Node => ("v1", "Node", "nodes"),
             Self::Pod => ("v1", "Pod", "pods"),
+            Self::ReferenceGrant => (GRANT, "ReferenceGrant", "referencegrants"),
+            Self::Secret => ("v1", "Secret", "secrets"),
             Self::Service => ("v1", "Service", "services"),
             Self::TrafficPolicy => (MAGLOR, "TrafficPolicy", "trafficpolicies"),
         }
@@ -164,7 +183,10 @@ impl Kind {
     /// Whether resources of this kind are in a namespace.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
-        !matches!(self, Self::MeshConfig | Self::Namespace | Self::Node)
+        !matches!(
+            self,
+            Self::GatewayClass | Self::MeshConfig | Self::Namespace | Self::Node
+        )
     }
 
     /// Whether the controller writes their status.
@@ -174,6 +196,8 @@ impl Kind {
             self,
             Self::AuthorizationPolicy
                 | Self::DestinationRule
+                | Self::Gateway
+                | Self::GatewayClass
                 | Self::GrpcRoute
                 | Self::HttpRoute
                 | Self::IstioAuthorizationPolicy
@@ -243,11 +267,15 @@ pub struct Object {
 #[expect(missing_docs, reason = "each is the type of its name")]
 pub enum Facts {
     AuthorizationPolicy(AuthorizationPolicy),
+    Gateway(Gateway),
+    GatewayClass(GatewayClass),
     Istio(istio::Facts),
     MeshConfig(Box<MeshConfig>),
     Namespace(Namespace),
     Node(Node),
+    ReferenceGrant(ReferenceGrant),
     Route(Route),
+    Secret(Secret),
     Service(Service),
     Slice(Slice),
     TrafficPolicy(Box<TrafficPolicy>),
@@ -324,12 +352,16 @@ impl Object {
             )),
             Kind::VirtualService => Facts::Route(istio::virtual_service(&meta, value)),
             Kind::EndpointSlice => Facts::Slice(Slice::read(&meta, value)?),
+            Kind::Gateway => Facts::Gateway(Gateway::read(&meta, value)?),
+            Kind::GatewayClass => Facts::GatewayClass(GatewayClass::read(&meta, value)?),
             Kind::GrpcRoute => Facts::Route(Route::grpc(&meta, value)),
             Kind::HttpRoute => Facts::Route(Route::http(&meta, value)),
             Kind::MeshConfig => Facts::MeshConfig(Box::new(MeshConfig::read(&meta, value))),
             Kind::Namespace => Facts::Namespace(Namespace::read(&meta)),
             Kind::Node => Facts::Node(Node::read(&meta, value)?),
             Kind::Pod => Facts::Workload(Workload::read(meta, value)?),
+            Kind::ReferenceGrant => Facts::ReferenceGrant(ReferenceGrant::read(value)?),
+            Kind::Secret => Facts::Secret(Secret::read(value)),
             Kind::Service => Facts::Service(Service::read(&meta, value)?),
             Kind::TrafficPolicy => {
                 Facts::TrafficPolicy(Box::new(TrafficPolicy::read(&meta, value)))

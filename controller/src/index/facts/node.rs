@@ -56,12 +56,15 @@ pub const MTLS: &str = "maglor.dev/mtls";
 pub struct Namespace {
     /// What its pods take, where it differs from the mesh; a value that is no mode is none.
     pub mtls: Option<raw::MeshMode>,
+    /// Gateways choose by them whose routes they take.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Namespace {
     pub(super) fn read(meta: &Meta) -> Self {
         let mtls = meta.annotations.get(MTLS).map(String::as_str);
         Self {
+            labels: meta.labels.clone(),
             mtls: match mtls {
                 Some("permissive") => Some(raw::MeshMode::Permissive),
                 Some("strict") => Some(raw::MeshMode::Strict),

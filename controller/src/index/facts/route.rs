@@ -1,7 +1,7 @@
-//! HTTPRoute and GRPCRoute (Gateway API v1), as far as they are attached to Services (GAMMA,
-//! GEP-1426), in the words of the proxy's routes.
+//! HTTPRoute and GRPCRoute (Gateway API v1), attached to Services (GAMMA, GEP-1426) and to Gateways, in the words
+//! of the proxy's routes.
 //!
-//! `hostnames` mean nothing on a route to a Service, and are not read.
+//! `hostnames` mean nothing on a route to a Service.
 
 mod matching;
 mod resource;
@@ -10,7 +10,7 @@ use maglor_config::raw;
 use serde_json::Value;
 
 pub use self::matching::Precedence;
-use self::resource::{BackendRef, Filter, Rule as ResourceRule, Spec};
+use self::resource::{BackendRef, Filter, GATEWAY, Rule as ResourceRule, Spec};
 use super::{Age, Key, Meta, part};
 use crate::crd::check;
 
@@ -25,6 +25,18 @@ pub enum RouteKind {
     Istio,
 }
 
+impl RouteKind {
+    /// Its `kind`.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Grpc => "GRPCRoute",
+            Self::Http => "HTTPRoute",
+            Self::Istio => "VirtualService",
+        }
+    }
+}
+
 /// A route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
@@ -34,8 +46,12 @@ pub struct Route {
     pub age: Age,
     /// Which version of the resource this is.
     pub generation: Option<i64>,
-    /// What it is attached to; Services only.
+    /// The Services that it is attached to.
     pub parents: Vec<Parent>,
+    /// The Gateways that it is attached to.
+    pub gateways: Vec<GatewayParent>,
+    /// The hosts that it is for at a Gateway, in lower case; none: those of the listener.
+    pub hostnames: Vec<String>,
     /// What it does, or why it cannot be done.
     pub rules: Result<Vec<Rule>, Unsupported>,
     /// Only clients of its own namespace get it, wherever the Service is.
@@ -54,6 +70,19 @@ pub struct Parent {
     /// Only this port.
     pub port: Option<u16>,
     /// A part of the Service, which Services do not have; a status repeats it.
+    pub section: Option<String>,
+}
+
+/// A Gateway, or some of its listeners.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct GatewayParent {
+    /// The Gateway.
+    pub gateway: Key,
+    /// Whether the resource names the namespace, which a status repeats.
+    pub names_namespace: bool,
+    /// Only listeners on this port.
+    pub port: Option<u16>,
+    /// Only the listener of this name.
     pub section: Option<String>,
 }
 
@@ -153,6 +182,12 @@ impl Route {
 
     fn read(kind: RouteKind, meta: &Meta, value: &Value) -> Self {
         let spec: Result<Spec, _> = part(value, "spec");
+        let (mut gateways, mut hostnames) = (Vec::new(), Vec::new());
+        if let Ok(spec) = &spec {
+            gateways = spec.gateways(&meta.namespace);
+            let hosts = spec.hostnames.iter();
+            hostnames.extend(hosts.map(|host| host.to_ascii_lowercase()));
+        }
         let (parents, rules) = match spec {
             Ok(spec) => (
                 spec.parents(&meta.namespace),
@@ -170,6 +205,8 @@ impl Route {
             age: meta.age(),
             generation: meta.generation,
             parents,
+            gateways,
+            hostnames,
             rules,
             own_namespace_only: false,
             notes: Vec::new(),
@@ -372,6 +409,23 @@ impl BackendRef {
 }
 
 impl Spec {
+    fn gateways(&self, namespace: &str) -> Vec<GatewayParent> {
+        let gateways = self
+            .parent_refs
+            .iter()
+            .filter(|parent| parent.group == GATEWAY && parent.kind == "Gateway");
+        let parents = gateways.map(|parent| GatewayParent {
+            gateway: Key::new(
+                parent.namespace.as_deref().unwrap_or(namespace),
+                &parent.name,
+            ),
+            names_namespace: parent.namespace.is_some(),
+            port: parent.port,
+            section: parent.section_name.clone(),
+        });
+        parents.collect()
+    }
+
     fn parents(&self, namespace: &str) -> Vec<Parent> {
         let services = self
             .parent_refs

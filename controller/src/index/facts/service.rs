@@ -91,6 +91,10 @@ pub struct Service {
     pub client_affinity: bool,
     /// Which endpoints its clients are to get.
     pub reach: Reach,
+    /// `status.loadBalancer`: addresses and names under which others reach it.
+    pub ingress: Vec<String>,
+    /// `type: LoadBalancer`.
+    pub load_balancer: bool,
     /// It is the Service of the pods behind proxies.
     pub front: Option<Front>,
 }
@@ -152,6 +156,25 @@ struct Spec {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+struct Status {
+    load_balancer: LoadBalancer,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LoadBalancer {
+    ingress: Vec<Ingress>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ingress {
+    ip: Option<String>,
+    hostname: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Port {
     name: Option<String>,
     port: u16,
@@ -162,6 +185,8 @@ struct Port {
 impl Service {
     pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: Spec = part(value, "spec")?;
+        let status: Status = part(value, "status")?;
+        let ingress = status.load_balancer.ingress.into_iter();
         let external = spec.r#type.as_deref() == Some("ExternalName");
         let mut ips = spec.cluster_ips;
         if ips.is_empty() {
@@ -179,6 +204,8 @@ impl Service {
             port: port.port,
         });
         Ok(Self {
+            ingress: ingress.filter_map(|one| one.ip.or(one.hostname)).collect(),
+            load_balancer: spec.r#type.as_deref() == Some("LoadBalancer"),
             ports: ports.collect(),
             headless: !external && ips.iter().any(|text| text == "None"),
             addresses,

@@ -1,6 +1,6 @@
 //! The statuses of Istio's resources: what is in force, and what of them is not done.
 
-use super::{Status, accepted_by, resolved};
+use super::{Caller, Status, accepted_by, resolved};
 use crate::crd::Condition;
 use crate::index::Index;
 use crate::index::facts::Key;
@@ -105,5 +105,8 @@ pub(super) fn virtual_service(index: &Index, key: &Key) -> Option<Status> {
             )
         }
     };
-    Some(Status::Policy(vec![accepted, resolved(index, route)]))
+    Some(Status::Policy(vec![
+        accepted,
+        resolved(index, &id, route, Caller::Client),
+    ]))
 }

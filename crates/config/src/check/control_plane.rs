@@ -28,7 +28,18 @@ pub(super) fn control_plane(
     if raw.cache_dir.as_deref() == Some("") {
         at.field("cache_dir").error("the path is empty");
     }
+    let gateway = raw.gateway.as_deref();
+    if gateway.is_some() {
+        scope.needs_control_plane(&at);
+    }
+    if gateway.is_some() && raw.cache_dir.is_none() {
+        at.field("gateway")
+            .error("certificates of the Gateway need a folder")
+            .on_key()
+            .help("add `cache_dir: DIR`, best in memory");
+    }
     Some(ControlPlane {
+        gateway: gateway.map(Into::into),
         cluster: raw.cluster.as_deref().unwrap_or_default().into(),
         node_id: id,
         node_cluster: node.cluster.unwrap_or_default(),
@@ -53,11 +64,18 @@ pub(super) fn discovery(raw: &raw::Discovery, at: &At<'_>, scope: &Scope<'_>) ->
     };
     let mut discovery = Discovery {
         host: None,
+        by_virtual_host: raw.by_virtual_host.unwrap_or(false),
         namespace: name(raw.namespace.as_ref(), "namespace", "default"),
         domain: name(raw.domain.as_ref(), "domain", "cluster.local"),
         timeout: time(raw.timeout, "timeout", 5 * SECOND, MILLISECOND..=MINUTE),
         idle_timeout: time(raw.idle_timeout, "idle_timeout", 10 * MINUTE, SECOND..=DAY),
     };
+    if discovery.by_virtual_host && raw.host.is_none() {
+        at.field("by_virtual_host")
+            .error("without `host` there is one virtual host for each")
+            .on_key()
+            .help("remove it, or add `host: NAME:PORT`");
+    }
     discovery.host = raw.host.as_deref().and_then(|text| {
         let split = text.rsplit_once(':');
         let parsed = split.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));

@@ -18,7 +18,9 @@ pub(super) fn all(
     tables: &Tables,
 ) -> Vec<(usize, Listener)> {
     let (mut names, list) = (Unique::default(), at.field("listeners"));
-    if raw.listeners.is_empty() {
+    let control_plane = raw.control_plane.as_ref();
+    let others = control_plane.is_some_and(|one| one.gateway.is_some());
+    if raw.listeners.is_empty() && !others {
         let help =
             "add at least one, for example `listeners: [{name: web, address: 0.0.0.0:8080, …}]`";
         list.error("there are no listeners: the proxy would serve nothing")

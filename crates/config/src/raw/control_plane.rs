@@ -20,6 +20,10 @@ pub struct ControlPlane {
     /// it: a proxy that starts while its control plane is away begins with them, and says so. Private keys
     /// are readable by their owner only. Absent: nothing is kept.
     pub cache_dir: Option<String>,
+    /// The pod that this proxy is, `NAMESPACE/POD`, of a Gateway: its listeners, beside those of the file, are
+    /// what the control plane says, certificates included, which are kept in `cache_dir`. Absent: the
+    /// file's are all.
+    pub gateway: Option<String>,
 }
 
 /// What a proxy calls itself to its control plane.
@@ -42,6 +46,11 @@ pub struct Discovery {
     /// Ask for this one, `NAME:PORT`, whatever host is called: requests go to one service, as through a
     /// reverse proxy. Absent: for the host.
     pub host: Option<String>,
+    /// With `host`: a request goes by the virtual host of its own host, as in a table of the file. Otherwise
+    /// one virtual host, that of `host`, is for all requests. At such an edge a client's HTTP/2 says nothing
+    /// of what servers speak: where a cluster follows the client's version, only gRPC goes on by HTTP/2.
+    #[schemars(extend("default" = false))]
+    pub by_virtual_host: Option<bool>,
     /// The namespace that a host of one label is in: `reviews` is `reviews.NAMESPACE.svc.DOMAIN`.
     #[schemars(extend("default" = "default"))]
     pub namespace: Option<String>,

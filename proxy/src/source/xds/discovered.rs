@@ -25,23 +25,27 @@ pub(super) fn compile(app: &App, chain: &OnDemand, name: &str, target: &Target) 
     }
 }
 
-/// The table of a target's virtual host, for whatever name it is called by.
+/// The table of a target's virtual host, for whatever name it is called by; or all of them, where the chain goes by
+/// the hosts of requests.
 fn table(
     app: &App,
     chain: &OnDemand,
     name: &str,
     routes: &config::RouteTable,
 ) -> Option<Arc<Table>> {
-    let host = host_of(routes, name)?;
-    let whole = config::RouteTable {
-        name: Arc::clone(&routes.name),
-        virtual_hosts: vec![config::VirtualHost {
-            domains: vec![config::Domain::Any],
-            ..host.clone()
-        }],
-    };
     let metrics = &app.shared().metrics;
-    let table = Table::compile(&whole, &chain.listener, app.clusters(), metrics, None, None);
+    let one = match chain.settings.by_virtual_host {
+        true => None,
+        false => Some(config::RouteTable {
+            name: Arc::clone(&routes.name),
+            virtual_hosts: vec![config::VirtualHost {
+                domains: vec![config::Domain::Any],
+                ..host_of(routes, name)?.clone()
+            }],
+        }),
+    };
+    let whole = one.as_ref().unwrap_or(routes);
+    let table = Table::compile(whole, &chain.listener, app.clusters(), metrics, None, None);
     Some(Arc::new(table))
 }
 

@@ -3,13 +3,14 @@
 use maglor_config::raw::{self, OneOrMany, Pairs};
 use serde::Deserialize;
 
-const GATEWAY: &str = "gateway.networking.k8s.io";
+pub(super) const GATEWAY: &str = "gateway.networking.k8s.io";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Spec {
     pub(super) parent_refs: Vec<ParentRef>,
     pub(super) rules: Vec<Rule>,
+    pub(super) hostnames: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

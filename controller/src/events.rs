@@ -1,0 +1,133 @@
+//! Events (`events.k8s.io/v1`) about what was refused, where people look for it: at their own resources.
+//!
+//! Whoever refuses tells, and waits for nobody: the queue is short, and what finds no room in it is only in the
+//! log and the metrics, where everything is. One resource gets one event of a reason in [`PAUSE`]; repetitions of
+//! the same event within six minutes are counted in the one that there is (kube's recorder). Each replica tells of
+//! its own answers, since no other knows them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Events that wait to be written.
+const QUEUE: usize = 64;
+/// Between two events of one reason about one resource.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Resources whose last event is remembered; more are told about only once some of those are old.
+const REMEMBERED: usize = 1024;
+/// Kubernetes refuses longer notes.
+const LONGEST_NOTE: usize = 1024;
+
+/// Where events are told; clones tell the same.
+#[derive(Clone, Debug)]
+pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
+
+impl Events {
+    /// Writes events as long as somebody may tell some. `controller` is who reports, as in
+    /// `maglor.dev/webhook`; `replica` which of its instances.
+    #[must_use]
+    pub fn new(client: Client, controller: &str, replica: &str) -> Self {
+        let reporter = Reporter {
+            controller: controller.to_owned(),
+            instance: Some(replica.to_owned()),
+        };
+        let (sender, told) = mpsc::channel(QUEUE);
+        tokio::spawn(write(Recorder::new(client, reporter), told));
+        Self(sender)
+    }
+
+    /// Warns about a resource, unless too much is told already.
+    pub fn warn(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(shortened(note)),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        let _ = self.0.try_send((about, event));
+    }
+}
+
+fn shortened(note: &str) -> String {
+    let end = (0..=LONGEST_NOTE.min(note.len())).rev();
+    let end = end.into_iter().find(|at| note.is_char_boundary(*at));
+    note[..end.unwrap_or(0)].to_owned()
+}
+
+async fn write(recorder: Recorder, mut told: mpsc::Receiver<(ObjectReference, Event)>) {
+    let mut pauses = Pauses::default();
+    while let Some((about, event)) = told.recv().await {
+        if !pauses.admit(&about, &event.reason, Instant::now()) {
+            continue;
+        }
+        if let Err(error) = recorder.publish(&event, &about).await {
+            tracing::debug!(%error, reason = event.reason, "event not written");
+        }
+    }
+}
+
+/// When what was told last.
+#[derive(Debug, Default)]
+struct Pauses(HashMap<String, Instant>);
+
+impl Pauses {
+    fn admit(&mut self, about: &ObjectReference, reason: &str, now: Instant) -> bool {
+        if self.0.len() >= REMEMBERED {
+            self.0.retain(|_, last| now.duration_since(*last) < PAUSE);
+        }
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        let parts = [&about.kind, &about.namespace, &about.name].map(text);
+        let key = format!("{}/{reason}", parts.join("/"));
+        match self.0.get(&key) {
+            Some(last) if now.duration_since(*last) < PAUSE => false,
+            None if self.0.len() >= REMEMBERED => false,
+            _ => {
+                self.0.insert(key, now);
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> ObjectReference {
+        ObjectReference {
+            kind: Some("Pod".to_owned()),
+            namespace: Some("shop".to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectReference::default()
+        }
+    }
+
+    #[test]
+    fn one_event_of_a_reason_about_a_resource_at_a_time() {
+        let (mut pauses, start) = (Pauses::default(), Instant::now());
+        assert!(pauses.admit(&pod("a"), "Refused", start));
+        assert!(!pauses.admit(&pod("a"), "Refused", start + PAUSE / 2));
+        assert!(pauses.admit(&pod("a"), "Skipped", start));
+        assert!(pauses.admit(&pod("b"), "Refused", start));
+        assert!(pauses.admit(&pod("a"), "Refused", start + PAUSE));
+        for at in 0..2 * REMEMBERED {
+            pauses.admit(&pod(&at.to_string()), "Refused", start + PAUSE);
+        }
+        assert!(pauses.0.len() <= REMEMBERED);
+        assert!(pauses.admit(&pod("a"), "Refused", start + 2 * PAUSE));
+    }
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        let long = "ä".repeat(LONGEST_NOTE);
+        assert_eq!(shortened(&long).len(), LONGEST_NOTE);
+        assert_eq!(shortened(&format!("a{long}")).len(), LONGEST_NOTE - 1);
+        assert_eq!(shortened("short"), "short");
+    }
+}

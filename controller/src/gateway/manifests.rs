@@ -1,0 +1,251 @@
+//! What is made for a Gateway: pure.
+
+use std::collections::BTreeSet;
+
+use maglor_inject::{ADMIN_PORT, INJECTED, PROXY, PROXY_UID};
+use serde_json::{Map, Value, json};
+
+use super::SERVICE_TYPE;
+use crate::index::facts::gateway::GATEWAY_NAME;
+use crate::index::made_name;
+use crate::proxy_service::Settings;
+
+/// A proxy that is to end goes on taking connections for so long: every node knows by then.
+const FAREWELL_SECONDS: u32 = 5;
+/// Time for what a proxy has begun.
+const DRAIN_SECONDS: u32 = 30;
+/// Types that a Service may have.
+const TYPES: [&str; 3] = ["ClusterIP", "LoadBalancer", "NodePort"];
+
+/// The ServiceAccount, the Deployment and the Service of a Gateway, given as the API server has it.
+/// `service_type` is that of Services whose Gateway says none.
+#[must_use]
+pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [Value; 3] {
+    let meta = Metadata::of(gateway);
+    [
+        meta.resource("v1", "ServiceAccount"),
+        deployment(&meta, settings),
+        service(gateway, &meta, service_type),
+    ]
+}
+
+/// What the resources of a Gateway have in common.
+struct Metadata {
+    gateway: String,
+    name: String,
+    namespace: Value,
+    uid: Value,
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+}
+
+impl Metadata {
+    fn of(gateway: &Value) -> Self {
+        let (meta, spec) = (&gateway["metadata"], &gateway["spec"]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (name, class) = (text(&meta["name"]), text(&spec["gatewayClassName"]));
+        let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
+        let mut labels = map(&spec["infrastructure"]["labels"]);
+        labels.insert(GATEWAY_NAME.to_owned(), json!(name));
+        let class_name = "gateway.networking.k8s.io/gateway-class-name";
+        labels.insert(class_name.to_owned(), json!(class));
+        labels.insert("app.kubernetes.io/part-of".to_owned(), json!("maglor"));
+        Self {
+            name: made_name(&name, &class),
+            gateway: name,
+            namespace: meta["namespace"].clone(),
+            uid: meta["uid"].clone(),
+            labels,
+            annotations: map(&spec["infrastructure"]["annotations"]),
+        }
+    }
+
+    fn resource(&self, api_version: &str, kind: &str) -> Value {
+        json!({
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "labels": self.labels,
+                "annotations": self.annotations,
+                "ownerReferences": [{
+                    "apiVersion": "gateway.networking.k8s.io/v1",
+                    "kind": "Gateway",
+                    "name": self.gateway,
+                    "uid": self.uid,
+                    "controller": true,
+                }],
+            },
+        })
+    }
+}
+
+fn ports(gateway: &Value) -> BTreeSet<u64> {
+    let listeners = gateway["spec"]["listeners"].as_array();
+    let ports = listeners.into_iter().flatten();
+    ports.filter_map(|one| one["port"].as_u64()).collect()
+}
+
+fn service(gateway: &Value, meta: &Metadata, service_type: &str) -> Value {
+    let wanted = gateway["metadata"]["annotations"][SERVICE_TYPE].as_str();
+    let wanted = wanted.filter(|wanted| TYPES.contains(wanted));
+    let port = |port: u64| json!({"name": format!("port-{port}"), "port": port, "targetPort": port, "protocol": "TCP"});
+    let mut service = meta.resource("v1", "Service");
+    service["spec"] = json!({
+        "type": wanted.unwrap_or(service_type),
+        "selector": {GATEWAY_NAME: meta.gateway},
+        "ports": ports(gateway).into_iter().map(port).collect::<Vec<_>>(),
+    });
+    service
+}
+
+fn deployment(meta: &Metadata, settings: &Settings) -> Value {
+    let mut labels = meta.labels.clone();
+    labels.insert("maglor.dev/inject".to_owned(), json!("disabled"));
+    let mut annotations = meta.annotations.clone();
+    // It takes what clients speak, and speaks mutual TLS itself.
+    annotations.insert(INJECTED.to_owned(), json!("outbound"));
+    let [identity, _] = maglor_inject::volumes();
+    let [identity_mount, cache_mount] = maglor_inject::mounts();
+    // Private keys are in it.
+    let cache =
+        json!({"name": cache_mount["name"], "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}});
+    let (mut volumes, mut mounts) = (vec![cache], vec![cache_mount]);
+    if settings.trust_domain.is_some() {
+        volumes.insert(0, identity);
+        mounts.insert(0, identity_mount);
+    }
+    let mut container = container(settings);
+    container["volumeMounts"] = json!(mounts);
+    let mut deployment = meta.resource("apps/v1", "Deployment");
+    // How many there are is left to whoever scales it.
+    deployment["spec"] = json!({
+        "selector": {"matchLabels": {GATEWAY_NAME: meta.gateway}},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "template": {
+            "metadata": {"labels": labels, "annotations": annotations},
+            "spec": {
+                "serviceAccountName": meta.name,
+                "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": FAREWELL_SECONDS + DRAIN_SECONDS + 5,
+                // Ports below 1024 without the right to do anything else (a "safe" sysctl).
+                "securityContext": {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]},
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": {GATEWAY_NAME: meta.gateway}},
+                }],
+                "containers": [container],
+                "volumes": volumes,
+            },
+        },
+    });
+    deployment
+}
+
+fn container(settings: &Settings) -> Value {
+    let mut args = vec![
+        "gateway".to_owned(),
+        format!("--control-plane={}", settings.control_plane),
+        format!("--cluster-domain={}", settings.cluster_domain),
+        format!("--admin-port={ADMIN_PORT}"),
+        format!("--drain-timeout={DRAIN_SECONDS}s"),
+    ];
+    let [token, bundle, cache] = maglor_inject::credentials();
+    match &settings.trust_domain {
+        Some(domain) => args.extend([format!("--trust-domain={domain}"), token, bundle]),
+        None => args.push("--plain-text".to_owned()),
+    }
+    args.push(cache);
+    let variable = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let probe = |path: &str, period: u32, failures: u32| {
+        json!({
+            "httpGet": {"path": path, "port": ADMIN_PORT},
+            "periodSeconds": period,
+            "failureThreshold": failures,
+        })
+    };
+    // Which ports there are is not said: they come and go without another pod.
+    let mut container = json!({
+        "name": PROXY,
+        "image": settings.image,
+        "args": args,
+        "env": [
+            variable("POD_NAME", "metadata.name"),
+            variable("POD_NAMESPACE", "metadata.namespace"),
+            variable("POD_IPS", "status.podIPs"),
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
+        "readinessProbe": probe("/ready", 1, 2),
+        "livenessProbe": probe("/live", 10, 3),
+        "lifecycle": {"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}},
+        "securityContext": {
+            "runAsUser": PROXY_UID,
+            "runAsNonRoot": true,
+            "readOnlyRootFilesystem": true,
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    });
+    if let Some(policy) = &settings.pull_policy {
+        container["imagePullPolicy"] = json!(policy);
+    }
+    container
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(listeners: &Value, annotations: &Value) -> [Value; 3] {
+        let gateway = json!({
+            "metadata": {"name": "web", "namespace": "edge", "uid": "u1", "annotations": annotations},
+            "spec": {
+                "gatewayClassName": "maglor",
+                "listeners": listeners,
+                "infrastructure": {"labels": {"team": "a"}},
+            },
+        });
+        let settings = Settings {
+            image: "maglor-proxy:dev".into(),
+            pull_policy: None,
+            control_plane: "maglor-controller.maglor.svc:15010".into(),
+            cluster_domain: "cluster.local".into(),
+            trust_domain: Some("cluster.local".into()),
+        };
+        manifests(&gateway, &settings, "LoadBalancer")
+    }
+
+    #[test]
+    fn a_gateway_has_an_account_proxies_and_a_service() {
+        let listeners = json!([{"port": 80}, {"port": 443}, {"port": 443}]);
+        let [account, deployment, service] = made(&listeners, &json!({}));
+        for one in [&account, &deployment, &service] {
+            assert_eq!(one["metadata"]["name"], "web-maglor");
+            assert_eq!(one["metadata"]["labels"][GATEWAY_NAME], "web");
+            assert_eq!(one["metadata"]["labels"]["team"], "a");
+            assert_eq!(one["metadata"]["ownerReferences"][0]["uid"], "u1");
+        }
+        assert_eq!(service["spec"]["type"], "LoadBalancer");
+        assert_eq!(service["spec"]["ports"].as_array().unwrap().len(), 2);
+        let pod = &deployment["spec"]["template"];
+        assert_eq!(pod["metadata"]["annotations"][INJECTED], "outbound");
+        assert_eq!(pod["spec"]["serviceAccountName"], "web-maglor");
+        assert_eq!(pod["spec"]["volumes"][1]["emptyDir"]["medium"], "Memory");
+        assert!(deployment["spec"]["replicas"].is_null());
+    }
+
+    #[test]
+    fn ports_change_no_pod_and_the_service_may_be_of_another_type() {
+        let before = made(&json!([{"port": 80}]), &json!({}));
+        let annotations = json!({SERVICE_TYPE: "ClusterIP"});
+        let after = made(&json!([{"port": 80}, {"port": 81}]), &annotations);
+        assert_eq!(before[1], after[1]);
+        assert_eq!(after[2]["spec"]["type"], "ClusterIP");
+        let odd = made(&json!([{"port": 80}]), &json!({SERVICE_TYPE: "Moon"}));
+        assert_eq!(odd[2]["spec"]["type"], "LoadBalancer");
+    }
+}

@@ -1,0 +1,264 @@
+//! The operator: applies what a Gateway needs, whenever a Gateway, its class or what was made for it changes. Only
+//! whoever holds the Lease writes.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::FIELD_MANAGER;
+use super::manifests::manifests;
+use crate::api_server;
+use crate::events::Events;
+use crate::index::facts::gateway::{GATEWAY_CONTROLLER, GATEWAY_NAME};
+use crate::lease::Term;
+use crate::proxy_service::Settings;
+
+/// Changes that come together are looked at once.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Everything is looked at again after this, whatever was watched.
+const ROUND: Duration = Duration::from_secs(30);
+/// A failed watch rests for so long.
+const REST: Duration = Duration::from_secs(5);
+
+/// The class that the operator makes.
+const CLASS: &str = "maglor";
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+/// What holds for the proxies of all Gateways.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Their image, and where they find this control plane.
+    pub settings: Settings,
+    /// The type of Services whose Gateway says none.
+    pub service_type: String,
+}
+
+fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    ApiResource::from_gvk_with_plural(&kind, plural)
+}
+
+/// What is made, by kind.
+fn made(kind: &str) -> ApiResource {
+    match kind {
+        "Deployment" => resource("apps/v1", kind, "deployments"),
+        "Service" => resource("v1", kind, "services"),
+        _ => resource("v1", "ServiceAccount", "serviceaccounts"),
+    }
+}
+
+/// Runs for ever.
+pub async fn run(
+    client: Client,
+    options: Options,
+    mut term: watch::Receiver<Term>,
+    events: Events,
+) {
+    let changed = Notify::new();
+    let classes = resource(GATEWAY, "GatewayClass", "gatewayclasses");
+    let gateways = resource(GATEWAY, "Gateway", "gateways");
+    let all = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
+    let ours = || api_server::watch().labels(GATEWAY_NAME);
+    let watches = async {
+        tokio::join!(
+            poke(all(&classes), api_server::watch(), &changed),
+            poke(all(&gateways), api_server::watch(), &changed),
+            poke(all(&made("Deployment")), ours(), &changed),
+            poke(all(&made("Service")), ours(), &changed),
+        )
+    };
+    let work = async {
+        let mut round = interval(ROUND);
+        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let operator = Operator {
+            client: client.clone(),
+            options,
+            events,
+        };
+        let mut led = None;
+        loop {
+            tokio::select! {
+                () = changed.notified() => {}
+                _ = round.tick() => {}
+                begun = term.changed() => {
+                    if begun.is_err() {
+                        return;
+                    }
+                    let now = *term.borrow_and_update();
+                    if led.replace(now.number()) == Some(now.number()) {
+                        continue;
+                    }
+                }
+            }
+            sleep(SETTLE).await;
+            if !term.borrow().holds(Instant::now()) {
+                continue;
+            }
+            if let Err(error) = operator.apply_all(&term).await {
+                tracing::warn!(%error, "gateways: tried again");
+                sleep(SETTLE * 10).await;
+                changed.notify_one();
+            }
+        }
+    };
+    tokio::select! {
+        _ = watches => {}
+        () = work => {}
+    }
+}
+
+/// Tells of each change; a kind that is not installed is looked for again.
+async fn poke(api: Api<DynamicObject>, config: watcher::Config, changed: &Notify) {
+    let mut stream = pin!(watcher(api, config));
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(_) => changed.notify_one(),
+            Err(error) => {
+                tracing::debug!(%error, "gateways: watch failed, it is tried again");
+                sleep(REST).await;
+            }
+        }
+    }
+}
+
+struct Operator {
+    client: Client,
+    options: Options,
+    events: Events,
+}
+
+impl Operator {
+    async fn apply_all(&self, term: &watch::Receiver<Term>) -> Result<(), kube::Error> {
+        let Some(classes) = self.list("GatewayClass", "gatewayclasses").await? else {
+            return Ok(());
+        };
+        if !classes
+            .iter()
+            .any(|class| class["metadata"]["name"] == CLASS)
+        {
+            self.make_class().await?;
+        }
+        let own = |class: &&Value| class["spec"]["controllerName"] == GATEWAY_CONTROLLER;
+        let own = classes.iter().filter(own);
+        let own: BTreeSet<&str> = own
+            .filter_map(|class| class["metadata"]["name"].as_str())
+            .collect();
+        let gateways = self.list("Gateway", "gateways").await?;
+        for gateway in gateways.unwrap_or_default() {
+            let class = gateway["spec"]["gatewayClassName"].as_str();
+            let ends = !gateway["metadata"]["deletionTimestamp"].is_null();
+            if ends || !class.is_some_and(|class| own.contains(class)) {
+                continue;
+            }
+            let Options {
+                settings,
+                service_type,
+            } = &self.options;
+            for resource in manifests(&gateway, settings, service_type) {
+                if !term.borrow().holds(Instant::now()) {
+                    return Ok(());
+                }
+                self.apply(&gateway, &resource).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The class that is there without anybody having made it; whoever has made one of that name keeps it.
+    async fn make_class(&self) -> Result<(), kube::Error> {
+        let resource = resource(GATEWAY, "GatewayClass", "gatewayclasses");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let class = DynamicObject::new(CLASS, &resource).data(json!({
+            "spec": {"controllerName": GATEWAY_CONTROLLER},
+        }));
+        match api.create(&PostParams::default(), &class).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// All resources of a kind; `None` where the Gateway API is not installed.
+    async fn list(&self, kind: &str, plural: &str) -> Result<Option<Vec<Value>>, kube::Error> {
+        let api: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &resource(GATEWAY, kind, plural));
+        match api.list(&ListParams::default()).await {
+            Ok(list) => {
+                let items = list.items.iter();
+                Ok(Some(
+                    items
+                        .filter_map(|one| serde_json::to_value(one).ok())
+                        .collect(),
+                ))
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Applies one resource, unless its name is somebody else's.
+    async fn apply(&self, gateway: &Value, wanted: &Value) -> Result<(), kube::Error> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, meta) = (text(&wanted["kind"]), &wanted["metadata"]);
+        let (name, namespace) = (text(&meta["name"]), text(&meta["namespace"]));
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &namespace, &made(&kind));
+        if let Some(there) = api.get_opt(&name).await? {
+            let labels = there.metadata.labels.unwrap_or_default();
+            if labels.get(GATEWAY_NAME)
+                != gateway["metadata"]["name"]
+                    .as_str()
+                    .map(str::to_owned)
+                    .as_ref()
+            {
+                self.refuse(gateway, &kind, &name);
+                return Ok(());
+            }
+        }
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        match api.patch(&name, &parameters, &Patch::Apply(wanted)).await {
+            Ok(_) => Ok(()),
+            // The namespace ends, or a quota is used up: nothing that another try soon would change.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => {
+                self.warn(
+                    gateway,
+                    "NotApplied",
+                    &format!("{kind} {name}: {}", status.message),
+                );
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn refuse(&self, gateway: &Value, kind: &str, name: &str) {
+        let note =
+            format!("{kind} {name} was not made for it; rename the Gateway, or remove that one");
+        self.warn(gateway, "NameTaken", &note);
+    }
+
+    fn warn(&self, gateway: &Value, reason: &str, note: &str) {
+        let meta = &gateway["metadata"];
+        let text = |name: &str| meta[name].as_str().map(str::to_owned);
+        tracing::warn!(gateway = %json!([meta["namespace"], meta["name"]]), reason, note, "gateways");
+        let about = ObjectReference {
+            api_version: Some(GATEWAY.to_owned()),
+            kind: Some("Gateway".to_owned()),
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+            ..ObjectReference::default()
+        };
+        self.events.warn(about, reason, "Apply", note);
+    }
+}

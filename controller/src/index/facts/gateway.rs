@@ -1,0 +1,454 @@
+//! Gateways and what belongs to them (Gateway API v1): classes, grants, and the certificates of their listeners.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Key, Meta, ReadError, part};
+
+/// `spec.controllerName` of the classes whose Gateways are ours.
+pub const GATEWAY_CONTROLLER: &str = "maglor.dev/gateway";
+/// The label that all that is made for a Gateway has (GEP-1762); its value is the Gateway's name.
+pub const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// A GatewayClass.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct GatewayClass {
+    /// Which version of the resource this is.
+    pub generation: Option<i64>,
+    /// Who serves its Gateways.
+    pub controller: String,
+    /// It wants parameters, of which there are none.
+    pub has_parameters: bool,
+}
+
+/// A Gateway.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Gateway {
+    /// Which version of the resource this is.
+    pub generation: Option<i64>,
+    /// Name of its class.
+    pub class: String,
+    /// In the order of the resource.
+    pub listeners: Vec<Listener>,
+    /// It asks for addresses.
+    pub has_addresses: bool,
+    /// It wants parameters, of which there are none.
+    pub has_parameters: bool,
+}
+
+/// A listener of a Gateway.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Listener {
+    /// Unique in the Gateway.
+    pub name: String,
+    /// Only requests for these hosts.
+    pub hostname: Option<String>,
+    /// Where clients connect.
+    pub port: u16,
+    /// What is spoken.
+    pub protocol: ListenerProtocol,
+    /// Which namespaces' routes it takes.
+    pub namespaces: RouteNamespaces,
+    /// The kinds of routes that it takes, of those that can be; `None` = all.
+    pub kinds: Option<Vec<RouteKindRef>>,
+    /// Certificates of HTTPS.
+    pub certificates: Vec<Reference>,
+    /// `tls.mode`, where it is not `Terminate`.
+    pub odd_tls_mode: Option<String>,
+}
+
+/// What is spoken on a listener.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum ListenerProtocol {
+    /// `HTTP`.
+    #[default]
+    Http,
+    /// `HTTPS`.
+    Https,
+    /// Anything else.
+    Other(String),
+}
+
+/// Which namespaces' routes a listener takes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum RouteNamespaces {
+    /// Those of all.
+    All,
+    /// Nobody's.
+    None,
+    /// Those of the Gateway's own.
+    #[default]
+    Same,
+    /// Those with labels.
+    Selector(Selector),
+}
+
+/// `metav1.LabelSelector`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Selector {
+    match_labels: BTreeMap<String, String>,
+    match_expressions: Vec<Expression>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+struct Expression {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl Selector {
+    /// Whether labels are selected.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
+        let holds = |one: &Expression| {
+            let value = labels.get(&one.key);
+            let listed = value.is_some_and(|value| one.values.contains(value));
+            match one.operator.as_str() {
+                "DoesNotExist" => value.is_none(),
+                "Exists" => value.is_some(),
+                "In" => listed,
+                "NotIn" => !listed,
+                _ => false,
+            }
+        };
+        self.match_labels.iter().all(there) && self.match_expressions.iter().all(holds)
+    }
+}
+
+/// A kind of routes.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+pub struct RouteKindRef {
+    /// Absent: the Gateway API's.
+    pub group: Option<String>,
+    /// `HTTPRoute`, `GRPCRoute`, ….
+    pub kind: String,
+}
+
+impl RouteKindRef {
+    /// Whether it is one that we know.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        let own = self
+            .group
+            .as_deref()
+            .is_none_or(|group| group == GATEWAY_GROUP);
+        own && matches!(self.kind.as_str(), "GRPCRoute" | "HTTPRoute")
+    }
+}
+
+/// A reference to a resource of another kind.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Reference {
+    /// Empty: the core group.
+    pub group: String,
+    /// Its kind.
+    pub kind: String,
+    /// Where it is.
+    pub key: Key,
+}
+
+/// Who may refer to what of a namespace from others.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+pub struct ReferenceGrant {
+    from: Vec<GrantFrom>,
+    to: Vec<GrantTo>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+struct GrantFrom {
+    group: String,
+    kind: String,
+    namespace: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+struct GrantTo {
+    group: String,
+    kind: String,
+    name: Option<String>,
+}
+
+impl ReferenceGrant {
+    /// Whether resources of the Gateway API of a kind in a namespace may refer to one of the core group.
+    #[must_use]
+    pub fn permits(&self, from: (&str, &str), to: (&str, &str)) -> bool {
+        let (kind, namespace) = from;
+        let who = |one: &GrantFrom| {
+            one.group == GATEWAY_GROUP && one.kind == kind && one.namespace == namespace
+        };
+        let what = |one: &GrantTo| {
+            let named = one.name.as_deref().filter(|name| !name.is_empty());
+            one.group.is_empty() && one.kind == to.0 && named.is_none_or(|name| name == to.1)
+        };
+        self.from.iter().any(who) && self.to.iter().any(what)
+    }
+}
+
+/// A Secret with a certificate.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret {
+    /// The chain and its key as PEM, or why they cannot be used.
+    pub certificate: Result<Arc<(String, String)>, String>,
+}
+
+/// Without the key.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClassSpec {
+    controller_name: String,
+    parameters_ref: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    gateway_class_name: String,
+    listeners: Vec<ListenerSpec>,
+    addresses: Vec<Value>,
+    infrastructure: Infrastructure,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Infrastructure {
+    parameters_ref: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListenerSpec {
+    name: String,
+    hostname: Option<String>,
+    port: u16,
+    protocol: String,
+    tls: Option<Tls>,
+    allowed_routes: Option<AllowedRoutes>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Tls {
+    mode: Option<String>,
+    certificate_refs: Vec<SecretRef>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SecretRef {
+    group: Option<String>,
+    kind: Option<String>,
+    namespace: Option<String>,
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AllowedRoutes {
+    namespaces: Option<Namespaces>,
+    kinds: Vec<RouteKindRef>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Namespaces {
+    from: Option<String>,
+    selector: Option<Selector>,
+}
+
+impl GatewayClass {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
+        let spec: ClassSpec = part(value, "spec")?;
+        Ok(Self {
+            generation: meta.generation,
+            controller: spec.controller_name,
+            has_parameters: spec.parameters_ref.is_some(),
+        })
+    }
+}
+
+impl Gateway {
+    pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
+        let spec: Spec = part(value, "spec")?;
+        let listeners = spec.listeners.into_iter();
+        Ok(Self {
+            generation: meta.generation,
+            class: spec.gateway_class_name,
+            listeners: listeners.map(|one| one.listener(&meta.namespace)).collect(),
+            has_addresses: !spec.addresses.is_empty(),
+            has_parameters: spec.infrastructure.parameters_ref.is_some(),
+        })
+    }
+}
+
+impl ListenerSpec {
+    fn listener(self, namespace: &str) -> Listener {
+        let allowed = self.allowed_routes.unwrap_or_default();
+        let namespaces = allowed.namespaces.unwrap_or_default();
+        let tls = self.tls.unwrap_or_default();
+        let certificate = |one: SecretRef| Reference {
+            group: one.group.unwrap_or_default(),
+            kind: one.kind.unwrap_or_else(|| "Secret".to_owned()),
+            key: Key::new(one.namespace.as_deref().unwrap_or(namespace), &one.name),
+        };
+        Listener {
+            name: self.name,
+            hostname: self
+                .hostname
+                .filter(|name| !name.is_empty())
+                .map(|name| name.to_ascii_lowercase()),
+            port: self.port,
+            protocol: match self.protocol.as_str() {
+                "HTTP" => ListenerProtocol::Http,
+                "HTTPS" => ListenerProtocol::Https,
+                _ => ListenerProtocol::Other(self.protocol),
+            },
+            namespaces: match namespaces.from.as_deref() {
+                None | Some("Same") => RouteNamespaces::Same,
+                Some("All") => RouteNamespaces::All,
+                Some("Selector") => {
+                    RouteNamespaces::Selector(namespaces.selector.unwrap_or_default())
+                }
+                Some(_) => RouteNamespaces::None,
+            },
+            kinds: (!allowed.kinds.is_empty()).then_some(allowed.kinds),
+            certificates: tls.certificate_refs.into_iter().map(certificate).collect(),
+            odd_tls_mode: tls.mode.filter(|mode| mode != "Terminate"),
+        }
+    }
+}
+
+impl ReferenceGrant {
+    pub(super) fn read(value: &Value) -> Result<Self, ReadError> {
+        part(value, "spec")
+    }
+}
+
+impl Secret {
+    pub(super) fn read(value: &Value) -> Self {
+        let text = |name: &str| {
+            let bytes = ByteString::deserialize(&value["data"][name]);
+            let bytes = bytes.map_err(|_| format!("there is no `{name}`"))?;
+            String::from_utf8(bytes.0).map_err(|_| format!("`{name}` is no PEM"))
+        };
+        let certificate = text("tls.crt").and_then(|chain| Ok((chain, text("tls.key")?)));
+        let certificate = certificate
+            .and_then(|(chain, key)| usable(&chain, &key).map(|()| Arc::new((chain, key))));
+        Self { certificate }
+    }
+}
+
+/// Whether a server can show the chain and has its key; a proxy would refuse its whole configuration else.
+fn usable(chain: &str, key: &str) -> Result<(), String> {
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
+    let certificates = certificates.map_err(|error| format!("`tls.crt`: {error}"))?;
+    let leaf = certificates
+        .first()
+        .ok_or("`tls.crt` holds no certificate")?;
+    maglor_identity::x509::parse(leaf).ok_or("`tls.crt` is no certificate that can be read")?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
+    let key = key.map_err(|error| format!("`tls.key`: {error}"))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let config = config.with_no_client_auth();
+    config
+        .with_single_cert(certificates, key)
+        .map(drop)
+        .map_err(|error| format!("`tls.crt` and `tls.key`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+    use serde_json::json;
+
+    use super::*;
+
+    fn secret(chain: &str, key: &str) -> Secret {
+        let data = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+        Secret::read(&json!({"data": {"tls.crt": data(chain), "tls.key": data(key)}}))
+    }
+
+    #[test]
+    fn only_certificates_that_a_server_can_show_are_taken() {
+        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let params = CertificateParams::new(["a.example".to_owned()]).unwrap();
+        let chain = params.self_signed(&key).unwrap().pem();
+        let good = secret(&chain, &key.serialize_pem());
+        assert_eq!(good.certificate.as_ref().unwrap().0, chain);
+        assert!(!format!("{good:?}").contains("PRIVATE"));
+        let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (chain, key, expected) in [
+            (
+                chain.as_str(),
+                other.serialize_pem(),
+                "`tls.crt` and `tls.key`",
+            ),
+            (odd, key.serialize_pem(), "`tls.crt` is no certificate"),
+            ("", key.serialize_pem(), "holds no certificate"),
+            (chain.as_str(), "nothing".to_owned(), "`tls.key`"),
+        ] {
+            let why = secret(chain, &key).certificate.unwrap_err();
+            assert!(why.contains(expected), "{why}");
+        }
+        let why = Secret::read(&json!({})).certificate.unwrap_err();
+        assert_eq!(why, "`tls.crt` holds no certificate");
+    }
+
+    #[test]
+    fn namespaces_are_selected_by_labels() {
+        let labels: BTreeMap<String, String> = [("a".to_owned(), "1".to_owned())].into();
+        for (selector, expected) in [
+            (json!({}), true),
+            (json!({"matchLabels": {"a": "1"}}), true),
+            (json!({"matchLabels": {"a": "2"}}), false),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}),
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}),
+                true,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "b", "operator": "Exists"}]}),
+                false,
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "Odd"}]}),
+                false,
+            ),
+        ] {
+            let read: Selector = serde_json::from_value(selector.clone()).unwrap();
+            assert_eq!(read.selects(&labels), expected, "{selector}");
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Gateways: which are ours, which of their listeners can be served, and which routes they take.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Index;
+use super::facts::gateway::{
+    GATEWAY_CONTROLLER, GATEWAY_NAME, Gateway, GatewayClass, Listener, ListenerProtocol, Reference,
+    ReferenceGrant, RouteNamespaces, Secret,
+};
+use super::facts::route::GatewayParent;
+use super::facts::{Key, Route, Workload};
+use super::links::RouteId;
+
+/// What is known of Gateways.
+#[derive(Debug, Default)]
+pub(super) struct Gateways {
+    pub(super) classes: BTreeMap<Key, GatewayClass>,
+    pub(super) gateways: BTreeMap<Key, Gateway>,
+    pub(super) grants: BTreeMap<Key, ReferenceGrant>,
+    pub(super) secrets: BTreeMap<Key, Secret>,
+}
+
+/// Why something does not hold, in the words of the Gateway API.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Problem {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Problem {
+    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// A listener, and what becomes of it.
+#[derive(Debug)]
+pub(super) struct Judged<'a> {
+    pub(super) listener: &'a Listener,
+    /// It is of another protocol, or cannot be served as it is meant.
+    pub(super) unsupported: Option<Problem>,
+    /// Another one is in its way.
+    pub(super) conflict: Option<Problem>,
+    /// What it refers to cannot be used.
+    pub(super) unresolved: Option<Problem>,
+    pub(super) certificates: Vec<Arc<(String, String)>>,
+    /// The kinds of routes that it takes.
+    pub(super) kinds: Vec<&'static str>,
+}
+
+impl Judged<'_> {
+    /// Whether clients can connect to it.
+    pub(super) fn is_served(&self) -> bool {
+        let certified =
+            self.listener.protocol != ListenerProtocol::Https || !self.certificates.is_empty();
+        self.unsupported.is_none() && self.conflict.is_none() && certified
+    }
+}
+
+/// A listener that takes a route, and for which hosts.
+#[derive(Debug)]
+pub(super) struct Attached<'a> {
+    pub(super) listener: &'a Listener,
+    pub(super) hosts: Vec<String>,
+}
+
+impl Index {
+    /// A Gateway that is ours.
+    pub(super) fn gateway(&self, key: &Key) -> Option<&Gateway> {
+        let gateway = self.gateways.gateways.get(key)?;
+        self.is_own_class(&gateway.class).then_some(gateway)
+    }
+
+    fn is_own_class(&self, name: &str) -> bool {
+        let class = self.gateways.classes.get(&Key::new("", name));
+        class.is_some_and(|class| class.controller == GATEWAY_CONTROLLER)
+    }
+
+    /// The Gateway that a pod serves: by its label, and by the account that none but its proxies should have.
+    pub(super) fn gateway_of_pod(&self, pod: &Key, workload: &Workload) -> Option<Key> {
+        let key = Key::new(&pod.namespace, workload.labels.get(GATEWAY_NAME)?);
+        let gateway = self.gateway(&key)?;
+        (workload.service_account == made_name(&key.name, &gateway.class)).then_some(key)
+    }
+
+    /// The Service of a Gateway's proxies.
+    pub(super) fn service_of_gateway(&self, key: &Key) -> Option<Key> {
+        let gateway = self.gateway(key)?;
+        Some(Key::new(
+            &key.namespace,
+            &made_name(&key.name, &gateway.class),
+        ))
+    }
+
+    /// Whether a resource of a kind of the Gateway API, in a namespace, may refer to one of the core group.
+    pub(super) fn is_granted(&self, from: (&str, &str), kind: &str, to: &Key) -> bool {
+        let grants = self.in_namespace(&self.gateways.grants, &to.namespace);
+        let mut grants = grants.map(|(_, grant)| grant);
+        from.1 == to.namespace || grants.any(|grant| grant.permits(from, (kind, &to.name)))
+    }
+
+    /// The listeners of a Gateway.
+    pub(super) fn judged<'a>(&'a self, key: &Key, gateway: &'a Gateway) -> Vec<Judged<'a>> {
+        let all = &gateway.listeners;
+        let judge = |(at, listener): (usize, &'a Listener)| {
+            let certificates = self.certificates(key, listener);
+            let (kinds, invalid) = kinds(listener);
+            let unresolved = invalid.or(certificates.as_ref().err().cloned());
+            Judged {
+                unsupported: unsupported(listener),
+                conflict: conflict(all, at),
+                unresolved,
+                certificates: certificates.unwrap_or_default(),
+                kinds,
+                listener,
+            }
+        };
+        all.iter().enumerate().map(judge).collect()
+    }
+
+    fn certificates(
+        &self,
+        key: &Key,
+        listener: &Listener,
+    ) -> Result<Vec<Arc<(String, String)>>, Problem> {
+        if listener.protocol != ListenerProtocol::Https {
+            return Ok(Vec::new());
+        }
+        if listener.certificates.is_empty() {
+            let what = "HTTPS needs `tls.certificateRefs`";
+            return Err(Problem::new("InvalidCertificateRef", what));
+        }
+        let certificates = listener.certificates.iter();
+        certificates
+            .map(|reference| self.certificate(key, reference))
+            .collect()
+    }
+
+    fn certificate(
+        &self,
+        key: &Key,
+        reference: &Reference,
+    ) -> Result<Arc<(String, String)>, Problem> {
+        let invalid = |what: String| Err(Problem::new("InvalidCertificateRef", what));
+        let Reference {
+            group,
+            kind,
+            key: secret,
+        } = reference;
+        if !group.is_empty() || kind != "Secret" {
+            return invalid(format!(
+                "{group}/{kind} {secret}: only Secrets are supported"
+            ));
+        }
+        if !self.is_granted(("Gateway", &key.namespace), "Secret", secret) {
+            let what = format!("no ReferenceGrant permits Secret {secret}");
+            return Err(Problem::new("RefNotPermitted", what));
+        }
+        match self.gateways.secrets.get(secret) {
+            None => invalid(format!(
+                "there is no Secret {secret} of type kubernetes.io/tls"
+            )),
+            Some(found) => match &found.certificate {
+                Ok(certificate) => Ok(Arc::clone(certificate)),
+                Err(why) => invalid(format!("Secret {secret}: {why}")),
+            },
+        }
+    }
+
+    /// What a Gateway makes of a route; `None` where it is not ours.
+    pub(super) fn attach<'a>(
+        &'a self,
+        id: &RouteId,
+        route: &Route,
+        parent: &GatewayParent,
+    ) -> Option<Result<Vec<Attached<'a>>, Problem>> {
+        let gateway = self.gateway(&parent.gateway)?;
+        Some(self.attach_to(gateway, id, route, parent))
+    }
+
+    fn attach_to<'a>(
+        &'a self,
+        gateway: &'a Gateway,
+        id: &RouteId,
+        route: &Route,
+        parent: &GatewayParent,
+    ) -> Result<Vec<Attached<'a>>, Problem> {
+        let key = &parent.gateway;
+        let judged = self.judged(key, gateway);
+        let named = judged.into_iter().filter(|one| {
+            let section = parent.section.as_ref();
+            let port = parent.port.is_none_or(|port| port == one.listener.port);
+            port && section.is_none_or(|section| *section == one.listener.name)
+        });
+        let named: Vec<Judged<'a>> = named.collect();
+        if named.is_empty() {
+            let what = format!("Gateway {key} has no such listener");
+            return Err(Problem::new("NoMatchingParent", what));
+        }
+        let kind = id.0.kind();
+        let takes = |one: &&Judged<'_>| {
+            let namespace = &id.1.namespace;
+            one.kinds.contains(&kind) && self.takes_namespace(key, one.listener, namespace)
+        };
+        let taking: Vec<&Judged<'a>> = named.iter().filter(takes).collect();
+        if taking.is_empty() {
+            let what = format!(
+                "Gateway {key} takes no {kind} of namespace {}",
+                id.1.namespace
+            );
+            return Err(Problem::new("NotAllowedByListeners", what));
+        }
+        let attached = taking.into_iter().filter_map(|one| {
+            let hosts = hosts(one.listener.hostname.as_deref(), &route.hostnames);
+            let listener = one.listener;
+            (!hosts.is_empty()).then_some(Attached { listener, hosts })
+        });
+        let attached: Vec<Attached<'a>> = attached.collect();
+        match attached.is_empty() {
+            true => {
+                let what = format!("no listener of Gateway {key} is for one of spec.hostnames");
+                Err(Problem::new("NoMatchingListenerHostname", what))
+            }
+            false => Ok(attached),
+        }
+    }
+
+    fn takes_namespace(&self, gateway: &Key, listener: &Listener, namespace: &str) -> bool {
+        match &listener.namespaces {
+            RouteNamespaces::All => true,
+            RouteNamespaces::None => false,
+            RouteNamespaces::Same => gateway.namespace == namespace,
+            RouteNamespaces::Selector(selector) => {
+                let found = self.namespaces.get(&Key::new("", namespace));
+                found.is_some_and(|found| selector.selects(&found.labels))
+            }
+        }
+    }
+
+    /// Everything about Gateways may be different: there are few of them.
+    pub(super) fn touch_gateways(&mut self) {
+        let keys: Vec<Key> = self.gateways.gateways.keys().cloned().collect();
+        for key in keys {
+            self.touch_gateway(&key);
+        }
+        let routes = self.routes.iter();
+        let routes = routes.filter(|(_, route)| !route.gateways.is_empty());
+        let ids: Vec<_> = routes.map(|(id, _)| super::touch::status_id(id)).collect();
+        self.dirty.statuses.extend(ids);
+        let classes = self.gateways.classes.keys();
+        let classes = classes.map(|key| (super::facts::Kind::GatewayClass, key.clone()));
+        let classes: Vec<_> = classes.collect();
+        self.dirty.statuses.extend(classes);
+    }
+
+    /// The status of a Gateway says where its Service is, and whether there is anybody behind it.
+    pub(super) fn touch_gateway_of(&mut self, service: &Key) {
+        let gateways = self.in_namespace(&self.gateways.gateways, &service.namespace);
+        let own = gateways.filter(|(key, one)| made_name(&key.name, &one.class) == service.name);
+        let ids = own.map(|(key, _)| (super::facts::Kind::Gateway, key.clone()));
+        let ids: Vec<_> = ids.collect();
+        self.dirty.statuses.extend(ids);
+    }
+
+    /// A Gateway, and its proxies.
+    pub(super) fn touch_gateway(&mut self, key: &Key) {
+        self.dirty.gateways.insert(key.clone());
+        let statuses = (super::facts::Kind::Gateway, key.clone());
+        self.dirty.statuses.insert(statuses);
+        let proxies: Vec<Key> = self
+            .in_namespace(&self.workloads, &key.namespace)
+            .filter(|(_, one)| one.labels.get(GATEWAY_NAME) == Some(&key.name))
+            .map(|(pod, _)| pod.clone())
+            .collect();
+        self.dirty.workloads.extend(proxies);
+    }
+}
+
+/// The name of all that is made for a Gateway (GEP-1762).
+#[must_use]
+pub fn made_name(gateway: &str, class: &str) -> String {
+    format!("{gateway}-{class}")
+}
+
+fn unsupported(listener: &Listener) -> Option<Problem> {
+    match (&listener.protocol, &listener.odd_tls_mode) {
+        (ListenerProtocol::Other(protocol), _) => {
+            let what = format!("`{protocol}` is not spoken here; HTTP and HTTPS are");
+            Some(Problem::new("UnsupportedProtocol", what))
+        }
+        (ListenerProtocol::Https, Some(mode)) => {
+            let what = format!("tls.mode `{mode}` is not supported; Terminate is");
+            Some(Problem::new("UnsupportedValue", what))
+        }
+        (ListenerProtocol::Http | ListenerProtocol::Https, _) => None,
+    }
+}
+
+/// The listener before this one with which it cannot be: one of several on a port and a host stays.
+fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
+    let listener = all.get(at)?;
+    let mut others = all[..at]
+        .iter()
+        .filter(|other| other.port == listener.port && unsupported(other).is_none());
+    others.find_map(|other| {
+        let name = &other.name;
+        if other.protocol != listener.protocol {
+            let what = format!(
+                "listener {name} speaks another protocol on port {}",
+                other.port
+            );
+            Some(Problem::new("ProtocolConflict", what))
+        } else if other.hostname == listener.hostname {
+            let what = format!("listener {name} is for the same host and port");
+            Some(Problem::new("HostnameConflict", what))
+        } else {
+            None
+        }
+    })
+}
+
+/// Which kinds of routes a listener takes, and whether it names others.
+fn kinds(listener: &Listener) -> (Vec<&'static str>, Option<Problem>) {
+    const ALL: [&str; 2] = ["GRPCRoute", "HTTPRoute"];
+    let possible = match listener.protocol {
+        ListenerProtocol::Http | ListenerProtocol::Https => &ALL[..],
+        ListenerProtocol::Other(_) => &[],
+    };
+    let Some(wanted) = &listener.kinds else {
+        return (possible.to_vec(), None);
+    };
+    let named = |kind: &&&str| {
+        let mut known = wanted.iter().filter(|one| one.is_known());
+        known.any(|one| one.kind == **kind)
+    };
+    let kinds = possible.iter().filter(named).copied().collect();
+    let odd = wanted.iter().find(|one| !one.is_known());
+    let invalid = odd.map(|one| {
+        let what = format!("allowedRoutes.kinds: `{}` is not supported", one.kind);
+        Problem::new("InvalidRouteKinds", what)
+    });
+    (kinds, invalid)
+}
+
+/// The hosts that both a listener and a route are for; `*`: all.
+fn hosts(listener: Option<&str>, route: &[String]) -> Vec<String> {
+    if route.is_empty() {
+        return vec![listener.unwrap_or("*").to_owned()];
+    }
+    let listener = listener.unwrap_or("*");
+    let common = route.iter().filter_map(|host| {
+        if covers(listener, host) {
+            Some(host.clone())
+        } else if covers(host, listener) {
+            Some(listener.to_owned())
+        } else {
+            None
+        }
+    });
+    let mut hosts: Vec<String> = common.collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
+}
+
+/// Whether every host that `host` is for is one that `pattern` is for: `*.example.com` covers
+/// `a.example.com` and `*.a.example.com`, not `example.com`.
+pub(super) fn covers(pattern: &str, host: &str) -> bool {
+    if pattern == "*" || pattern == host {
+        return true;
+    }
+    let Some(suffix) = pattern.strip_prefix('*') else {
+        return false;
+    };
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    host != "*" && name.ends_with(suffix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_both() {
+        let cases: [(Option<&str>, &[&str], &[&str]); 8] = [
+            (None, &[], &["*"]),
+            (None, &["a.com"], &["a.com"]),
+            (Some("a.com"), &[], &["a.com"]),
+            (
+                Some("*.com"),
+                &["a.com", "b.org", "*.b.com"],
+                &["*.b.com", "a.com"],
+            ),
+            (Some("a.b.com"), &["*.com", "*.b.com"], &["a.b.com"]),
+            (Some("*.b.com"), &["b.com"], &[]),
+            (Some("a.com"), &["b.com"], &[]),
+            (Some("*.a.com"), &["*.com"], &["*.a.com"]),
+        ];
+        for (listener, route, expected) in cases {
+            let route: Vec<String> = route.iter().map(|host| (*host).to_owned()).collect();
+            assert_eq!(hosts(listener, &route), expected, "{listener:?} {route:?}");
+        }
+    }
+
+    #[test]
+    fn one_of_several_listeners_on_a_port_stays() {
+        let listener = |name: &str, host: Option<&str>, protocol| Listener {
+            name: name.to_owned(),
+            hostname: host.map(str::to_owned),
+            port: 80,
+            protocol,
+            ..Listener::default()
+        };
+        let all = [
+            listener("tcp", None, ListenerProtocol::Other("TCP".to_owned())),
+            listener("a", Some("a.com"), ListenerProtocol::Http),
+            listener("b", Some("b.com"), ListenerProtocol::Http),
+            listener("again", Some("a.com"), ListenerProtocol::Http),
+            listener("tls", None, ListenerProtocol::Https),
+        ];
+        let reasons: Vec<_> = (0..all.len())
+            .map(|at| conflict(&all, at).map(|problem| problem.reason))
+            .collect();
+        let expected = [
+            None,
+            None,
+            None,
+            Some("HostnameConflict"),
+            Some("ProtocolConflict"),
+        ];
+        assert_eq!(reasons, expected);
+    }
+}

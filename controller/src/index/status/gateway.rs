@@ -1,0 +1,224 @@
+//! The statuses of Gateways and their classes.
+
+use serde_json::{Value, json};
+
+use super::Status;
+use crate::crd::Condition;
+use crate::index::Index;
+use crate::index::facts::Key;
+use crate::index::facts::gateway::{GATEWAY_CONTROLLER, Gateway};
+use crate::index::gateways::{Judged, Problem};
+
+/// What of the Gateway API is done, by the names of its features; sorted, as the API wants it.
+pub(super) const FEATURES: [&str; 31] = [
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
+    "Gateway",
+    "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
+    "GatewayInfrastructure",
+    "GatewayPort8080",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteBackendTimeout",
+    "HTTPRouteDestinationPortMatching",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
+    "HTTPRouteRequestTimeout",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ReferenceGrant",
+];
+
+pub(super) fn class(index: &Index, key: &Key) -> Option<Status> {
+    let class = index.gateways.classes.get(key)?;
+    if class.controller != GATEWAY_CONTROLLER {
+        return None;
+    }
+    let generation = class.generation;
+    let condition = match class.has_parameters {
+        true => {
+            let what = "spec.parametersRef: there are no parameters; remove it";
+            Condition::new("Accepted", false, "InvalidParameters", what, generation)
+        }
+        false => {
+            let what = "its Gateways are served by proxies of their own";
+            Condition::new("Accepted", true, "Accepted", what, generation)
+        }
+    };
+    let features: Vec<Value> = FEATURES.iter().map(|name| json!({"name": name})).collect();
+    Some(Status::Whole(json!({
+        "conditions": [condition],
+        "supportedFeatures": features,
+    })))
+}
+
+pub(super) fn gateway(index: &Index, key: &Key) -> Option<Status> {
+    let gateway = index.gateway(key)?;
+    let generation = gateway.generation;
+    let judged = index.judged(key, gateway);
+    let addresses = addresses(index, key);
+    let ready = has_proxies(index, key);
+    let listeners: Vec<Value> = judged
+        .iter()
+        .map(|one| listener(index, key, one, generation, ready))
+        .collect();
+    let conditions = [
+        accepted(gateway, &judged),
+        programmed(&judged, &addresses, ready, generation),
+    ];
+    Some(Status::Whole(json!({
+        "addresses": addresses,
+        "conditions": conditions,
+        "listeners": listeners,
+    })))
+}
+
+fn accepted(gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
+    let condition = |holds, reason, message: String| {
+        Condition::new("Accepted", holds, reason, message, gateway.generation)
+    };
+    if gateway.has_addresses {
+        let what = "spec.addresses: addresses cannot be chosen".to_owned();
+        return condition(false, "UnsupportedAddress", what);
+    }
+    if gateway.has_parameters {
+        let what = "spec.infrastructure.parametersRef: there are no parameters".to_owned();
+        return condition(false, "InvalidParameters", what);
+    }
+    let good = |one: &Judged<'_>| one.is_served() && one.unresolved.is_none();
+    let invalid: Vec<&str> = judged
+        .iter()
+        .filter(|one| !good(one))
+        .map(|one| one.listener.name.as_str())
+        .collect();
+    let some = judged
+        .iter()
+        .any(|one| one.unsupported.is_none() && one.conflict.is_none());
+    match invalid.is_empty() {
+        true => condition(true, "Accepted", "it is in force".to_owned()),
+        false => {
+            let what = format!("see the conditions of listeners {}", invalid.join(", "));
+            condition(some, "ListenersNotValid", what)
+        }
+    }
+}
+
+fn programmed(
+    judged: &[Judged<'_>],
+    addresses: &[Value],
+    ready: bool,
+    generation: Option<i64>,
+) -> Condition {
+    let condition = |holds, reason, message: &str| {
+        Condition::new("Programmed", holds, reason, message, generation)
+    };
+    if !judged.iter().any(Judged::is_served) {
+        return condition(false, "Invalid", "no listener can be served");
+    }
+    if addresses.is_empty() {
+        let what = "its Service has no address yet";
+        return condition(false, "AddressNotAssigned", what);
+    }
+    match ready {
+        true => condition(true, "Programmed", "its proxies serve it"),
+        false => condition(false, "Pending", "none of its proxies is ready yet"),
+    }
+}
+
+fn listener(
+    index: &Index,
+    key: &Key,
+    judged: &Judged<'_>,
+    generation: Option<i64>,
+    ready: bool,
+) -> Value {
+    let condition = |kind: &str, holds, reason: &str, message: &str| {
+        Condition::new(kind, holds, reason, message, generation)
+    };
+    let said = |kind: &str, problem: Option<&Problem>| match problem {
+        Some(problem) => condition(kind, false, problem.reason, &problem.message),
+        None => condition(kind, true, kind, ""),
+    };
+    let refused = judged.unsupported.as_ref().or(judged.conflict.as_ref());
+    let programmed = match (refused, judged.is_served(), ready) {
+        (Some(problem), _, _) => condition("Programmed", false, "Invalid", &problem.message),
+        (None, false, _) => {
+            let message = judged.unresolved.as_ref().map(|one| one.message.as_str());
+            condition("Programmed", false, "Invalid", message.unwrap_or_default())
+        }
+        (None, true, true) => condition("Programmed", true, "Programmed", ""),
+        (None, true, false) => condition("Programmed", false, "Pending", ""),
+    };
+    let conditions = [
+        said("Accepted", refused),
+        match &judged.conflict {
+            Some(problem) => condition("Conflicted", true, problem.reason, &problem.message),
+            None => condition("Conflicted", false, "NoConflicts", ""),
+        },
+        programmed,
+        said("ResolvedRefs", judged.unresolved.as_ref()),
+    ];
+    let kind = |kind: &&str| json!({"group": "gateway.networking.k8s.io", "kind": kind});
+    json!({
+        "name": judged.listener.name,
+        "attachedRoutes": attached_routes(index, key, &judged.listener.name),
+        "supportedKinds": judged.kinds.iter().map(kind).collect::<Vec<_>>(),
+        "conditions": conditions,
+    })
+}
+
+fn attached_routes(index: &Index, key: &Key, listener: &str) -> usize {
+    let attached = index.routes.iter().filter(|(id, route)| {
+        let mut parents = route.gateways.iter().filter(|one| one.gateway == *key);
+        parents.any(|parent| {
+            let attached = index.attach(id, route, parent).and_then(Result::ok);
+            let mut attached = attached.into_iter().flatten();
+            route.rules.is_ok() && attached.any(|one| one.listener.name == listener)
+        })
+    });
+    attached.count()
+}
+
+/// Where clients reach a Gateway: at its load balancer, or, as long as there is none, inside of the cluster.
+fn addresses(index: &Index, key: &Key) -> Vec<Value> {
+    let service = index.service_of_gateway(key);
+    let Some(service) = service.and_then(|key| index.services.get(&key)) else {
+        return Vec::new();
+    };
+    let own: Vec<String> = match service.ingress.is_empty() {
+        true => service.addresses.iter().map(ToString::to_string).collect(),
+        false => service.ingress.clone(),
+    };
+    let address = |value: &String| {
+        let kind = match value.parse::<std::net::IpAddr>() {
+            Ok(_) => "IPAddress",
+            Err(_) => "Hostname",
+        };
+        json!({"type": kind, "value": value})
+    };
+    own.iter().map(address).collect()
+}
+
+/// Whether a proxy of the Gateway is ready.
+fn has_proxies(index: &Index, key: &Key) -> bool {
+    let Some(service) = index.service_of_gateway(key) else {
+        return false;
+    };
+    let mut endpoints = index.endpoints_of(&service);
+    endpoints.any(|(_, endpoint)| !endpoint.draining)
+}

@@ -1,7 +1,7 @@
 //! Events (`events.k8s.io/v1`) about what was refused, where people look for it: at their own resources.
 //!
 //! Whoever refuses tells, and waits for nobody: the queue is short, and what finds no room in it is only in the
-//! log and the metrics, where everything is. One resource gets one event of a reason in [`PAUSE`]; repetitions of
+//! log and the metrics, where everything is. One resource gets one event of a reason in ten seconds; repetitions of
 //! the same event within six minutes are counted in the one that there is (kube's recorder). Each replica tells of
 //! its own answers, since no other knows them.
 

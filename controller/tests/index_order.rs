@@ -58,10 +58,14 @@ fn text(kind: &str, version: &str, name: usize, v: usize) -> String {
         "EndpointSlice" => format!(
             "ports: [{{name: http, port: 808{v}}}, {{name: tcp, port: 90}}]
 endpoints:
-- {{addresses: [10.1.{name}.{v}], nodeName: n{v}, hostname: h{v}, targetRef: {{kind: Pod, name: n{other}}}}}
+- {{addresses: [10.1.{name}.{v}], nodeName: n{v}, hostname: h{v}, targetRef: {{kind: Pod, name: n{other}, uid: u{v}}}}}
 - {{addresses: [10.2.{name}.{v}], nodeName: n{name}, conditions: {{ready: false, serving: true, terminating: true}}}}"
         ),
-        "Pod" => format!("spec: {{serviceAccountName: sa{}, nodeName: n{other}}}", v % 2),
+        "Pod" => format!(
+            "spec: {{serviceAccountName: sa{}, nodeName: n{other}}}\nstatus: {{conditions: [{{type: Ready, status: '{}'}}]}}",
+            v % 2,
+            ["True", "False"][v / 2],
+        ),
         "DestinationRule" => format!(
             "spec: {{host: n{other}, trafficPolicy: {{loadBalancer: {{simple: RANDOM}}}}, subsets: [{{name: s{v}, labels: {{v: '{v}'}}}}]}}"
         ),
@@ -128,8 +132,9 @@ kind: {kind}
 metadata:
   name: {name}
   namespace: {namespace}
+  uid: u{v}
   creationTimestamp: 2026-01-0{}T00:00:00Z
-  labels: {{v: '{v}', kubernetes.io/service-name: {}, maglor.dev/proxy-service: n{}, topology.kubernetes.io/zone: z{v}}}
+  labels: {{v: '{v}', endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io, kubernetes.io/service-name: {}, maglor.dev/proxy-service: n{}, topology.kubernetes.io/zone: z{v}}}
   annotations: {{maglor.dev/injected: '{}', maglor.dev/mtls: '{}', maglor.dev/proxy-account: sa{}}}
 {text}
 ",

@@ -93,7 +93,10 @@ impl Links {
         }
     }
 
-    pub(super) fn slices_of_service(&self, service: &Key) -> impl Iterator<Item = &Key> {
+    pub(super) fn slices_of_service<'a>(
+        &'a self,
+        service: &Key,
+    ) -> impl Iterator<Item = &'a Key> + use<'a> {
         all(&self.slices_of_service, service)
     }
 

@@ -15,7 +15,7 @@ use maglor_config::raw::MeshMode;
 use super::Index;
 use super::build::endpoints;
 use super::facts::service::PROXIED;
-use super::facts::{Key, Service, SliceEndpoint, Workload};
+use super::facts::{Key, Service, Workload};
 
 const SUFFIX: &str = "-target";
 
@@ -84,16 +84,6 @@ impl Index {
             true => MeshMode::Strict,
             false => MeshMode::Permissive,
         }
-    }
-
-    /// All endpoints of a Service, with the slice that each is in.
-    pub(super) fn endpoints_of<'a>(
-        &'a self,
-        service: &'a Key,
-    ) -> impl Iterator<Item = (&'a Key, &'a SliceEndpoint)> {
-        let slices = self.links.slices_of_service(service);
-        let slices = slices.filter_map(|name| self.slices.get_key_value(name));
-        slices.flat_map(|(key, slice)| slice.endpoints.iter().map(move |one| (key, one)))
     }
 
     /// A Service that is, or was, that of the pods behind proxies: which pods those are goes by labels.

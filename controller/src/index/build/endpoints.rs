@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use maglor_config::raw;
 
 use super::local;
+use super::members::{self, Member};
 use crate::index::facts::{Key, Reach, Service, ServicePort, Slice, SliceEndpoint};
 use crate::index::resource::{Consumer, Endpoint, Place};
 use crate::index::{Index, links};
@@ -40,10 +41,6 @@ pub(crate) fn target_port(slice: &Slice, port: &ServicePort) -> Option<u16> {
 
 /// The endpoints of a port, of one address family: each pod once. With `labels`, only pods that have
 /// them. With `local_first`, the slack, lists for the nodes from which the Service is called.
-///
-/// A pod that is not known is left out. Slices and pods come by watches of their own, either of which may be
-/// behind: taken for a pod without a sidecar, one that has just come would put the whole Service into plain
-/// text, and the address of one that has gone may be somebody else's by now.
 pub(crate) fn of(
     index: &Index,
     key: &Key,
@@ -52,30 +49,23 @@ pub(crate) fn of(
     labels: Option<&BTreeMap<String, String>>,
     local_first: Option<f64>,
 ) -> Endpoints {
-    let slices: Vec<(&Key, &Slice)> = index
-        .links
-        .slices_of_service(key)
-        .filter_map(|name| index.slices.get_key_value(name))
-        .collect();
-    let with_family = |v6: bool| -> BTreeMap<SocketAddr, (&Key, &SliceEndpoint)> {
-        let mut found: BTreeMap<SocketAddr, (&Key, &SliceEndpoint)> = BTreeMap::new();
-        for (slice_key, slice) in &slices {
-            let Some(target) = target_port(slice, port) else {
+    let with_family = |v6: bool| -> BTreeMap<SocketAddr, Member<'_>> {
+        let mut found: BTreeMap<SocketAddr, Member<'_>> = BTreeMap::new();
+        for member in members::of(index, key) {
+            let Some(target) = target_port(member.slice, port) else {
                 continue;
             };
-            for endpoint in &slice.endpoints {
-                let wanted =
-                    labels.is_none_or(|labels| has_labels(index, slice_key, endpoint, labels));
-                let wanted = wanted && is_known(index, slice_key, endpoint);
-                if endpoint.address.is_ipv6() != v6 || !wanted {
-                    continue;
-                }
-                let address = SocketAddr::new(endpoint.address, target);
-                // For a moment an endpoint may be in two slices (discovery/v1); who serves, serves.
-                let entry = found.entry(address).or_insert((slice_key, endpoint));
-                if entry.1.draining && !endpoint.draining {
-                    *entry = (slice_key, endpoint);
-                }
+            let wanted = labels.is_none_or(|labels| member.has_labels(labels));
+            let address = member.endpoint.address;
+            if address.is_ipv6() != v6 || !wanted {
+                continue;
+            }
+            // For a moment an endpoint may be in two slices (discovery/v1); who serves, serves.
+            let entry = found
+                .entry(SocketAddr::new(address, target))
+                .or_insert(member);
+            if entry.draining && !member.draining {
+                *entry = member;
             }
         }
         found
@@ -86,7 +76,8 @@ pub(crate) fn of(
     }
     let mut endpoints = Endpoints::default();
     let mut places = Vec::new();
-    for (address, (_, one)) in &found {
+    for (address, member) in &found {
+        let one = member.endpoint;
         places.push(place(index, one));
         let endpoint = Endpoint {
             described: raw::Endpoint {
@@ -94,7 +85,7 @@ pub(crate) fn of(
                 locality: locality(index, one),
                 ..raw::Endpoint::default()
             },
-            draining: one.draining,
+            draining: member.draining,
         };
         if let Some(hostname) = &one.hostname {
             let named = endpoints.named.entry(hostname.clone()).or_default();
@@ -119,38 +110,10 @@ pub(crate) fn of(
     }
     for (hostname, named) in &mut endpoints.named {
         let all = found.values().copied();
-        let of_name = all.filter(|(_, one)| one.hostname.as_ref() == Some(hostname));
+        let of_name = all.filter(|one| one.endpoint.hostname.as_ref() == Some(hostname));
         named.tls = tls(index, of_name);
     }
     endpoints
-}
-
-/// Whether the pod is known that an endpoint is, where it is one.
-fn is_known(index: &Index, slice: &Key, endpoint: &SliceEndpoint) -> bool {
-    let pod = endpoint.pod.as_deref();
-    pod.is_none_or(|pod| {
-        index
-            .workloads
-            .contains_key(&Key::new(&slice.namespace, pod))
-    })
-}
-
-/// Whether an endpoint is a pod with these labels.
-fn has_labels(
-    index: &Index,
-    slice: &Key,
-    endpoint: &SliceEndpoint,
-    labels: &BTreeMap<String, String>,
-) -> bool {
-    let pod = endpoint
-        .pod
-        .as_deref()
-        .map(|pod| Key::new(&slice.namespace, pod));
-    let workload = pod.and_then(|pod| index.workloads.get(&pod));
-    workload.is_some_and(|workload| {
-        let there = |(name, value): (&String, &String)| workload.labels.get(name) == Some(value);
-        labels.iter().all(there)
-    })
 }
 
 /// The node and the zone of an endpoint.
@@ -256,7 +219,7 @@ fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
 /// run the Service. Otherwise plain text: while sidecars come in, those that are there take both.
 fn tls<'a>(
     index: &Index,
-    endpoints: impl Iterator<Item = (&'a Key, &'a SliceEndpoint)>,
+    endpoints: impl Iterator<Item = Member<'a>>,
 ) -> Option<raw::Short<raw::UpstreamTls>> {
     identities(index, endpoints).and_then(mutual)
 }
@@ -265,11 +228,11 @@ fn tls<'a>(
 /// two is an endpoint, the same is spoken, and either is who is expected.
 fn tls_by_proxies<'a>(
     index: &'a Index,
-    endpoints: impl Iterator<Item = (&'a Key, &'a SliceEndpoint)>,
-    target: &'a Key,
+    endpoints: impl Iterator<Item = Member<'a>>,
+    target: &Key,
     account: &str,
 ) -> Option<raw::Short<raw::UpstreamTls>> {
-    let all = endpoints.chain(index.endpoints_of(target));
+    let all = endpoints.chain(members::of(index, target));
     let mut identities = identities(index, all)?;
     identities.insert(index.identity(&target.namespace, account));
     mutual(identities)
@@ -278,15 +241,9 @@ fn tls_by_proxies<'a>(
 /// Whom endpoints prove to be; `None` = one has no sidecar.
 fn identities<'a>(
     index: &Index,
-    endpoints: impl Iterator<Item = (&'a Key, &'a SliceEndpoint)>,
+    endpoints: impl Iterator<Item = Member<'a>>,
 ) -> Option<BTreeSet<String>> {
-    let mut identities = BTreeSet::new();
-    for (slice, endpoint) in endpoints {
-        let pod = Key::new(&slice.namespace, endpoint.pod.as_deref()?);
-        let workload = index.workloads.get(&pod).filter(|one| one.injected)?;
-        identities.insert(index.identity(&pod.namespace, &workload.service_account));
-    }
-    Some(identities)
+    endpoints.map(|one| one.identity(index)).collect()
 }
 
 /// Mutual TLS with these identities, if there are any.

@@ -4,6 +4,7 @@ pub(super) mod endpoints;
 pub(super) mod gateway;
 pub(super) mod inbound;
 mod local;
+pub(super) mod members;
 pub(super) mod routes;
 pub(super) mod service;
 

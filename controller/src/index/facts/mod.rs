@@ -25,7 +25,7 @@ pub use node::{Namespace, Node};
 pub use policy::{AuthorizationPolicy, Checked, MeshConfig, TrafficPolicy};
 pub use route::Route;
 pub use service::{Protocol, Reach, Service, ServicePort};
-pub use slice::{Slice, SliceEndpoint};
+pub use slice::{Serving, Slice, SliceEndpoint};
 pub use workload::{Amounts, Workload};
 
 /// Namespace and name of a resource; the namespace is empty where the kind has none.

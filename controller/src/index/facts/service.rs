@@ -95,6 +95,8 @@ pub struct Service {
     pub ingress: Vec<String>,
     /// `type: LoadBalancer`.
     pub load_balancer: bool,
+    /// Kubernetes finds its endpoints among the pods, and those serve that are ready.
+    pub of_ready_pods: bool,
     /// It is the Service of the pods behind proxies.
     pub front: Option<Front>,
 }
@@ -151,6 +153,7 @@ struct Spec {
     traffic_distribution: Option<String>,
     r#type: Option<String>,
     selector: Option<BTreeMap<String, String>>,
+    publish_not_ready_addresses: bool,
     ports: Vec<Port>,
 }
 
@@ -203,10 +206,15 @@ impl Service {
             name: port.name.filter(|name| !name.is_empty()),
             port: port.port,
         });
+        let selects = spec
+            .selector
+            .as_ref()
+            .is_some_and(|labels| !labels.is_empty());
         Ok(Self {
             ingress: ingress.filter_map(|one| one.ip.or(one.hostname)).collect(),
             load_balancer: spec.r#type.as_deref() == Some("LoadBalancer"),
             ports: ports.collect(),
+            of_ready_pods: selects && !external && !spec.publish_not_ready_addresses,
             headless: !external && ips.iter().any(|text| text == "None"),
             addresses,
             external_name: spec.external_name.filter(|_| external),

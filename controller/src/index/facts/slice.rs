@@ -9,6 +9,9 @@ use super::{Key, Meta, ReadError, part};
 
 /// The label that names a slice's Service.
 const SERVICE: &str = "kubernetes.io/service-name";
+/// The label that names who writes a slice, and its value for Kubernetes itself.
+const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 
 /// Endpoints of a Service, and the ports that they have in common.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -17,23 +20,50 @@ pub struct Slice {
     pub service: Option<Key>,
     /// Port of the Service (by name) → port of the endpoints.
     pub ports: Vec<(Option<String>, u16)>,
-    /// The endpoints.
+    /// The endpoints, ready or not.
     pub endpoints: Vec<SliceEndpoint>,
+    /// Kubernetes writes it, so it says what the pods have said.
+    pub of_pods: bool,
 }
 
-/// An endpoint that may be sent to, or was until a moment ago.
+/// Whether requests may be sent to an endpoint.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Serving {
+    /// Requests may be sent.
+    #[default]
+    Yes,
+    /// It ends, and still serves: what it has may finish, nothing new goes there.
+    Draining,
+    /// No.
+    No,
+}
+
+impl Serving {
+    /// By the conditions of an endpoint, or of a pod.
+    pub(super) fn of(ready: bool, serving: bool, terminating: bool) -> Self {
+        match terminating {
+            false if ready => Self::Yes,
+            true if ready || serving => Self::Draining,
+            _ => Self::No,
+        }
+    }
+}
+
+/// An endpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SliceEndpoint {
     /// Its address.
     pub address: IpAddr,
-    /// It ends, and still serves: what it has may finish, nothing new goes there.
-    pub draining: bool,
+    /// As the slice says.
+    pub serving: Serving,
     /// Where it is.
     pub node: Option<String>,
     /// Where that is, as the slice says.
     pub zone: Option<String>,
     /// The pod, of the slice's namespace.
     pub pod: Option<String>,
+    /// Which of the pods that had this name, one after the other.
+    pub uid: Option<Box<str>>,
     /// Its own name below that of the Service, in a StatefulSet.
     pub hostname: Option<String>,
 }
@@ -63,6 +93,7 @@ struct Conditions {
 struct TargetRef {
     kind: String,
     name: String,
+    uid: Option<Box<str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -83,27 +114,28 @@ impl Slice {
         Ok(Self {
             service: service.map(|name| Key::new(&meta.namespace, name)),
             ports: ports.into_iter().filter(tcp).filter_map(named).collect(),
-            endpoints: endpoints.into_iter().filter_map(Endpoint::usable).collect(),
+            endpoints: endpoints.into_iter().filter_map(Endpoint::read).collect(),
+            of_pods: meta
+                .labels
+                .get(WRITTEN_BY)
+                .is_some_and(|who| who == KUBERNETES),
         })
     }
 }
 
 impl Endpoint {
-    /// What is kept of it, unless nothing may be sent there.
-    fn usable(self) -> Option<SliceEndpoint> {
+    fn read(self) -> Option<SliceEndpoint> {
         let ready = self.conditions.ready.unwrap_or(true);
         let serving = self.conditions.serving.unwrap_or(ready);
         let terminating = self.conditions.terminating.unwrap_or(false);
-        if !(ready || serving && terminating) {
-            return None;
-        }
         let pod = self.target_ref.filter(|target| target.kind == "Pod");
         Some(SliceEndpoint {
             // All addresses of an endpoint are equivalent: clients use the first (discovery/v1).
             address: self.addresses.first()?.parse().ok()?,
-            draining: terminating,
+            serving: Serving::of(ready, serving, terminating),
             node: self.node_name,
             zone: self.zone,
+            uid: pod.as_ref().and_then(|target| target.uid.clone()),
             pod: pod.map(|target| target.name),
             hostname: self.hostname.filter(|name| !name.is_empty()),
         })
@@ -115,12 +147,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_serves_is_kept() {
+    fn who_serves_is_told() {
         let value: Value = serde_yaml::from_str(
             "
             ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]
             endpoints:
-            - {addresses: [10.1.0.1], nodeName: a, zone: z, targetRef: {kind: Pod, name: p1}}
+            - {addresses: [10.1.0.1], nodeName: a, zone: z, targetRef: {kind: Pod, name: p1, uid: u}}
             - {addresses: [10.1.0.2], conditions: {ready: false}}
             - {addresses: [10.1.0.3], conditions: {ready: false, serving: true, terminating: true}}
             - {addresses: [10.1.0.4], conditions: {ready: false, serving: false, terminating: true}}
@@ -139,13 +171,21 @@ mod tests {
         let found: Vec<_> = slice
             .endpoints
             .iter()
-            .map(|endpoint| (endpoint.address.to_string(), endpoint.draining))
+            .map(|endpoint| (endpoint.address.to_string(), endpoint.serving))
             .collect();
         let address = |n: u8| format!("10.1.0.{n}");
         assert_eq!(
             found,
-            [(address(1), false), (address(3), true), (address(5), true)]
+            [
+                (address(1), Serving::Yes),
+                (address(2), Serving::No),
+                (address(3), Serving::Draining),
+                (address(4), Serving::No),
+                (address(5), Serving::Draining),
+            ]
         );
         assert_eq!(slice.endpoints[0].pod.as_deref(), Some("p1"));
+        assert_eq!(slice.endpoints[0].uid.as_deref(), Some("u"));
+        assert!(!slice.of_pods, "nobody says who has written it");
     }
 }

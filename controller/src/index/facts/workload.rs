@@ -6,7 +6,7 @@ use maglor_inject::quantity;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Meta, ReadError, part};
+use super::{Meta, ReadError, Serving, part};
 
 /// The annotation of pods that have a sidecar; the webhook writes it.
 pub const INJECTED: &str = "maglor.dev/injected";
@@ -24,6 +24,10 @@ pub struct Workload {
     pub has_sidecar: bool,
     /// Where it runs.
     pub node: Option<String>,
+    /// Which of the pods that had this name, one after the other.
+    pub uid: Option<Box<str>>,
+    /// What it says of itself; `None`: nothing, as in a file.
+    pub serving: Option<Serving>,
     /// What made it: a Deployment, and not its ReplicaSet; a bare pod itself.
     pub owner: String,
     /// What it is sure to get.
@@ -96,6 +100,15 @@ struct Resources {
     limits: BTreeMap<String, Value>,
 }
 
+/// As Kubernetes judges it for its EndpointSlices.
+fn serving(value: &Value) -> Option<Serving> {
+    let conditions = value.pointer("/status/conditions")?.as_array()?;
+    let ready = conditions.iter().find(|one| one["type"] == "Ready")?;
+    let ready = ready["status"] == "True";
+    let ends = value.pointer("/metadata/deletionTimestamp").is_some();
+    Some(Serving::of(ready, ready, ends))
+}
+
 /// A label that a ReplicaSet's pods have, and the end of its name.
 const HASH: &str = "pod-template-hash";
 
@@ -124,6 +137,11 @@ impl Workload {
         };
         Ok(Self {
             owner: owner(&meta, value),
+            uid: value
+                .pointer("/metadata/uid")
+                .and_then(Value::as_str)
+                .map(Box::from),
+            serving: serving(value),
             requests: Amounts::sum(&amounts(|one| &one.requests), false),
             limits: Amounts::sum(&amounts(|one| &one.limits), true),
             injected: injected == Some("true"),
@@ -142,6 +160,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_pod_says_whether_it_serves() {
+        let read = |metadata: Value, status: &str| {
+            let conditions = json!([{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": status}]);
+            let value = json!({"metadata": metadata, "status": {"conditions": conditions}});
+            Workload::read(Meta::default(), &value).unwrap()
+        };
+        let ends = || json!({"uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(read(json!({}), "True").serving, Some(Serving::Yes));
+        assert_eq!(read(json!({}), "False").serving, Some(Serving::No));
+        assert_eq!(read(ends(), "True").serving, Some(Serving::Draining));
+        assert_eq!(read(ends(), "Unknown").serving, Some(Serving::No));
+        assert_eq!(read(ends(), "True").uid.as_deref(), Some("u"));
+        let silent = json!({"status": {"conditions": null}});
+        assert_eq!(
+            Workload::read(Meta::default(), &silent).unwrap().serving,
+            None
+        );
+    }
 
     #[test]
     fn a_sidecar_that_only_calls_takes_nothing() {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Status;
 use crate::crd::Condition;
 use crate::index::Index;
+use crate::index::build::members;
 use crate::index::facts::Key;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, Gateway};
 use crate::index::gateways::{Judged, Problem};
@@ -219,6 +220,5 @@ fn has_proxies(index: &Index, key: &Key) -> bool {
     let Some(service) = index.service_of_gateway(key) else {
         return false;
     };
-    let mut endpoints = index.endpoints_of(&service);
-    endpoints.any(|(_, endpoint)| !endpoint.draining)
+    members::of(index, &service).any(|one| !one.draining)
 }

@@ -61,10 +61,13 @@ impl Load {
         let shared = (Arc::clone(&stop), Arc::clone(&answered));
         let spawned = cluster.in_network(move || {
             let period = Duration::from_secs(1) * CONNECTIONS / rate;
-            for _ in 0..CONNECTIONS {
+            let begin = Instant::now();
+            for one in 0..CONNECTIONS {
                 let (sender, shared) = (sender.clone(), shared.clone());
+                // One after the other: all at once would be many requests, and then none for long.
+                let first = begin + period * one / CONNECTIONS;
                 // It inherits the network of this thread.
-                std::thread::spawn(move || sender.send(requests(address, period, &shared)));
+                std::thread::spawn(move || sender.send(requests(address, first, period, &shared)));
             }
         });
         spawned.unwrap();
@@ -97,11 +100,12 @@ impl Load {
 
 fn requests(
     address: SocketAddr,
+    first: Instant,
     period: Duration,
     (stop, answered): &(Arc<AtomicBool>, Arc<AtomicU64>),
 ) -> (u64, Vec<String>) {
     let (mut sent, mut failed) = (0, Vec::new());
-    let mut next = Instant::now();
+    let mut next = first;
     let mut stream = None;
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));

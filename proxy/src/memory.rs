@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use tikv_jemalloc_sys as jemalloc;
 
 pub(crate) use budget::{Budget, Metrics as BudgetMetrics};
-pub(crate) use files::forget as forget_files;
 pub(crate) use resident::own as in_use;
 
 /// So many connections must have given up their buffers for a purge to be worth it.
@@ -69,6 +68,7 @@ impl Memory {
             }
             if over {
                 self.settling = None;
+                self.files.settle(now);
             }
         }
         if resident::files().is_some_and(|files| self.files.look(files, now)) {

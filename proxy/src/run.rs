@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::files::Files;
-use crate::memory;
 use crate::source::{self, Watch};
 
 /// How often memory and certificate files are looked at.
@@ -122,7 +121,6 @@ async fn control(
     }
     source::enrol::begin(&app, app::seed());
     discover(&app);
-    memory::forget_files();
     if let Some(path) = &options.ready_file {
         write_ready_file(path, bound, &app.borrow())?;
     }

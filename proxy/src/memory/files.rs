@@ -40,6 +40,12 @@ impl Watch {
         }
     }
 
+    /// To be called when a burst is over: what was needed for it, and for its end, is not needed any more.
+    pub(super) fn settle(&mut self, now: Instant) {
+        self.next = now;
+        self.pause = SOON;
+    }
+
     /// Whether all pages are to be let go, of which so many bytes are resident.
     pub(super) fn look(&mut self, resident: u64, now: Instant) -> bool {
         if let Some(refilled) = self.refilled {
@@ -143,6 +149,17 @@ mod tests {
     fn what_is_needed_all_the_time_is_let_go_less_and_less_often() {
         let given = given_back(24 * 3600, |_, _| 6 * MB);
         assert!(given.len() < 14 + 24, "{given:?}");
+    }
+
+    #[test]
+    fn after_a_burst_pages_are_let_go_twice() {
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        let mut look = |watch: &mut Watch, second| watch.look(MB, start + Duration::from_secs(second));
+        assert_eq!((0..100).filter(|second| look(&mut watch, *second)).count(), 6);
+        watch.settle(start + Duration::from_secs(100));
+        let then: Vec<u64> = (100..106).filter(|second| look(&mut watch, *second)).collect();
+        assert_eq!(then, [100, 103], "the second one when its end is over, too");
     }
 
     #[test]

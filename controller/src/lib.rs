@@ -42,6 +42,7 @@ pub mod lease;
 mod metrics;
 pub mod pipeline;
 mod port;
+mod proxy_pod;
 pub mod proxy_service;
 mod query;
 pub mod serve;

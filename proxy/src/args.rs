@@ -15,6 +15,7 @@ mod member;
 mod running;
 mod service;
 mod sidecar;
+mod wait;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -99,6 +100,7 @@ enum Command {
     Init(init::InitArgs),
     Service(Box<service::ServiceArgs>),
     Sidecar(Box<sidecar::SidecarArgs>),
+    Wait(wait::WaitArgs),
 }
 
 impl Args {
@@ -108,6 +110,7 @@ impl Args {
             Some(Command::Init(init)) => init.run(),
             Some(Command::Service(service)) => service.run(),
             Some(Command::Sidecar(sidecar)) => sidecar.run(),
+            Some(Command::Wait(wait)) => wait.run(),
             None => {
                 let loaded = self.load();
                 self.running.run(loaded, self.config)

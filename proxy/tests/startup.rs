@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -204,4 +205,50 @@ fn it_is_ready_soon_and_quiet_about_it() {
     let line: serde_json::Value =
         serde_json::from_str(proxy.stderr().lines().next().unwrap()).unwrap();
     assert!(line.to_string().contains("listening"), "{line}");
+}
+
+#[test]
+fn waiting_ends_when_the_proxy_is_ready() {
+    let wait = |port: u16, timeout: &str| {
+        run(&[
+            "wait",
+            "--admin-port",
+            &port.to_string(),
+            "--timeout",
+            timeout,
+        ])
+    };
+    let admin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = admin.local_addr().unwrap().port();
+    let answering = std::thread::spawn(move || {
+        for answer in [
+            "503 Service Unavailable",
+            "503 Service Unavailable",
+            "200 OK",
+        ] {
+            let (mut socket, _) = admin.accept().unwrap();
+            let mut question = [0; 1024];
+            let length = socket.read(&mut question).unwrap();
+            assert!(question[..length].starts_with(b"GET /ready "));
+            write!(socket, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n").unwrap();
+        }
+    });
+    let not_yet = wait(port, "0s");
+    assert_eq!(not_yet.status.code(), Some(1));
+    assert!(text(&not_yet.stderr).contains("503"), "{not_yet:?}");
+    assert!(wait(port, "1m").status.success(), "the third answer is 200");
+    answering.join().unwrap();
+
+    let server = Upstream::start("a");
+    let upstream = server.address().to_string();
+    let flags = [
+        "--listen",
+        "127.0.0.1:0",
+        "--upstream",
+        &upstream,
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let proxy = builder().args(flags).start();
+    assert!(wait(proxy.admin().port(), "1m").status.success());
 }

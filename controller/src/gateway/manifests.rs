@@ -2,18 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use maglor_inject::{ADMIN_PORT, INJECTED, PROXY, PROXY_UID};
+use maglor_inject::INJECTED;
 use serde_json::{Map, Value, json};
 
 use super::SERVICE_TYPE;
 use crate::index::facts::gateway::GATEWAY_NAME;
 use crate::index::made_name;
-use crate::proxy_service::Settings;
+use crate::proxy_pod::{self, Settings};
 
-/// A proxy that is to end goes on taking connections for so long: every node knows by then.
-const FAREWELL_SECONDS: u32 = 5;
-/// Time for what a proxy has begun.
-const DRAIN_SECONDS: u32 = 30;
+/// The label by which what is ours is told from what other controllers make for their Gateways.
+pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Types that a Service may have.
 const TYPES: [&str; 3] = ["ClusterIP", "LoadBalancer", "NodePort"];
 
@@ -49,7 +47,7 @@ impl Metadata {
         labels.insert(GATEWAY_NAME.to_owned(), json!(name));
         let class_name = "gateway.networking.k8s.io/gateway-class-name";
         labels.insert(class_name.to_owned(), json!(class));
-        labels.insert("app.kubernetes.io/part-of".to_owned(), json!("maglor"));
+        labels.insert(PART_OF.to_owned(), json!("maglor"));
         Self {
             name: made_name(&name, &class),
             gateway: name,
@@ -118,82 +116,30 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     }
     let mut container = container(settings);
     container["volumeMounts"] = json!(mounts);
+    let own = json!({GATEWAY_NAME: meta.gateway});
+    let mut pod = proxy_pod::pod(&own, &container);
+    pod["serviceAccountName"] = json!(meta.name);
+    pod["securityContext"] = proxy_pod::low_ports();
+    pod["volumes"] = json!(volumes);
+    let metadata = json!({"labels": labels, "annotations": annotations});
     let mut deployment = meta.resource("apps/v1", "Deployment");
     // How many there are is left to whoever scales it.
-    deployment["spec"] = json!({
-        "selector": {"matchLabels": {GATEWAY_NAME: meta.gateway}},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "template": {
-            "metadata": {"labels": labels, "annotations": annotations},
-            "spec": {
-                "serviceAccountName": meta.name,
-                "automountServiceAccountToken": false,
-                "terminationGracePeriodSeconds": FAREWELL_SECONDS + DRAIN_SECONDS + 5,
-                // Ports below 1024 without the right to do anything else (a "safe" sysctl).
-                "securityContext": {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]},
-                "topologySpreadConstraints": [{
-                    "maxSkew": 1,
-                    "topologyKey": "kubernetes.io/hostname",
-                    "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": {"matchLabels": {GATEWAY_NAME: meta.gateway}},
-                }],
-                "containers": [container],
-                "volumes": volumes,
-            },
-        },
-    });
+    deployment["spec"] = proxy_pod::rollout(&own, &metadata, &pod);
     deployment
 }
 
+/// Which ports there are is not said: they come and go without another pod.
 fn container(settings: &Settings) -> Value {
-    let mut args = vec![
-        "gateway".to_owned(),
-        format!("--control-plane={}", settings.control_plane),
-        format!("--cluster-domain={}", settings.cluster_domain),
-        format!("--admin-port={ADMIN_PORT}"),
-        format!("--drain-timeout={DRAIN_SECONDS}s"),
-    ];
-    let [token, bundle, cache] = maglor_inject::credentials();
-    match &settings.trust_domain {
-        Some(domain) => args.extend([format!("--trust-domain={domain}"), token, bundle]),
-        None => args.push("--plain-text".to_owned()),
+    let mut arguments = proxy_pod::arguments("gateway", settings);
+    if settings.trust_domain.is_none() {
+        let [_, _, cache] = maglor_inject::credentials();
+        arguments.push(cache);
     }
-    args.push(cache);
-    let variable = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
-    let probe = |path: &str, period: u32, failures: u32| {
-        json!({
-            "httpGet": {"path": path, "port": ADMIN_PORT},
-            "periodSeconds": period,
-            "failureThreshold": failures,
-        })
-    };
-    // Which ports there are is not said: they come and go without another pod.
-    let mut container = json!({
-        "name": PROXY,
-        "image": settings.image,
-        "args": args,
-        "env": [
-            variable("POD_NAME", "metadata.name"),
-            variable("POD_NAMESPACE", "metadata.namespace"),
-            variable("POD_IPS", "status.podIPs"),
-        ],
-        "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
-        "readinessProbe": probe("/ready", 1, 2),
-        "livenessProbe": probe("/live", 10, 3),
-        "lifecycle": {"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}},
-        "securityContext": {
-            "runAsUser": PROXY_UID,
-            "runAsNonRoot": true,
-            "readOnlyRootFilesystem": true,
-            "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+    let resources = json!({
+        "requests": {"cpu": "100m", "memory": "32Mi"},
+        "limits": {"memory": "256Mi"},
     });
-    if let Some(policy) = &settings.pull_policy {
-        container["imagePullPolicy"] = json!(policy);
-    }
-    container
+    proxy_pod::container(&arguments, &resources, settings)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! which certificates and routes, proxies are told by discovery, and the status follows from what the index knows
 //! (`index/gateways.rs`).
 
+mod left_over;
 pub mod manifests;
 pub mod run;
 

@@ -6,9 +6,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ObjectReference, Service, ServiceAccount};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -16,12 +18,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::FIELD_MANAGER;
-use super::manifests::manifests;
+use super::left_over::{self, Successors};
+use super::manifests::{PART_OF, manifests};
 use crate::api_server;
 use crate::events::Events;
+use crate::index::facts::Kind;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, GATEWAY_NAME};
 use crate::lease::Term;
-use crate::proxy_service::Settings;
+use crate::proxy_pod::Settings;
+use crate::source::kubernetes::api_resource;
 
 /// Changes that come together are looked at once.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -43,19 +48,13 @@ pub struct Options {
     pub service_type: String,
 }
 
-fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kind = GroupVersionKind::gvk(group, version, kind);
-    ApiResource::from_gvk_with_plural(&kind, plural)
-}
-
-/// What is made, by kind.
-fn made(kind: &str) -> ApiResource {
-    match kind {
-        "Deployment" => resource("apps/v1", kind, "deployments"),
-        "Service" => resource("v1", kind, "services"),
-        _ => resource("v1", "ServiceAccount", "serviceaccounts"),
-    }
+/// The kinds of what is made.
+fn made() -> [ApiResource; 3] {
+    [
+        ApiResource::erase::<ServiceAccount>(&()),
+        ApiResource::erase::<Deployment>(&()),
+        ApiResource::erase::<Service>(&()),
+    ]
 }
 
 /// Runs for ever.
@@ -66,16 +65,23 @@ pub async fn run(
     events: Events,
 ) {
     let changed = Notify::new();
-    let classes = resource(GATEWAY, "GatewayClass", "gatewayclasses");
-    let gateways = resource(GATEWAY, "Gateway", "gateways");
     let all = |resource: &ApiResource| Api::<DynamicObject>::all_with(client.clone(), resource);
     let ours = || api_server::watch().labels(GATEWAY_NAME);
+    let [_, deployments, services] = made();
     let watches = async {
         tokio::join!(
-            poke(all(&classes), api_server::watch(), &changed),
-            poke(all(&gateways), api_server::watch(), &changed),
-            poke(all(&made("Deployment")), ours(), &changed),
-            poke(all(&made("Service")), ours(), &changed),
+            poke(
+                all(&api_resource(Kind::GatewayClass)),
+                api_server::watch(),
+                &changed
+            ),
+            poke(
+                all(&api_resource(Kind::Gateway)),
+                api_server::watch(),
+                &changed
+            ),
+            poke(all(&deployments), ours(), &changed),
+            poke(all(&services), ours(), &changed),
         )
     };
     let work = async {
@@ -140,7 +146,7 @@ struct Operator {
 
 impl Operator {
     async fn apply_all(&self, term: &watch::Receiver<Term>) -> Result<(), kube::Error> {
-        let Some(classes) = self.list("GatewayClass", "gatewayclasses").await? else {
+        let Some(classes) = self.list(Kind::GatewayClass).await? else {
             return Ok(());
         };
         if !classes
@@ -154,8 +160,8 @@ impl Operator {
         let own: BTreeSet<&str> = own
             .filter_map(|class| class["metadata"]["name"].as_str())
             .collect();
-        let gateways = self.list("Gateway", "gateways").await?;
-        for gateway in gateways.unwrap_or_default() {
+        let gateways = self.list(Kind::Gateway).await?.unwrap_or_default();
+        for gateway in &gateways {
             let class = gateway["spec"]["gatewayClassName"].as_str();
             let ends = !gateway["metadata"]["deletionTimestamp"].is_null();
             if ends || !class.is_some_and(|class| own.contains(class)) {
@@ -165,19 +171,68 @@ impl Operator {
                 settings,
                 service_type,
             } = &self.options;
-            for resource in manifests(&gateway, settings, service_type) {
+            for (kind, resource) in made()
+                .iter()
+                .zip(manifests(gateway, settings, service_type))
+            {
                 if !term.borrow().holds(Instant::now()) {
                     return Ok(());
                 }
-                self.apply(&gateway, &resource).await?;
+                self.apply(gateway, kind, &resource).await?;
+            }
+        }
+        self.remove_left_over(&gateways, &own, term).await
+    }
+
+    /// Removes what was made for Gateways under the name of the class that they had before.
+    async fn remove_left_over(
+        &self,
+        gateways: &[Value],
+        own: &BTreeSet<&str>,
+        term: &watch::Receiver<Term>,
+    ) -> Result<(), kube::Error> {
+        let [_, deployments, _] = &made();
+        let successors = Successors::new(gateways, own, &self.made_ones(deployments).await?);
+        for kind in made() {
+            for one in self.made_ones(&kind).await? {
+                if !successors.outlive(&one) {
+                    continue;
+                }
+                if !term.borrow().holds(Instant::now()) {
+                    return Ok(());
+                }
+                let (namespace, name) = left_over::name(&one);
+                let api: Api<DynamicObject> =
+                    Api::namespaced_with(self.client.clone(), &namespace, &kind);
+                tracing::info!(
+                    kind = kind.kind,
+                    namespace,
+                    name,
+                    "gateways: removed, of a former class"
+                );
+                match api.delete(&name, &DeleteParams::background()).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    other => drop(other?),
+                }
             }
         }
         Ok(())
     }
 
+    /// What was made for any Gateway, of a kind.
+    async fn made_ones(&self, kind: &ApiResource) -> Result<Vec<Value>, kube::Error> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), kind);
+        let ours = ListParams::default().labels(&format!("{GATEWAY_NAME},{PART_OF}=maglor"));
+        let list = api.list(&ours).await?;
+        let items = list.items.iter();
+        Ok(items
+            .filter_map(|one| serde_json::to_value(one).ok())
+            .collect())
+    }
+
     /// The class that is there without anybody having made it; whoever has made one of that name keeps it.
     async fn make_class(&self) -> Result<(), kube::Error> {
-        let resource = resource(GATEWAY, "GatewayClass", "gatewayclasses");
+        let resource = api_resource(Kind::GatewayClass);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let class = DynamicObject::new(CLASS, &resource).data(json!({
             "spec": {"controllerName": GATEWAY_CONTROLLER},
@@ -189,9 +244,8 @@ impl Operator {
     }
 
     /// All resources of a kind; `None` where the Gateway API is not installed.
-    async fn list(&self, kind: &str, plural: &str) -> Result<Option<Vec<Value>>, kube::Error> {
-        let api: Api<DynamicObject> =
-            Api::all_with(self.client.clone(), &resource(GATEWAY, kind, plural));
+    async fn list(&self, kind: Kind) -> Result<Option<Vec<Value>>, kube::Error> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &api_resource(kind));
         match api.list(&ListParams::default()).await {
             Ok(list) => {
                 let items = list.items.iter();
@@ -207,21 +261,21 @@ impl Operator {
     }
 
     /// Applies one resource, unless its name is somebody else's.
-    async fn apply(&self, gateway: &Value, wanted: &Value) -> Result<(), kube::Error> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (kind, meta) = (text(&wanted["kind"]), &wanted["metadata"]);
-        let (name, namespace) = (text(&meta["name"]), text(&meta["namespace"]));
+    async fn apply(
+        &self,
+        gateway: &Value,
+        resource: &ApiResource,
+        wanted: &Value,
+    ) -> Result<(), kube::Error> {
+        let kind = resource.kind.as_str();
+        let (namespace, name) = left_over::name(wanted);
         let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &namespace, &made(&kind));
+            Api::namespaced_with(self.client.clone(), &namespace, resource);
         if let Some(there) = api.get_opt(&name).await? {
             let labels = there.metadata.labels.unwrap_or_default();
-            if labels.get(GATEWAY_NAME)
-                != gateway["metadata"]["name"]
-                    .as_str()
-                    .map(str::to_owned)
-                    .as_ref()
-            {
-                self.refuse(gateway, &kind, &name);
+            let of = labels.get(GATEWAY_NAME).map(String::as_str);
+            if of != gateway["metadata"]["name"].as_str() {
+                self.refuse(gateway, kind, &name);
                 return Ok(());
             }
         }

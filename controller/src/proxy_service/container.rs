@@ -1,11 +1,11 @@
 //! The container of a proxy.
 
-use maglor_inject::{ADMIN_PORT, PROXY, PROXY_UID};
 use serde_json::{Value, json};
 
-use super::manifests::{DRAIN_SECONDS, FAREWELL_SECONDS, Listening, Settings, text, word};
+use super::manifests::{Listening, text, word};
 use crate::crd::ProxyServiceSpec;
 use crate::index::target_name;
+use crate::proxy_pod::{self, Settings};
 
 /// The container: what it listens on, and for whom.
 pub(super) fn container(
@@ -21,20 +21,7 @@ pub(super) fn container(
         target_name(name),
         settings.cluster_domain
     );
-    let mut args = vec![
-        "service".to_owned(),
-        format!("--control-plane={}", settings.control_plane),
-        format!("--cluster-domain={}", settings.cluster_domain),
-        format!("--admin-port={ADMIN_PORT}"),
-        format!("--drain-timeout={DRAIN_SECONDS}s"),
-    ];
-    match &settings.trust_domain {
-        Some(domain) => {
-            args.push(format!("--trust-domain={domain}"));
-            args.extend(maglor_inject::credentials());
-        }
-        None => args.push("--plain-text".to_owned()),
-    }
+    let mut args = proxy_pod::arguments("service", settings);
     args.extend(listening.iter().map(|one| {
         let (number, protocol) = (one.number, word(one.protocol));
         format!("--forward={number}={protocol}/{host}:{}", one.service_port)
@@ -46,41 +33,10 @@ pub(super) fn container(
         }
         port
     };
-    let variable = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
-    let probe = |path: &str, period: u32, failures: u32| {
-        json!({
-            "httpGet": {"path": path, "port": ADMIN_PORT},
-            "periodSeconds": period,
-            "failureThreshold": failures,
-        })
-    };
-    let mut container = json!({
-        "name": PROXY,
-        "image": settings.image,
-        "args": args,
-        "env": [
-            variable("POD_NAME", "metadata.name"),
-            variable("POD_NAMESPACE", "metadata.namespace"),
-            variable("POD_IPS", "status.podIPs"),
-        ],
-        "ports": listening.iter().map(port).collect::<Vec<_>>(),
-        "resources": resources(claim),
-        "readinessProbe": probe("/ready", 1, 2),
-        "livenessProbe": probe("/live", 10, 3),
-        "lifecycle": {"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}},
-        "securityContext": {
-            "runAsUser": PROXY_UID,
-            "runAsNonRoot": true,
-            "readOnlyRootFilesystem": true,
-            "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    });
+    let mut container = proxy_pod::container(&args, &resources(claim), settings);
+    container["ports"] = listening.iter().map(port).collect();
     if settings.trust_domain.is_some() {
         container["volumeMounts"] = json!(maglor_inject::mounts());
-    }
-    if let Some(policy) = &settings.pull_policy {
-        container["imagePullPolicy"] = json!(policy);
     }
     container
 }

@@ -13,12 +13,8 @@ use crate::crd::{GROUP, ProxyServiceSpec, VERSION};
 use crate::index::facts::Protocol;
 use crate::index::facts::service::PROXY_ACCOUNT;
 use crate::index::target_name;
+use crate::proxy_pod::{self, Settings};
 
-/// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
-/// not to be sent to any more.
-pub(super) const FAREWELL_SECONDS: u32 = 5;
-/// Time for what a proxy has begun.
-pub(super) const DRAIN_SECONDS: u32 = 30;
 /// The first number for target ports that have a name instead of one.
 const NAMED_PORTS: u16 = 20_000;
 /// The annotation that says what was applied last, as a hash: what the API server adds is no
@@ -26,21 +22,6 @@ const NAMED_PORTS: u16 = 20_000;
 const APPLIED: &str = "maglor.dev/applied";
 /// The annotation of a Deployment that says which ports its proxies listen on.
 const PORTS: &str = "maglor.dev/ports";
-
-/// What holds for the proxies of all Services.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Settings {
-    /// Their image.
-    pub image: String,
-    /// `Always`, `IfNotPresent` or `Never`; `None` = as Kubernetes would.
-    pub pull_policy: Option<String>,
-    /// Where this control plane is, as `NAME:PORT`.
-    pub control_plane: String,
-    /// Domain of the Services' names.
-    pub cluster_domain: String,
-    /// The trust domain whose members this control plane certifies; `None` = nobody, all is plain text.
-    pub trust_domain: Option<String>,
-}
 
 /// `targetPort` of a Service's port.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -160,18 +141,10 @@ pub fn deployment(
     for key in own.keys() {
         labels[key] = json!(marker(name));
     }
-    let mut pod = json!({
-        "automountServiceAccountToken": false,
-        "terminationGracePeriodSeconds": FAREWELL_SECONDS + DRAIN_SECONDS + 5,
-        "affinity": {"podAffinity": near(own)},
-        "topologySpreadConstraints": [{
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {LABEL: name}},
-        }],
-        "containers": [container(service, &listening, claim, settings)],
-    });
+    let proxies = json!({LABEL: name});
+    let container = container(service, &listening, claim, settings);
+    let mut pod = proxy_pod::pod(&proxies, &container);
+    pod["affinity"] = json!({"podAffinity": near(own)});
     if let Some(account) = account_name(name, claim, settings) {
         pod["serviceAccountName"] = json!(account);
     }
@@ -182,17 +155,11 @@ pub fn deployment(
         meta["annotations"] = json!({maglor_inject::INJECTED: "true"});
     }
     if listening.iter().any(|one| one.number < 1024) {
-        // Ports below 1024 without the right to do anything else (a "safe" sysctl).
-        let any = json!([{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]);
-        pod["securityContext"] = json!({"sysctls": any});
+        pod["securityContext"] = proxy_pod::low_ports();
     }
     let mut deployment = of_service(service, "apps/v1", "Deployment", deployment_name);
     deployment["metadata"]["annotations"] = json!({PORTS: ports(&listening)});
-    deployment["spec"] = json!({
-        "selector": {"matchLabels": {LABEL: name}},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "template": {"metadata": meta, "spec": pod},
-    });
+    deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod);
     if claim.autoscaling.is_none() {
         deployment["spec"]["replicas"] = json!(claim.replicas());
     }

@@ -30,12 +30,14 @@ mod steps;
 pub use crate::index::target_name;
 pub use auto::Advice;
 pub use autoscaler::autoscaler;
-pub use manifests::{Settings, account, deployment, target, traffic_policy};
+pub use manifests::{account, deployment, target, traffic_policy};
 pub use observed::{Claim, Observed, Rollout};
 pub use progress::{Progress, conditions, proxies};
 pub use refusal::Refusal;
 pub use selector::{Selected, Selector, in_place, marker, selected};
 pub use steps::{Next, Step, next};
+
+pub use crate::proxy_pod::Settings;
 
 use crate::index::facts::service::PROXIED;
 

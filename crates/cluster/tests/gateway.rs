@@ -54,6 +54,13 @@ spec:
     backendRefs: [{name: details, port: 9080}]
 ";
 
+const OTHER_CLASS: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: other}
+spec: {controllerName: maglor.dev/gateway}
+";
+
 /// Requests a second while listeners change.
 const RATE: u32 = 100;
 
@@ -120,6 +127,13 @@ fn a_gateway_is_served() {
 
     changes_reach_it_under_load(&installed, pod, &get);
     assert_eq!(pods(kubectl), before, "nothing restarts a pod");
+    kubectl.apply(OTHER_CLASS).unwrap();
+    let moved = gateway("").replace("gatewayClassName: maglor", "gatewayClassName: other");
+    kubectl.apply(&moved).unwrap();
+    until("what the former class had made goes", || {
+        let pods = pods(kubectl);
+        !pods.is_empty() && pods.iter().all(|(name, _)| name.starts_with("web-other-"))
+    });
     kubectl
         .run(&["delete", "gateway", "web", "-n", "edge"])
         .unwrap();

@@ -65,6 +65,20 @@ spec:
         args: [--version]
 ";
 
+/// A pod as older servers get it. Its application fails unless the sidecar is ready when it starts.
+const PLAIN: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: plain, namespace: shop, annotations: {maglor.dev/sidecar: container}}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: work
+    image: maglor-proxy:e2e
+    imagePullPolicy: Never
+    args: [wait, --timeout=0s]
+";
+
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
 fn an_application_runs_in_the_mesh() {
@@ -112,7 +126,29 @@ fn an_application_runs_in_the_mesh() {
             "--timeout=60s",
         ])
         .unwrap();
+    a_plain_sidecar_is_ready_first(kubectl);
     installed.stop();
+}
+
+fn a_plain_sidecar_is_ready_first(kubectl: &Kubectl) {
+    kubectl.apply(PLAIN).unwrap();
+    let ended = || {
+        let pod = kubectl
+            .json(&["get", "pod", "plain", "-n", "shop"])
+            .unwrap();
+        let states = pod["status"]["containerStatuses"].as_array().cloned();
+        let mut states = states.into_iter().flatten();
+        let work = states.find(|one| one["name"] == "work")?;
+        work["state"]["terminated"]["exitCode"].as_i64()
+    };
+    until(
+        "the application of a pod with a plain sidecar has ended",
+        || ended().is_some(),
+    );
+    assert_eq!(ended(), Some(0));
+    kubectl
+        .run(&["delete", "pod", "plain", "-n", "shop"])
+        .unwrap();
 }
 
 fn deploy(kubectl: &Kubectl) {

@@ -101,24 +101,38 @@ pub(crate) fn proxy(settings: &Settings, probes: Vec<String>) -> Value {
         "readinessProbe": probe("/ready", 3, 2),
         "livenessProbe": probe("/live", 3, 10),
         "resources": resources(settings),
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
-            "privileged": false,
-            "readOnlyRootFilesystem": true,
-            "runAsGroup": PROXY_UID,
-            "runAsNonRoot": true,
-            "runAsUser": PROXY_UID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": security_context(),
         "volumeMounts": mounts(),
     });
-    if settings.form != Form::Container
-        && let Some(container) = container.as_object_mut()
-    {
-        container.insert("restartPolicy".to_owned(), json!("Always"));
+    match settings.form {
+        // The kubelet starts what is listed behind it when this has ended.
+        Form::Container => {
+            let wait = [
+                "/maglor-proxy".to_owned(),
+                "wait".to_owned(),
+                format!("--admin-port={ADMIN_PORT}"),
+            ];
+            container["lifecycle"] = json!({"postStart": {"exec": {"command": wait}}});
+        }
+        Form::Auto | Form::Native => container["restartPolicy"] = json!("Always"),
     }
     container
+}
+
+/// The `securityContext` of every container with a proxy: what namespaces under the Pod Security Standard
+/// `restricted` ask for, and a user of its own.
+#[must_use]
+pub fn security_context() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": false,
+        "readOnlyRootFilesystem": true,
+        "runAsGroup": PROXY_UID,
+        "runAsNonRoot": true,
+        "runAsUser": PROXY_UID,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
 }
 
 fn resources(settings: &Settings) -> Value {

@@ -32,7 +32,7 @@ pub mod review;
 mod settings;
 
 pub use annotations::Namespace;
-pub use container::{credentials, mounts, volumes};
+pub use container::{credentials, mounts, security_context, volumes};
 pub use decision::{Refusal, Skip};
 pub use patch::patch;
 pub use pod::{Injected, Outcome, inject};

@@ -106,7 +106,13 @@ fn older_servers_get_a_plain_container() {
     let Injected { pod, notes } = with(&job, &shop());
     assert_eq!(names(&pod["spec"]["initContainers"]), ["maglor-init"]);
     assert_eq!(names(&pod["spec"]["containers"]), ["maglor-proxy", "work"]);
-    assert!(pod["spec"]["containers"][0].get("restartPolicy").is_none());
+    let proxy = &pod["spec"]["containers"][0];
+    assert!(proxy.get("restartPolicy").is_none());
+    assert_eq!(
+        proxy["lifecycle"]["postStart"]["exec"]["command"],
+        json!(["/maglor-proxy", "wait", "--admin-port=15020"]),
+        "the application starts when it is ready"
+    );
     assert_eq!(
         pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"],
         "work"

@@ -1,0 +1,104 @@
+//! What pods of standalone proxies have in common, whomever they serve: a Proxy-Service or a Gateway.
+
+use maglor_inject::{ADMIN_PORT, PROXY};
+use serde_json::{Value, json};
+
+/// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
+/// not to be sent to any more.
+const FAREWELL_SECONDS: u32 = 5;
+/// Time for what a proxy has begun.
+const DRAIN_SECONDS: u32 = 30;
+
+/// What holds for all standalone proxies.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Settings {
+    /// Their image.
+    pub image: String,
+    /// `Always`, `IfNotPresent` or `Never`; `None` = as Kubernetes would.
+    pub pull_policy: Option<String>,
+    /// Where this control plane is, as `NAME:PORT`.
+    pub control_plane: String,
+    /// Domain of the Services' names.
+    pub cluster_domain: String,
+    /// The trust domain whose members this control plane certifies; `None` = nobody, all is plain text.
+    pub trust_domain: Option<String>,
+}
+
+/// The proxy's arguments for a role (`maglor-proxy ROLE`), as far as roles have them in common.
+pub(crate) fn arguments(role: &str, settings: &Settings) -> Vec<String> {
+    let mut arguments = vec![
+        role.to_owned(),
+        format!("--control-plane={}", settings.control_plane),
+        format!("--cluster-domain={}", settings.cluster_domain),
+        format!("--admin-port={ADMIN_PORT}"),
+        format!("--drain-timeout={DRAIN_SECONDS}s"),
+    ];
+    match &settings.trust_domain {
+        Some(domain) => {
+            arguments.push(format!("--trust-domain={domain}"));
+            arguments.extend(maglor_inject::credentials());
+        }
+        None => arguments.push("--plain-text".to_owned()),
+    }
+    arguments
+}
+
+/// The container of a proxy.
+pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Settings) -> Value {
+    let variable = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let probe = |path: &str, period: u32, failures: u32| {
+        json!({
+            "httpGet": {"path": path, "port": ADMIN_PORT},
+            "periodSeconds": period,
+            "failureThreshold": failures,
+        })
+    };
+    let mut container = json!({
+        "name": PROXY,
+        "image": settings.image,
+        "args": arguments,
+        "env": [
+            variable("POD_NAME", "metadata.name"),
+            variable("POD_NAMESPACE", "metadata.namespace"),
+            variable("POD_IPS", "status.podIPs"),
+        ],
+        "resources": resources,
+        "readinessProbe": probe("/ready", 1, 2),
+        "livenessProbe": probe("/live", 10, 3),
+        "lifecycle": {"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}},
+        "securityContext": maglor_inject::security_context(),
+    });
+    if let Some(policy) = &settings.pull_policy {
+        container["imagePullPolicy"] = json!(policy);
+    }
+    container
+}
+
+/// A pod of one proxy; those with the same labels, of which `own` are enough to know them, are spread over nodes.
+pub(crate) fn pod(own: &Value, container: &Value) -> Value {
+    json!({
+        "automountServiceAccountToken": false,
+        "terminationGracePeriodSeconds": FAREWELL_SECONDS + DRAIN_SECONDS + 5,
+        "topologySpreadConstraints": [{
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": own},
+        }],
+        "containers": [container],
+    })
+}
+
+/// What a pod needs for ports below 1024 without the right to do anything else: a "safe" sysctl.
+pub(crate) fn low_ports() -> Value {
+    json!({"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]})
+}
+
+/// What a Deployment of such pods is to do: a new one is there before an old one goes.
+pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value) -> Value {
+    json!({
+        "selector": {"matchLabels": own},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "template": {"metadata": metadata, "spec": pod},
+    })
+}

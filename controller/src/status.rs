@@ -247,7 +247,7 @@ mod tests {
     fn other_controllers_keep_what_is_theirs() {
         let parent = ParentStatus {
             parent: ParentRef::Service(Parent {
-                service: Key::new("n", "web"),
+                key: Key::new("n", "web"),
                 names_namespace: false,
                 port: Some(80),
                 section: None,

@@ -8,7 +8,7 @@ use super::facts::gateway::{
     GATEWAY_CONTROLLER, GATEWAY_NAME, Gateway, GatewayClass, Listener, ListenerProtocol, Reference,
     ReferenceGrant, RouteNamespaces, Secret,
 };
-use super::facts::route::GatewayParent;
+use super::facts::route::Parent;
 use super::facts::{Key, Route, Workload};
 use super::links::RouteId;
 
@@ -176,9 +176,9 @@ impl Index {
         &'a self,
         id: &RouteId,
         route: &Route,
-        parent: &GatewayParent,
+        parent: &Parent,
     ) -> Option<Result<Vec<Attached<'a>>, Problem>> {
-        let gateway = self.gateway(&parent.gateway)?;
+        let gateway = self.gateway(&parent.key)?;
         Some(self.attach_to(gateway, id, route, parent))
     }
 
@@ -187,9 +187,9 @@ impl Index {
         gateway: &'a Gateway,
         id: &RouteId,
         route: &Route,
-        parent: &GatewayParent,
+        parent: &Parent,
     ) -> Result<Vec<Attached<'a>>, Problem> {
-        let key = &parent.gateway;
+        let key = &parent.key;
         let judged = self.judged(key, gateway);
         let named = judged.into_iter().filter(|one| {
             let section = parent.section.as_ref();

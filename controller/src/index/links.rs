@@ -73,11 +73,7 @@ impl Links {
 
     pub(super) fn add_route(&mut self, id: &RouteId, route: &Route) {
         for parent in &route.parents {
-            add(
-                &mut self.routes_of_parent,
-                parent.service.clone(),
-                id.clone(),
-            );
+            add(&mut self.routes_of_parent, parent.key.clone(), id.clone());
         }
         for backend in backends(route) {
             add(&mut self.routes_of_backend, backend.clone(), id.clone());
@@ -86,7 +82,7 @@ impl Links {
 
     pub(super) fn remove_route(&mut self, id: &RouteId, route: &Route) {
         for parent in &route.parents {
-            remove(&mut self.routes_of_parent, &parent.service, id);
+            remove(&mut self.routes_of_parent, &parent.key, id);
         }
         for backend in backends(route) {
             remove(&mut self.routes_of_backend, backend, id);

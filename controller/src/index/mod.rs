@@ -111,22 +111,22 @@ impl Index {
                 }
             }
             Facts::Gateway(gateway) => {
-                if self.gateways.gateways.insert(key.clone(), gateway.clone()) != Some(gateway) {
+                if put(&mut self.gateways.gateways, &key, gateway) {
                     self.touch_gateways();
                 }
             }
             Facts::GatewayClass(class) => {
-                if self.gateways.classes.insert(key.clone(), class.clone()) != Some(class) {
+                if put(&mut self.gateways.classes, &key, class) {
                     self.touch_gateways();
                 }
             }
             Facts::ReferenceGrant(grant) => {
-                if self.gateways.grants.insert(key.clone(), grant.clone()) != Some(grant) {
+                if put(&mut self.gateways.grants, &key, grant) {
                     self.touch_gateways();
                 }
             }
             Facts::Secret(secret) => {
-                if self.gateways.secrets.insert(key.clone(), secret.clone()) != Some(secret) {
+                if put(&mut self.gateways.secrets, &key, secret) {
                     self.touch_gateways();
                 }
             }
@@ -140,13 +140,13 @@ impl Index {
                 }
             }
             Facts::Namespace(namespace) => {
-                if self.namespaces.insert(key.clone(), namespace.clone()) != Some(namespace) {
+                if put(&mut self.namespaces, &key, namespace) {
                     self.touch_workloads(&key.name);
                     self.touch_gateways();
                 }
             }
             Facts::Node(node) => {
-                if self.nodes.insert(key.clone(), node.clone()) != Some(node) {
+                if put(&mut self.nodes, &key, node) {
                     self.touch_node(&key.name);
                 }
             }
@@ -169,7 +169,7 @@ impl Index {
                 }
             }
             Facts::Workload(workload) => {
-                if self.workloads.insert(key.clone(), workload.clone()) != Some(workload) {
+                if put(&mut self.workloads, &key, workload) {
                     self.touch_workload(&key);
                 }
             }
@@ -440,6 +440,21 @@ impl Index {
             Kind::Service => of(&self.services),
             Kind::TrafficPolicy => of(&self.traffic),
             Kind::VirtualService => routes(RouteKind::Istio),
+        }
+    }
+}
+
+/// Puts what is known under a key, and says whether that is another than before.
+fn put<T: PartialEq>(known: &mut BTreeMap<Key, T>, key: &Key, value: T) -> bool {
+    match known.get_mut(key) {
+        Some(before) if *before == value => false,
+        Some(before) => {
+            *before = value;
+            true
+        }
+        None => {
+            known.insert(key.clone(), value);
+            true
         }
     }
 }

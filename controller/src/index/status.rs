@@ -12,7 +12,7 @@ use super::Index;
 use super::build::routes::{Caller, Unresolved, attached, conflict, resolve};
 use super::effective::{Level, winner};
 use super::facts::gateway::GATEWAY_CONTROLLER;
-use super::facts::route::{GatewayParent, Parent, RouteKind, Rule};
+use super::facts::route::{Parent, RouteKind, Rule};
 use super::facts::{Key, Kind, Route, TrafficPolicy};
 use super::links::RouteId;
 use crate::crd::{Condition, MESH_CONFIG_NAME, TrafficPolicySpec};
@@ -35,7 +35,7 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the type of its name")]
 pub enum ParentRef {
-    Gateway(GatewayParent),
+    Gateway(Parent),
     Service(Parent),
 }
 
@@ -65,34 +65,23 @@ impl Status {
 
 impl ParentStatus {
     fn to_json(&self) -> Value {
-        let (controller, group, kind, key, names_namespace, port, section) = match &self.parent {
+        let (controller, group, kind, parent) = match &self.parent {
             ParentRef::Gateway(parent) => (
                 GATEWAY_CONTROLLER,
                 "gateway.networking.k8s.io",
                 "Gateway",
-                &parent.gateway,
-                parent.names_namespace,
-                parent.port,
-                &parent.section,
+                parent,
             ),
-            ParentRef::Service(parent) => (
-                CONTROLLER,
-                "",
-                "Service",
-                &parent.service,
-                parent.names_namespace,
-                parent.port,
-                &parent.section,
-            ),
+            ParentRef::Service(parent) => (CONTROLLER, "", "Service", parent),
         };
-        let mut reference = json!({"group": group, "kind": kind, "name": key.name});
-        if names_namespace {
-            reference["namespace"] = json!(key.namespace);
+        let mut reference = json!({"group": group, "kind": kind, "name": parent.key.name});
+        if parent.names_namespace {
+            reference["namespace"] = json!(parent.key.namespace);
         }
-        if let Some(port) = port {
+        if let Some(port) = parent.port {
             reference["port"] = json!(port);
         }
-        if let Some(section) = section {
+        if let Some(section) = &parent.section {
             reference["sectionName"] = json!(section);
         }
         json!({
@@ -282,7 +271,7 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
     if let Err(unsupported) = &route.rules {
         return condition(false, "UnsupportedValue", unsupported.to_string());
     }
-    let service = &parent.service;
+    let service = &parent.key;
     let Some(facts) = index.services.get(service) else {
         let what = format!("there is no Service {service}");
         return condition(false, "NoMatchingParent", what);

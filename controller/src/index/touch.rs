@@ -40,7 +40,7 @@ impl Index {
         let with_subset = every.filter(|backend| backend.subset.is_some());
         let services = with_subset.filter_map(|backend| backend.service.clone());
         self.dirty.services.extend(services);
-        let gateways = route.gateways.iter().map(|parent| parent.gateway.clone());
+        let gateways = route.gateways.iter().map(|parent| parent.key.clone());
         for gateway in gateways.collect::<Vec<_>>() {
             self.touch_gateway(&gateway);
         }
@@ -48,8 +48,8 @@ impl Index {
             return;
         };
         for parent in &route.parents {
-            self.dirty.services.insert(parent.service.clone());
-            for other in self.links.routes_of_parent(&parent.service) {
+            self.dirty.services.insert(parent.key.clone());
+            for other in self.links.routes_of_parent(&parent.key) {
                 self.dirty.statuses.insert(status_id(other));
             }
         }
@@ -95,11 +95,11 @@ impl Index {
                 let parents = route.parents.iter();
                 self.dirty
                     .services
-                    .extend(parents.map(|parent| parent.service.clone()));
+                    .extend(parents.map(|parent| parent.key.clone()));
                 let gateways = route.gateways.iter();
                 self.dirty
                     .gateways
-                    .extend(gateways.map(|parent| parent.gateway.clone()));
+                    .extend(gateways.map(|parent| parent.key.clone()));
             }
         }
         self.touch_policies(&key.namespace);

@@ -207,26 +207,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::member::Credentials;
     use crate::workload::{Inbound, Workloads, overlay};
 
     fn gateway() -> Gateway {
         Gateway {
             member: Member {
-                control_plane: "10.0.0.1:15010".into(),
-                trust_domain: "cluster.local".into(),
-                cluster_domain: "cluster.local".into(),
-                credentials: Credentials::Nobody,
                 cache_dir: Some("/cache".into()),
-                plain_text: true,
-                namespace: "edge".into(),
-                name: "web-1".into(),
-                addresses: Vec::new(),
-                bind: None,
-                admin_port: 15_020,
-                workers: 1,
-                memory_budget: None,
-                drain_timeout: None,
+                ..Member::example("edge")
             },
         }
     }

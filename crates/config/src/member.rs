@@ -223,3 +223,26 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+impl Member {
+    /// A pod of a namespace.
+    pub(crate) fn example(namespace: &str) -> Self {
+        Self {
+            control_plane: "10.0.0.1:15010".into(),
+            trust_domain: "cluster.local".into(),
+            cluster_domain: "cluster.local".into(),
+            credentials: Credentials::Nobody,
+            cache_dir: None,
+            plain_text: true,
+            namespace: namespace.into(),
+            name: "web-1".into(),
+            addresses: Vec::new(),
+            bind: None,
+            admin_port: 15_020,
+            workers: 1,
+            memory_budget: None,
+            drain_timeout: None,
+        }
+    }
+}

@@ -166,22 +166,7 @@ mod tests {
 
     fn proxy(forwards: &[&str]) -> ProxyService {
         ProxyService {
-            member: Member {
-                control_plane: "10.0.0.1:15010".into(),
-                trust_domain: "cluster.local".into(),
-                cluster_domain: "cluster.local".into(),
-                credentials: Credentials::Nobody,
-                cache_dir: None,
-                plain_text: true,
-                namespace: "shop".into(),
-                name: "web-1".into(),
-                addresses: Vec::new(),
-                bind: None,
-                admin_port: 15_020,
-                workers: 1,
-                memory_budget: None,
-                drain_timeout: None,
-            },
+            member: Member::example("shop"),
             forwards: forwards.iter().map(|text| text.parse().unwrap()).collect(),
         }
     }

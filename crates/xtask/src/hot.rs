@@ -76,7 +76,7 @@ fn write() -> Result<usize, Error> {
     if !Cargo::new(cli[0]).args(&cli[1..]).succeeds() {
         return Err(Error::Failed("building the command line"));
     }
-    let folder = target().join("hot-functions");
+    let folder = shell::target().join("hot-functions");
     let file = |path: &Path| {
         let path = path.to_owned();
         move |error| Error::File(path, error)
@@ -97,10 +97,6 @@ fn write() -> Result<usize, Error> {
     Ok(functions.len())
 }
 
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| shell::root().join("target"), Into::into)
-}
-
 /// A program that runs the proxy under callgrind with these options; it writes `NAME.PID.N` into the folder.
 fn wrapper(folder: &Path, name: &str, options: &str) -> Result<PathBuf, Error> {
     let path = folder.join(format!("proxy-{name}"));
@@ -108,7 +104,7 @@ fn wrapper(folder: &Path, name: &str, options: &str) -> Result<PathBuf, Error> {
         "#!/bin/sh\nexec valgrind --tool=callgrind {options} --demangle=no --compress-strings=no --compress-pos=no \
          --callgrind-out-file='{}/{name}.%p' '{}' \"$@\"\n",
         folder.display(),
-        target().join("release/maglor-proxy").display()
+        shell::target().join("release/maglor-proxy").display()
     );
     let written = fs::write(&path, script)
         .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
@@ -119,7 +115,7 @@ fn wrapper(folder: &Path, name: &str, options: &str) -> Result<PathBuf, Error> {
 /// What the proxies of a mesh execute to serve users.
 fn mesh(folder: &Path) -> Result<Functions, Error> {
     let wrapper = wrapper(folder, "mesh", "--instr-atstart=no")?;
-    let mut demo = Command::new(target().join("debug/maglor"));
+    let mut demo = Command::new(shell::target().join("debug/maglor"));
     demo.args([
         "demo",
         "--for",

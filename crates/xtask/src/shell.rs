@@ -14,6 +14,12 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(target)
+}
+
 /// A command that runs in the workspace's folder and prints as somebody would type it.
 #[derive(Debug)]
 pub(crate) struct Cargo {

@@ -155,10 +155,15 @@ mod tests {
     fn after_a_burst_pages_are_let_go_twice() {
         let start = Instant::now();
         let mut watch = Watch::new(start);
-        let mut look = |watch: &mut Watch, second| watch.look(MB, start + Duration::from_secs(second));
-        assert_eq!((0..100).filter(|second| look(&mut watch, *second)).count(), 6);
+        let look = |watch: &mut Watch, second| watch.look(MB, start + Duration::from_secs(second));
+        assert_eq!(
+            (0..100).filter(|second| look(&mut watch, *second)).count(),
+            6
+        );
         watch.settle(start + Duration::from_secs(100));
-        let then: Vec<u64> = (100..106).filter(|second| look(&mut watch, *second)).collect();
+        let then: Vec<u64> = (100..106)
+            .filter(|second| look(&mut watch, *second))
+            .collect();
         assert_eq!(then, [100, 103], "the second one when its end is over, too");
     }
 

@@ -114,7 +114,7 @@ struct Taken<'a> {
 fn attached<'a>(index: &'a Index, key: &Key) -> Vec<Taken<'a>> {
     let mut taken = Vec::new();
     for (id, route) in &index.routes {
-        let parents = route.gateways.iter().filter(|one| one.gateway == *key);
+        let parents = route.gateways.iter().filter(|one| one.key == *key);
         for parent in parents.filter(|_| route.rules.is_ok()) {
             let attached = index.attach(id, route, parent).and_then(Result::ok);
             let each = attached.into_iter().flatten().map(|one| Taken {

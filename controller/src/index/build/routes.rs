@@ -94,7 +94,7 @@ pub(crate) fn attached<'a>(
     let routes = routes.filter_map(|id| index.routes.get_key_value(id));
     routes.filter(move |(_, route)| {
         let to_port = |parent: &crate::index::facts::route::Parent| {
-            parent.service == *service
+            parent.key == *service
                 && parent.section.is_none()
                 && parent.port.is_none_or(|one| one == port)
         };

@@ -137,7 +137,7 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
     for (i, host) in hosts.enumerate() {
         match service(host, namespace) {
             Some(service) => parents.push(Parent {
-                service,
+                key: service,
                 names_namespace: true,
                 port: None,
                 section: None,

@@ -49,7 +49,7 @@ pub struct Route {
     /// The Services that it is attached to.
     pub parents: Vec<Parent>,
     /// The Gateways that it is attached to.
-    pub gateways: Vec<GatewayParent>,
+    pub gateways: Vec<Parent>,
     /// The hosts that it is for at a Gateway, in lower case; none: those of the listener.
     pub hostnames: Vec<String>,
     /// What it does, or why it cannot be done.
@@ -60,29 +60,16 @@ pub struct Route {
     pub notes: Vec<String>,
 }
 
-/// A Service, or one of its ports.
+/// A Service or a Gateway, or a part of it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Parent {
-    /// The Service.
-    pub service: Key,
+    /// The Service or Gateway.
+    pub key: Key,
     /// Whether the resource names the namespace, which a status repeats.
     pub names_namespace: bool,
-    /// Only this port.
+    /// Only this port of the Service, or only the Gateway's listeners on this port.
     pub port: Option<u16>,
-    /// A part of the Service, which Services do not have; a status repeats it.
-    pub section: Option<String>,
-}
-
-/// A Gateway, or some of its listeners.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct GatewayParent {
-    /// The Gateway.
-    pub gateway: Key,
-    /// Whether the resource names the namespace, which a status repeats.
-    pub names_namespace: bool,
-    /// Only listeners on this port.
-    pub port: Option<u16>,
-    /// Only the listener of this name.
+    /// Only the Gateway's listener of this name. Services have no parts; a status repeats it.
     pub section: Option<String>,
 }
 
@@ -409,30 +396,20 @@ impl BackendRef {
 }
 
 impl Spec {
-    fn gateways(&self, namespace: &str) -> Vec<GatewayParent> {
-        let gateways = self
-            .parent_refs
-            .iter()
-            .filter(|parent| parent.group == GATEWAY && parent.kind == "Gateway");
-        let parents = gateways.map(|parent| GatewayParent {
-            gateway: Key::new(
-                parent.namespace.as_deref().unwrap_or(namespace),
-                &parent.name,
-            ),
-            names_namespace: parent.namespace.is_some(),
-            port: parent.port,
-            section: parent.section_name.clone(),
-        });
-        parents.collect()
+    fn gateways(&self, namespace: &str) -> Vec<Parent> {
+        self.attached_to((GATEWAY, "Gateway"), namespace)
     }
 
     fn parents(&self, namespace: &str) -> Vec<Parent> {
-        let services = self
-            .parent_refs
-            .iter()
-            .filter(|parent| parent.group.is_empty() && parent.kind == "Service");
-        let parents = services.map(|parent| Parent {
-            service: Key::new(
+        self.attached_to(("", "Service"), namespace)
+    }
+
+    /// The parents of one kind, given by its group and name.
+    fn attached_to(&self, kind: (&str, &str), namespace: &str) -> Vec<Parent> {
+        let all = self.parent_refs.iter();
+        let parents = all.filter(|parent| (parent.group.as_str(), parent.kind.as_str()) == kind);
+        let parents = parents.map(|parent| Parent {
+            key: Key::new(
                 parent.namespace.as_deref().unwrap_or(namespace),
                 &parent.name,
             ),

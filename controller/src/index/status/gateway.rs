@@ -185,7 +185,7 @@ fn listener(
 
 fn attached_routes(index: &Index, key: &Key, listener: &str) -> usize {
     let attached = index.routes.iter().filter(|(id, route)| {
-        let mut parents = route.gateways.iter().filter(|one| one.gateway == *key);
+        let mut parents = route.gateways.iter().filter(|one| one.key == *key);
         parents.any(|parent| {
             let attached = index.attach(id, route, parent).and_then(Result::ok);
             let mut attached = attached.into_iter().flatten();

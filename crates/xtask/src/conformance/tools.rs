@@ -12,6 +12,8 @@ use std::{env, thread};
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::shell;
+
 /// The folder of the workspace's `Cargo.toml`.
 pub(super) fn workspace() -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -31,8 +33,7 @@ pub(super) fn build(root: &Path, program: &str) -> anyhow::Result<PathBuf> {
         .status()
         .context("running cargo")?;
     ensure!(status.success(), "cargo build: {status}");
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(root.join(target).join("quick").join(program))
+    Ok(shell::target().join("quick").join(program))
 }
 
 /// A folder of the cache.

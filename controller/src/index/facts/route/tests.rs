@@ -42,7 +42,7 @@ fn parents_are_services() {
     let found: Vec<_> = route
         .parents
         .iter()
-        .map(|parent| (parent.service.to_string(), parent.port))
+        .map(|parent| (parent.key.to_string(), parent.port))
         .collect();
     let expected = [
         ("shop/cart".to_owned(), Some(80)),

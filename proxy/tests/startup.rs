@@ -230,7 +230,9 @@ fn waiting_ends_when_the_proxy_is_ready() {
             let mut question = [0; 1024];
             let length = socket.read(&mut question).unwrap();
             assert!(question[..length].starts_with(b"GET /ready "));
-            write!(socket, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n").unwrap();
+            // In one piece: who asks reads no further than the status.
+            let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n");
+            socket.write_all(answer.as_bytes()).unwrap();
         }
     });
     let not_yet = wait(port, "0s");

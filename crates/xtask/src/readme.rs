@@ -14,6 +14,8 @@ const END: &str = "<!-- /measured -->";
 const RESULTS: &str = "benches/results";
 /// The section of a summary that holds the table.
 const TABLE: &str = "\n## Side by side\n";
+/// A row that only a comparison of all parts has.
+const LAST: &str = "| stripped binary, MB";
 const NOTHING: &str = "Nothing has been measured yet; `cargo xtask compare` does it.\n";
 
 #[derive(Debug, clap::Args)]
@@ -78,15 +80,16 @@ fn split(readme: &str) -> Option<(&str, &str, &str)> {
     Some((before, section.strip_prefix('\n').unwrap_or(section), after))
 }
 
-/// The newest comparison, by its name; quick ones are not for publication.
+/// The newest comparison of all parts, by its name; quick ones are not for publication, and pairs another table.
 fn newest(results: &Path) -> Option<String> {
     let entries = fs::read_dir(results).into_iter().flatten().flatten();
     let whole = entries.filter(|entry| {
         let summary = fs::read_to_string(entry.path().join("summary.md"));
-        summary.is_ok_and(|summary| summary.contains(TABLE))
+        summary.is_ok_and(|summary| summary.contains(TABLE) && summary.contains(LAST))
     });
     let names = whole.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| !name.contains("quick")).max()
+    let shown = |name: &String| !["quick", "pair"].iter().any(|word| name.contains(word));
+    names.filter(shown).max()
 }
 
 /// The section for the results in a folder.
@@ -133,14 +136,19 @@ mod tests {
             fs::create_dir_all(results.join(folder)).unwrap();
             fs::write(results.join(folder).join("summary.md"), text).unwrap();
         };
-        let text = "# Summary\n\nMedians of 5.\n\n## Side by side\n\n| a |\n|---|\n\n## Bars\n\nx";
+        let text = "# Summary\n\nMedians of 5.\n\n## Side by side\n\n| stripped binary, MB |\n|---|\n\n## Bars\n\nx";
         add("2026-01-02", text);
         add("2026-01-03-quick", text);
         add("2026-01-04-conformance", "# Summary\n");
+        add(
+            "2026-01-05",
+            "# Summary\n\n## Side by side\n\n| only load |\n|---|\n\n## Bars\n",
+        );
+        add("2026-01-06-pair", text);
         assert_eq!(newest(&results).as_deref(), Some("2026-01-02"));
         let section = section(&root, "2026-01-02").unwrap();
         assert!(
-            section.starts_with("| a |\n|---|\n\nMedians of 5. Machine"),
+            section.starts_with("| stripped binary, MB |\n|---|\n\nMedians of 5. Machine"),
             "{section}"
         );
         assert!(

@@ -113,7 +113,8 @@ pub(crate) const ECHO_BASIC: Suite = Suite {
 
 /// Programs of the system, with the Debian packages that hold them.
 const SYSTEM: [(&str, &str); 5] = [
-    ("bridge", "containernetworking-plugins"),
+    // Not `bridge`: iproute2 has a program of that name, too.
+    ("host-local", "containernetworking-plugins"),
     ("containerd", "containerd"),
     ("ip", "iproute2"),
     ("nft", "nftables"),
@@ -265,7 +266,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 pub(crate) fn plugins() -> &'static str {
     let found = PLUGINS
         .iter()
-        .find(|folder| Path::new(folder).join("bridge").is_file());
+        .find(|folder| Path::new(folder).join("host-local").is_file());
     found.unwrap_or(&PLUGINS[0])
 }
 

@@ -17,6 +17,10 @@ use tikv_jemalloc_sys as jemalloc;
 pub(crate) use budget::{Budget, Metrics as BudgetMetrics};
 pub(crate) use resident::own as in_use;
 
+/// Held by tests that compare what the process has in memory before and after something.
+#[cfg(test)]
+pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// So many connections must have given up their buffers for a purge to be worth it.
 pub(crate) const WORTH: usize = 32;
 /// While that goes on, the heap is purged no more often than this.

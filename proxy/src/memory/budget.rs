@@ -204,6 +204,7 @@ mod tests {
 
     #[test]
     fn the_system_says_what_is_in_use() {
+        let _alone = crate::memory::MEASURING.blocking_lock();
         let before = in_use().unwrap();
         let block = vec![1_u8; 64 << 20];
         let with = in_use().unwrap();

@@ -12,7 +12,7 @@ const REFILL: Duration = Duration::from_secs(1);
 /// Less than this is not worth it, in bytes.
 const WORTH: u64 = 512 << 10;
 /// What requests need is found out anew after this time, then after twice the time, and so on,
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(1);
 /// but this often at the least.
 const RARELY: Duration = Duration::from_hours(1);
 
@@ -158,13 +158,13 @@ mod tests {
         let look = |watch: &mut Watch, second| watch.look(MB, start + Duration::from_secs(second));
         assert_eq!(
             (0..100).filter(|second| look(&mut watch, *second)).count(),
-            6
+            7
         );
         watch.settle(start + Duration::from_secs(100));
-        let then: Vec<u64> = (100..106)
+        let then: Vec<u64> = (100..105)
             .filter(|second| look(&mut watch, *second))
             .collect();
-        assert_eq!(then, [100, 103], "the second one when its end is over, too");
+        assert_eq!(then, [100, 102], "the second one when its end is over, too");
     }
 
     #[test]

@@ -26,6 +26,7 @@ async fn much_both_ways_at_once_with_flat_memory() {
         } = Running::new(HOUR).await;
         let ((mut client_read, mut client_write), (mut server_read, mut server_write)) =
             (client.into_split(), server.into_split());
+        let _alone = crate::memory::MEASURING.lock().await;
         let before = resident();
         let (up, down, up_sent, down_sent) = tokio::join!(
             receive(&mut server_read),

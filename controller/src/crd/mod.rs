@@ -13,6 +13,7 @@ mod communication_graph;
 mod condition;
 mod local_first;
 mod mesh_config;
+mod placement_policy;
 mod proxy_service;
 mod schema;
 mod target;
@@ -31,6 +32,10 @@ pub use communication_graph::{
 pub use condition::{Condition, PolicyStatus};
 pub use local_first::LocalFirst;
 pub use mesh_config::{MeshConfig, MeshConfigSpec, MeshConfigStatus};
+pub use placement_policy::{
+    NodeDelay, NodeSelection, PlacementGuard, PlacementMeasure, PlacementMode, PlacementObjective,
+    PlacementPolicy, PlacementPolicySpec, PlacementPolicyStatus, ServicePlacement,
+};
 pub use proxy_service::{
     AutoStatus, ProxyMode, ProxyService, ProxyServiceSpec, ProxyServiceStatus, Resources,
 };
@@ -72,6 +77,11 @@ pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
             communication_graph::schema(),
         )?,
         with_schema("MeshConfig", MeshConfig::crd(), mesh_config::schema())?,
+        with_schema(
+            "PlacementPolicy",
+            PlacementPolicy::crd(),
+            placement_policy::schema(),
+        )?,
         with_schema("ProxyService", ProxyService::crd(), proxy_service::schema())?,
         with_schema(
             "TrafficPolicy",

@@ -45,6 +45,13 @@ pub struct Shortage {
 /// Why there is no placement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Infeasible {
+    /// Something would fit only if a replica were started where none may be.
+    Barred {
+        /// The service.
+        service: String,
+        /// The node.
+        node: String,
+    },
     /// Nodes have room for some replicas of a service, but not for all.
     Places {
         /// The service.
@@ -82,6 +89,11 @@ pub enum Infeasible {
 impl fmt::Display for Infeasible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Barred { service, node } => write!(
+                f,
+                "nothing that fits was found without a replica of `{service}` on `{node}`, where it may \
+                 not run"
+            ),
             Self::Places {
                 service,
                 replicas,
@@ -183,6 +195,23 @@ fn nearest(nodes: &Nodes, problem: &Problem, service: usize) -> Option<Shortage>
         node: nodes.all().get(node)?.name.clone(),
         resource: *Resource::ALL.get(worst)?,
         lacks: lacks(node, worst),
+    })
+}
+
+/// A replica that a placement starts where none may be.
+pub(crate) fn barred(
+    graph: &Graph,
+    nodes: &Nodes,
+    problem: &Problem,
+    state: &State,
+) -> Option<Infeasible> {
+    let cells = problem.bars.iter().enumerate();
+    let barred = cells.filter(|(_, bar)| **bar > 0.0).map(|(cell, _)| cell);
+    let mut started = barred.filter(|&cell| state.counts().get(cell) > problem.present.get(cell));
+    let cell = started.next()?;
+    Some(Infeasible::Barred {
+        service: graph.services().get(cell / problem.nodes)?.name.clone(),
+        node: nodes.all().get(cell % problem.nodes)?.name.clone(),
     })
 }
 

@@ -7,6 +7,7 @@
 //! * [`LiveEdges`] turns counters of proxies into edges (Algorithm 1); [`LocalShares`] says where a
 //!   node's calls should go. [`prometheus`] has the edges of a mesh that a Prometheus watches.
 //! * [`advise`] generates configuration from what is observed (Algorithm 2).
+//! * [`relocate`] says which replicas move now, and which go back.
 //! * [`rule`] says which way of balancing is fastest for a service, and when to change it.
 //! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
 //!
@@ -27,6 +28,7 @@
 //! ```
 
 pub mod advise;
+mod bars;
 pub mod file;
 mod graph;
 mod infeasible;
@@ -38,11 +40,13 @@ mod partition;
 mod placement;
 mod planner;
 pub mod prometheus;
+pub mod relocate;
 pub mod rule;
 mod select;
 mod solve;
 mod tau;
 
+pub use bars::Bars;
 pub use graph::{Edge, Graph, GraphError, Service};
 pub use infeasible::{Infeasible, Resource, Shortage};
 pub use live::{Averaging, Counters, LiveEdges, Part, Traffic};

@@ -5,6 +5,7 @@
 
 use thiserror::Error;
 
+use crate::bars::Bars;
 use crate::graph::Graph;
 use crate::infeasible::{self, Infeasible};
 use crate::node::Nodes;
@@ -35,6 +36,8 @@ pub struct Options {
     /// τ in milliseconds: where calls that leave their node take longer, the called service moves to
     /// its callers if there is room (Algorithm 3, step 5). Default: none.
     pub tau_ms: Option<f64>,
+    /// Where no replica may be started. Counts only where there is a present placement. Default: nowhere.
+    pub bars: Bars,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             max_share: 1.0,
             move_cost: 0.25,
             tau_ms: None,
+            bars: Bars::default(),
         }
     }
 }
@@ -115,6 +119,9 @@ pub struct Plan {
     pub optimal: bool,
     /// Replicas that have to be started elsewhere than they run; 0 without a present placement.
     pub moves: u64,
+    /// What runs at present is not what the options want, whatever it costs: it is on nodes that are not to be used,
+    /// too uneven, or beyond a limit.
+    pub mends: bool,
 }
 
 /// Places the services of a graph. With a present placement, only what pays moves.
@@ -146,11 +153,19 @@ pub fn partition(
     }
     let start = present.map(|_| State::resume(&problem));
     let narrowed = select::narrow(&problem, &options.selection, options.seed);
+    let mends = start.as_ref().is_some_and(|start| {
+        let kept = start.counts() == problem.present;
+        let narrowed = State::from_counts(&narrowed, start.counts());
+        !kept || (start.is_feasible() && !narrowed.is_feasible())
+    });
     let mut solution = solve(&narrowed, start, options.seed, options.effort);
     if !solution.state.is_feasible() {
         let proved = solution.proved;
         let infeasible = infeasible::searched(nodes, &narrowed, &solution.state, proved);
         return Ok(Outcome::Infeasible(infeasible));
+    }
+    if let Some(barred) = infeasible::barred(graph, nodes, &narrowed, &solution.state) {
+        return Ok(Outcome::Infeasible(barred));
     }
     if let Some(tau_ms) = options.tau_ms {
         let late = tau::LateEdges::new(graph, tau_ms);
@@ -168,7 +183,23 @@ pub fn partition(
         optimal: solution.proved,
         moves: present.map_or(0, |present| placement.moves_from(present)),
         placement,
+        mends,
     }))
+}
+
+/// A placement as the solver sees it: what it costs by an objective alone, and what moves would change.
+pub(crate) fn rated(
+    graph: &Graph,
+    nodes: &Nodes,
+    placement: &Placement,
+    options: &Options,
+) -> (Problem, State) {
+    let mut problem = problem(graph, nodes, Some(placement), options);
+    problem.limit.fill(u32::MAX);
+    let counts = State::resume(&problem).counts().to_vec();
+    problem.present = Vec::new();
+    let state = State::from_counts(&problem, &counts);
+    (problem, state)
 }
 
 fn check(options: &Options) -> Result<(), PartitionError> {
@@ -259,6 +290,11 @@ fn problem(
     }
     if let Some(present) = present {
         problem.present = present.counts().to_vec();
+        // More than all else together can cost, whatever is started where.
+        let far = problem.distance.iter().copied().fold(1.0, f64::max);
+        let bar = 1.0 + 4.0 * (far * total + options.move_cost * mean * graph.replicas() as f64);
+        let cells = options.bars.cells().iter();
+        problem.bars = cells.map(|&barred| if barred { bar } else { 0.0 }).collect();
     }
     problem
 }

@@ -72,7 +72,8 @@ fn ranked(problem: &Problem) -> Vec<usize> {
 fn first(problem: &Problem, ranked: &[usize], count: usize) -> Problem {
     let mut chosen = problem.clone();
     for &node in ranked.iter().skip(count) {
-        chosen.capacity[node] = [0; 3];
+        // What stays where it is stays there, too.
+        chosen.capacity[node] = problem.held(node);
     }
     chosen
 }
@@ -89,9 +90,13 @@ fn spread(problem: &Problem, balance: f64) -> Problem {
         }
     });
     let mut spread = problem.clone();
-    for capacity in &mut spread.capacity {
+    for (node, capacity) in spread.capacity.iter_mut().enumerate() {
+        let held = problem.held(node);
         // Pods are a limit, not something to be shared out.
-        let part = |d: usize| ((capacity[d] as f64 * most[d]).floor() as u64).min(capacity[d]);
+        let part = |d: usize| {
+            let part = (capacity[d] as f64 * most[d]).floor() as u64;
+            part.max(held[d]).min(capacity[d])
+        };
         let narrowed: Demand = [part(0), part(1), capacity[2]];
         *capacity = narrowed;
     }

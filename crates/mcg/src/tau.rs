@@ -47,7 +47,8 @@ impl LateEdges {
         let nodes = 0..problem.nodes;
         let short = nodes
             .clone()
-            .filter(|&n| gap(n) > 0.0 && state.takes(problem, called, n));
+            .filter(|&n| gap(n) > 0.0 && state.takes(problem, called, n))
+            .filter(|&n| !problem.is_barred(called, n));
         let Some(to) = short.max_by(|&a, &b| gap(a).total_cmp(&gap(b))) else {
             return false;
         };

@@ -68,6 +68,16 @@ impl Level {
                 }
             }
         }
+        if !problem.bars.is_empty() {
+            coarse.bars = vec![0.0; items.len() * problem.nodes];
+            for (s, &g) in group.iter().enumerate() {
+                let each = problem.replicas[s] / items[g as usize].replicas;
+                for node in 0..problem.nodes {
+                    coarse.bars[g as usize * problem.nodes + node] +=
+                        problem.bars[s * problem.nodes + node] * f64::from(each);
+                }
+            }
+        }
         Self {
             problem: coarse,
             group,

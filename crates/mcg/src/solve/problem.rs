@@ -28,6 +28,9 @@ pub(crate) struct Problem {
     pub(crate) move_cost: Vec<f64>,
     /// Units that run now, by service and node; empty if nothing does.
     pub(crate) present: Vec<u32>,
+    /// What it costs besides to start a unit on a node, by service and node; empty if nothing. It outweighs
+    /// all else where none may be started: then whatever keeps to that is better than what does not.
+    pub(crate) bars: Vec<f64>,
     /// Where a service's neighbours begin in `adjacent`.
     pub(crate) start: Vec<u32>,
     /// Neighbours with the weight of the traffic.
@@ -156,9 +159,40 @@ impl Problem {
     /// What running units of a service on a node costs by itself: what has to be started there.
     pub(crate) fn start_cost(&self, service: usize, node: usize, units: u32) -> f64 {
         match self.present.get(service * self.nodes + node) {
-            Some(&present) => self.move_cost[service] * f64::from(units.saturating_sub(present)),
+            Some(&present) => {
+                self.start_price(service, node) * f64::from(units.saturating_sub(present))
+            }
             None => 0.0,
         }
+    }
+
+    /// What it costs to start one unit of a service on a node where none runs.
+    pub(crate) fn start_price(&self, service: usize, node: usize) -> f64 {
+        let bar = self.bars.get(service * self.nodes + node);
+        self.move_cost[service] + bar.copied().unwrap_or(0.0)
+    }
+
+    /// Whether no unit of a service may be started on a node.
+    pub(crate) fn is_barred(&self, service: usize, node: usize) -> bool {
+        let bar = self.bars.get(service * self.nodes + node);
+        bar.is_some_and(|bar| *bar > 0.0)
+    }
+
+    /// What the units need that may be started nowhere else than they run, on a node.
+    pub(crate) fn held(&self, node: usize) -> Demand {
+        let mut held = [0; 3];
+        if self.present.is_empty() {
+            return held;
+        }
+        for (service, bars) in self.bars.chunks(self.nodes.max(1)).enumerate() {
+            if bars.iter().all(|bar| *bar > 0.0) {
+                let units = u64::from(self.present[service * self.nodes + node]);
+                for (sum, need) in held.iter_mut().zip(&self.demand[service]) {
+                    *sum += need * units;
+                }
+            }
+        }
+        held
     }
 
     /// What all units need together.

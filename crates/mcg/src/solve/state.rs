@@ -174,11 +174,10 @@ impl State {
         if problem.present.is_empty() {
             return 0.0;
         }
-        let cost = problem.move_cost[s];
         let present = |node: usize| problem.present[s * self.nodes + node];
         let spared = f64::from(u8::from(self.count(s, a) > present(a)));
         let started = f64::from(u8::from(self.count(s, b) >= present(b)));
-        cost * (started - spared)
+        problem.start_price(s, b) * started - problem.start_price(s, a) * spared
     }
 
     /// What a unit of traffic between two services costs: each node's calls that find no local
@@ -282,6 +281,7 @@ mod tests {
             .collect();
         let mut problem = Problem::new(vec![[90, 90, 9]; 4], &items, &edges);
         problem.present = (0..8 * 4).map(|_| rng.below(2)).collect();
+        problem.bars = (0..8 * 4).map(|_| f64::from(rng.below(2))).collect();
         if distances {
             let far = |i: usize| (i % 4).abs_diff(i / 4) as f64 + (i % 4 * (i / 4)) as f64;
             problem.distance = (0..16)

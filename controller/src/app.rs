@@ -31,6 +31,7 @@ use crate::index::Changes;
 use crate::lease::{self, Term};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
+use crate::placement;
 use crate::proxy_service;
 use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
@@ -61,6 +62,8 @@ pub enum Source {
         proxies: proxy_service::Settings,
         /// The proxies of Gateways; `None` = there are none, and Secrets are not read.
         gateways: Option<Box<gateway::run::Options>>,
+        /// Pods may be moved, by `PlacementPolicy`s.
+        moves: bool,
     },
 }
 
@@ -276,6 +279,7 @@ fn start(
         };
     };
     let replicas = kubernetes.replicas();
+    tokio::spawn(placement::run::run(kubernetes.placement(graphs, metrics)));
     let Kubernetes {
         client,
         namespace,
@@ -284,6 +288,7 @@ fn start(
         auto,
         gateways,
         term,
+        moves: _,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
     tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));

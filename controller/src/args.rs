@@ -92,6 +92,9 @@ struct Run {
     graph: Graph,
     #[command(flatten)]
     proxies: Proxies,
+    /// Move pods where a PlacementPolicy with `mode: Apply` says so. Without: it is only said what would move.
+    #[arg(long, requires = "webhook")]
+    placement: bool,
     /// Write the bound addresses to this file (JSON) once proxies are served.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -333,6 +336,7 @@ fn serve(run: Run) -> Result<(), String> {
                 .unwrap_or_else(|| format!("process-{}", std::process::id())),
             proxies,
             gateways,
+            moves: run.placement,
         },
     };
     let options = Options {

@@ -43,8 +43,23 @@ impl Events {
 
     /// Warns about a resource, unless too much is told already.
     pub fn warn(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
+        self.publish(EventType::Warning, about, (reason, action), note);
+    }
+
+    /// Tells of something that is as it should be, unless too much is told already.
+    pub fn tell(&self, about: ObjectReference, reason: &str, action: &str, note: &str) {
+        self.publish(EventType::Normal, about, (reason, action), note);
+    }
+
+    fn publish(
+        &self,
+        type_: EventType,
+        about: ObjectReference,
+        (reason, action): (&str, &str),
+        note: &str,
+    ) {
         let event = Event {
-            type_: EventType::Warning,
+            type_,
             reason: reason.to_owned(),
             note: Some(shortened(note)),
             action: action.to_owned(),

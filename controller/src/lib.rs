@@ -22,6 +22,7 @@
 //! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
 //! | `external_metrics` | what the API server asks of proxies' load, for their autoscalers |
 //! | [`gateway`] | proxies that serve Gateways |
+//! | [`placement`] | services where few of their calls leave a node: how pods move |
 //! | [`proxy_service`] | proxies in front of Services: how they come and go |
 
 mod admin;
@@ -41,6 +42,7 @@ pub mod index;
 pub mod lease;
 mod metrics;
 pub mod pipeline;
+pub mod placement;
 mod port;
 mod proxy_pod;
 pub mod proxy_service;

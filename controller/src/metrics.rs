@@ -25,9 +25,67 @@ pub(crate) struct Metrics {
     leader: Gauge,
     rotation: [(Phase, Gauge); Phase::ALL.len()],
     pub(crate) certificates: CertifyMetrics,
+    pub(crate) placement: PlacementMetrics,
     sessions: [(&'static str, Gauge); 2],
     /// By webhook and decision.
     admissions: Vec<((&'static str, webhook::Word), Counter)>,
+}
+
+/// What is counted of pods that are moved.
+#[derive(Clone, Debug)]
+pub(crate) struct PlacementMetrics {
+    begun: Counter,
+    done: Counter,
+    given_up: Counter,
+    rolled_back: Counter,
+    moving: Gauge,
+}
+
+impl PlacementMetrics {
+    fn new(registry: &Registry) -> Self {
+        let moves = registry.counter(
+            "controller_placement_moves_total",
+            "Pods that were to move, by what has become of it.",
+            &["result"],
+        );
+        let rolled_back = registry.counter(
+            "controller_placement_rolled_back_total",
+            "Services that went back because they were worse off.",
+            &[],
+        );
+        let moving = registry.gauge(
+            "controller_placement_moving",
+            "Pods that wait for their successors.",
+            &[],
+        );
+        Self {
+            begun: moves.with(&["begun"]),
+            done: moves.with(&["done"]),
+            given_up: moves.with(&["given_up"]),
+            rolled_back: rolled_back.with(&[]),
+            moving: moving.with(&[]),
+        }
+    }
+
+    pub(crate) fn begun(&self) {
+        self.begun.add_shared(1);
+    }
+
+    pub(crate) fn done(&self) {
+        self.done.add_shared(1);
+    }
+
+    pub(crate) fn given_up(&self) {
+        self.given_up.add_shared(1);
+    }
+
+    pub(crate) fn rolled_back(&self) {
+        self.rolled_back.add_shared(1);
+    }
+
+    pub(crate) fn moving(&self, pods: usize) {
+        self.moving.set(i64::try_from(pods).unwrap_or(i64::MAX));
+    }
 }
 
 const KINDS: [ResourceKind; 5] = [
@@ -114,6 +172,7 @@ impl Metrics {
                 Phase::ALL.map(|phase| (phase, family.with(&[phase.word()])))
             },
             certificates: CertifyMetrics::new(&registry),
+            placement: PlacementMetrics::new(&registry),
             registry,
         }
     }

@@ -17,6 +17,7 @@ use crate::graph::replicas::Replicas;
 use crate::https::Serving;
 use crate::lease::Term;
 use crate::metrics::Metrics;
+use crate::placement;
 use crate::proxy_service;
 use crate::webhook::{self, Webhook};
 
@@ -27,6 +28,7 @@ pub(super) struct Kubernetes {
     pub(super) replica: String,
     pub(super) proxies: proxy_service::Settings,
     pub(super) auto: Limits,
+    pub(super) moves: bool,
     pub(super) gateways: Option<Box<gateway::run::Options>>,
     pub(super) term: watch::Sender<Term>,
 }
@@ -38,6 +40,7 @@ impl Kubernetes {
             replica,
             proxies,
             gateways,
+            moves,
         } = source
         else {
             return Ok(None);
@@ -48,6 +51,7 @@ impl Kubernetes {
             replica: replica.clone(),
             proxies: proxies.clone(),
             auto,
+            moves: *moves,
             gateways: gateways.clone(),
             term: watch::Sender::new(Term::default()),
         }))
@@ -66,6 +70,17 @@ impl Kubernetes {
             replicas: self.replicas(),
             term: self.term.subscribe(),
             graphs: Arc::clone(graphs),
+        }
+    }
+
+    pub(super) fn placement(&self, graphs: &Arc<Graphs>, metrics: &Metrics) -> placement::run::Options {
+        placement::run::Options {
+            replicas: self.replicas(),
+            graphs: Arc::clone(graphs),
+            term: self.term.subscribe(),
+            events: Events::new(self.client.clone(), "maglor.dev/placement", &self.replica),
+            metrics: metrics.placement.clone(),
+            moves: self.moves,
         }
     }
 

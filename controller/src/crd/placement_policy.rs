@@ -225,6 +225,9 @@ pub struct ServicePlacement {
     /// Why it stays, what a move waits for, or why it was taken back.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The Deployments of its pods.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deployments: Vec<String>,
     /// Replicas by node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,

@@ -139,7 +139,12 @@ impl Graphs {
         self.state().usage = usage;
     }
 
-    fn topology(&self) -> Arc<Topology> {
+    /// T, the window of the moving averages.
+    pub(crate) fn window(&self) -> Duration {
+        self.settings.window
+    }
+
+    pub(crate) fn topology(&self) -> Arc<Topology> {
         let current = self.topology.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current)
     }

@@ -7,8 +7,9 @@ use maglor_inject::{Namespace, Outcome, Settings, patch};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::crd::ProxyServiceSpec;
+use crate::crd::{PlacementPolicySpec, ProxyServiceSpec};
 use crate::index::facts::{Facts, Object};
+use crate::placement::affinity::{Place, ask};
 
 /// An answer, and what to count.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,21 +53,35 @@ pub(super) fn owner(review: &Review) -> Option<ObjectReference> {
     })
 }
 
-/// Gives a pod its sidecar.
+/// Gives a pod its sidecar, and asks one that has a sidecar to run where its service is wanted.
 #[must_use]
-pub fn inject(review: &Review, namespace: &Namespace, settings: &Settings) -> Decision {
+pub fn inject(
+    review: &Review,
+    namespace: &Namespace,
+    settings: &Settings,
+    place: Option<&Place>,
+) -> Decision {
+    let placed = |mut pod: Value| {
+        if let Some(place) = place {
+            ask(&mut pod, place);
+        }
+        patch(&review.object, &pod)
+    };
     match maglor_inject::inject(&review.object, namespace, settings) {
         Err(refusal) => denied(format!("no sidecar can be injected: {refusal}")),
         Ok(Outcome::Injected(injected)) => Decision {
             verdict: Verdict::Allowed {
-                patch: patch(&review.object, &injected.pod),
+                patch: placed(injected.pod),
                 warnings: injected.notes,
             },
             word: "injected",
         },
         Ok(Outcome::Skipped(why)) => Decision {
             verdict: Verdict::Allowed {
-                patch: Vec::new(),
+                patch: match why {
+                    maglor_inject::Skip::AlreadyInjected => placed(review.object.clone()),
+                    _ => Vec::new(),
+                },
                 warnings: match why {
                     // Somebody may rely on the sidecar that there is not.
                     maglor_inject::Skip::HostNetwork | maglor_inject::Skip::OtherSystem => {
@@ -97,9 +112,14 @@ pub fn validate(review: &Review) -> Decision {
     if new.is_null() || (!old.is_null() && new["spec"] == old["spec"]) {
         return accepted;
     }
-    if new["kind"] == "ProxyService" {
-        // The operator reads it, not the index.
-        return match proxy_service(new) {
+    // Operators read these, not the index.
+    let checked = match new["kind"].as_str() {
+        Some("PlacementPolicy") => Some(placement_policy(new)),
+        Some("ProxyService") => Some(proxy_service(new)),
+        _ => None,
+    };
+    if let Some(checked) = checked {
+        return match checked {
             Err(problem) => denied(problem),
             Ok(()) => accepted,
         };
@@ -111,6 +131,12 @@ pub fn validate(review: &Review) -> Decision {
             None => accepted,
         },
     }
+}
+
+fn placement_policy(object: &Value) -> Result<(), String> {
+    let spec = PlacementPolicySpec::deserialize(&object["spec"]);
+    let spec = spec.map_err(|error| format!("spec: {error}"))?;
+    spec.check().map_err(|error| error.to_string())
 }
 
 fn proxy_service(object: &Value) -> Result<(), String> {
@@ -222,6 +248,58 @@ mod tests {
     }
 
     #[test]
+    fn a_placement_policy_is_refused_as_its_operator_would() {
+        let with = |spec: Value| {
+            json!({"apiVersion": "maglor.dev/v1alpha1", "kind": "PlacementPolicy",
+                "metadata": {"name": "x"}, "spec": spec})
+        };
+        let asked = |spec: Value| validate(&review(with(spec), Value::Null));
+        assert_eq!(asked(json!({"namespaces": ["shop"], "mode": "Apply"})).word, "accepted");
+        for (spec, expected) in [
+            (json!({}), "namespaces"),
+            (json!({"namespaces": []}), "spec.namespaces: "),
+            (json!({"namespaces": ["shop"], "mode": "Perhaps"}), "Perhaps"),
+            (json!({"namespaces": ["shop"], "windows": 0}), "spec.windows: "),
+            (json!({"namespaces": ["shop"], "moves": 1}), "moves"),
+        ] {
+            let text = reason(asked(spec));
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    /// Whatever else is decided, only pods with a sidecar are asked, and each once.
+    #[test]
+    fn pods_are_asked_to_run_where_they_are_wanted() {
+        let place = Place {
+            node: "n2".to_owned(),
+            why: "why".to_owned(),
+        };
+        let shop = Namespace {
+            enabled: Some(true),
+            ..Namespace::default()
+        };
+        let settings = Settings::default();
+        let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web"}]}});
+        let asked = |pod: &Value, namespace: &Namespace| {
+            let review = review(pod.clone(), Value::Null);
+            match inject(&review, namespace, &settings, Some(&place)).verdict {
+                Verdict::Allowed { patch, .. } => patch,
+                Verdict::Denied { reason } => panic!("{reason}"),
+            }
+        };
+        let path = |patch: &[Value], path: &str| patch.iter().any(|one| one["path"] == path);
+        assert!(path(&asked(&pod, &shop), "/spec/affinity"));
+        assert!(asked(&pod, &Namespace::default()).is_empty(), "it gets no sidecar");
+        // By `maglor inject`, without the webhook.
+        let Ok(Outcome::Injected(mut injected)) = maglor_inject::inject(&pod, &shop, &settings) else {
+            panic!("nothing is against it")
+        };
+        assert!(path(&asked(&injected.pod, &shop), "/spec/affinity"));
+        assert!(ask(&mut injected.pod, &place));
+        assert!(asked(&injected.pod, &shop).is_empty(), "it is asked already");
+    }
+
+    #[test]
     fn pods_get_sidecars_or_hear_why_not() {
         let pod = |spec: Value| json!({"metadata": {"name": "web"}, "spec": spec});
         let shop = Namespace {
@@ -229,7 +307,7 @@ mod tests {
             ..Namespace::default()
         };
         let settings = Settings::default();
-        let asked = |spec: Value| inject(&review(pod(spec), Value::Null), &shop, &settings);
+        let asked = |spec: Value| inject(&review(pod(spec), Value::Null), &shop, &settings, None);
         let injected = asked(json!({"containers": [{"name": "web"}]}));
         assert_eq!(injected.word, "injected");
         let Verdict::Allowed { patch, .. } = injected.verdict else {

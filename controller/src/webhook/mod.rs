@@ -26,6 +26,7 @@ use crate::events::Events;
 use crate::https;
 use crate::lease::Term;
 use crate::metrics::Metrics;
+use crate::placement::wishes::Wishes;
 
 pub(crate) use decide::asked;
 pub use decide::{Decision, Word, inject, validate};
@@ -75,7 +76,10 @@ impl Webhook {
         let names = certificate::names(SERVICE, &self.namespace, &self.settings.cluster_domain);
         let certificates = self.serving.subscribe();
         let keeper = keep::Keeper::new(&self.client, &self.namespace, names, self.term.clone());
+        let wishes = Wishes::default();
+        let following = wishes.clone().follow(self.client.clone());
         let service = Arc::new(server::Service {
+            wishes,
             client: self.client,
             events: self.events,
             settings: self.settings,
@@ -86,6 +90,7 @@ impl Webhook {
             async move { service.handle(request).await }
         };
         tokio::join!(
+            following,
             keeper.run(&self.serving, &self.ready),
             https::serve(socket, certificates, "webhook", handle),
         );

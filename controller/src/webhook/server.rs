@@ -18,6 +18,7 @@ use super::decide::{self, Decision};
 use crate::events::Events;
 use crate::https::LONGEST;
 use crate::metrics::Metrics;
+use crate::placement::wishes::Wishes;
 
 /// An object that etcd takes is 1.5 MB; a question holds it twice.
 const LARGEST: usize = 4 << 20;
@@ -28,6 +29,7 @@ pub(super) struct Service {
     pub(super) events: Events,
     pub(super) settings: Settings,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) wishes: Wishes,
 }
 
 /// Which question.
@@ -126,7 +128,9 @@ impl Service {
         });
         // A label that cannot be read asks for nothing; a pod that wants a sidecar itself still gets one.
         let namespace = namespace.unwrap_or_default();
-        Ok(decide::inject(review, &namespace, &self.settings))
+        let place = self.wishes.place(&self.client, &review.namespace, &review.object);
+        let place = place.await;
+        Ok(decide::inject(review, &namespace, &self.settings, place.as_ref()))
     }
 }
 

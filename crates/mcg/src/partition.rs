@@ -252,7 +252,8 @@ fn problem(
     let items: Vec<Item> = graph
         .services()
         .iter()
-        .map(|service| {
+        .enumerate()
+        .map(|(index, service)| {
             let replicas = service.replicas.get();
             let share = (f64::from(replicas) * options.max_share).ceil().max(1.0);
             let limit = service
@@ -265,7 +266,11 @@ fn problem(
                     service.memory_mib.min(MOST),
                     1,
                 ],
-                limit: limit.min(share as u32),
+                // What stays where it is stays, however it is spread.
+                limit: match options.bars.is_held(index) {
+                    true => u32::MAX,
+                    false => limit.min(share as u32),
+                },
                 move_cost: options.move_cost * mean,
             }
         })

@@ -1,0 +1,178 @@
+//! Where new pods are asked to run: preferred node affinity, added when the API server asks about a pod.
+//!
+//! It is only a preference: whatever becomes of the node, of this controller or of the policy, a pod finds a place.
+//! Nothing that a pod says itself is changed, and where anything is in doubt nothing is added.
+
+use serde_json::{Value, json};
+
+use super::PLACED;
+use super::moving::Ticket;
+use super::pod::Pod;
+use maglor_mcg::relocate::Spread;
+
+/// Where a pod is asked to run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Place {
+    /// The node's name.
+    pub node: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Where the next pod of a ReplicaSet should run: in place of one that is on its way out, else where most are missing of
+/// the shares that are wanted.
+///
+/// `siblings` are the pods that the ReplicaSet has; those that no node has taken yet count where they are asked to run.
+#[must_use]
+pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Option<Place> {
+    let live = || siblings.iter().filter(|pod| !pod.ends && !pod.is_moving());
+    let at = |pod: &Pod| pod.node.clone().or_else(|| asked(pod));
+    if let Some(ticket) = ticket {
+        let new = |pod: &&Pod| !ticket.others.contains(&pod.key.name);
+        if !live().filter(new).any(|pod| at(pod).as_ref() == Some(&ticket.to)) {
+            return Some(Place {
+                node: ticket.to.clone(),
+                why: format!("a pod of {} moves there", ticket.service),
+            });
+        }
+    }
+    let all = f64::from(wanted.values().sum::<u32>());
+    let pods = live().count() as f64 + 1.0;
+    let missing = |node: &str, wanted: u32| {
+        let there = live().filter(|pod| at(pod).as_deref() == Some(node)).count();
+        f64::from(wanted) / all * pods - there as f64
+    };
+    let missing = wanted.iter().map(|(node, wanted)| (missing(node, *wanted), node));
+    let most = missing.reduce(|one, other| if other.0 > one.0 { other } else { one });
+    let (_, node) = most.filter(|(missing, _)| *missing > 0.0)?;
+    Some(Place {
+        node: node.clone(),
+        why: "of its service's replicas most are missing there".to_owned(),
+    })
+}
+
+/// Where a pod was asked to run.
+fn asked(pod: &Pod) -> Option<String> {
+    let said = pod.annotations.get(PLACED)?;
+    said.split_once(": ").map(|(node, _)| node.to_owned())
+}
+
+/// Asks a pod to run at a place; false where it is asked already, or says something that cannot be added to.
+pub fn ask(pod: &mut Value, place: &Place) -> bool {
+    let preferred = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
+    let known = pod.pointer(&format!("/metadata/annotations/{}", PLACED.replace('/', "~1")));
+    let list = pod.pointer(preferred);
+    let odd = ["/metadata", "/metadata/annotations", "/spec/affinity", "/spec/affinity/nodeAffinity"];
+    let odd = odd.iter().filter_map(|path| pod.pointer(path));
+    if known.is_some()
+        || !pod["spec"].is_object()
+        || !list.is_none_or(|list| list.is_array() || list.is_null())
+        || odd.into_iter().any(|value| !(value.is_object() || value.is_null()))
+    {
+        return false;
+    }
+    // By its name, which is unique; the label `kubernetes.io/hostname` of some nodes is another one.
+    let name = json!({"key": "metadata.name", "operator": "In", "values": [place.node]});
+    let term = json!({"weight": 100, "preference": {"matchFields": [name]}});
+    let affinity = &mut pod["spec"]["affinity"]["nodeAffinity"];
+    match affinity["preferredDuringSchedulingIgnoredDuringExecution"].as_array_mut() {
+        Some(list) => list.push(term),
+        None => affinity["preferredDuringSchedulingIgnoredDuringExecution"] = json!([term]),
+    }
+    // The scheduler spreads the pods of a ReplicaSet over nodes and zones by itself, unless the pod says how. That
+    // weighs as much as a preference. A rule that counts no pod is the same for every node.
+    let spread = &mut pod["spec"]["topologySpreadConstraints"];
+    if spread.is_null() || spread.as_array().is_some_and(Vec::is_empty) {
+        *spread = json!([{
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+        }]);
+    }
+    pod["metadata"]["annotations"][PLACED] = json!(format!("{}: {}", place.node, place.why));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, node: Option<&str>, asked: Option<&str>) -> Pod {
+        let mut pod = Pod {
+            node: node.map(str::to_owned),
+            ..Pod::default()
+        };
+        pod.key.name = name.to_owned();
+        if let Some(asked) = asked {
+            let said = format!("{asked}: why");
+            pod.annotations.insert(PLACED.to_owned(), said);
+        }
+        pod
+    }
+
+    fn spread(counts: &[(&str, u32)]) -> Spread {
+        counts.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect()
+    }
+
+    #[test]
+    fn most_are_missing_where_the_next_one_goes() {
+        let wanted = spread(&[("n1", 1), ("n2", 2)]);
+        let node = |siblings: &[Pod]| choose(&wanted, siblings, None).map(|place| place.node);
+        assert_eq!(node(&[]).as_deref(), Some("n2"));
+        let on_n1 = pod("a", Some("n1"), None);
+        assert_eq!(node(&[on_n1.clone(), pod("b", Some("n1"), None)]).as_deref(), Some("n2"));
+        // Those that are only asked to be there count, too.
+        let coming = [pod("b", None, Some("n2")), pod("c", None, Some("n2"))];
+        assert_eq!(node(&coming).as_deref(), Some("n1"));
+        // Three of three are there: a fourth one has its share.
+        let all = [&coming[..], &[on_n1]].concat();
+        assert_eq!(node(&all).as_deref(), Some("n2"));
+        assert_eq!(choose(&Spread::new(), &[], None), None);
+    }
+
+    #[test]
+    fn a_successor_goes_where_it_is_wanted() {
+        let wanted = spread(&[("n1", 2), ("n3", 1)]);
+        let ticket = Ticket {
+            to: "n3".to_owned(),
+            others: vec!["a".to_owned()],
+            ..Ticket::default()
+        };
+        let a = pod("a", Some("n3"), None);
+        let place = choose(&wanted, &[a.clone()], Some(&ticket)).unwrap();
+        assert_eq!(place.node, "n3");
+        let there = pod("b", None, Some("n3"));
+        let next = choose(&wanted, &[a, there], Some(&ticket)).unwrap();
+        assert_eq!(next.node, "n1", "it has one already");
+    }
+
+    #[test]
+    fn what_a_pod_says_itself_stays() {
+        let place = Place {
+            node: "n2".to_owned(),
+            why: "why".to_owned(),
+        };
+        let own = json!({"weight": 1, "preference": {"matchExpressions": []}});
+        let constraint = json!({"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"});
+        let mut said = json!({"metadata": {"annotations": {"a": "b"}}, "spec": {
+            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [own]}},
+            "topologySpreadConstraints": [constraint]}});
+        assert!(ask(&mut said, &place));
+        let list = &said["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+        assert_eq!((&list[0], &list[1]["weight"]), (&own, &json!(100)));
+        assert_eq!(said["spec"]["topologySpreadConstraints"], json!([constraint]));
+        assert_eq!(said["metadata"]["annotations"], json!({"a": "b", PLACED: "n2: why"}));
+        // Asked again it is the same.
+        let before = said.clone();
+        assert!(!ask(&mut said, &place));
+        assert_eq!(said, before);
+        let mut plain = json!({"metadata": {}, "spec": {}});
+        assert!(ask(&mut plain, &place));
+        assert_eq!(plain["spec"]["topologySpreadConstraints"][0]["whenUnsatisfiable"], "ScheduleAnyway");
+        for odd in [json!({}), json!({"spec": {"affinity": 1}}), json!({"spec": {}, "metadata": {"annotations": []}})] {
+            let mut pod = odd.clone();
+            assert!(!ask(&mut pod, &place), "{odd}");
+            assert_eq!(pod, odd);
+        }
+    }
+}

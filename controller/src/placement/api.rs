@@ -1,0 +1,226 @@
+//! Looks at an API server, and writes to it: pods on their way, what keeps pods where they are, statuses.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams,
+    Preconditions,
+};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::moving::{self, Seen, Step, Ticket};
+use super::pod::{Node, Pod, ReplicaSet};
+use super::{HASH, MOVING};
+use crate::crd::{GROUP, PlacementPolicy, PlacementPolicyStatus, VERSION};
+use crate::index::facts::Key;
+use crate::status::{FIELD_MANAGER, keep_times};
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Written {
+    /// A PodDisruptionBudget does not allow it now.
+    Blocked,
+    /// It is done.
+    Done,
+    /// The resource is not what was seen any more: look again.
+    Stale,
+}
+
+/// An API server.
+#[derive(Clone)]
+pub(crate) struct Server {
+    client: Client,
+}
+
+impl Server {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn pods(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &resource("", "Pod", "pods"))
+    }
+
+    /// The policies, the oldest first; none where the kind is not defined.
+    pub(super) async fn policies(&self) -> Result<Vec<PlacementPolicy>, kube::Error> {
+        let api: Api<PlacementPolicy> = Api::all(self.client.clone());
+        let mut policies = match api.list(&ListParams::default()).await {
+            Ok(list) => list.items,
+            Err(error) if is(&error, 404) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        policies.retain(|policy| policy.metadata.deletion_timestamp.is_none());
+        let age = |policy: &PlacementPolicy| {
+            let meta = &policy.metadata;
+            let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+            (created, meta.name.clone())
+        };
+        policies.sort_by_key(age);
+        Ok(policies)
+    }
+
+    pub(super) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
+        let kind = resource("", "Node", "nodes");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        // As the API server remembers it: this is looked at again and again.
+        let list = api.list(&ListParams::default().match_any()).await?;
+        Ok(list.items.iter().map(|one| Node::read(&value(one))).collect())
+    }
+
+    /// The pods of a namespace, as the API server remembers them.
+    pub(super) async fn pods_of(&self, namespace: &str) -> Result<Vec<Pod>, kube::Error> {
+        let list = self.pods(namespace).list(&ListParams::default().match_any()).await?;
+        Ok(list.items.iter().map(|one| Pod::read(&value(one))).collect())
+    }
+
+    /// Pods that are on their way out, everywhere.
+    pub(super) async fn moving(&self) -> Result<Vec<Pod>, kube::Error> {
+        let kind = resource("", "Pod", "pods");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
+        let list = api.list(&ListParams::default().labels(MOVING)).await?;
+        Ok(list.items.iter().map(|one| Pod::read(&value(one))).collect())
+    }
+
+    /// The pods that a ReplicaSet has now, without those that end.
+    pub(crate) async fn siblings(
+        &self,
+        namespace: &str,
+        set: &str,
+        hash: &str,
+    ) -> Result<Vec<Pod>, kube::Error> {
+        let params = ListParams::default().labels(&format!("{HASH}={hash}"));
+        let list = self.pods(namespace).list(&params).await?;
+        let mut pods: Vec<Pod> = list.items.iter().map(|one| Pod::read(&value(one))).collect();
+        pods.retain(|pod| pod.replica_set() == Some(set) && !pod.ends);
+        Ok(pods)
+    }
+
+    /// What is written down of the pod of a ReplicaSet that is on its way out, if one is.
+    pub(crate) async fn ticket(
+        &self,
+        namespace: &str,
+        set: &str,
+    ) -> Result<Option<Ticket>, kube::Error> {
+        let list = self.pods(namespace).list(&ListParams::default().labels(MOVING)).await?;
+        let pods = list.items.iter().map(|one| Pod::read(&value(one)));
+        let mut tickets = pods.filter(|pod| !pod.ends).filter_map(|pod| pod.ticket());
+        Ok(tickets.find(|ticket| ticket.replica_set == set))
+    }
+
+    /// What is seen of a pod that is on its way out.
+    pub(super) async fn observe(&self, pod: Pod, ticket: &Ticket) -> Result<Seen, kube::Error> {
+        let namespace = pod.key.namespace.clone();
+        let kind = resource("apps", "ReplicaSet", "replicasets");
+        let sets: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &kind);
+        let set = sets.get_opt(&ticket.replica_set).await?;
+        let siblings = self.siblings(&namespace, &ticket.replica_set, &ticket.hash);
+        Ok(Seen {
+            set: set.and_then(|set| ReplicaSet::read(&value(&set))),
+            siblings: siblings.await?,
+            pod,
+        })
+    }
+
+    /// Takes a step.
+    pub(super) async fn take(
+        &self,
+        seen: &Seen,
+        ticket: &Ticket,
+        step: &Step,
+    ) -> Result<Written, kube::Error> {
+        let pod = &seen.pod;
+        match step {
+            Step::Evict => self.evict(pod).await,
+            Step::GiveBack(_) => self.patch(&pod.key, moving::give_back(pod, ticket)).await,
+            Step::Mark(other) => self.patch(&other.key, moving::mark(other)).await,
+            Step::Wait => Ok(Written::Done),
+        }
+    }
+
+    /// Takes a pod out of its ReplicaSet.
+    pub(super) async fn begin(&self, pod: &Pod, ticket: &Ticket) -> Result<Written, kube::Error> {
+        self.patch(&pod.key, moving::begin(pod, ticket)).await
+    }
+
+    async fn patch(&self, key: &Key, patch: Value) -> Result<Written, kube::Error> {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.pods(&key.namespace);
+        written(api.patch(&key.name, &params, &Patch::Merge(patch)).await)
+    }
+
+    /// By the Eviction API, so that a PodDisruptionBudget is kept.
+    async fn evict(&self, pod: &Pod) -> Result<Written, kube::Error> {
+        let api: Api<core::Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
+        let params = EvictParams {
+            delete_options: Some(DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(pod.uid.clone()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            }),
+            ..EvictParams::default()
+        };
+        written(api.evict(&pod.key.name, &params).await)
+    }
+
+    /// Writes a policy's status, where it is different; its generation is the one that was seen.
+    pub(super) async fn tell(
+        &self,
+        policy: &PlacementPolicy,
+        status: &PlacementPolicyStatus,
+    ) -> Result<(), kube::Error> {
+        let name = policy.metadata.name.clone().unwrap_or_default();
+        let before = json!(policy.status.clone().unwrap_or_default());
+        let mut status = json!(status);
+        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+        keep_times(&before["conditions"], &mut status["conditions"], &now.to_string());
+        if before == status {
+            return Ok(());
+        }
+        let patch = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": "PlacementPolicy",
+            // With its id, so that nothing is made where it has gone.
+            "metadata": {"name": name, "uid": policy.metadata.uid},
+            "status": status,
+        });
+        let api: Api<PlacementPolicy> = Api::all(self.client.clone());
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        match api.patch_status(&name, &params, &Patch::Apply(patch)).await {
+            Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
+            written => written.map(|_| ()),
+        }
+    }
+}
+
+fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk(group, "v1", kind);
+    ApiResource::from_gvk_with_plural(&kind, plural)
+}
+
+fn value(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {
+    match result {
+        Ok(_) => Ok(Written::Done),
+        Err(error) if is(&error, 404) || is(&error, 409) => Ok(Written::Stale),
+        Err(error) if is(&error, 429) => Ok(Written::Blocked),
+        Err(error) => Err(error),
+    }
+}

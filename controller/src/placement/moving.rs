@@ -1,0 +1,229 @@
+//! One pod on its way: what is seen of it leads to the next step, and nothing is remembered in between.
+//!
+//! ```text
+//! begin ──► wait ──► the new pod is ready where it is wanted ─────────► evict ──► gone
+//!             └────► it is elsewhere, or not ready in time ──► mark it ──► give back
+//! ```
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::pod::{Pod, ReplicaSet};
+use super::{DELETION_COST, HASH, MOVING};
+
+/// Lower than any that people give.
+pub const CHEAPEST: &str = "-2147483647";
+/// What a hash that no ReplicaSet has ends with.
+const APART: &str = "-moving";
+
+/// What is written down of a pod that is on its way out: all that whoever goes on has to know.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ticket {
+    /// The policy by which it moves.
+    pub policy: String,
+    /// Its service, `NAMESPACE/NAME`.
+    pub service: String,
+    /// Where its successor is wanted.
+    pub to: String,
+    /// Its ReplicaSet.
+    pub replica_set: String,
+    /// Its own `pod-template-hash`.
+    pub hash: String,
+    /// The other pods that its ReplicaSet had then: its successor is none of them.
+    pub others: Vec<String>,
+    /// It is given up then, in seconds since 1970.
+    pub deadline: i64,
+}
+
+/// What is seen of a pod that is on its way out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// The pod.
+    pub pod: Pod,
+    /// Its ReplicaSet, unless that has gone.
+    pub set: Option<ReplicaSet>,
+    /// The pods that the ReplicaSet has now, without those that end.
+    pub siblings: Vec<Pod>,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Its successor does its work, or nobody has to: it is evicted.
+    Evict,
+    /// It goes back to its ReplicaSet, which has one too many then.
+    GiveBack(&'static str),
+    /// Its successor becomes the first to be removed.
+    Mark(Pod),
+    /// Its successor is not ready yet.
+    Wait,
+}
+
+/// The patch that takes a pod out of its ReplicaSet.
+#[must_use]
+pub fn begin(pod: &Pod, ticket: &Ticket) -> Value {
+    let text = serde_json::to_string(ticket).unwrap_or_default();
+    json!({"metadata": {
+        "resourceVersion": pod.version,
+        "uid": pod.uid,
+        "labels": {HASH: format!("{}{APART}", ticket.hash), MOVING: "true"},
+        "annotations": {MOVING: text},
+    }})
+}
+
+/// The patch that gives it back.
+#[must_use]
+pub fn give_back(pod: &Pod, ticket: &Ticket) -> Value {
+    json!({"metadata": {
+        "resourceVersion": pod.version,
+        "uid": pod.uid,
+        "labels": {HASH: ticket.hash, MOVING: null},
+        "annotations": {MOVING: null},
+    }})
+}
+
+/// The patch that marks a pod as the first to be removed.
+#[must_use]
+pub fn mark(pod: &Pod) -> Value {
+    json!({"metadata": {
+        "resourceVersion": pod.version,
+        "uid": pod.uid,
+        "annotations": {DELETION_COST: CHEAPEST},
+    }})
+}
+
+/// What is to be done next; `now` in seconds since 1970.
+#[must_use]
+pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
+    let pod = &seen.pod;
+    let Some(set) = seen.set.filter(|set| set.replicas > 0) else {
+        // Another version of the Deployment, or none, does without it: it is nobody's any more.
+        return Step::Evict;
+    };
+    // Until the ReplicaSet has let it go, what it has is not what it will have.
+    if pod.replica_set().is_some() {
+        return Step::Wait;
+    }
+    let new = |one: &&Pod| !ticket.others.contains(&one.key.name);
+    let successors: Vec<&Pod> = seen.siblings.iter().filter(new).collect();
+    if successors.iter().any(|one| one.ready && one.node.as_ref() == Some(&ticket.to)) {
+        return Step::Evict;
+    }
+    let elsewhere = |one: &&&Pod| one.node.as_ref().is_some_and(|node| *node != ticket.to);
+    if let Some(one) = successors.iter().find(elsewhere) {
+        return back(one, "its successor runs elsewhere");
+    }
+    let ready = seen.siblings.iter().filter(|one| one.ready).count();
+    if successors.is_empty() && ready >= set.replicas as usize {
+        // There are to be fewer by now.
+        return Step::Evict;
+    }
+    if now < ticket.deadline {
+        return Step::Wait;
+    }
+    let late = "its successor was not ready in time";
+    successors.first().map_or(Step::GiveBack(late), |one| back(one, late))
+}
+
+/// The successor is marked first: else the ReplicaSet might remove another one.
+fn back(successor: &Pod, why: &'static str) -> Step {
+    match successor.is_cheapest() {
+        true => Step::GiveBack(why),
+        false => Step::Mark(successor.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket() -> Ticket {
+        Ticket {
+            to: "n2".to_owned(),
+            hash: "5d4".to_owned(),
+            replica_set: "web-5d4".to_owned(),
+            others: vec!["b".to_owned()],
+            deadline: 100,
+            ..Ticket::default()
+        }
+    }
+
+    fn pod(name: &str, node: Option<&str>, ready: bool) -> Pod {
+        let mut pod = Pod {
+            node: node.map(str::to_owned),
+            ready,
+            owner: Some(("ReplicaSet".to_owned(), "web-5d4".to_owned())),
+            ..Pod::default()
+        };
+        pod.key.name = name.to_owned();
+        pod
+    }
+
+    fn seen(siblings: Vec<Pod>) -> Seen {
+        let mut old = pod("a", Some("n1"), true);
+        old.owner = None;
+        Seen {
+            pod: old,
+            set: Some(ReplicaSet { replicas: 2 }),
+            siblings,
+        }
+    }
+
+    #[test]
+    fn the_old_pod_goes_when_the_new_one_is_ready_there() {
+        let b = pod("b", Some("n2"), true);
+        let next = |siblings: Vec<Pod>, now| next(&seen(siblings), &ticket(), now);
+        assert_eq!(next(vec![b.clone()], 50), Step::Wait, "none is made yet");
+        let unscheduled = vec![b.clone(), pod("c", None, false)];
+        assert_eq!(next(unscheduled, 50), Step::Wait);
+        assert_eq!(next(vec![b.clone(), pod("c", Some("n2"), false)], 50), Step::Wait);
+        assert_eq!(next(vec![b.clone(), pod("c", Some("n2"), true)], 500), Step::Evict);
+        let mut kept = seen(vec![b.clone(), pod("c", Some("n2"), true)]);
+        kept.pod.owner = b.owner;
+        assert_eq!(super::next(&kept, &ticket(), 500), Step::Wait, "it is not let go yet");
+    }
+
+    #[test]
+    fn it_is_given_back_where_the_new_one_is_no_good() {
+        let b = pod("b", Some("n2"), true);
+        let next = |siblings: Vec<Pod>, now| next(&seen(siblings), &ticket(), now);
+        let mut elsewhere = pod("c", Some("n1"), false);
+        assert_eq!(next(vec![b.clone(), elsewhere.clone()], 50), Step::Mark(elsewhere.clone()));
+        elsewhere.annotations.insert(DELETION_COST.to_owned(), CHEAPEST.to_owned());
+        let marked = next(vec![b.clone(), elsewhere], 50);
+        assert_eq!(marked, Step::GiveBack("its successor runs elsewhere"));
+        let late = pod("c", Some("n2"), false);
+        assert_eq!(next(vec![b.clone(), late.clone()], 100), Step::Mark(late));
+        let none = next(vec![b], 100);
+        assert_eq!(none, Step::GiveBack("its successor was not ready in time"));
+    }
+
+    #[test]
+    fn what_happens_to_the_deployment_meanwhile() {
+        let mut gone = seen(Vec::new());
+        gone.set = None;
+        assert_eq!(next(&gone, &ticket(), 0), Step::Evict);
+        gone.set = Some(ReplicaSet { replicas: 0 });
+        assert_eq!(next(&gone, &ticket(), 0), Step::Evict, "another version");
+        let mut fewer = seen(vec![pod("b", Some("n2"), true)]);
+        fewer.set = Some(ReplicaSet { replicas: 1 });
+        assert_eq!(next(&fewer, &ticket(), 0), Step::Evict, "scaled down");
+    }
+
+    #[test]
+    fn begun_and_given_back_it_is_as_it_was() {
+        let mut pod = pod("a", Some("n1"), true);
+        pod.version = "7".to_owned();
+        let begun = begin(&pod, &ticket());
+        assert_eq!(begun["metadata"]["labels"][HASH], "5d4-moving");
+        assert_eq!(begun["metadata"]["resourceVersion"], "7");
+        let text = begun["metadata"]["annotations"][MOVING].as_str().unwrap().to_owned();
+        pod.labels.insert(MOVING.to_owned(), "true".to_owned());
+        pod.annotations.insert(MOVING.to_owned(), text);
+        assert_eq!(pod.ticket(), Some(ticket()));
+        let back = give_back(&pod, &ticket());
+        assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4", MOVING: null}));
+        assert_eq!(back["metadata"]["annotations"], json!({MOVING: null}));
+    }
+}

@@ -1,0 +1,239 @@
+//! What a `PlacementPolicy` says of what was seen, planned and done; and what the next one that writes remembers by it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use maglor_balance::Time;
+use maglor_mcg::relocate::{Measured, Reason, Record, Relocation, Round, Spread, Stage};
+
+use super::scene::Scene;
+use crate::crd::{
+    Condition, PlacementMeasure, PlacementMode, PlacementPolicyStatus, ServicePlacement,
+};
+
+/// Services of a status at most.
+const MOST_SERVICES: usize = 500;
+
+/// What has been done since the resource is there.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Done {
+    /// Pods that have been moved.
+    pub moves: u32,
+    /// Moves that were given up.
+    pub failed: u32,
+    /// Services that were moved back.
+    pub rolled_back: u32,
+}
+
+/// What a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// What was seen.
+    pub scene: &'a Scene,
+    /// What came of it.
+    pub round: &'a Round,
+    /// What is remembered.
+    pub relocation: &'a Relocation,
+    /// What is done with a plan.
+    pub mode: PlacementMode,
+    /// What has been done.
+    pub done: Done,
+    /// Why services went back, or were not moved, by name.
+    pub why: &'a BTreeMap<String, String>,
+}
+
+fn stage(state: &str) -> Option<Stage> {
+    match state {
+        "Judged" => Some(Stage::Judged),
+        "Kept" => Some(Stage::Kept),
+        "Moving" => Some(Stage::Moving),
+        "RolledBack" => Some(Stage::RolledBack),
+        "Undoing" => Some(Stage::Undoing),
+        _ => None,
+    }
+}
+
+fn word(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Judged => "Judged",
+        Stage::Kept => "Kept",
+        Stage::Moving => "Moving",
+        Stage::RolledBack => "RolledBack",
+        Stage::Undoing => "Undoing",
+    }
+}
+
+/// Whether new pods of a service are asked to run where it is wanted.
+#[must_use]
+pub fn is_wanted(service: &ServicePlacement) -> bool {
+    stage(&service.state).is_some() && !service.wanted.is_empty()
+}
+
+/// Time that goes on where another process ended: since 1970.
+#[must_use]
+pub fn now() -> Time {
+    time(Timestamp::now())
+}
+
+fn time(at: Timestamp) -> Time {
+    Time::from_nanos(u64::try_from(at.as_nanosecond()).unwrap_or(0))
+}
+
+/// To the second, as Kubernetes writes times.
+fn text(at: Time) -> Option<String> {
+    let seconds = i64::try_from(at.as_nanos() / 1_000_000_000).ok()?;
+    Timestamp::from_second(seconds).ok().map(|at| at.to_string())
+}
+
+fn read_time(text: Option<&String>) -> Option<Time> {
+    text?.parse::<Timestamp>().ok().map(time)
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+fn measure(measured: Measured) -> PlacementMeasure {
+    PlacementMeasure {
+        calls_per_second: rounded(measured.rps),
+        response_milliseconds: rounded(measured.latency_ms),
+        failure_percent: rounded(measured.failures * 100.0),
+        cross_node_percent: rounded(measured.remote * 100.0),
+    }
+}
+
+fn read_measure(measure: &PlacementMeasure) -> Measured {
+    Measured {
+        rps: measure.calls_per_second,
+        latency_ms: measure.response_milliseconds,
+        failures: measure.failure_percent / 100.0,
+        remote: measure.cross_node_percent / 100.0,
+    }
+}
+
+/// What a status remembers.
+#[must_use]
+pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Option<Time>, Done) {
+    let record = |service: &ServicePlacement| {
+        Some(Record {
+            stage: stage(&service.state)?,
+            wanted: service.wanted.clone(),
+            former: (!service.former.is_empty()).then(|| service.former.clone()),
+            before: service.before.as_ref().map(read_measure),
+            after: service.after.as_ref().map(read_measure),
+            rests_until: read_time(service.rests_until.as_ref()).unwrap_or(Time::ZERO),
+            failures: service.failures,
+        })
+    };
+    let services = status.services.iter();
+    let records = services.filter_map(|one| Some((one.name.clone(), record(one)?)));
+    let done = Done {
+        moves: status.moves_done,
+        failed: status.moves_failed,
+        rolled_back: status.rolled_back,
+    };
+    (records.collect(), read_time(status.judged_since.as_ref()), done)
+}
+
+/// What is to be said.
+#[must_use]
+pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus {
+    let Round { reason, plan, .. } = told.round;
+    let mut services: Vec<ServicePlacement> = told
+        .scene
+        .selected
+        .keys()
+        .filter_map(|index| service(told, *index))
+        .collect();
+    // What moves is what people look for.
+    services.sort_by_key(|one| (rank(&one.state), one.name.clone()));
+    let left_out = services.len().saturating_sub(MOST_SERVICES);
+    services.truncate(MOST_SERVICES);
+    let condition = |kind: &str, holds, word: &str, why: String| {
+        Condition::new(kind, holds, word, why, generation)
+    };
+    let cut = plan.as_ref().map_or(told.round.cut, |plan| plan.cut);
+    let moves = plan.as_ref().map_or(0, |plan| plan.moves);
+    PlacementPolicyStatus {
+        conditions: vec![
+            condition("Accepted", true, "Accepted", "it is in force".to_owned()),
+            condition("Settled", reason.is_settled(), reason.word(), reason.to_string()),
+        ],
+        calls_per_second: rounded(told.round.calls),
+        cross_node_calls_per_second: rounded(told.round.cut),
+        predicted_cross_node_calls_per_second: rounded(cut),
+        planned_moves: u32::try_from(moves).unwrap_or(u32::MAX),
+        moves_done: told.done.moves,
+        moves_failed: told.done.failed,
+        rolled_back: told.done.rolled_back,
+        judged_since: told.relocation.judged_since().and_then(text),
+        services,
+        services_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+    }
+}
+
+fn rank(state: &str) -> u8 {
+    match state {
+        "Moving" | "Undoing" => 0,
+        "Judged" => 1,
+        "Planned" => 2,
+        "RolledBack" => 3,
+        "Kept" => 4,
+        "Free" => 5,
+        _ => 6,
+    }
+}
+
+fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
+    let scene = told.scene;
+    let selected = scene.selected.get(&index)?;
+    let name = &scene.graph.services().get(index)?.name;
+    let spread = |counts: &[u32]| -> Spread {
+        let counts = counts.iter().zip(scene.nodes.all());
+        let placed = counts.filter(|(count, _)| **count > 0);
+        placed.map(|(count, node)| (node.name.clone(), *count)).collect()
+    };
+    let mut service = ServicePlacement {
+        name: name.clone(),
+        state: "Free".to_owned(),
+        reason: told.why.get(name).cloned().unwrap_or_default(),
+        deployments: selected.deployments.iter().cloned().collect(),
+        nodes: spread(scene.present.service(index)),
+        ..ServicePlacement::default()
+    };
+    if let Some(record) = told.relocation.records().get(name) {
+        service.state = word(record.stage).to_owned();
+        service.wanted.clone_from(&record.wanted);
+        service.former = record.former.clone().unwrap_or_default();
+        service.before = record.before.map(measure);
+        service.after = record.after.map(measure);
+        service.rests_until = Some(record.rests_until).filter(|at| *at > now()).and_then(text);
+        service.failures = record.failures;
+    } else if let Some(fixed) = &selected.fixed {
+        (service.state, service.reason) = ("Fixed".to_owned(), fixed.clone());
+    }
+    let planned = told.round.plan.as_ref().filter(|_| told.mode != PlacementMode::Observe);
+    let planned = planned.map(|plan| spread(plan.placement.service(index)));
+    let worth = matches!(told.round.reason, Reason::Advised | Reason::Waiting { .. });
+    if let Some(planned) = planned.filter(|planned| worth && *planned != service.nodes)
+        && !matches!(&*service.state, "Moving" | "Undoing" | "Judged")
+    {
+        (service.state, service.wanted) = ("Planned".to_owned(), planned);
+    }
+    Some(service)
+}
+
+/// The status of a policy that cannot be used.
+#[must_use]
+pub fn refused(
+    before: &PlacementPolicyStatus,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+) -> PlacementPolicyStatus {
+    let condition = |kind: &str| Condition::new(kind, false, reason, message, generation);
+    PlacementPolicyStatus {
+        conditions: vec![condition("Accepted"), condition("Settled")],
+        ..before.clone()
+    }
+}

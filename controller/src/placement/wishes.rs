@@ -1,0 +1,144 @@
+//! Where pods of which Deployments are wanted: what every replica of the controller knows of the policies, to answer
+//! the API server's questions about new pods.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::runtime::watcher::{Event, watcher};
+use kube::{Api, Client};
+use maglor_mcg::relocate::Spread;
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::affinity::{Place, choose};
+use super::api::Server;
+use super::pod::Pod;
+use super::status::is_wanted;
+use crate::api_server;
+use crate::crd::{PlacementMode, PlacementPolicy};
+use crate::index::facts::Key;
+
+/// A failed watch rests for so long; where the kind is not defined, too.
+const REST: Duration = Duration::from_secs(5);
+/// A pod that is to be created does not wait longer for this.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a policy wants, by Deployment.
+type Wanted = BTreeMap<Key, Spread>;
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wishes(Arc<RwLock<BTreeMap<String, Wanted>>>);
+
+impl Wishes {
+    /// Follows the policies; never returns.
+    pub(crate) async fn follow(self, client: Client) {
+        let api: Api<PlacementPolicy> = Api::all(client);
+        let mut stream = pin!(watcher(api, api_server::watch()));
+        // A whole list is taken over when it is whole.
+        let mut listed = BTreeMap::new();
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(policy)) => drop(listed.insert(name(&policy), wanted(&policy))),
+                Ok(Event::InitDone) => self.change(|all| *all = std::mem::take(&mut listed)),
+                Ok(Event::Apply(policy)) => {
+                    self.change(|all| drop(all.insert(name(&policy), wanted(&policy))));
+                }
+                Ok(Event::Delete(policy)) => self.change(|all| drop(all.remove(&name(&policy)))),
+                Err(error) => {
+                    tracing::debug!(%error, "PlacementPolicies cannot be watched, it is tried again");
+                    sleep(REST).await;
+                }
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Wanted>)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn of(&self, deployment: &Key) -> Option<Spread> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().find_map(|wanted| wanted.get(deployment)).cloned()
+    }
+
+    /// Where a pod that is to be created is asked to run; nowhere, where nothing is wanted or not enough is known.
+    pub(crate) async fn place(&self, client: &Client, namespace: &str, pod: &Value) -> Option<Place> {
+        let pod = Pod::read(pod);
+        let (hash, deployment) = pod.deployment()?;
+        let wanted = self.of(&Key::new(namespace, deployment))?;
+        let (set, server) = (pod.replica_set()?, Server::new(client.clone()));
+        let asked = async {
+            let ticket = server.ticket(namespace, set).await?;
+            let siblings = server.siblings(namespace, set, hash).await?;
+            Ok::<_, kube::Error>((ticket, siblings))
+        };
+        match timeout(PATIENCE, asked).await {
+            Ok(Ok((ticket, siblings))) => choose(&wanted, &siblings, ticket.as_ref()),
+            Ok(Err(error)) => {
+                tracing::warn!(namespace, deployment, %error, "a new pod is not asked to run anywhere");
+                None
+            }
+            Err(_) => {
+                tracing::warn!(namespace, deployment, "a new pod is not asked to run anywhere: no answer in time");
+                None
+            }
+        }
+    }
+}
+
+fn name(policy: &PlacementPolicy) -> String {
+    policy.metadata.name.clone().unwrap_or_default()
+}
+
+/// What a policy wants of new pods: nothing, unless it is to be applied.
+fn wanted(policy: &PlacementPolicy) -> Wanted {
+    let mut wanted = Wanted::new();
+    if policy.spec.mode() != PlacementMode::Apply {
+        return wanted;
+    }
+    let services = policy.status.iter().flat_map(|status| &status.services);
+    for service in services.filter(|service| is_wanted(service)) {
+        let Some((namespace, _)) = service.name.split_once('/') else {
+            continue;
+        };
+        for deployment in &service.deployments {
+            wanted.insert(Key::new(namespace, deployment), service.wanted.clone());
+        }
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crd::{PlacementPolicySpec, PlacementPolicyStatus, ServicePlacement};
+
+    #[test]
+    fn only_what_is_applied_is_wanted() {
+        let service = |name: &str, state: &str| ServicePlacement {
+            name: format!("shop/{name}"),
+            state: state.to_owned(),
+            deployments: vec![format!("{name}-v1"), format!("{name}-v2")],
+            wanted: [("n1".to_owned(), 2)].into(),
+            ..ServicePlacement::default()
+        };
+        let mut policy = PlacementPolicy::new("p", PlacementPolicySpec::default());
+        policy.status = Some(PlacementPolicyStatus {
+            services: vec![service("web", "Moving"), service("cart", "Planned")],
+            ..PlacementPolicyStatus::default()
+        });
+        assert!(wanted(&policy).is_empty());
+        policy.spec.mode = Some(PlacementMode::Apply);
+        let keys: Vec<String> = wanted(&policy).keys().map(ToString::to_string).collect();
+        assert_eq!(keys, ["shop/web-v1", "shop/web-v2"]);
+        let wishes = Wishes::default();
+        wishes.change(|all| drop(all.insert("p".to_owned(), wanted(&policy))));
+        assert_eq!(wishes.of(&Key::new("shop", "web-v1")), Some([("n1".to_owned(), 2)].into()));
+        assert_eq!(wishes.of(&Key::new("shop", "cart-v1")), None);
+    }
+}

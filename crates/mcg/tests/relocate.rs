@@ -1,0 +1,373 @@
+//! A relocation over time, on a modelled cluster: never more than B moves a round, still under noise, what is worse
+//! goes back, nothing moves where nothing may. `SEED` replays a run.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure is what a test is for"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use maglor_balance::{Rng, Time};
+use maglor_mcg::relocate::{Guard, Measured, Move, Params, Reason, Relocation, Round, Stage, View};
+use maglor_mcg::{Bars, Graph, Node, Nodes, Options, Outcome, Placement, Service, partition};
+use support::seed;
+
+const ROUND: Duration = Duration::from_secs(60);
+/// Between two nodes.
+const DELAY_MS: f64 = 5.0;
+
+fn params() -> Params {
+    Params {
+        options: Options {
+            effort: 0.05,
+            ..Options::default()
+        },
+        moves: 2,
+        ..Params::default()
+    }
+}
+
+/// A cluster in which moves are done within a round.
+struct World {
+    graph: Graph,
+    nodes: Nodes,
+    present: Placement,
+    bars: Bars,
+    apply: bool,
+    /// Response times on this node are longer by this factor.
+    slow: Option<(usize, f64)>,
+    /// λ and r are off by up to this part, anew in each round.
+    noise: f64,
+    rng: Rng,
+    relocation: Relocation,
+    now: Time,
+    moved: Vec<Move>,
+}
+
+impl World {
+    fn new(graph: Graph, nodes: Nodes, present: Placement, params: Params, rng: Rng) -> Self {
+        Self {
+            bars: Bars::new(graph.services().len(), nodes.all().len()),
+            graph,
+            nodes,
+            present,
+            apply: true,
+            slow: None,
+            noise: 0.0,
+            rng,
+            relocation: Relocation::new(params),
+            now: Time::ZERO + ROUND,
+            moved: Vec::new(),
+        }
+    }
+
+    /// Traffic as it is seen, and how each service's calls fare.
+    fn seen(&mut self) -> (Graph, Vec<Measured>) {
+        let mut seen = Graph::default();
+        for service in self.graph.services() {
+            seen.add_service(service.clone()).unwrap();
+        }
+        let mut measured = vec![Measured::default(); self.graph.services().len()];
+        for edge in self.graph.edges() {
+            let mut off = || 1.0 + self.noise * (2.0 * self.rng.unit() - 1.0);
+            let remote = self.present.remote_share(edge.from, edge.to);
+            let slow = self.slow.map_or(1.0, |(node, factor)| {
+                let counts = self.present.service(edge.to);
+                let share = f64::from(counts[node]) / f64::from(counts.iter().sum::<u32>());
+                1.0 + share * (factor - 1.0)
+            });
+            let latency = (edge.latency_ms * slow + 2.0 * DELAY_MS * remote) * off();
+            let rps = edge.rps * off();
+            let name = |service: usize| &self.graph.services()[service].name;
+            seen.add_calls(name(edge.from), name(edge.to), rps, latency, 0.0)
+                .unwrap();
+            let call = Measured {
+                rps,
+                latency_ms: latency,
+                failures: 0.0,
+                remote,
+            };
+            for end in [edge.from, edge.to] {
+                measured[end] = measured[end].plus(call);
+            }
+        }
+        (seen, measured)
+    }
+
+    fn round(&mut self) -> Round {
+        let (graph, measured) = self.seen();
+        let view = View {
+            graph: &graph,
+            nodes: &self.nodes,
+            present: &self.present,
+            bars: &self.bars,
+            measured: &measured,
+            busy: false,
+            apply: self.apply,
+        };
+        let round = self.relocation.round(self.now, &view).unwrap();
+        for one in &round.moves {
+            let service = self.graph.service(&one.service).unwrap();
+            let (from, to) = (
+                self.nodes.node(&one.from).unwrap(),
+                self.nodes.node(&one.to).unwrap(),
+            );
+            assert!(!self.bars.is_barred(service, to), "{one:?}");
+            let counts = self.present.service(service).to_vec();
+            self.present.set(service, to, counts[to] + 1);
+            // The new replica comes first: both have to fit.
+            let loads = self.present.loads(&self.graph);
+            let node = &self.nodes.all()[to];
+            assert!(loads[to][0] <= node.cpu_millis && loads[to][1] <= node.memory_mib, "{one:?}");
+            self.present.set(service, from, counts[from].checked_sub(1).unwrap());
+        }
+        self.moved.extend(round.moves.iter().cloned());
+        self.now = self.now + ROUND;
+        round
+    }
+}
+
+fn random(rng: &mut Rng, services: usize, params: Params) -> World {
+    let graph = support::graph(rng, services);
+    let nodes = support::nodes(rng, &graph, 4, 0.6);
+    let options = Options {
+        effort: 0.2,
+        ..Options::default()
+    };
+    let Outcome::Placed(plan) = partition(&graph, &nodes, None, &options).unwrap() else {
+        panic!("six tenths of the nodes are used");
+    };
+    let rng = Rng::seed(u64::from(rng.next_u32()));
+    World::new(graph, nodes, plan.placement, params, rng)
+}
+
+/// As [`random`], with traffic for which another placement would be better.
+fn shifted(rng: &mut Rng, services: usize, params: Params) -> World {
+    let mut world = random(rng, services, params);
+    let rates: Vec<f64> = world.graph.edges().iter().map(|edge| edge.rps).collect();
+    let mut graph = Graph::default();
+    for service in world.graph.services() {
+        graph.add_service(service.clone()).unwrap();
+    }
+    for (index, edge) in world.graph.edges().iter().enumerate() {
+        let name = |service: usize| &world.graph.services()[service].name;
+        let rps = rates[rates.len() - 1 - index];
+        graph
+            .add_calls(name(edge.from), name(edge.to), rps, edge.latency_ms, 0.0)
+            .unwrap();
+    }
+    world.graph = graph;
+    world
+}
+
+/// A caller on one node and who it calls on another, with room for both.
+fn pair() -> World {
+    let service = |name: &str| Service {
+        name: name.to_owned(),
+        replicas: NonZeroU32::new(3).unwrap(),
+        cpu_millis: 100,
+        memory_mib: 64,
+        max_per_node: None,
+    };
+    let mut graph = Graph::default();
+    for name in ["web", "cart"] {
+        graph.add_service(service(name)).unwrap();
+    }
+    graph.add_calls("web", "cart", 100.0, 10.0, 0.0).unwrap();
+    let node = |name: &str| Node {
+        name: name.to_owned(),
+        cpu_millis: 1000,
+        memory_mib: 1024,
+        pods: None,
+    };
+    let nodes = Nodes::new(vec![node("a"), node("b")]).unwrap();
+    let mut present = Placement::empty(2, 2);
+    present.set(0, 0, 3);
+    present.set(1, 1, 3);
+    World::new(graph, nodes, present, params(), Rng::seed(1))
+}
+
+#[test]
+fn noise_moves_nothing() {
+    let base = seed(1);
+    for case in 0..3 {
+        let mut rng = Rng::seed(base.wrapping_add(case));
+        let mut world = random(&mut rng, 12 + 8 * case as usize, params());
+        world.noise = 0.2;
+        for minute in 0..60 {
+            let round = world.round();
+            assert!(round.moves.is_empty(), "case {case}, minute {minute}: {round:?}");
+        }
+    }
+}
+
+/// What has to be done is done, at most B moves a round, and then nothing more, for hours of noise.
+#[test]
+fn a_shift_is_followed_once() {
+    let base = seed(2);
+    for case in 0..4 {
+        let mut rng = Rng::seed(base.wrapping_add(case));
+        let mut world = shifted(&mut rng, 16, params());
+        world.noise = 0.2;
+        let before = world.present.cut(&world.graph);
+        let mut last = 0;
+        for minute in 0..240 {
+            let round = world.round();
+            assert!(round.moves.len() <= 2, "case {case}: {round:?}");
+            assert!(round.undone.is_empty(), "case {case}, minute {minute}: {round:?}");
+            if !round.moves.is_empty() {
+                last = minute;
+            }
+        }
+        let after = world.present.cut(&world.graph);
+        println!("case {case}: {before:.0} to {after:.0}, {} moves, the last after {last} min", world.moved.len());
+        assert!(after <= before);
+        // No replica goes back where one of its service has come from.
+        let mut left: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for one in &world.moved {
+            let left = left.entry(&one.service).or_default();
+            assert!(!left.contains(&&*one.to), "case {case}: {:?}", world.moved);
+            left.push(&one.from);
+        }
+    }
+}
+
+#[test]
+fn nothing_moves_where_nothing_may() {
+    let base = seed(3);
+    let mut rng = Rng::seed(base);
+    let mut world = shifted(&mut rng, 16, params());
+    world.apply = false;
+    let mut advised = false;
+    for _ in 0..30 {
+        let round = world.round();
+        assert!(round.moves.is_empty());
+        advised |= round.reason == Reason::Advised;
+    }
+    assert!(advised, "it would be worth it");
+    assert!(world.relocation.records().is_empty());
+    // And what is held stays, whatever the others do.
+    world.apply = true;
+    for service in 0..8 {
+        world.bars.hold(service);
+    }
+    for _ in 0..60 {
+        world.round();
+    }
+    let held: Vec<&str> = world.graph.services()[..8].iter().map(|one| &*one.name).collect();
+    assert!(world.moved.iter().all(|one| !held.contains(&&*one.service)), "{:?}", world.moved);
+}
+
+#[test]
+fn a_pair_comes_together_and_is_kept() {
+    let mut world = pair();
+    let first = world.round();
+    assert_eq!(first.reason, Reason::Waiting { seen: 1, needed: 3 });
+    assert_eq!(first.plan.unwrap().moves, 3);
+    world.round();
+    let third = world.round();
+    assert_eq!((third.moves.len(), third.reason), (2, Reason::Moving));
+    assert_eq!(world.round().moves.len(), 1);
+    assert_eq!(world.round().reason, Reason::Judging);
+    for _ in 0..10 {
+        world.round();
+    }
+    assert_eq!(world.present.cut(&world.graph), 0.0);
+    let records = world.relocation.records();
+    let moved = records.values().next().unwrap();
+    assert_eq!((records.len(), moved.stage), (1, Stage::Kept));
+    let (before, after) = (moved.before.unwrap(), moved.after.unwrap());
+    assert!((before.latency_ms - 20.0).abs() < 1e-6 && (after.latency_ms - 10.0).abs() < 1e-6);
+    assert_eq!((before.remote, after.remote), (1.0, 0.0));
+}
+
+/// Where everything takes three times as long, nothing helps that calls stay on their node.
+#[test]
+fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
+    let mut world = pair();
+    world.slow = Some((0, 3.0));
+    // Only who is called may move, and the slow node is the better one by the plan.
+    world.bars.hold(0);
+    let mut undone = Vec::new();
+    for minute in 0..600 {
+        let round = world.round();
+        assert!(round.moves.len() <= 2);
+        undone.extend(round.undone.iter().map(|(name, _)| (minute, name.clone())));
+    }
+    assert_eq!(world.present.service(1), [0, 3]);
+    let times: Vec<i32> = undone.iter().map(|(minute, _)| *minute).collect();
+    println!("taken back after {times:?} minutes");
+    assert!((2..=6).contains(&times.len()), "{undone:?}");
+    let pauses: Vec<i32> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.windows(2).all(|pair| pair[1] > pair[0]), "{pauses:?}");
+    assert_eq!(world.relocation.records()["cart"].stage, Stage::RolledBack);
+}
+
+/// Another one that has only what was written down goes on, whenever the first one dies.
+#[test]
+fn a_crash_loses_nothing() {
+    for crash in 1..14 {
+        let mut world = pair();
+        for round in 0..40 {
+            if round == crash {
+                let relocation = &world.relocation;
+                let (records, since) = (relocation.records().clone(), relocation.judged_since());
+                world.relocation = Relocation::restored(params(), records, since);
+            }
+            world.round();
+        }
+        assert_eq!(world.present.cut(&world.graph), 0.0, "after {crash} rounds");
+        assert_eq!(world.moved.len(), 3, "after {crash} rounds");
+        assert!(world.relocation.under_way().is_empty(), "after {crash} rounds");
+    }
+}
+
+/// A move that did not come to its end is not tried again at once.
+#[test]
+fn what_failed_rests() {
+    let mut world = pair();
+    world.bars.hold(0);
+    for _ in 0..2 {
+        world.round();
+    }
+    let present = world.present.clone();
+    assert_eq!(world.round().moves.len(), 2);
+    // Both pods went elsewhere, and their predecessors stayed.
+    world.present = present;
+    world.relocation.failed("cart", world.now);
+    world.moved.clear();
+    for _ in 0..15 {
+        world.round();
+    }
+    assert!(world.moved.is_empty(), "{:?}", world.moved);
+    assert_eq!(world.relocation.records()["cart"].failures, 1);
+    for _ in 0..20 {
+        world.round();
+    }
+    assert_eq!(world.present.cut(&world.graph), 0.0, "and then it is");
+}
+
+/// Nodes that are not to be used are left, whatever that wins; and nothing is judged by what it wins.
+#[test]
+fn the_nodes_that_are_wanted_are_used() {
+    let mut world = pair();
+    let mut params = params();
+    params.options.selection.nodes = maglor_mcg::Use::Top(1);
+    params.guard = Guard {
+        latency: 0.01,
+        ..Guard::default()
+    };
+    world.slow = Some((0, 9.0));
+    world.relocation = Relocation::new(params);
+    for _ in 0..20 {
+        let round = world.round();
+        assert!(round.undone.is_empty(), "{round:?}");
+    }
+    assert_eq!(world.present.service(0), [3, 0]);
+    assert_eq!(world.present.service(1), [3, 0]);
+}

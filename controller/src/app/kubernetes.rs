@@ -73,7 +73,11 @@ impl Kubernetes {
         }
     }
 
-    pub(super) fn placement(&self, graphs: &Arc<Graphs>, metrics: &Metrics) -> placement::run::Options {
+    pub(super) fn placement(
+        &self,
+        graphs: &Arc<Graphs>,
+        metrics: &Metrics,
+    ) -> placement::run::Options {
         placement::run::Options {
             replicas: self.replicas(),
             graphs: Arc::clone(graphs),

@@ -266,7 +266,10 @@ pub struct PlacementMeasure {
     pub cross_node_percent: f64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
 fn is_zero(value: &u32) -> bool {
     *value == 0
 }
@@ -308,10 +311,7 @@ impl PlacementPolicySpec {
         self.check_delays(&wrong)
     }
 
-    fn check_delays(
-        &self,
-        wrong: &dyn Fn(&str, String) -> SpecError,
-    ) -> Result<(), SpecError> {
+    fn check_delays(&self, wrong: &dyn Fn(&str, String) -> SpecError) -> Result<(), SpecError> {
         let by_latency = self.objective == Some(PlacementObjective::Latency);
         if by_latency == self.delays.is_empty() {
             let message = match by_latency {
@@ -374,8 +374,7 @@ pub(super) fn schema() -> Value {
         "type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
     });
     shape.spec["properties"]["namespaces"]["x-kubernetes-list-type"] = json!("set");
-    shape.spec["properties"]["delays"]["items"]["required"] =
-        json!(["from", "to", "milliseconds"]);
+    shape.spec["properties"]["delays"]["items"]["required"] = json!(["from", "to", "milliseconds"]);
     shape.spec["properties"]["nodes"]["x-kubernetes-validations"] = json!([{
         "rule": "!(has(self.top) && has(self.fewest) && self.fewest)",
         "message": "say `top` or `fewest`, not both",
@@ -401,11 +400,26 @@ mod tests {
         for (text, expected) in [
             ("{namespaces: []}", "spec.namespaces: "),
             ("{namespaces: [shop, Shop]}", "spec.namespaces[1]: "),
-            ("{namespaces: [shop], roundSeconds: 4}", "spec.roundSeconds: must be 5 to 86400"),
-            ("{namespaces: [shop], movesPerRound: 0}", "spec.movesPerRound: must be 1 to 1000"),
-            ("{namespaces: [shop], guard: {seconds: 1}}", "spec.guard.seconds: must be 5"),
-            ("{namespaces: [shop], nodes: {top: 2, fewest: true}}", "spec.nodes: say `top`"),
-            ("{namespaces: [shop], objective: Latency}", "spec.delays: `objective: Latency` needs"),
+            (
+                "{namespaces: [shop], roundSeconds: 4}",
+                "spec.roundSeconds: must be 5 to 86400",
+            ),
+            (
+                "{namespaces: [shop], movesPerRound: 0}",
+                "spec.movesPerRound: must be 1 to 1000",
+            ),
+            (
+                "{namespaces: [shop], guard: {seconds: 1}}",
+                "spec.guard.seconds: must be 5",
+            ),
+            (
+                "{namespaces: [shop], nodes: {top: 2, fewest: true}}",
+                "spec.nodes: say `top`",
+            ),
+            (
+                "{namespaces: [shop], objective: Latency}",
+                "spec.delays: `objective: Latency` needs",
+            ),
             (
                 "{namespaces: [shop], delays: [{from: a, to: b, milliseconds: 1}]}",
                 "spec.delays: only `objective: Latency`",
@@ -423,7 +437,10 @@ mod tests {
             assert!(error.starts_with(expected), "{text}: {error}");
         }
         let plain = spec("{namespaces: [shop]}");
-        assert_eq!((plain.check(), plain.mode()), (Ok(()), PlacementMode::Observe));
+        assert_eq!(
+            (plain.check(), plain.mode()),
+            (Ok(()), PlacementMode::Observe)
+        );
         let full = spec(
             "{mode: Apply, namespaces: [shop], objective: Latency, nodes: {fewest: true, slackPercent: 10},
               delays: [{from: a, to: b, milliseconds: 2.5}], guard: {latencyPercent: 30}}",

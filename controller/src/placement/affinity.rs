@@ -29,7 +29,10 @@ pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Opt
     let at = |pod: &Pod| pod.node.clone().or_else(|| asked(pod));
     if let Some(ticket) = ticket {
         let new = |pod: &&Pod| !ticket.others.contains(&pod.key.name);
-        if !live().filter(new).any(|pod| at(pod).as_ref() == Some(&ticket.to)) {
+        if !live()
+            .filter(new)
+            .any(|pod| at(pod).as_ref() == Some(&ticket.to))
+        {
             return Some(Place {
                 node: ticket.to.clone(),
                 why: format!("a pod of {} moves there", ticket.service),
@@ -39,10 +42,14 @@ pub fn choose(wanted: &Spread, siblings: &[Pod], ticket: Option<&Ticket>) -> Opt
     let all = f64::from(wanted.values().sum::<u32>());
     let pods = live().count() as f64 + 1.0;
     let missing = |node: &str, wanted: u32| {
-        let there = live().filter(|pod| at(pod).as_deref() == Some(node)).count();
+        let there = live()
+            .filter(|pod| at(pod).as_deref() == Some(node))
+            .count();
         f64::from(wanted) / all * pods - there as f64
     };
-    let missing = wanted.iter().map(|(node, wanted)| (missing(node, *wanted), node));
+    let missing = wanted
+        .iter()
+        .map(|(node, wanted)| (missing(node, *wanted), node));
     let most = missing.reduce(|one, other| if other.0 > one.0 { other } else { one });
     let (_, node) = most.filter(|(missing, _)| *missing > 0.0)?;
     Some(Place {
@@ -60,14 +67,24 @@ fn asked(pod: &Pod) -> Option<String> {
 /// Asks a pod to run at a place; false where it is asked already, or says something that cannot be added to.
 pub fn ask(pod: &mut Value, place: &Place) -> bool {
     let preferred = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
-    let known = pod.pointer(&format!("/metadata/annotations/{}", PLACED.replace('/', "~1")));
+    let known = pod.pointer(&format!(
+        "/metadata/annotations/{}",
+        PLACED.replace('/', "~1")
+    ));
     let list = pod.pointer(preferred);
-    let odd = ["/metadata", "/metadata/annotations", "/spec/affinity", "/spec/affinity/nodeAffinity"];
+    let odd = [
+        "/metadata",
+        "/metadata/annotations",
+        "/spec/affinity",
+        "/spec/affinity/nodeAffinity",
+    ];
     let odd = odd.iter().filter_map(|path| pod.pointer(path));
     if known.is_some()
         || !pod["spec"].is_object()
         || !list.is_none_or(|list| list.is_array() || list.is_null())
-        || odd.into_iter().any(|value| !(value.is_object() || value.is_null()))
+        || odd
+            .into_iter()
+            .any(|value| !(value.is_object() || value.is_null()))
     {
         return false;
     }
@@ -111,7 +128,10 @@ mod tests {
     }
 
     fn spread(counts: &[(&str, u32)]) -> Spread {
-        counts.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect()
+        counts
+            .iter()
+            .map(|(node, count)| ((*node).to_owned(), *count))
+            .collect()
     }
 
     #[test]
@@ -120,7 +140,10 @@ mod tests {
         let node = |siblings: &[Pod]| choose(&wanted, siblings, None).map(|place| place.node);
         assert_eq!(node(&[]).as_deref(), Some("n2"));
         let on_n1 = pod("a", Some("n1"), None);
-        assert_eq!(node(&[on_n1.clone(), pod("b", Some("n1"), None)]).as_deref(), Some("n2"));
+        assert_eq!(
+            node(&[on_n1.clone(), pod("b", Some("n1"), None)]).as_deref(),
+            Some("n2")
+        );
         // Those that are only asked to be there count, too.
         let coming = [pod("b", None, Some("n2")), pod("c", None, Some("n2"))];
         assert_eq!(node(&coming).as_deref(), Some("n1"));
@@ -153,23 +176,37 @@ mod tests {
             why: "why".to_owned(),
         };
         let own = json!({"weight": 1, "preference": {"matchExpressions": []}});
-        let constraint = json!({"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"});
+        let constraint =
+            json!({"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"});
         let mut said = json!({"metadata": {"annotations": {"a": "b"}}, "spec": {
             "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [own]}},
             "topologySpreadConstraints": [constraint]}});
         assert!(ask(&mut said, &place));
         let list = &said["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
         assert_eq!((&list[0], &list[1]["weight"]), (&own, &json!(100)));
-        assert_eq!(said["spec"]["topologySpreadConstraints"], json!([constraint]));
-        assert_eq!(said["metadata"]["annotations"], json!({"a": "b", PLACED: "n2: why"}));
+        assert_eq!(
+            said["spec"]["topologySpreadConstraints"],
+            json!([constraint])
+        );
+        assert_eq!(
+            said["metadata"]["annotations"],
+            json!({"a": "b", PLACED: "n2: why"})
+        );
         // Asked again it is the same.
         let before = said.clone();
         assert!(!ask(&mut said, &place));
         assert_eq!(said, before);
         let mut plain = json!({"metadata": {}, "spec": {}});
         assert!(ask(&mut plain, &place));
-        assert_eq!(plain["spec"]["topologySpreadConstraints"][0]["whenUnsatisfiable"], "ScheduleAnyway");
-        for odd in [json!({}), json!({"spec": {"affinity": 1}}), json!({"spec": {}, "metadata": {"annotations": []}})] {
+        assert_eq!(
+            plain["spec"]["topologySpreadConstraints"][0]["whenUnsatisfiable"],
+            "ScheduleAnyway"
+        );
+        for odd in [
+            json!({}),
+            json!({"spec": {"affinity": 1}}),
+            json!({"spec": {}, "metadata": {"annotations": []}}),
+        ] {
             let mut pod = odd.clone();
             assert!(!ask(&mut pod, &place), "{odd}");
             assert_eq!(pod, odd);

@@ -70,13 +70,24 @@ impl Server {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         // As the API server remembers it: this is looked at again and again.
         let list = api.list(&ListParams::default().match_any()).await?;
-        Ok(list.items.iter().map(|one| Node::read(&value(one))).collect())
+        Ok(list
+            .items
+            .iter()
+            .map(|one| Node::read(&value(one)))
+            .collect())
     }
 
     /// The pods of a namespace, as the API server remembers them.
     pub(super) async fn pods_of(&self, namespace: &str) -> Result<Vec<Pod>, kube::Error> {
-        let list = self.pods(namespace).list(&ListParams::default().match_any()).await?;
-        Ok(list.items.iter().map(|one| Pod::read(&value(one))).collect())
+        let list = self
+            .pods(namespace)
+            .list(&ListParams::default().match_any())
+            .await?;
+        Ok(list
+            .items
+            .iter()
+            .map(|one| Pod::read(&value(one)))
+            .collect())
     }
 
     /// Pods that are on their way out, everywhere.
@@ -84,7 +95,11 @@ impl Server {
         let kind = resource("", "Pod", "pods");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         let list = api.list(&ListParams::default().labels(MOVING)).await?;
-        Ok(list.items.iter().map(|one| Pod::read(&value(one))).collect())
+        Ok(list
+            .items
+            .iter()
+            .map(|one| Pod::read(&value(one)))
+            .collect())
     }
 
     /// The pods that a ReplicaSet has now, without those that end.
@@ -96,7 +111,11 @@ impl Server {
     ) -> Result<Vec<Pod>, kube::Error> {
         let params = ListParams::default().labels(&format!("{HASH}={hash}"));
         let list = self.pods(namespace).list(&params).await?;
-        let mut pods: Vec<Pod> = list.items.iter().map(|one| Pod::read(&value(one))).collect();
+        let mut pods: Vec<Pod> = list
+            .items
+            .iter()
+            .map(|one| Pod::read(&value(one)))
+            .collect();
         pods.retain(|pod| pod.replica_set() == Some(set) && !pod.ends);
         Ok(pods)
     }
@@ -107,10 +126,13 @@ impl Server {
         namespace: &str,
         set: &str,
     ) -> Result<Option<Ticket>, kube::Error> {
-        let list = self.pods(namespace).list(&ListParams::default().labels(MOVING)).await?;
+        let list = self
+            .pods(namespace)
+            .list(&ListParams::default().labels(MOVING))
+            .await?;
         let pods = list.items.iter().map(|one| Pod::read(&value(one)));
         let mut tickets = pods.filter(|pod| !pod.ends).filter_map(|pod| pod.ticket());
-        Ok(tickets.find(|ticket| ticket.replica_set == set))
+        Ok(tickets.find(|ticket| ticket.replica_set == set && !ticket.returned))
     }
 
     /// What is seen of a pod that is on its way out.
@@ -136,6 +158,7 @@ impl Server {
     ) -> Result<Written, kube::Error> {
         let pod = &seen.pod;
         match step {
+            Step::Clear => self.patch(&pod.key, moving::clear(pod)).await,
             Step::Evict => self.evict(pod).await,
             Step::GiveBack(_) => self.patch(&pod.key, moving::give_back(pod, ticket)).await,
             Step::Mark(other) => self.patch(&other.key, moving::mark(other)).await,
@@ -183,7 +206,11 @@ impl Server {
         let before = json!(policy.status.clone().unwrap_or_default());
         let mut status = json!(status);
         let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-        keep_times(&before["conditions"], &mut status["conditions"], &now.to_string());
+        keep_times(
+            &before["conditions"],
+            &mut status["conditions"],
+            &now.to_string(),
+        );
         if before == status {
             return Ok(());
         }

@@ -86,7 +86,8 @@ pub fn fixed(pod: &Pod) -> Option<Fixed> {
 /// Whether its only rule about other pods is that one of its kind is enough for a node.
 #[must_use]
 pub fn alone_on_a_node(pod: &Pod) -> bool {
-    let rules = &pod.spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let rules =
+        &pod.spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     let own = |rule: &Value| {
         let selector = &rule["labelSelector"];
         let labels = selector["matchLabels"].as_object().into_iter().flatten();
@@ -195,7 +196,10 @@ mod tests {
         };
         for (spec, expected) in [
             (json!({"volumes": [{"name": "a", "emptyDir": {}}]}), None),
-            (json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}), Some(Fixed::Volume)),
+            (
+                json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}),
+                Some(Fixed::Volume),
+            ),
             (
                 json!({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}]}),
                 Some(Fixed::Volume),
@@ -215,13 +219,18 @@ mod tests {
             ),
             (anti(HOSTNAME, "web"), None),
             (anti(HOSTNAME, "db"), Some(Fixed::Affinity)),
-            (anti("topology.kubernetes.io/zone", "web"), Some(Fixed::Affinity)),
+            (
+                anti("topology.kubernetes.io/zone", "web"),
+                Some(Fixed::Affinity),
+            ),
         ] {
             assert_eq!(fixed(&pod(spec.clone())), expected, "{spec}");
         }
         assert!(alone_on_a_node(&pod(anti(HOSTNAME, "web"))));
         let mut other = pod(json!({}));
-        other.annotations.insert(PLACEMENT.to_owned(), "disabled".to_owned());
+        other
+            .annotations
+            .insert(PLACEMENT.to_owned(), "disabled".to_owned());
         assert_eq!(fixed(&other), Some(Fixed::Disabled));
         other.owner = Some(("StatefulSet".to_owned(), "web".to_owned()));
         assert_eq!(fixed(&other), Some(Fixed::Owner));
@@ -238,12 +247,27 @@ mod tests {
             (json!({}), true),
             (json!({"nodeSelector": {"disk": "ssd"}}), true),
             (json!({"nodeSelector": {"disk": "hdd"}}), false),
-            (required(json!({"key": "disk", "operator": "In", "values": ["ssd"]})), true),
-            (required(json!({"key": "disk", "operator": "NotIn", "values": ["ssd"]})), false),
+            (
+                required(json!({"key": "disk", "operator": "In", "values": ["ssd"]})),
+                true,
+            ),
+            (
+                required(json!({"key": "disk", "operator": "NotIn", "values": ["ssd"]})),
+                false,
+            ),
             (required(json!({"key": "gpu", "operator": "Exists"})), false),
-            (required(json!({"key": "gpu", "operator": "DoesNotExist"})), true),
-            (required(json!({"key": "cores", "operator": "Gt", "values": ["4"]})), true),
-            (required(json!({"key": "cores", "operator": "Lt", "values": ["4"]})), false),
+            (
+                required(json!({"key": "gpu", "operator": "DoesNotExist"})),
+                true,
+            ),
+            (
+                required(json!({"key": "cores", "operator": "Gt", "values": ["4"]})),
+                true,
+            ),
+            (
+                required(json!({"key": "cores", "operator": "Lt", "values": ["4"]})),
+                false,
+            ),
         ] {
             assert_eq!(may_run(&pod(spec.clone()), &plain), expected, "{spec}");
         }
@@ -254,9 +278,15 @@ mod tests {
         for (toleration, expected) in [
             (json!({"operator": "Exists"}), true),
             (json!({"key": "edge", "operator": "Exists"}), true),
-            (json!({"key": "edge", "value": "far", "effect": "NoSchedule"}), true),
+            (
+                json!({"key": "edge", "value": "far", "effect": "NoSchedule"}),
+                true,
+            ),
             (json!({"key": "edge", "value": "near"}), false),
-            (json!({"key": "edge", "operator": "Exists", "effect": "NoExecute"}), false),
+            (
+                json!({"key": "edge", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
         ] {
             let pod = pod(json!({"tolerations": [toleration]}));
             assert_eq!(may_run(&pod, &tainted), expected, "{:?}", pod.spec);

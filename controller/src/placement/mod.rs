@@ -18,6 +18,8 @@ pub mod pod;
 pub(crate) mod run;
 pub mod scene;
 pub mod status;
+#[cfg(test)]
+mod tests;
 pub(crate) mod wishes;
 
 /// Label of a pod that is on its way out, and annotation with its [`moving::Ticket`].

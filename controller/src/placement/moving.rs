@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin ──► wait ──► the new pod is ready where it is wanted ─────────► evict ──► gone
-//!             └────► it is elsewhere, or not ready in time ──► mark it ──► give back
+//!             └────► it is elsewhere, or not ready in time ──► mark it ──► give back ──► taken back ──► clear
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,9 @@ pub struct Ticket {
     pub others: Vec<String>,
     /// It is given up then, in seconds since 1970.
     pub deadline: i64,
+    /// It is given up: it only waits for its ReplicaSet to take it back.
+    #[serde(default)]
+    pub returned: bool,
 }
 
 /// What is seen of a pod that is on its way out.
@@ -50,6 +53,8 @@ pub struct Seen {
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// It is its ReplicaSet's again, and nothing has to be written down any more.
+    Clear,
     /// Its successor does its work, or nobody has to: it is evicted.
     Evict,
     /// It goes back to its ReplicaSet, which has one too many then.
@@ -75,10 +80,26 @@ pub fn begin(pod: &Pod, ticket: &Ticket) -> Value {
 /// The patch that gives it back.
 #[must_use]
 pub fn give_back(pod: &Pod, ticket: &Ticket) -> Value {
+    let ticket = Ticket {
+        returned: true,
+        ..ticket.clone()
+    };
+    let text = serde_json::to_string(&ticket).unwrap_or_default();
     json!({"metadata": {
         "resourceVersion": pod.version,
         "uid": pod.uid,
-        "labels": {HASH: ticket.hash, MOVING: null},
+        "labels": {HASH: ticket.hash},
+        "annotations": {MOVING: text},
+    }})
+}
+
+/// The patch after which it is as it was.
+#[must_use]
+pub fn clear(pod: &Pod) -> Value {
+    json!({"metadata": {
+        "resourceVersion": pod.version,
+        "uid": pod.uid,
+        "labels": {MOVING: null},
         "annotations": {MOVING: null},
     }})
 }
@@ -97,17 +118,24 @@ pub fn mark(pod: &Pod) -> Value {
 #[must_use]
 pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     let pod = &seen.pod;
+    let owned = pod.replica_set().is_some();
+    if ticket.returned && owned {
+        return Step::Clear;
+    }
     let Some(set) = seen.set.filter(|set| set.replicas > 0) else {
         // Another version of the Deployment, or none, does without it: it is nobody's any more.
         return Step::Evict;
     };
-    // Until the ReplicaSet has let it go, what it has is not what it will have.
-    if pod.replica_set().is_some() {
+    // Until the ReplicaSet has let it go, what it has is not what it will have; and it takes back whom it selects.
+    if owned || ticket.returned {
         return Step::Wait;
     }
     let new = |one: &&Pod| !ticket.others.contains(&one.key.name);
     let successors: Vec<&Pod> = seen.siblings.iter().filter(new).collect();
-    if successors.iter().any(|one| one.ready && one.node.as_ref() == Some(&ticket.to)) {
+    if successors
+        .iter()
+        .any(|one| one.ready && one.node.as_ref() == Some(&ticket.to))
+    {
         return Step::Evict;
     }
     let elsewhere = |one: &&&Pod| one.node.as_ref().is_some_and(|node| *node != ticket.to);
@@ -123,7 +151,9 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
         return Step::Wait;
     }
     let late = "its successor was not ready in time";
-    successors.first().map_or(Step::GiveBack(late), |one| back(one, late))
+    successors
+        .first()
+        .map_or(Step::GiveBack(late), |one| back(one, late))
 }
 
 /// The successor is marked first: else the ReplicaSet might remove another one.
@@ -177,11 +207,21 @@ mod tests {
         assert_eq!(next(vec![b.clone()], 50), Step::Wait, "none is made yet");
         let unscheduled = vec![b.clone(), pod("c", None, false)];
         assert_eq!(next(unscheduled, 50), Step::Wait);
-        assert_eq!(next(vec![b.clone(), pod("c", Some("n2"), false)], 50), Step::Wait);
-        assert_eq!(next(vec![b.clone(), pod("c", Some("n2"), true)], 500), Step::Evict);
+        assert_eq!(
+            next(vec![b.clone(), pod("c", Some("n2"), false)], 50),
+            Step::Wait
+        );
+        assert_eq!(
+            next(vec![b.clone(), pod("c", Some("n2"), true)], 500),
+            Step::Evict
+        );
         let mut kept = seen(vec![b.clone(), pod("c", Some("n2"), true)]);
         kept.pod.owner = b.owner;
-        assert_eq!(super::next(&kept, &ticket(), 500), Step::Wait, "it is not let go yet");
+        assert_eq!(
+            super::next(&kept, &ticket(), 500),
+            Step::Wait,
+            "it is not let go yet"
+        );
     }
 
     #[test]
@@ -189,8 +229,13 @@ mod tests {
         let b = pod("b", Some("n2"), true);
         let next = |siblings: Vec<Pod>, now| next(&seen(siblings), &ticket(), now);
         let mut elsewhere = pod("c", Some("n1"), false);
-        assert_eq!(next(vec![b.clone(), elsewhere.clone()], 50), Step::Mark(elsewhere.clone()));
-        elsewhere.annotations.insert(DELETION_COST.to_owned(), CHEAPEST.to_owned());
+        assert_eq!(
+            next(vec![b.clone(), elsewhere.clone()], 50),
+            Step::Mark(elsewhere.clone())
+        );
+        elsewhere
+            .annotations
+            .insert(DELETION_COST.to_owned(), CHEAPEST.to_owned());
         let marked = next(vec![b.clone(), elsewhere], 50);
         assert_eq!(marked, Step::GiveBack("its successor runs elsewhere"));
         let late = pod("c", Some("n2"), false);
@@ -218,12 +263,32 @@ mod tests {
         let begun = begin(&pod, &ticket());
         assert_eq!(begun["metadata"]["labels"][HASH], "5d4-moving");
         assert_eq!(begun["metadata"]["resourceVersion"], "7");
-        let text = begun["metadata"]["annotations"][MOVING].as_str().unwrap().to_owned();
+        let text = begun["metadata"]["annotations"][MOVING]
+            .as_str()
+            .unwrap()
+            .to_owned();
         pod.labels.insert(MOVING.to_owned(), "true".to_owned());
         pod.annotations.insert(MOVING.to_owned(), text);
         assert_eq!(pod.ticket(), Some(ticket()));
         let back = give_back(&pod, &ticket());
-        assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4", MOVING: null}));
-        assert_eq!(back["metadata"]["annotations"], json!({MOVING: null}));
+        assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4"}));
+        // It is written down until its ReplicaSet has it: else nobody would care for it if that were to go now.
+        let text = back["metadata"]["annotations"][MOVING]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        pod.annotations.insert(MOVING.to_owned(), text);
+        let returned = pod.ticket().unwrap();
+        let mut back = Seen {
+            set: Some(ReplicaSet { replicas: 2 }),
+            ..Seen::default()
+        };
+        assert_eq!(next(&back, &returned, 500), Step::Wait);
+        back.set = None;
+        assert_eq!(next(&back, &returned, 500), Step::Evict);
+        back.pod = pod;
+        assert_eq!(next(&back, &returned, 500), Step::Clear);
+        let cleared = clear(&back.pod);
+        assert_eq!(cleared["metadata"]["labels"], json!({MOVING: null}));
     }
 }

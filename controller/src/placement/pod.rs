@@ -59,7 +59,9 @@ fn text(value: &Value) -> String {
 
 fn map(value: &Value) -> BTreeMap<String, String> {
     let entries = value.as_object().into_iter().flatten();
-    entries.map(|(name, value)| (name.clone(), text(value))).collect()
+    entries
+        .map(|(name, value)| (name.clone(), text(value)))
+        .collect()
 }
 
 fn is_true(conditions: &Value, kind: &str) -> bool {
@@ -121,7 +123,9 @@ impl Pod {
     /// Whether it is marked as the first to be removed.
     #[must_use]
     pub fn is_cheapest(&self) -> bool {
-        self.annotations.get(DELETION_COST).is_some_and(|cost| cost == super::moving::CHEAPEST)
+        self.annotations
+            .get(DELETION_COST)
+            .is_some_and(|cost| cost == super::moving::CHEAPEST)
     }
 }
 

@@ -134,7 +134,8 @@ impl Operator {
         let mut under_way = self.server.moving().await?;
         under_way.retain(|pod| !pod.ends);
         self.options.metrics.moving(under_way.len());
-        self.blocked.retain(|uid| under_way.iter().any(|pod| pod.uid == *uid));
+        self.blocked
+            .retain(|uid| under_way.iter().any(|pod| pod.uid == *uid));
         for pod in &under_way {
             let Some(ticket) = pod.ticket() else {
                 tracing::warn!(pod = %pod.key, "placement: it has our label, and no ticket that can be read");
@@ -156,7 +157,10 @@ impl Operator {
         }
         tracing::debug!(pod = %pod.key, ?step, "placement");
         let written = self.server.take(&seen, ticket, &step).await?;
-        let mut governed = self.governed.iter_mut().filter(|((name, _), _)| *name == ticket.policy);
+        let mut governed = self
+            .governed
+            .iter_mut()
+            .filter(|((name, _), _)| *name == ticket.policy);
         let governed = governed.next().map(|(_, governed)| governed);
         match (&step, written) {
             (Step::Evict, Written::Done) => {
@@ -170,7 +174,9 @@ impl Operator {
             (Step::Evict, Written::Blocked) => {
                 let why = "a PodDisruptionBudget does not let the old pod go yet".to_owned();
                 if self.blocked.insert(pod.uid.clone()) {
-                    self.options.events.warn(pod_reference(pod), "MoveBlocked", "Evict", &why);
+                    self.options
+                        .events
+                        .warn(pod_reference(pod), "MoveBlocked", "Evict", &why);
                 }
                 if let Some(governed) = governed {
                     governed.why.insert(ticket.service.clone(), why);
@@ -179,10 +185,15 @@ impl Operator {
             (Step::GiveBack(why), Written::Done) => {
                 self.options.metrics.given_up();
                 tracing::warn!(pod = %pod.key, service = ticket.service, to = ticket.to, why, "placement: not moved");
-                self.options.events.warn(pod_reference(pod), "MoveGivenUp", "Move", why);
+                self.options
+                    .events
+                    .warn(pod_reference(pod), "MoveGivenUp", "Move", why);
                 if let Some(governed) = governed {
                     governed.done.failed = governed.done.failed.saturating_add(1);
-                    governed.why.insert(ticket.service.clone(), format!("a move was given up: {why}"));
+                    governed.why.insert(
+                        ticket.service.clone(),
+                        format!("a move was given up: {why}"),
+                    );
                     governed.relocation.failed(&ticket.service, status::now());
                     governed.queue.retain(|one| one.service != ticket.service);
                 }
@@ -206,7 +217,8 @@ impl Operator {
             Err(error) => Some(("Invalid", error.to_string())),
             Ok(()) if apply && !self.options.moves => Some((
                 "NotEnabled",
-                "the controller may not move pods: install it with `placement.enabled=true`".to_owned(),
+                "the controller may not move pods: install it with `placement.enabled=true`"
+                    .to_owned(),
             )),
             Ok(()) => None,
         };
@@ -221,7 +233,11 @@ impl Operator {
         let governed = self.governed.entry(id.clone()).or_insert_with(|| {
             let (records, judged_since, done) = status::records(&before);
             Governed {
-                relocation: Relocation::restored(params(&policy.spec, settle), records, judged_since),
+                relocation: Relocation::restored(
+                    params(&policy.spec, settle),
+                    records,
+                    judged_since,
+                ),
                 done,
                 due: Instant::now(),
                 queue: Vec::new(),
@@ -230,7 +246,9 @@ impl Operator {
             }
         });
         for service in before.services.iter().filter(|one| one.state != "Fixed") {
-            taken.entry(service.name.clone()).or_insert_with(|| id.0.clone());
+            taken
+                .entry(service.name.clone())
+                .or_insert_with(|| id.0.clone());
         }
         if governed.due <= Instant::now() {
             let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
@@ -242,7 +260,10 @@ impl Operator {
 
     /// Whether moves of a policy are under way, or about to be.
     fn is_busy(&self, id: &(String, String)) -> bool {
-        let queued = self.governed.get(id).is_some_and(|one| !one.queue.is_empty());
+        let queued = self
+            .governed
+            .get(id)
+            .is_some_and(|one| !one.queue.is_empty());
         let moving = |pod: &Pod| pod.ticket().is_some_and(|ticket| ticket.policy == id.0);
         queued || self.under_way.iter().any(moving)
     }
@@ -270,33 +291,46 @@ impl Operator {
             pods: &pods,
             nodes: &nodes,
             spec: &policy.spec,
-            taken: &others.map(|(name, owner)| (name.clone(), owner.clone())).collect(),
+            taken: &others
+                .map(|(name, owner)| (name.clone(), owner.clone()))
+                .collect(),
         };
         let before = policy.status.clone().unwrap_or_default();
         let generation = policy.metadata.generation;
-        let (busy, apply) = (self.is_busy(&id), policy.spec.mode() == PlacementMode::Apply);
+        let (busy, apply) = (
+            self.is_busy(&id),
+            policy.spec.mode() == PlacementMode::Apply,
+        );
         let Some(governed) = self.governed.get_mut(&id) else {
             return Ok(());
         };
         let settle = self.options.graphs.window();
         governed.relocation.set_params(params(&policy.spec, settle));
         let (status, round) = match scene(&given) {
-            Err(error) => (status::refused(&before, "Invalid", &error.to_string(), generation), None),
+            Err(error) => (
+                status::refused(&before, "Invalid", &error.to_string(), generation),
+                None,
+            ),
             Ok(scene) if scene.graph.services().is_empty() => {
                 let message = "no pod of the mesh runs in these namespaces";
-                (status::refused(&before, "NoServices", message, generation), None)
+                (
+                    status::refused(&before, "NoServices", message, generation),
+                    None,
+                )
             }
             Ok(scene) => {
                 let relocation = governed.relocation.clone();
-                let looked = tokio::task::spawn_blocking(move || look(relocation, scene, (busy, apply)));
+                let looked =
+                    tokio::task::spawn_blocking(move || look(relocation, scene, (busy, apply)));
                 // It does not panic; if it does, this round has not been.
                 let Ok((relocation, scene, round)) = looked.await else {
                     return Ok(());
                 };
                 match round {
-                    Err(error) => {
-                        (status::refused(&before, "Invalid", &error.to_string(), generation), None)
-                    }
+                    Err(error) => (
+                        status::refused(&before, "Invalid", &error.to_string(), generation),
+                        None,
+                    ),
                     Ok(round) => {
                         governed.relocation = relocation;
                         (governed.account(policy, &scene, &round), Some(round))
@@ -316,9 +350,16 @@ impl Operator {
 
     /// What all replicas have heard; none while one does not say it.
     async fn snapshot(&self) -> Result<Option<Snapshot>, kube::Error> {
-        let others = self.options.replicas.ask::<Vec<Part>>("/graph?parts").await?;
+        let others = self
+            .options
+            .replicas
+            .ask::<Vec<Part>>("/graph?parts")
+            .await?;
         if others.missing > 0 {
-            tracing::debug!(missing = others.missing, "placement: what other replicas have heard is not known");
+            tracing::debug!(
+                missing = others.missing,
+                "placement: what other replicas have heard is not known"
+            );
             return Ok(None);
         }
         let mut all = others.all;
@@ -355,7 +396,12 @@ impl Operator {
             match why {
                 None => drop(governed.why.remove(&one.service)),
                 Some(why) => {
-                    tracing::info!(service = one.service, from = one.from, why, "placement: not moved");
+                    tracing::info!(
+                        service = one.service,
+                        from = one.from,
+                        why,
+                        "placement: not moved"
+                    );
                     governed.why.insert(one.service.clone(), why.to_owned());
                     governed.relocation.failed(&one.service, status::now());
                 }
@@ -403,8 +449,13 @@ impl Operator {
         match self.server.begin(pod, &ticket).await? {
             Written::Done => {
                 self.options.metrics.begun();
-                let note = format!("a pod of {} moves from {} to {}", one.service, one.from, one.to);
-                self.options.events.tell(reference(policy), "PodMoving", "Move", &note);
+                let note = format!(
+                    "a pod of {} moves from {} to {}",
+                    one.service, one.from, one.to
+                );
+                self.options
+                    .events
+                    .tell(reference(policy), "PodMoving", "Move", &note);
                 Ok(None)
             }
             Written::Blocked | Written::Stale => Ok(Some("the pod has changed meanwhile")),
@@ -416,7 +467,9 @@ impl Operator {
         for (service, judgement) in &round.undone {
             self.options.metrics.rolled_back();
             let note = format!("{service} goes back where it was: {}", judgement.word());
-            self.options.events.warn(reference(policy), "RolledBack", "Judge", &note);
+            self.options
+                .events
+                .warn(reference(policy), "RolledBack", "Judge", &note);
         }
         let Some(governed) = self.governed.get_mut(&id(policy)) else {
             return;
@@ -429,7 +482,9 @@ impl Operator {
                 "{} moves would leave {:.1} of {:.1} calls a second between nodes",
                 plan.moves, plan.cut, round.cut
             );
-            self.options.events.tell(reference(policy), "PlacementRecommended", "Plan", &note);
+            self.options
+                .events
+                .tell(reference(policy), "PlacementRecommended", "Plan", &note);
         }
     }
 }
@@ -444,7 +499,8 @@ impl Governed {
     ) -> PlacementPolicyStatus {
         for (service, judgement) in &round.undone {
             self.done.rolled_back = self.done.rolled_back.saturating_add(1);
-            self.why.insert(service.clone(), judgement.word().to_owned());
+            self.why
+                .insert(service.clone(), judgement.word().to_owned());
         }
         self.queue.extend(round.moves.iter().cloned());
         let told = Told {
@@ -459,11 +515,7 @@ impl Governed {
     }
 }
 
-type Looked = (
-    Relocation,
-    Scene,
-    Result<Round, maglor_mcg::PartitionError>,
-);
+type Looked = (Relocation, Scene, Result<Round, maglor_mcg::PartitionError>);
 
 /// A round, which may take seconds.
 fn look(mut relocation: Relocation, scene: Scene, (busy, apply): (bool, bool)) -> Looked {

@@ -92,7 +92,9 @@ pub fn params(spec: &PlacementPolicySpec, settle: Duration) -> Params {
                     (None, Some(true)) => Use::Fewest,
                     (None, _) => Use::All,
                 },
-                balance: selection.slack_percent.map(|slack| f64::from(slack) / 100.0),
+                balance: selection
+                    .slack_percent
+                    .map(|slack| f64::from(slack) / 100.0),
             },
             max_share: part(spec.max_share_percent, 100),
             ..Options::default()
@@ -167,9 +169,10 @@ fn running<'a>(given: &Given<'a>) -> BTreeMap<&'a str, Running<'a>> {
     let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     let made_by = |pod: &'a Pod| Some((&*pod.key.namespace, pod.deployment()?.1));
     let of_deployment: BTreeMap<(&str, &str), &str> = {
-        let known = given.pods.iter().filter_map(|pod| {
-            Some((made_by(pod)?, &**given.topology.pods.get(&pod.key)?))
-        });
+        let known = given
+            .pods
+            .iter()
+            .filter_map(|pod| Some((made_by(pod)?, &**given.topology.pods.get(&pod.key)?)));
         known.collect()
     };
     for pod in given.pods {
@@ -214,7 +217,12 @@ fn select(given: &Given<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> {
     let deployments = pods.iter().filter_map(|pod| pod.deployment());
     let taken = given.taken.get(name);
     let taken = taken.map(|policy| format!("the older PlacementPolicy {policy} has it"));
-    let fixed = taken.or_else(|| pods.iter().filter_map(|pod| fixed(pod)).min().map(|why| why.to_string()));
+    let fixed = taken.or_else(|| {
+        pods.iter()
+            .filter_map(|pod| fixed(pod))
+            .min()
+            .map(|why| why.to_string())
+    });
     Some(Selected {
         fixed,
         deployments: deployments.map(|(_, name)| name.to_owned()).collect(),
@@ -238,7 +246,11 @@ fn placed(
     let mut present = Placement::empty(graph.services().len(), rooms.len());
     for (service, one) in running.values().enumerate() {
         for (node, (name, _)) in rooms.iter().enumerate() {
-            present.set(service, node, one.spread.get(&***name).copied().unwrap_or(0));
+            present.set(
+                service,
+                node,
+                one.spread.get(&***name).copied().unwrap_or(0),
+            );
         }
     }
     let loads = present.loads(graph);
@@ -293,7 +305,11 @@ fn measured(given: &Given<'_>, graph: &Graph, present: &Placement) -> Vec<Measur
     let mut measured = vec![Measured::default(); graph.services().len()];
     for edge in &given.snapshot.edges {
         let ends = [graph.service(&edge.from), graph.service(&edge.to)];
-        let failures = if edge.rps > 0.0 { edge.failures / edge.rps } else { 0.0 };
+        let failures = if edge.rps > 0.0 {
+            edge.failures / edge.rps
+        } else {
+            0.0
+        };
         let remote = match ends {
             [Some(from), Some(to)] => present.remote_share(from, to),
             _ => 0.0,

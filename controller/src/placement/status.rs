@@ -82,7 +82,9 @@ fn time(at: Timestamp) -> Time {
 /// To the second, as Kubernetes writes times.
 fn text(at: Time) -> Option<String> {
     let seconds = i64::try_from(at.as_nanos() / 1_000_000_000).ok()?;
-    Timestamp::from_second(seconds).ok().map(|at| at.to_string())
+    Timestamp::from_second(seconds)
+        .ok()
+        .map(|at| at.to_string())
 }
 
 fn read_time(text: Option<&String>) -> Option<Time> {
@@ -132,7 +134,11 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
         failed: status.moves_failed,
         rolled_back: status.rolled_back,
     };
-    (records.collect(), read_time(status.judged_since.as_ref()), done)
+    (
+        records.collect(),
+        read_time(status.judged_since.as_ref()),
+        done,
+    )
 }
 
 /// What is to be said.
@@ -157,7 +163,12 @@ pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus
     PlacementPolicyStatus {
         conditions: vec![
             condition("Accepted", true, "Accepted", "it is in force".to_owned()),
-            condition("Settled", reason.is_settled(), reason.word(), reason.to_string()),
+            condition(
+                "Settled",
+                reason.is_settled(),
+                reason.word(),
+                reason.to_string(),
+            ),
         ],
         calls_per_second: rounded(told.round.calls),
         cross_node_calls_per_second: rounded(told.round.cut),
@@ -191,7 +202,9 @@ fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
     let spread = |counts: &[u32]| -> Spread {
         let counts = counts.iter().zip(scene.nodes.all());
         let placed = counts.filter(|(count, _)| **count > 0);
-        placed.map(|(count, node)| (node.name.clone(), *count)).collect()
+        placed
+            .map(|(count, node)| (node.name.clone(), *count))
+            .collect()
     };
     let mut service = ServicePlacement {
         name: name.clone(),
@@ -207,12 +220,18 @@ fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
         service.former = record.former.clone().unwrap_or_default();
         service.before = record.before.map(measure);
         service.after = record.after.map(measure);
-        service.rests_until = Some(record.rests_until).filter(|at| *at > now()).and_then(text);
+        service.rests_until = Some(record.rests_until)
+            .filter(|at| *at > now())
+            .and_then(text);
         service.failures = record.failures;
     } else if let Some(fixed) = &selected.fixed {
         (service.state, service.reason) = ("Fixed".to_owned(), fixed.clone());
     }
-    let planned = told.round.plan.as_ref().filter(|_| told.mode != PlacementMode::Observe);
+    let planned = told
+        .round
+        .plan
+        .as_ref()
+        .filter(|_| told.mode != PlacementMode::Observe);
     let planned = planned.map(|plan| spread(plan.placement.service(index)));
     let worth = matches!(told.round.reason, Reason::Advised | Reason::Waiting { .. });
     if let Some(planned) = planned.filter(|planned| worth && *planned != service.nodes)

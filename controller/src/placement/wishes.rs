@@ -63,11 +63,18 @@ impl Wishes {
 
     fn of(&self, deployment: &Key) -> Option<Spread> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.values().find_map(|wanted| wanted.get(deployment)).cloned()
+        all.values()
+            .find_map(|wanted| wanted.get(deployment))
+            .cloned()
     }
 
     /// Where a pod that is to be created is asked to run; nowhere, where nothing is wanted or not enough is known.
-    pub(crate) async fn place(&self, client: &Client, namespace: &str, pod: &Value) -> Option<Place> {
+    pub(crate) async fn place(
+        &self,
+        client: &Client,
+        namespace: &str,
+        pod: &Value,
+    ) -> Option<Place> {
         let pod = Pod::read(pod);
         let (hash, deployment) = pod.deployment()?;
         let wanted = self.of(&Key::new(namespace, deployment))?;
@@ -84,7 +91,11 @@ impl Wishes {
                 None
             }
             Err(_) => {
-                tracing::warn!(namespace, deployment, "a new pod is not asked to run anywhere: no answer in time");
+                tracing::warn!(
+                    namespace,
+                    deployment,
+                    "a new pod is not asked to run anywhere: no answer in time"
+                );
                 None
             }
         }
@@ -138,7 +149,10 @@ mod tests {
         assert_eq!(keys, ["shop/web-v1", "shop/web-v2"]);
         let wishes = Wishes::default();
         wishes.change(|all| drop(all.insert("p".to_owned(), wanted(&policy))));
-        assert_eq!(wishes.of(&Key::new("shop", "web-v1")), Some([("n1".to_owned(), 2)].into()));
+        assert_eq!(
+            wishes.of(&Key::new("shop", "web-v1")),
+            Some([("n1".to_owned(), 2)].into())
+        );
         assert_eq!(wishes.of(&Key::new("shop", "cart-v1")), None);
     }
 }

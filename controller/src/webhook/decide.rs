@@ -254,12 +254,21 @@ mod tests {
                 "metadata": {"name": "x"}, "spec": spec})
         };
         let asked = |spec: Value| validate(&review(with(spec), Value::Null));
-        assert_eq!(asked(json!({"namespaces": ["shop"], "mode": "Apply"})).word, "accepted");
+        assert_eq!(
+            asked(json!({"namespaces": ["shop"], "mode": "Apply"})).word,
+            "accepted"
+        );
         for (spec, expected) in [
             (json!({}), "namespaces"),
             (json!({"namespaces": []}), "spec.namespaces: "),
-            (json!({"namespaces": ["shop"], "mode": "Perhaps"}), "Perhaps"),
-            (json!({"namespaces": ["shop"], "windows": 0}), "spec.windows: "),
+            (
+                json!({"namespaces": ["shop"], "mode": "Perhaps"}),
+                "Perhaps",
+            ),
+            (
+                json!({"namespaces": ["shop"], "windows": 0}),
+                "spec.windows: ",
+            ),
             (json!({"namespaces": ["shop"], "moves": 1}), "moves"),
         ] {
             let text = reason(asked(spec));
@@ -289,14 +298,21 @@ mod tests {
         };
         let path = |patch: &[Value], path: &str| patch.iter().any(|one| one["path"] == path);
         assert!(path(&asked(&pod, &shop), "/spec/affinity"));
-        assert!(asked(&pod, &Namespace::default()).is_empty(), "it gets no sidecar");
+        assert!(
+            asked(&pod, &Namespace::default()).is_empty(),
+            "it gets no sidecar"
+        );
         // By `maglor inject`, without the webhook.
-        let Ok(Outcome::Injected(mut injected)) = maglor_inject::inject(&pod, &shop, &settings) else {
+        let Ok(Outcome::Injected(mut injected)) = maglor_inject::inject(&pod, &shop, &settings)
+        else {
             panic!("nothing is against it")
         };
         assert!(path(&asked(&injected.pod, &shop), "/spec/affinity"));
         assert!(ask(&mut injected.pod, &place));
-        assert!(asked(&injected.pod, &shop).is_empty(), "it is asked already");
+        assert!(
+            asked(&injected.pod, &shop).is_empty(),
+            "it is asked already"
+        );
     }
 
     #[test]

@@ -128,9 +128,16 @@ impl Service {
         });
         // A label that cannot be read asks for nothing; a pod that wants a sidecar itself still gets one.
         let namespace = namespace.unwrap_or_default();
-        let place = self.wishes.place(&self.client, &review.namespace, &review.object);
+        let place = self
+            .wishes
+            .place(&self.client, &review.namespace, &review.object);
         let place = place.await;
-        Ok(decide::inject(review, &namespace, &self.settings, place.as_ref()))
+        Ok(decide::inject(
+            review,
+            &namespace,
+            &self.settings,
+            place.as_ref(),
+        ))
     }
 }
 

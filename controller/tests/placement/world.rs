@@ -126,7 +126,10 @@ impl World {
     }
 
     pub(crate) fn nodes(&self) -> Vec<&str> {
-        let nodes = self.pods.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str());
+        let nodes = self
+            .pods
+            .iter()
+            .filter_map(|pod| pod["spec"]["nodeName"].as_str());
         let mut nodes: Vec<&str> = nodes.collect();
         nodes.sort_unstable();
         nodes
@@ -198,7 +201,8 @@ impl World {
     fn begin(&mut self) {
         let here = |pod: &&Pod| pod.ready && !pod.ends && pod.node.as_deref() == Some("n1");
         let pods: Vec<Pod> = self.pods.iter().map(Pod::read).collect();
-        let found = pods.iter().filter(|pod| pod.deployment().is_some()).find(here);
+        let free = |pod: &&Pod| pod.deployment().is_some() && !pod.is_moving();
+        let found = pods.iter().filter(free).find(here);
         let (None, Some(pod)) = (self.moving(), found) else {
             return;
         };
@@ -209,7 +213,11 @@ impl World {
             to: TO.to_owned(),
             replica_set: set.to_owned(),
             hash: hash.to_owned(),
-            others: pods.iter().filter(of_set).map(|other| other.key.name.clone()).collect(),
+            others: pods
+                .iter()
+                .filter(of_set)
+                .map(|other| other.key.name.clone())
+                .collect(),
             deadline: self.now + PATIENCE,
             ..Ticket::default()
         };
@@ -263,6 +271,10 @@ impl World {
                 self.delete(at);
                 Some("evict")
             }
+            Step::Clear => {
+                let done = self.patch(&pod.key.name, &moving::clear(pod));
+                done.then_some("clear")
+            }
             Step::GiveBack(_) => {
                 let done = self.patch(&pod.key.name, &moving::give_back(pod, &ticket));
                 done.then_some("give back")
@@ -276,14 +288,17 @@ impl World {
     }
 
     fn delete(&mut self, at: usize) {
-        self.change(at, |pod| pod["metadata"]["deletionTimestamp"] = json!("now"));
+        self.change(at, |pod| {
+            pod["metadata"]["deletionTimestamp"] = json!("now")
+        });
     }
 
     /// Lets go whom it does not select, takes whom it does, and makes or removes one.
     fn replica_sets(&mut self) -> bool {
         let stays = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_null();
         for (hash, replicas) in self.sets.clone() {
-            let owner = json!([{"kind": "ReplicaSet", "name": format!("web-{hash}"), "controller": true}]);
+            let owner =
+                json!([{"kind": "ReplicaSet", "name": format!("web-{hash}"), "controller": true}]);
             for at in 0..self.pods.len() {
                 let pod = &self.pods[at];
                 let selected = pod["metadata"]["labels"][HASH] == hash.as_str();
@@ -291,7 +306,9 @@ impl World {
                 if stays(pod) && selected != owned {
                     let free = pod["metadata"]["ownerReferences"].is_null();
                     if owned {
-                        self.change(at, |pod| merge(pod, &json!({"metadata": {"ownerReferences": null}})));
+                        self.change(at, |pod| {
+                            merge(pod, &json!({"metadata": {"ownerReferences": null}}))
+                        });
                         return true;
                     }
                     if free {
@@ -324,13 +341,17 @@ impl World {
     /// One more of the newest, or one less of the others, as in a rollout with a surge of one and none unavailable.
     fn deployment(&mut self) -> bool {
         let ready = |hash: &str| {
-            let own = self.pods.iter().filter(|pod| is_owned(pod, hash) && is_ready(pod));
+            let own = self
+                .pods
+                .iter()
+                .filter(|pod| is_owned(pod, hash) && is_ready(pod));
             own.count()
         };
         let all: usize = self.sets.iter().map(|(_, replicas)| replicas).sum();
         let counts: BTreeMap<String, usize> = {
             let sets = self.sets.iter();
-            sets.map(|(hash, replicas)| (hash.clone(), ready(hash).min(*replicas))).collect()
+            sets.map(|(hash, replicas)| (hash.clone(), ready(hash).min(*replicas)))
+                .collect()
         };
         let available: usize = counts.values().sum();
         let wanted = self.wanted;
@@ -395,7 +416,11 @@ impl World {
             self.required,
             self.pods
         );
-        let moving = self.pods.iter().map(Pod::read).filter(|pod| pod.is_moving() && !pod.ends);
+        let moving = self
+            .pods
+            .iter()
+            .map(Pod::read)
+            .filter(|pod| pod.is_moving() && !pod.ends);
         assert!(moving.count() <= 1, "after {after:?}");
     }
 
@@ -429,7 +454,10 @@ impl World {
         for pod in &self.pods {
             assert!(is_ready(pod), "{pod:#}");
             let meta = &pod["metadata"];
-            assert!(meta["labels"][MOVING].is_null() && meta["annotations"][MOVING].is_null(), "{pod:#}");
+            assert!(
+                meta["labels"][MOVING].is_null() && meta["annotations"][MOVING].is_null(),
+                "{pod:#}"
+            );
             assert!(!meta["ownerReferences"].is_null(), "{pod:#}");
         }
     }

@@ -64,7 +64,10 @@ mod tests {
         bars.bar(1, 7);
         bars.bar(9, 0);
         let barred = |service| [0, 1].map(|node| bars.is_barred(service, node));
-        assert_eq!((barred(0), barred(1), barred(2)), ([false, true], [true; 2], [false; 2]));
+        assert_eq!(
+            (barred(0), barred(1), barred(2)),
+            ([false, true], [true; 2], [false; 2])
+        );
         assert!(bars.is_held(1) && !bars.is_held(0) && !bars.is_held(2));
         assert!(!Bars::default().is_held(0));
     }

@@ -299,7 +299,9 @@ fn problem(
         let far = problem.distance.iter().copied().fold(1.0, f64::max);
         let bar = 1.0 + 4.0 * (far * total + options.move_cost * mean * graph.replicas() as f64);
         let cells = options.bars.cells().iter();
-        problem.bars = cells.map(|&barred| if barred { bar } else { 0.0 }).collect();
+        problem.bars = cells
+            .map(|&barred| if barred { bar } else { 0.0 })
+            .collect();
     }
     problem
 }

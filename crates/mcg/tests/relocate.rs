@@ -123,8 +123,12 @@ impl World {
             // The new replica comes first: both have to fit.
             let loads = self.present.loads(&self.graph);
             let node = &self.nodes.all()[to];
-            assert!(loads[to][0] <= node.cpu_millis && loads[to][1] <= node.memory_mib, "{one:?}");
-            self.present.set(service, from, counts[from].checked_sub(1).unwrap());
+            assert!(
+                loads[to][0] <= node.cpu_millis && loads[to][1] <= node.memory_mib,
+                "{one:?}"
+            );
+            self.present
+                .set(service, from, counts[from].checked_sub(1).unwrap());
         }
         self.moved.extend(round.moves.iter().cloned());
         self.now = self.now + ROUND;
@@ -201,7 +205,10 @@ fn noise_moves_nothing() {
         world.noise = 0.2;
         for minute in 0..60 {
             let round = world.round();
-            assert!(round.moves.is_empty(), "case {case}, minute {minute}: {round:?}");
+            assert!(
+                round.moves.is_empty(),
+                "case {case}, minute {minute}: {round:?}"
+            );
         }
     }
 }
@@ -219,13 +226,19 @@ fn a_shift_is_followed_once() {
         for minute in 0..240 {
             let round = world.round();
             assert!(round.moves.len() <= 2, "case {case}: {round:?}");
-            assert!(round.undone.is_empty(), "case {case}, minute {minute}: {round:?}");
+            assert!(
+                round.undone.is_empty(),
+                "case {case}, minute {minute}: {round:?}"
+            );
             if !round.moves.is_empty() {
                 last = minute;
             }
         }
         let after = world.present.cut(&world.graph);
-        println!("case {case}: {before:.0} to {after:.0}, {} moves, the last after {last} min", world.moved.len());
+        println!(
+            "case {case}: {before:.0} to {after:.0}, {} moves, the last after {last} min",
+            world.moved.len()
+        );
         assert!(after <= before);
         // No replica goes back where one of its service has come from.
         let mut left: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -259,8 +272,15 @@ fn nothing_moves_where_nothing_may() {
     for _ in 0..60 {
         world.round();
     }
-    let held: Vec<&str> = world.graph.services()[..8].iter().map(|one| &*one.name).collect();
-    assert!(world.moved.iter().all(|one| !held.contains(&&*one.service)), "{:?}", world.moved);
+    let held: Vec<&str> = world.graph.services()[..8]
+        .iter()
+        .map(|one| &*one.name)
+        .collect();
+    assert!(
+        world.moved.iter().all(|one| !held.contains(&&*one.service)),
+        "{:?}",
+        world.moved
+    );
 }
 
 #[test]
@@ -304,7 +324,10 @@ fn what_is_worse_off_goes_back_and_rests_longer_each_time() {
     println!("taken back after {times:?} minutes");
     assert!((2..=6).contains(&times.len()), "{undone:?}");
     let pauses: Vec<i32> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(pauses.windows(2).all(|pair| pair[1] > pair[0]), "{pauses:?}");
+    assert!(
+        pauses.windows(2).all(|pair| pair[1] > pair[0]),
+        "{pauses:?}"
+    );
     assert_eq!(world.relocation.records()["cart"].stage, Stage::RolledBack);
 }
 
@@ -323,7 +346,10 @@ fn a_crash_loses_nothing() {
         }
         assert_eq!(world.present.cut(&world.graph), 0.0, "after {crash} rounds");
         assert_eq!(world.moved.len(), 3, "after {crash} rounds");
-        assert!(world.relocation.under_way().is_empty(), "after {crash} rounds");
+        assert!(
+            world.relocation.under_way().is_empty(),
+            "after {crash} rounds"
+        );
     }
 }
 

@@ -16,7 +16,13 @@ pub(crate) struct Installed {
 
 impl Installed {
     /// Starts a cluster and installs the mesh with values; `None`, with a word why, where that cannot be done.
+    #[allow(dead_code, reason = "not every test that shares this file uses it")]
     pub(crate) fn start(name: &str, sets: &[&str]) -> Option<Self> {
+        Self::start_on(name, Options::default().nodes, sets)
+    }
+
+    /// The same, with so many nodes.
+    pub(crate) fn start_on(name: &str, nodes: u8, sets: &[&str]) -> Option<Self> {
         if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
             return None;
         }
@@ -31,6 +37,7 @@ impl Installed {
         let started = Instant::now();
         let cluster = Cluster::start(Options {
             name: name.into(),
+            nodes,
             say: |line| println!("{line}"),
             ..Options::default()
         });

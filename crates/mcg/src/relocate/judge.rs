@@ -206,7 +206,10 @@ mod tests {
                 after: Some(after),
                 ..Record::default()
             };
-            (alone(&record, &guard), together([&record].into_iter(), &guard))
+            (
+                alone(&record, &guard),
+                together([&record].into_iter(), &guard),
+            )
         };
         let with = |latency_ms, failures| Measured {
             rps: 10.0,

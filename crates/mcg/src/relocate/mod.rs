@@ -255,7 +255,11 @@ impl Relocation {
                 return false;
             };
             // A move has failed, or there are more or fewer replicas than the plan knew of.
-            let replicas = view.graph.services().get(index).map(|one| one.replicas.get());
+            let replicas = view
+                .graph
+                .services()
+                .get(index)
+                .map(|one| one.replicas.get());
             let differs = replicas != Some(record.wanted.values().sum());
             if under_way && differs && !view.busy {
                 record.wanted = spread(view, view.present, index);
@@ -269,9 +273,9 @@ impl Relocation {
 
     /// Adds what is measured now to what was measured so far.
     fn measure(&mut self, now: Time, view: &View<'_>) {
-        let settled = self.judged_since.is_none_or(|since| {
-            now.saturating_since(since) >= self.params.guard.settle
-        });
+        let settled = self
+            .judged_since
+            .is_none_or(|since| now.saturating_since(since) >= self.params.guard.settle);
         let measuring = match (self.is(Stage::Moving) || self.is(Stage::Undoing), settled) {
             // Neither before nor after.
             (true, _) | (_, false) => return self.tallies.clear(),
@@ -280,9 +284,15 @@ impl Relocation {
         let services = view.graph.services().iter();
         for (service, measured) in services.zip(view.measured) {
             let tally = self.tallies.entry(service.name.clone()).or_default();
-            tally.add(now, *measured, self.params.guard.window, measuring.is_some());
+            tally.add(
+                now,
+                *measured,
+                self.params.guard.window,
+                measuring.is_some(),
+            );
         }
-        self.tallies.retain(|name, _| view.graph.service(name).is_some());
+        self.tallies
+            .retain(|name, _| view.graph.service(name).is_some());
     }
 
     /// Begins the next moves; what is where it is wanted is judged from now on.
@@ -328,7 +338,10 @@ impl Relocation {
             match record.stage {
                 Stage::Moving => {
                     record.wanted = spread(view, view.present, index);
-                    let moved = record.former.as_ref().is_some_and(|one| *one != record.wanted);
+                    let moved = record
+                        .former
+                        .as_ref()
+                        .is_some_and(|one| *one != record.wanted);
                     record.stage = if moved { Stage::Judged } else { Stage::Kept };
                     record.rests_until = record.rests_until.max(now + rest_after);
                 }
@@ -354,7 +367,10 @@ impl Relocation {
         let guard = &self.params.guard;
         let seen = now.saturating_since(since) >= guard.settle + guard.window;
         let judged: Vec<String> = {
-            let judged = self.records.iter().filter(|(_, one)| one.stage == Stage::Judged);
+            let judged = self
+                .records
+                .iter()
+                .filter(|(_, one)| one.stage == Stage::Judged);
             judged.map(|(name, _)| name.clone()).collect()
         };
         let ripe = |name: &String| self.tallies.get(name).is_some_and(Tally::is_ripe);
@@ -404,7 +420,12 @@ impl Relocation {
     }
 
     /// Makes a plan, and adopts it once it has been worth it for long enough.
-    fn watch(&mut self, now: Time, view: &View<'_>, round: &mut Round) -> Result<(), PartitionError> {
+    fn watch(
+        &mut self,
+        now: Time,
+        view: &View<'_>,
+        round: &mut Round,
+    ) -> Result<(), PartitionError> {
         let mut bars = view.bars.clone();
         for (name, record) in &self.records {
             if let (true, Some(index)) = (now < record.rests_until, view.graph.service(name)) {
@@ -500,7 +521,9 @@ impl Relocation {
 fn spread(view: &View<'_>, placement: &Placement, service: usize) -> Spread {
     let counts = placement.service(service).iter().zip(view.nodes.all());
     let placed = counts.filter(|(count, _)| **count > 0);
-    placed.map(|(count, node)| (node.name.clone(), *count)).collect()
+    placed
+        .map(|(count, node)| (node.name.clone(), *count))
+        .collect()
 }
 
 /// Twice as long each time something was in vain.

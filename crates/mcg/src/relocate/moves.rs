@@ -85,8 +85,13 @@ fn fits(view: &View<'_>, loads: &[[u64; 3]], (service, _, to): Step) -> bool {
     let (Some(load), Some(node)) = (loads.get(to), view.nodes.all().get(to)) else {
         return false;
     };
-    let room = [node.cpu_millis, node.memory_mib, node.pods.unwrap_or(u64::MAX)];
+    let room = [
+        node.cpu_millis,
+        node.memory_mib,
+        node.pods.unwrap_or(u64::MAX),
+    ];
     let parts = load.iter().zip(demand(view, service)).zip(room);
-    let mut parts = parts.map(|((load, need), room)| need == 0 || load.saturating_add(need) <= room);
+    let mut parts =
+        parts.map(|((load, need), room)| need == 0 || load.saturating_add(need) <= room);
     parts.all(|fits| fits) && !view.bars.is_barred(service, to)
 }

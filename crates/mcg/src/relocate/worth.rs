@@ -111,7 +111,14 @@ fn move_cost(params: &Params) -> f64 {
 pub(super) fn of(params: &Params, view: &View<'_>, plan: &Plan) -> (bool, Reason) {
     if plan.moves == 0 {
         let calls = view.graph.rps() > 0.0;
-        return (false, if calls { Reason::Settled } else { Reason::NoCalls });
+        return (
+            false,
+            if calls {
+                Reason::Settled
+            } else {
+                Reason::NoCalls
+            },
+        );
     }
     if plan.mends {
         return (true, Reason::Moving);

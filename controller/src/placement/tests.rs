@@ -1,0 +1,277 @@
+//! What a relocation sees, and what is said of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use maglor_mcg::relocate::{Reason, Relocation, Stage, View};
+use serde_json::{Value, json};
+
+use super::pod::{Node, Pod};
+use super::scene::{Given, Scene, SceneError, params, scene};
+use super::status::{Done, Told, records, status};
+use crate::crd::{PlacementMode, PlacementPolicySpec, PlacementPolicyStatus};
+use crate::graph::{Edge, Snapshot};
+use crate::index::facts::{Amounts, Key};
+use crate::index::topology::{Room, Topology, Vertex};
+
+fn pod(app: &str, number: u32, node: &str, spec: &Value) -> Pod {
+    let mut spec = spec.clone();
+    spec["nodeName"] = json!(node);
+    Pod::read(&json!({
+        "metadata": {"namespace": "shop", "name": format!("{app}-5d4-{number}"), "uid": format!("{app}{number}"),
+            "labels": {"app": app, "pod-template-hash": "5d4"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": format!("{app}-5d4"), "controller": true}]},
+        "spec": spec,
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+}
+
+fn node(name: &str, unschedulable: bool) -> Node {
+    Node::read(&json!({
+        "metadata": {"name": name}, "spec": {"unschedulable": unschedulable},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+}
+
+/// `web` on n1 calls `cart` on n2; `web` is called by `far/way`, of another namespace.
+struct Shop {
+    topology: Topology,
+    snapshot: Snapshot,
+    pods: Vec<Pod>,
+    nodes: Vec<Node>,
+    spec: PlacementPolicySpec,
+    taken: BTreeMap<String, String>,
+}
+
+impl Shop {
+    fn new(cart: &Value) -> Self {
+        let mut pods = vec![
+            pod("web", 0, "n1", &json!({})),
+            pod("web", 1, "n1", &json!({})),
+        ];
+        pods.extend([pod("cart", 0, "n2", cart), pod("cart", 1, "n2", cart)]);
+        let mut topology = Topology::default();
+        for pod in &pods {
+            let vertex = format!("shop/{}", pod.labels["app"]);
+            topology.pods.insert(pod.key.clone(), vertex);
+        }
+        for (name, on) in [("shop/web", "n1"), ("shop/cart", "n2"), ("far/way", "n1")] {
+            let vertex = Vertex {
+                replicas: 2,
+                meshed: true,
+                requests: Amounts {
+                    cpu_millis: Some(100),
+                    memory_mib: Some(64),
+                },
+                nodes: [(on.to_owned(), 2)].into(),
+                ..Vertex::default()
+            };
+            topology.vertices.insert(name.to_owned(), vertex);
+        }
+        for name in ["n1", "n2"] {
+            let left = Amounts {
+                cpu_millis: Some(1000),
+                memory_mib: Some(1024),
+            };
+            let room = Room {
+                left,
+                pods: Some(110),
+            };
+            topology.nodes.insert(name.to_owned(), room);
+        }
+        let edge = |from: &str, to: &str, rps| Edge {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            rps,
+            latency_ms: 4.0,
+            failures: rps / 10.0,
+            ..Edge::default()
+        };
+        Self {
+            topology,
+            snapshot: Snapshot {
+                edges: vec![
+                    edge("shop/web", "shop/cart", 50.0),
+                    edge("far/way", "shop/web", 1.0),
+                ],
+                ..Snapshot::default()
+            },
+            pods,
+            nodes: vec![node("n1", false), node("n2", false)],
+            spec: serde_json::from_value(
+                json!({"namespaces": ["shop"], "mode": "Apply", "windows": 1,
+                "movesPerRound": 9}),
+            )
+            .unwrap(),
+            taken: BTreeMap::new(),
+        }
+    }
+
+    fn scene(&self) -> Result<Scene, SceneError> {
+        scene(&Given {
+            snapshot: &self.snapshot,
+            topology: &self.topology,
+            pods: &self.pods,
+            nodes: &self.nodes,
+            spec: &self.spec,
+            taken: &self.taken,
+        })
+    }
+
+    /// Which services may move where.
+    fn free(&self) -> Vec<String> {
+        let scene = self.scene().unwrap();
+        let mut free = Vec::new();
+        for (index, service) in scene.graph.services().iter().enumerate() {
+            for (at, node) in scene.nodes.all().iter().enumerate() {
+                if !scene.bars.is_barred(index, at) {
+                    free.push(format!("{} {}", service.name, node.name));
+                }
+            }
+        }
+        free
+    }
+
+    fn fixed(&self, name: &str) -> Option<String> {
+        let scene = self.scene().unwrap();
+        let selected = scene.selected.get(&scene.graph.service(name)?)?;
+        selected.fixed.clone()
+    }
+
+    fn round(&self, relocation: &mut Relocation) -> PlacementPolicyStatus {
+        let scene = self.scene().unwrap();
+        let view = View {
+            graph: &scene.graph,
+            nodes: &scene.nodes,
+            present: &scene.present,
+            bars: &scene.bars,
+            measured: &scene.measured,
+            busy: false,
+            apply: self.spec.mode() == PlacementMode::Apply,
+        };
+        let round = relocation.round(super::status::now(), &view).unwrap();
+        let told = Told {
+            scene: &scene,
+            round: &round,
+            relocation,
+            mode: self.spec.mode(),
+            done: Done::default(),
+            why: &BTreeMap::new(),
+        };
+        status(&told, Some(3))
+    }
+}
+
+#[test]
+fn services_of_others_are_seen_and_stay() {
+    let shop = Shop::new(&json!({}));
+    assert_eq!(
+        shop.free(),
+        ["shop/cart n1", "shop/cart n2", "shop/web n1", "shop/web n2"]
+    );
+    let scene = shop.scene().unwrap();
+    assert_eq!(scene.present.cut(&scene.graph), 50.0);
+    let web = scene.measured[scene.graph.service("shop/web").unwrap()];
+    assert_eq!(web.rps, 51.0);
+    assert!(
+        (web.failures - 0.1).abs() < 1e-9 && (web.remote - 50.0 / 51.0).abs() < 1e-9,
+        "{web:?}"
+    );
+    assert_eq!(scene.selected.len(), 2);
+}
+
+#[test]
+fn who_cannot_move_stays_and_is_told_why() {
+    let volume = json!({"volumes": [{"name": "a", "hostPath": {"path": "/a"}}]});
+    let shop = Shop::new(&volume);
+    assert_eq!(shop.free(), ["shop/web n1", "shop/web n2"]);
+    assert!(shop.fixed("shop/cart").unwrap().contains("hostPath"));
+    let mut shop = Shop::new(&json!({}));
+    shop.taken
+        .insert("shop/cart".to_owned(), "older".to_owned());
+    assert!(
+        shop.fixed("shop/cart")
+            .unwrap()
+            .contains("the older PlacementPolicy older")
+    );
+    let mut shop = Shop::new(&json!({}));
+    shop.spec.selector = serde_json::from_value(json!({"matchLabels": {"app": "web"}})).unwrap();
+    assert_eq!(shop.free(), ["shop/web n1", "shop/web n2"]);
+    assert_eq!(shop.fixed("shop/cart"), None, "it is none of the policy's");
+    let mut shop = Shop::new(&json!({}));
+    shop.nodes[0].closed = true;
+    assert_eq!(shop.free(), ["shop/cart n2", "shop/web n2"]);
+}
+
+#[test]
+fn pods_that_have_just_come_count_and_those_that_go_do_not() {
+    let mut shop = Shop::new(&json!({}));
+    let mut new = pod("cart", 2, "n1", &json!({}));
+    shop.pods.push(new.clone());
+    new.key = Key::new("shop", "cart-5d4-3");
+    new.ends = true;
+    shop.pods.push(new.clone());
+    new.ends = false;
+    new.labels
+        .insert(super::MOVING.to_owned(), "true".to_owned());
+    shop.pods.push(new);
+    let scene = shop.scene().unwrap();
+    let cart = scene.graph.service("shop/cart").unwrap();
+    assert_eq!(scene.present.service(cart), [1, 2]);
+    assert_eq!(scene.graph.services()[cart].replicas.get(), 3);
+}
+
+#[test]
+fn delays_between_nodes_that_there_are_not_are_named() {
+    let mut shop = Shop::new(&json!({}));
+    shop.spec.delays =
+        serde_json::from_value(json!([{"from": "n1", "to": "n9", "milliseconds": 1}])).unwrap();
+    let error = shop.scene().unwrap_err().to_string();
+    assert!(error.contains("`n9`"), "{error}");
+}
+
+/// What is written into a status is all that the next one has to know.
+#[test]
+fn a_status_remembers() {
+    let shop = Shop::new(&json!({}));
+    let settle = Duration::from_secs(60);
+    let mut relocation = Relocation::new(params(&shop.spec, settle));
+    let told = shop.round(&mut relocation);
+    assert_eq!(told.conditions[1].reason, "Moving");
+    assert_eq!(
+        (told.cross_node_calls_per_second, told.planned_moves),
+        (50.0, 2)
+    );
+    assert_eq!(told.predicted_cross_node_calls_per_second, 0.0);
+    let moving = told
+        .services
+        .iter()
+        .find(|one| one.state == "Moving")
+        .unwrap();
+    assert_eq!(moving.deployments.len(), 1);
+    assert_ne!(moving.wanted, moving.nodes);
+    assert_eq!(moving.former, moving.nodes);
+    let written = serde_json::to_value(&told).unwrap();
+    let read: PlacementPolicyStatus = serde_json::from_value(written).unwrap();
+    let (remembered, judged_since, _) = records(&read);
+    assert_eq!(judged_since, None);
+    assert_eq!(remembered.len(), 1);
+    let (name, record) = remembered.iter().next().unwrap();
+    let own = &relocation.records()[name];
+    assert_eq!((record.stage, own.stage), (Stage::Moving, Stage::Moving));
+    assert_eq!((&record.wanted, &record.former), (&own.wanted, &own.former));
+    assert!((record.before.unwrap().rps - own.before.unwrap().rps).abs() < 1e-3);
+}
+
+#[test]
+fn what_is_only_observed_names_no_places() {
+    for (mode, state) in [("Observe", "Free"), ("Recommend", "Planned")] {
+        let mut shop = Shop::new(&json!({}));
+        shop.spec.mode = serde_json::from_value(json!(mode)).unwrap();
+        let mut relocation = Relocation::new(params(&shop.spec, Duration::ZERO));
+        let told = shop.round(&mut relocation);
+        assert_eq!(told.conditions[1].reason, Reason::Advised.word());
+        assert_eq!(told.services[0].state, state, "{mode}");
+        assert!(relocation.records().is_empty());
+    }
+}

@@ -1,0 +1,195 @@
+//! A `PlacementPolicy` on a real Kubernetes with three nodes, under load: a Deployment of three replicas moves to its
+//! caller's node, a PodDisruptionBudget holds it up, all replicas of the controller die meanwhile, and what is rolled out
+//! afterwards starts where it is wanted. No request fails.
+//!
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "mesh/installed.rs"]
+mod installed;
+#[path = "mesh/load.rs"]
+mod load;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use maglor_cluster::Kubectl;
+use serde_json::Value;
+
+use installed::{Installed, until};
+use load::Load;
+
+const SHOP: &str = include_str!("placement/shop.yaml");
+const SERVICE: &str = include_str!("placement/service.yaml");
+
+/// Services, their addresses, their replicas, whether they may move, ports that are not redirected.
+const SERVICES: [(&str, &str, u8, &str, &str); 2] = [
+    ("users", "10.96.0.99", 1, "disabled", "9080"),
+    ("details", "10.96.0.101", 3, "enabled", ""),
+];
+
+/// Requests a second.
+const RATE: u32 = 100;
+
+/// What proxies have sent is known at once, and soon forgotten.
+const VALUES: [&str; 2] = [
+    "placement.enabled=true",
+    "extraArgs={--load-interval=1s,--graph-window=5s}",
+];
+
+fn policy(mode: &str) -> String {
+    format!(
+        "{{apiVersion: maglor.dev/v1alpha1, kind: PlacementPolicy, metadata: {{name: shop}}, \
+         spec: {{namespaces: [shop], mode: {mode}, roundSeconds: 5, windows: 2, movesPerRound: 2, \
+         moveCostSeconds: 60, cooldownSeconds: 30, guard: {{seconds: 10, latencyPercent: 500}}}}}}"
+    )
+}
+
+#[test]
+#[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
+fn a_service_moves_to_its_caller_and_no_request_fails() {
+    let Some(installed) = Installed::start_on("placement", 3, &VALUES) else {
+        return;
+    };
+    let kubectl = installed.kubectl();
+    kubectl.apply(SHOP).unwrap();
+    for (name, address, replicas, placement, skipped) in SERVICES {
+        let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
+        let service = service.replace("REPLICAS", &replicas.to_string());
+        let service = service.replace("PLACEMENT", placement);
+        kubectl.apply(&service.replace("SKIPPED", skipped)).unwrap();
+    }
+    for (name, ..) in SERVICES {
+        rolled_out(kubectl, name);
+    }
+    let home = nodes(kubectl, "users");
+    let before = nodes(kubectl, "details");
+    println!("users on {home:?}, details on {before:?}");
+    assert!(before.len() > 1, "the scheduler spreads them: {before:?}");
+    let users: Ipv4Addr = pods(kubectl, "users")[0]["status"]["podIP"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
+
+    let refused = kubectl.apply(&policy("Perhaps")).unwrap_err().to_string();
+    assert!(refused.contains("mode"), "{refused}");
+    kubectl.apply(&policy("Recommend")).unwrap();
+    until("it is recommended", || reason(kubectl) == "Recommended");
+    let status = status(kubectl);
+    println!("{status:#}");
+    assert_eq!(nodes(kubectl, "details"), before, "nothing moves");
+    let only = home.iter().next().unwrap();
+    assert_eq!(service_of(&status, "details")["wanted"][only], 3);
+    assert_eq!(service_of(&status, "users")["state"], "Fixed");
+
+    kubectl.apply(&policy("Apply")).unwrap();
+    until("a budget holds it up", || {
+        let why = service_of(&self::status(kubectl), "details")["reason"].clone();
+        why.as_str()
+            .is_some_and(|why| why.contains("PodDisruptionBudget"))
+    });
+    // One more than wanted, which goes on serving; and whoever goes on has only what stands there.
+    assert_eq!(pods(kubectl, "details").len(), 4);
+    let kill = [
+        "delete",
+        "pods",
+        "-n",
+        "maglor",
+        "--all",
+        "--grace-period=0",
+        "--force",
+    ];
+    kubectl.run(&kill).unwrap();
+    load.go_on(u64::from(RATE));
+    kubectl
+        .run(&["delete", "pdb", "details", "-n", "shop"])
+        .unwrap();
+    until("all are with their caller", || {
+        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == home
+    });
+    until("it is settled", || reason(kubectl) == "Settled");
+    let status = self::status(kubectl);
+    println!("{status:#}");
+    assert_eq!(status["rolledBack"], 0);
+    assert_eq!(status["crossNodeCallsPerSecond"], 0.0);
+    assert_eq!(service_of(&status, "details")["state"], "Kept");
+    let left = ["get", "pods", "-n", "shop", "--selector=maglor.dev/moving"];
+    assert_eq!(
+        kubectl.json(&left).unwrap()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
+    let get = ["get", "deployment", "details", "-n", "shop"];
+    assert_eq!(kubectl.json(&get).unwrap()["spec"]["replicas"], 3);
+
+    kubectl
+        .run(&["rollout", "restart", "deployment/details", "-n", "shop"])
+        .unwrap();
+    rolled_out(kubectl, "details");
+    until("new pods start where they are wanted", || {
+        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == home
+    });
+    load.go_on(u64::from(RATE));
+    let (sent, failed) = load.stop();
+    println!("{sent} sent while pods moved, {failed:?} failed");
+    assert!(failed.is_empty(), "{failed:?}");
+    installed.stop();
+}
+
+fn rolled_out(kubectl: &Kubectl, name: &str) {
+    let deployment = format!("deployment/{name}");
+    kubectl
+        .run(&["rollout", "status", &deployment, "-n", "shop"])
+        .unwrap();
+}
+
+/// The pods of a service that do not end.
+fn pods(kubectl: &Kubectl, app: &str) -> Vec<Value> {
+    let selector = format!("--selector=app={app}");
+    let list = kubectl
+        .json(&["get", "pods", "-n", "shop", &selector])
+        .unwrap();
+    let pods = list["items"].as_array().unwrap().iter();
+    let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+    pods.filter(stays).cloned().collect()
+}
+
+fn nodes(kubectl: &Kubectl, app: &str) -> BTreeSet<String> {
+    let pods = pods(kubectl, app);
+    let node = |pod: &Value| pod["spec"]["nodeName"].as_str().map(str::to_owned);
+    pods.iter().filter_map(node).collect()
+}
+
+fn status(kubectl: &Kubectl) -> Value {
+    let policy = kubectl.json(&["get", "placementpolicy", "shop"]).unwrap();
+    policy["status"].clone()
+}
+
+/// Why nothing is done, or what.
+fn reason(kubectl: &Kubectl) -> String {
+    let status = status(kubectl);
+    let conditions = status["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let settled = conditions.find(|one| one["type"] == "Settled");
+    settled
+        .and_then(|one| one["reason"].as_str())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn service_of<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let name = format!("shop/{name}");
+    let services = status["services"].as_array();
+    let mut services = services.into_iter().flatten();
+    services
+        .find(|one| one["name"] == name.as_str())
+        .unwrap_or(&Value::Null)
+}

@@ -1,22 +1,21 @@
 //! The operator: makes a plan now and then, begins moves, and takes the next step of each that is under way. Only
 //! whoever holds the Lease writes.
 
+mod moves;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::jiff::Timestamp;
 use kube::Resource as _;
 use maglor_mcg::relocate::{Move, Relocation, Round, View};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::api::{Server, Written};
-use super::fits::fixed;
-use super::moving::{self, Step, Ticket};
+use super::api::Server;
 use super::pod::Pod;
-use super::scene::{Given, Scene, params, scene};
+use super::scene::{Given, Scene, SceneError, params, scene};
 use super::status::{self, Done, Told};
 use crate::crd::{PlacementMode, PlacementPolicy, PlacementPolicyStatus};
 use crate::events::Events;
@@ -30,8 +29,7 @@ use crate::metrics::PlacementMetrics;
 const TICK: Duration = Duration::from_secs(2);
 /// Where nobody wants anything, and nothing is under way.
 const IDLE: Duration = Duration::from_secs(10);
-/// A pod that is made is ready after so many seconds where nobody says otherwise.
-const READY_SECONDS: u32 = 180;
+/// How often a plan is made where nobody says otherwise.
 const ROUND_SECONDS: u32 = 60;
 
 /// What the operator has, and may do.
@@ -67,6 +65,8 @@ struct Operator {
     under_way: Vec<Pod>,
     /// Evictions that a PodDisruptionBudget holds up, which are said once.
     blocked: BTreeSet<String>,
+    /// When this process began to hear proxies.
+    begun: Instant,
 }
 
 /// Runs as long as the process does.
@@ -78,6 +78,7 @@ pub(crate) async fn run(options: Options) {
         governed: BTreeMap::new(),
         under_way: Vec::new(),
         blocked: BTreeSet::new(),
+        begun: Instant::now(),
     };
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -123,84 +124,6 @@ impl Operator {
             }
         }
         Ok(!policies.is_empty() || !self.under_way.is_empty())
-    }
-
-    /// Takes the next step of each pod that is on its way, whatever has become of its policy.
-    async fn advance(&mut self) -> Result<(), kube::Error> {
-        // Nothing of ours is under way where nothing may be.
-        if !self.options.moves {
-            return Ok(());
-        }
-        let mut under_way = self.server.moving().await?;
-        under_way.retain(|pod| !pod.ends);
-        self.options.metrics.moving(under_way.len());
-        self.blocked
-            .retain(|uid| under_way.iter().any(|pod| pod.uid == *uid));
-        for pod in &under_way {
-            let Some(ticket) = pod.ticket() else {
-                tracing::warn!(pod = %pod.key, "placement: it has our label, and no ticket that can be read");
-                continue;
-            };
-            if let Err(error) = self.step(pod, &ticket).await {
-                tracing::warn!(pod = %pod.key, %error, "placement: tried again");
-            }
-        }
-        self.under_way = under_way;
-        Ok(())
-    }
-
-    async fn step(&mut self, pod: &Pod, ticket: &Ticket) -> Result<(), kube::Error> {
-        let seen = self.server.observe(pod.clone(), ticket).await?;
-        let step = moving::next(&seen, ticket, Timestamp::now().as_second());
-        if step == Step::Wait || !self.writes() {
-            return Ok(());
-        }
-        tracing::debug!(pod = %pod.key, ?step, "placement");
-        let written = self.server.take(&seen, ticket, &step).await?;
-        let mut governed = self
-            .governed
-            .iter_mut()
-            .filter(|((name, _), _)| *name == ticket.policy);
-        let governed = governed.next().map(|(_, governed)| governed);
-        match (&step, written) {
-            (Step::Evict, Written::Done) => {
-                self.options.metrics.done();
-                tracing::info!(pod = %pod.key, service = ticket.service, to = ticket.to, "placement: moved");
-                if let Some(governed) = governed {
-                    governed.done.moves = governed.done.moves.saturating_add(1);
-                    governed.why.remove(&ticket.service);
-                }
-            }
-            (Step::Evict, Written::Blocked) => {
-                let why = "a PodDisruptionBudget does not let the old pod go yet".to_owned();
-                if self.blocked.insert(pod.uid.clone()) {
-                    self.options
-                        .events
-                        .warn(pod_reference(pod), "MoveBlocked", "Evict", &why);
-                }
-                if let Some(governed) = governed {
-                    governed.why.insert(ticket.service.clone(), why);
-                }
-            }
-            (Step::GiveBack(why), Written::Done) => {
-                self.options.metrics.given_up();
-                tracing::warn!(pod = %pod.key, service = ticket.service, to = ticket.to, why, "placement: not moved");
-                self.options
-                    .events
-                    .warn(pod_reference(pod), "MoveGivenUp", "Move", why);
-                if let Some(governed) = governed {
-                    governed.done.failed = governed.done.failed.saturating_add(1);
-                    governed.why.insert(
-                        ticket.service.clone(),
-                        format!("a move was given up: {why}"),
-                    );
-                    governed.relocation.failed(&ticket.service, status::now());
-                    governed.queue.retain(|one| one.service != ticket.service);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     /// Begins moves of a policy, or makes its next plan where it is time.
@@ -250,7 +173,9 @@ impl Operator {
                 .entry(service.name.clone())
                 .or_insert_with(|| id.0.clone());
         }
-        if governed.due <= Instant::now() {
+        // Averages of less than T are none.
+        let known = self.begun.elapsed() >= settle;
+        if known && governed.due <= Instant::now() {
             let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
             governed.due = Instant::now() + Duration::from_secs(u64::from(every));
             return self.plan(policy, taken).await;
@@ -275,68 +200,23 @@ impl Operator {
         taken: &BTreeMap<String, String>,
     ) -> Result<(), kube::Error> {
         let id = id(policy);
-        let Some(snapshot) = self.snapshot().await? else {
+        let Some(scene) = self.scene(policy, taken).await? else {
             return Ok(());
-        };
-        let mut pods = Vec::new();
-        for namespace in &policy.spec.namespaces {
-            pods.extend(self.server.pods_of(namespace).await?);
-        }
-        let nodes = self.server.nodes().await?;
-        let others = taken.iter().filter(|(_, owner)| **owner != id.0);
-        let topology = self.options.graphs.topology();
-        let given = Given {
-            snapshot: &snapshot,
-            topology: &topology,
-            pods: &pods,
-            nodes: &nodes,
-            spec: &policy.spec,
-            taken: &others
-                .map(|(name, owner)| (name.clone(), owner.clone()))
-                .collect(),
         };
         let before = policy.status.clone().unwrap_or_default();
         let generation = policy.metadata.generation;
-        let (busy, apply) = (
-            self.is_busy(&id),
-            policy.spec.mode() == PlacementMode::Apply,
-        );
-        let Some(governed) = self.governed.get_mut(&id) else {
-            return Ok(());
-        };
-        let settle = self.options.graphs.window();
-        governed.relocation.set_params(params(&policy.spec, settle));
-        let (status, round) = match scene(&given) {
-            Err(error) => (
-                status::refused(&before, "Invalid", &error.to_string(), generation),
-                None,
-            ),
-            Ok(scene) if scene.graph.services().is_empty() => {
-                let message = "no pod of the mesh runs in these namespaces";
-                (
-                    status::refused(&before, "NoServices", message, generation),
-                    None,
-                )
+        let refused = |reason, why: &str| status::refused(&before, reason, why, generation);
+        let (status, round) = match scene {
+            Err(error) => (refused("Invalid", &error.to_string()), None),
+            Ok(scene) if scene.selected.is_empty() => {
+                let why = "no pod with a sidecar runs there that is selected";
+                (refused("NoServices", why), None)
             }
-            Ok(scene) => {
-                let relocation = governed.relocation.clone();
-                let looked =
-                    tokio::task::spawn_blocking(move || look(relocation, scene, (busy, apply)));
-                // It does not panic; if it does, this round has not been.
-                let Ok((relocation, scene, round)) = looked.await else {
-                    return Ok(());
-                };
-                match round {
-                    Err(error) => (
-                        status::refused(&before, "Invalid", &error.to_string(), generation),
-                        None,
-                    ),
-                    Ok(round) => {
-                        governed.relocation = relocation;
-                        (governed.account(policy, &scene, &round), Some(round))
-                    }
-                }
-            }
+            Ok(scene) => match self.round(policy, scene).await {
+                Some(Ok((status, round))) => (status, Some(round)),
+                Some(Err(error)) => (refused("Invalid", &error.to_string()), None),
+                None => return Ok(()),
+            },
         };
         if !self.writes() {
             return Ok(());
@@ -346,6 +226,54 @@ impl Operator {
             self.announce(policy, &round);
         }
         Ok(())
+    }
+
+    /// What is to be looked at; none while a replica does not say what it has heard.
+    async fn scene(
+        &self,
+        policy: &PlacementPolicy,
+        taken: &BTreeMap<String, String>,
+    ) -> Result<Option<Result<Scene, SceneError>>, kube::Error> {
+        let Some(snapshot) = self.snapshot().await? else {
+            return Ok(None);
+        };
+        let mut pods = Vec::new();
+        for namespace in &policy.spec.namespaces {
+            pods.extend(self.server.pods_of(namespace).await?);
+        }
+        let nodes = self.server.nodes().await?;
+        let own = id(policy).0;
+        let others = taken.iter().filter(|(_, owner)| **owner != own);
+        let topology = self.options.graphs.topology();
+        Ok(Some(scene(&Given {
+            snapshot: &snapshot,
+            topology: &topology,
+            pods: &pods,
+            nodes: &nodes,
+            spec: &policy.spec,
+            taken: &others
+                .map(|(name, owner)| (name.clone(), owner.clone()))
+                .collect(),
+        })))
+    }
+
+    /// Looks at a scene, and takes over what comes of it; none if that has not come to an end.
+    async fn round(&mut self, policy: &PlacementPolicy, scene: Scene) -> Option<Judged> {
+        let id = id(policy);
+        let (busy, apply) = (
+            self.is_busy(&id),
+            policy.spec.mode() == PlacementMode::Apply,
+        );
+        let settle = self.options.graphs.window();
+        let governed = self.governed.get_mut(&id)?;
+        governed.relocation.set_params(params(&policy.spec, settle));
+        let relocation = governed.relocation.clone();
+        let looked = tokio::task::spawn_blocking(move || look(relocation, scene, (busy, apply)));
+        let (relocation, scene, round) = looked.await.ok()?;
+        Some(round.map(|round| {
+            governed.relocation = relocation;
+            (governed.account(policy, &scene, &round), round)
+        }))
     }
 
     /// What all replicas have heard; none while one does not say it.
@@ -365,101 +293,6 @@ impl Operator {
         let mut all = others.all;
         all.push(self.options.graphs.parts());
         Ok(Some(self.options.graphs.snapshot().with_parts(&all)))
-    }
-
-    /// Begins the moves of the last round, of each Deployment one after the other.
-    async fn begin(&mut self, policy: &PlacementPolicy) -> Result<(), kube::Error> {
-        let id = id(policy);
-        let Some(governed) = self.governed.get_mut(&id) else {
-            return Ok(());
-        };
-        if policy.spec.mode() != PlacementMode::Apply {
-            governed.queue.clear();
-        }
-        let busy: BTreeSet<String> = {
-            let tickets = self.under_way.iter().filter_map(Pod::ticket);
-            tickets.map(|ticket| ticket.service).collect()
-        };
-        let mut begun = BTreeSet::new();
-        let (now, later): (Vec<Move>, Vec<Move>) = std::mem::take(&mut governed.queue)
-            .into_iter()
-            .partition(|one| !busy.contains(&one.service) && begun.insert(one.service.clone()));
-        governed.queue = later;
-        for one in now {
-            if !self.writes() {
-                return Ok(());
-            }
-            let why = self.begin_one(policy, &one).await?;
-            let Some(governed) = self.governed.get_mut(&id) else {
-                continue;
-            };
-            match why {
-                None => drop(governed.why.remove(&one.service)),
-                Some(why) => {
-                    tracing::info!(
-                        service = one.service,
-                        from = one.from,
-                        why,
-                        "placement: not moved"
-                    );
-                    governed.why.insert(one.service.clone(), why.to_owned());
-                    governed.relocation.failed(&one.service, status::now());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Begins a move; why not, if not.
-    async fn begin_one(
-        &mut self,
-        policy: &PlacementPolicy,
-        one: &Move,
-    ) -> Result<Option<&'static str>, kube::Error> {
-        let Some((namespace, _)) = one.service.split_once('/') else {
-            return Ok(Some("it is of no namespace"));
-        };
-        let topology = self.options.graphs.topology();
-        let pods = self.server.pods_of(namespace).await?;
-        let of_service = |pod: &&Pod| topology.pods.get(&pod.key) == Some(&one.service);
-        let there = |pod: &&Pod| pod.node.as_ref() == Some(&one.from) && pod.ready && !pod.ends;
-        let movable = |pod: &&Pod| !pod.is_moving() && fixed(pod).is_none();
-        let found = pods.iter().filter(of_service).filter(there).find(movable);
-        let Some(pod) = found else {
-            return Ok(Some("none of its pods on that node is ready and may move"));
-        };
-        let (Some((hash, _)), Some(set)) = (pod.deployment(), pod.replica_set()) else {
-            return Ok(Some("only pods of Deployments move"));
-        };
-        let siblings = self.server.siblings(namespace, set, hash).await?;
-        let others = siblings.iter().filter(|other| other.uid != pod.uid);
-        let ready = policy.spec.ready_seconds.unwrap_or(READY_SECONDS);
-        let ticket = Ticket {
-            policy: id(policy).0,
-            service: one.service.clone(),
-            to: one.to.clone(),
-            replica_set: set.to_owned(),
-            hash: hash.to_owned(),
-            others: others.map(|other| other.key.name.clone()).collect(),
-            deadline: Timestamp::now().as_second() + i64::from(ready),
-        };
-        if !self.writes() {
-            return Ok(None);
-        }
-        match self.server.begin(pod, &ticket).await? {
-            Written::Done => {
-                self.options.metrics.begun();
-                let note = format!(
-                    "a pod of {} moves from {} to {}",
-                    one.service, one.from, one.to
-                );
-                self.options
-                    .events
-                    .tell(reference(policy), "PodMoving", "Move", &note);
-                Ok(None)
-            }
-            Written::Blocked | Written::Stale => Ok(Some("the pod has changed meanwhile")),
-        }
     }
 
     /// What people want to hear of a round.
@@ -514,6 +347,9 @@ impl Governed {
         status::status(&told, policy.metadata.generation)
     }
 }
+
+/// What is to be said of a round, and the round.
+type Judged = Result<(PlacementPolicyStatus, Round), maglor_mcg::PartitionError>;
 
 type Looked = (Relocation, Scene, Result<Round, maglor_mcg::PartitionError>);
 

@@ -16,6 +16,8 @@
 
 mod judge;
 mod moves;
+mod params;
+mod record;
 mod worth;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,59 +28,18 @@ use maglor_balance::Time;
 use crate::bars::Bars;
 use crate::graph::Graph;
 use crate::node::Nodes;
-use crate::partition::{Options, Outcome, PartitionError, Plan, partition, rated};
+use crate::partition::{Outcome, PartitionError, Plan, partition, rated};
 use crate::placement::Placement;
 
 pub use judge::{Guard, Measured};
 use judge::{Judgement, Tally};
 pub use moves::Move;
+pub use params::Params;
+pub use record::{Record, Spread, Stage};
 pub use worth::Reason;
 
 /// No rest is longer, whatever was in vain.
 const LONGEST_REST: Duration = Duration::from_secs(86_400);
-
-/// How eager a relocation is.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Params {
-    /// How plans are made; `move_cost` and `bars` are set from what follows.
-    pub options: Options,
-    /// What the cost has to fall by, relative to what it is now; 0–1.
-    pub margin: f64,
-    /// And relative to all traffic, so that a small rest is not chased; 0–1.
-    pub floor: f64,
-    /// m: for how many rounds on end that has to hold; 1 or more.
-    pub rounds: u32,
-    /// For how long a plan is expected to be good.
-    pub horizon: Duration,
-    /// What a move costs: a replica's mean traffic for so long.
-    pub move_cost: Duration,
-    /// B: moves that are begun a round, at most; 1 or more.
-    pub moves: usize,
-    /// For how long a service that was moved is left alone.
-    pub cool_down: Duration,
-    /// What is compared before and after.
-    pub guard: Guard,
-}
-
-impl Default for Params {
-    /// # Defaults
-    /// * `margin`: 0.2, `floor`: 0.01, `rounds`: 3
-    /// * `horizon`: 1 h, `move_cost`: 15 min
-    /// * `moves`: 1, `cool_down`: 10 min
-    fn default() -> Self {
-        Self {
-            options: Options::default(),
-            margin: 0.2,
-            floor: 0.01,
-            rounds: 3,
-            horizon: Duration::from_secs(3600),
-            move_cost: Duration::from_secs(900),
-            moves: 1,
-            cool_down: Duration::from_secs(600),
-            guard: Guard::default(),
-        }
-    }
-}
 
 /// What is seen at a round.
 #[derive(Clone, Debug)]
@@ -97,44 +58,6 @@ pub struct View<'a> {
     pub busy: bool,
     /// What is worth it is done.
     pub apply: bool,
-}
-
-/// How far a service is.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Stage {
-    /// It is where it is wanted, and compared with before.
-    Judged,
-    /// It is where it is wanted.
-    #[default]
-    Kept,
-    /// It is on its way.
-    Moving,
-    /// It is where it was, because it was worse off.
-    RolledBack,
-    /// It is on its way back.
-    Undoing,
-}
-
-/// Replicas by node.
-pub type Spread = BTreeMap<String, u32>;
-
-/// What is remembered of a service.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Record {
-    /// How far it is.
-    pub stage: Stage,
-    /// Where it is wanted.
-    pub wanted: Spread,
-    /// Where it was before; none where that did not fit, and so is nothing to go back to.
-    pub former: Option<Spread>,
-    /// How its calls fared before.
-    pub before: Option<Measured>,
-    /// And afterwards.
-    pub after: Option<Measured>,
-    /// It is left alone until then.
-    pub rests_until: Time,
-    /// How often on end it was moved in vain.
-    pub failures: u32,
 }
 
 /// What a round comes to.
@@ -160,6 +83,8 @@ pub struct Relocation {
     params: Params,
     /// For how many rounds on end a plan was worth it.
     worth: u32,
+    /// For how many rounds on end one that is carried out would not pay.
+    doubts: u32,
     records: BTreeMap<String, Record>,
     /// Since when services are judged.
     judged_since: Option<Time>,
@@ -183,6 +108,7 @@ impl Relocation {
         Self {
             params,
             worth: 0,
+            doubts: 0,
             records,
             judged_since,
             tallies: BTreeMap::new(),
@@ -222,7 +148,6 @@ impl Relocation {
     /// As [`partition`].
     pub fn round(&mut self, now: Time, view: &View<'_>) -> Result<Round, PartitionError> {
         self.settle(view);
-        self.measure(now, view);
         let mut round = Round {
             calls: view.graph.rps(),
             cut: view.present.cut(view.graph),
@@ -231,6 +156,12 @@ impl Relocation {
             reason: Reason::Settled,
             undone: Vec::new(),
         };
+        // Nobody has reported yet, or any more: that is no reason to take anything back.
+        if round.calls <= 0.0 {
+            round.reason = Reason::NoCalls;
+            return Ok(round);
+        }
+        self.measure(now, view);
         if self.is(Stage::Judged) {
             self.judge(now, view, &mut round);
         }
@@ -309,7 +240,15 @@ impl Relocation {
             .any(|one| one.stage == Stage::Moving && one.former.is_none());
         let left = target.moves_from(view.present) > 0;
         let pays = || self.cost(view, &target) < self.cost(view, view.present);
-        if left && (undoing || mending || pays()) {
+        if left && !(undoing || mending || pays()) {
+            // For as long as it takes to begin: reports of a moment may be missing.
+            self.doubts += 1;
+            if self.doubts < self.params.rounds {
+                round.reason = Reason::Moving;
+                return;
+            }
+        } else if left {
+            self.doubts = 0;
             round.moves = moves::next(view, &target, &self.params);
             round.reason = match (round.moves.is_empty(), undoing) {
                 (false, true) => Reason::Undoing,
@@ -330,6 +269,7 @@ impl Relocation {
 
     /// Nothing is left to be moved, or nothing can be, or it would not pay any more.
     fn arrive(&mut self, now: Time, view: &View<'_>, round: &mut Round) {
+        self.doubts = 0;
         let rest_after = self.params.cool_down;
         for (name, record) in &mut self.records {
             let Some(index) = view.graph.service(name) else {

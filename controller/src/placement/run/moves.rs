@@ -1,0 +1,193 @@
+//! Moves: they are begun, and each takes its next step.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use maglor_mcg::relocate::Move;
+
+use super::{Operator, id, pod_reference, reference};
+use crate::crd::{PlacementMode, PlacementPolicy};
+use crate::placement::api::Written;
+use crate::placement::fits::fixed;
+use crate::placement::moving::{self, Step, Ticket};
+use crate::placement::pod::Pod;
+use crate::placement::status;
+
+/// A pod that is made is ready after so many seconds where nobody says otherwise.
+const READY_SECONDS: u32 = 180;
+
+impl Operator {
+    /// Takes the next step of each pod that is on its way, whatever has become of its policy.
+    pub(super) async fn advance(&mut self) -> Result<(), kube::Error> {
+        // Nothing of ours is under way where nothing may be.
+        if !self.options.moves {
+            return Ok(());
+        }
+        let mut under_way = self.server.moving().await?;
+        under_way.retain(|pod| !pod.ends);
+        self.options.metrics.moving(under_way.len());
+        self.blocked
+            .retain(|uid| under_way.iter().any(|pod| pod.uid == *uid));
+        for pod in &under_way {
+            let Some(ticket) = pod.ticket() else {
+                tracing::warn!(pod = %pod.key, "placement: it has our label, and no ticket that can be read");
+                continue;
+            };
+            if let Err(error) = self.step(pod, &ticket).await {
+                tracing::warn!(pod = %pod.key, %error, "placement: tried again");
+            }
+        }
+        self.under_way = under_way;
+        Ok(())
+    }
+
+    async fn step(&mut self, pod: &Pod, ticket: &Ticket) -> Result<(), kube::Error> {
+        let seen = self.server.observe(pod.clone(), ticket).await?;
+        let step = moving::next(&seen, ticket, Timestamp::now().as_second());
+        if step == Step::Wait || !self.writes() {
+            return Ok(());
+        }
+        tracing::debug!(pod = %pod.key, ?step, "placement");
+        let written = self.server.take(&seen, ticket, &step).await?;
+        let mut governed = self
+            .governed
+            .iter_mut()
+            .filter(|((name, _), _)| *name == ticket.policy);
+        let governed = governed.next().map(|(_, governed)| governed);
+        match (&step, written) {
+            (Step::Evict, Written::Done) => {
+                self.options.metrics.done();
+                tracing::info!(pod = %pod.key, service = ticket.service, to = ticket.to, "placement: moved");
+                if let Some(governed) = governed {
+                    governed.done.moves = governed.done.moves.saturating_add(1);
+                    governed.why.remove(&ticket.service);
+                }
+            }
+            (Step::Evict, Written::Blocked) => {
+                let why = "a PodDisruptionBudget does not let the old pod go yet".to_owned();
+                if self.blocked.insert(pod.uid.clone()) {
+                    self.options
+                        .events
+                        .warn(pod_reference(pod), "MoveBlocked", "Evict", &why);
+                }
+                if let Some(governed) = governed {
+                    governed.why.insert(ticket.service.clone(), why);
+                }
+            }
+            (Step::GiveBack(why), Written::Done) => {
+                self.options.metrics.given_up();
+                tracing::warn!(pod = %pod.key, service = ticket.service, to = ticket.to, why, "placement: not moved");
+                self.options
+                    .events
+                    .warn(pod_reference(pod), "MoveGivenUp", "Move", why);
+                if let Some(governed) = governed {
+                    governed.done.failed = governed.done.failed.saturating_add(1);
+                    governed.why.insert(
+                        ticket.service.clone(),
+                        format!("a move was given up: {why}"),
+                    );
+                    governed.relocation.failed(&ticket.service, status::now());
+                    governed.queue.retain(|one| one.service != ticket.service);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Begins the moves of the last round, of each Deployment one after the other.
+    pub(super) async fn begin(&mut self, policy: &PlacementPolicy) -> Result<(), kube::Error> {
+        let id = id(policy);
+        let Some(governed) = self.governed.get_mut(&id) else {
+            return Ok(());
+        };
+        if policy.spec.mode() != PlacementMode::Apply {
+            governed.queue.clear();
+        }
+        let busy: BTreeSet<String> = {
+            let tickets = self.under_way.iter().filter_map(Pod::ticket);
+            tickets.map(|ticket| ticket.service).collect()
+        };
+        let mut begun = BTreeSet::new();
+        let (now, later): (Vec<Move>, Vec<Move>) = std::mem::take(&mut governed.queue)
+            .into_iter()
+            .partition(|one| !busy.contains(&one.service) && begun.insert(one.service.clone()));
+        governed.queue = later;
+        for one in now {
+            if !self.writes() {
+                return Ok(());
+            }
+            let why = self.begin_one(policy, &one).await?;
+            let Some(governed) = self.governed.get_mut(&id) else {
+                continue;
+            };
+            match why {
+                None => drop(governed.why.remove(&one.service)),
+                Some(why) => {
+                    tracing::info!(
+                        service = one.service,
+                        from = one.from,
+                        why,
+                        "placement: not moved"
+                    );
+                    governed.why.insert(one.service.clone(), why.to_owned());
+                    governed.queue.retain(|other| other.service != one.service);
+                    governed.relocation.failed(&one.service, status::now());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a move; why not, if not.
+    async fn begin_one(
+        &mut self,
+        policy: &PlacementPolicy,
+        one: &Move,
+    ) -> Result<Option<&'static str>, kube::Error> {
+        let Some((namespace, _)) = one.service.split_once('/') else {
+            return Ok(Some("it is of no namespace"));
+        };
+        let topology = self.options.graphs.topology();
+        let pods = self.server.pods_of(namespace).await?;
+        let of_service = |pod: &&Pod| topology.pods.get(&pod.key) == Some(&one.service);
+        let there = |pod: &&Pod| pod.node.as_ref() == Some(&one.from) && pod.ready && !pod.ends;
+        let movable = |pod: &&Pod| !pod.is_moving() && fixed(pod).is_none();
+        let found = pods.iter().filter(of_service).filter(there).find(movable);
+        let Some(pod) = found else {
+            return Ok(Some("none of its pods on that node is ready and may move"));
+        };
+        let (Some((hash, _)), Some(set)) = (pod.deployment(), pod.replica_set()) else {
+            return Ok(Some("only pods of Deployments move"));
+        };
+        let siblings = self.server.siblings(namespace, set, hash).await?;
+        let others = siblings.iter().filter(|other| other.uid != pod.uid);
+        let ready = policy.spec.ready_seconds.unwrap_or(READY_SECONDS);
+        let ticket = Ticket {
+            policy: id(policy).0,
+            service: one.service.clone(),
+            to: one.to.clone(),
+            replica_set: set.to_owned(),
+            hash: hash.to_owned(),
+            others: others.map(|other| other.key.name.clone()).collect(),
+            deadline: Timestamp::now().as_second() + i64::from(ready),
+        };
+        if !self.writes() {
+            return Ok(None);
+        }
+        match self.server.begin(pod, &ticket).await? {
+            Written::Done => {
+                self.options.metrics.begun();
+                let note = format!(
+                    "a pod of {} moves from {} to {}",
+                    one.service, one.from, one.to
+                );
+                self.options
+                    .events
+                    .tell(reference(policy), "PodMoving", "Move", &note);
+                Ok(None)
+            }
+            Written::Blocked | Written::Stale => Ok(Some("the pod has changed meanwhile")),
+        }
+    }
+}

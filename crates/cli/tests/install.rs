@@ -12,7 +12,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 5] = [
+const CASES: [&[&str]; 6] = [
     &[],
     &[
         "replicas=1",
@@ -38,6 +38,7 @@ const CASES: [&[&str]; 5] = [
         "extraArgs={--log-format=json,--x=y}",
         "imagePullSecrets={}",
     ],
+    &["placement.enabled=true"],
 ];
 
 fn chart() -> PathBuf {

@@ -199,7 +199,6 @@ impl Operator {
         policy: &PlacementPolicy,
         taken: &BTreeMap<String, String>,
     ) -> Result<(), kube::Error> {
-        let id = id(policy);
         let Some(scene) = self.scene(policy, taken).await? else {
             return Ok(());
         };
@@ -309,7 +308,8 @@ impl Operator {
         };
         let advised = round.reason == maglor_mcg::relocate::Reason::Advised;
         let recommends = policy.spec.mode() == PlacementMode::Recommend;
-        let new = advised && !std::mem::replace(&mut governed.advised, advised);
+        let was = std::mem::replace(&mut governed.advised, advised);
+        let new = advised && !was;
         if let (true, true, Some(plan)) = (new, recommends, &round.plan) {
             let note = format!(
                 "{} moves would leave {:.1} of {:.1} calls a second between nodes",

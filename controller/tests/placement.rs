@@ -55,6 +55,7 @@ proptest! {
             world.make(one);
         }
         world.make(&Happens::Delete);
+        world.make(&Happens::Budget(false));
         world.settle();
         prop_assert_eq!(world.pods().count(), 0);
     }

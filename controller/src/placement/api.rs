@@ -39,10 +39,6 @@ impl Server {
         Self { client }
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
-    }
-
     fn pods(&self, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &resource("", "Pod", "pods"))
     }

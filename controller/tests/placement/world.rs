@@ -172,7 +172,8 @@ impl World {
                 self.required = self.required.min(*wanted);
             }
             Happens::Rollout => {
-                let hash = format!("h{}", self.count + 1);
+                self.count += 1;
+                let hash = format!("h{}", self.count);
                 self.sets.push((hash, 0));
             }
             Happens::Budget(blocked) => self.blocked = *blocked,

@@ -171,6 +171,7 @@ impl Operator {
             hash: hash.to_owned(),
             others: others.map(|other| other.key.name.clone()).collect(),
             deadline: Timestamp::now().as_second() + i64::from(ready),
+            returned: false,
         };
         if !self.writes() {
             return Ok(None);

@@ -10,7 +10,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::moving::{self, Seen, Step, Ticket};
+use super::moving::{self, Deployment, Seen, Step, Ticket};
 use super::pod::{Node, Pod, ReplicaSet};
 use super::{HASH, MOVING};
 use crate::crd::{GROUP, PlacementPolicy, PlacementPolicyStatus, VERSION};
@@ -134,14 +134,82 @@ impl Server {
     /// What is seen of a pod that is on its way out.
     pub(super) async fn observe(&self, pod: Pod, ticket: &Ticket) -> Result<Seen, kube::Error> {
         let namespace = pod.key.namespace.clone();
-        let kind = resource("apps", "ReplicaSet", "replicasets");
-        let sets: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &kind);
-        let set = sets.get_opt(&ticket.replica_set).await?;
-        let siblings = self.siblings(&namespace, &ticket.replica_set, &ticket.hash);
+        let (set, hash) = (&ticket.replica_set, &ticket.hash);
+        let name = set.strip_suffix(hash.as_str()).unwrap_or_default();
+        let name = name.strip_suffix('-').unwrap_or_default();
+        let found = self
+            .get(&namespace, "ReplicaSet", "replicasets", set)
+            .await?;
+        let deployment = self
+            .get(&namespace, "Deployment", "deployments", name)
+            .await?;
+        let deployment = match &deployment {
+            Some(found) if found["metadata"]["deletionTimestamp"].is_null() => {
+                let replicas = found["spec"]["replicas"].as_u64().unwrap_or(1);
+                let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
+                Some(self.whole(&namespace, name, replicas).await?)
+            }
+            _ => None,
+        };
+        let siblings = self.siblings(&namespace, set, hash).await?;
         Ok(Seen {
-            set: set.and_then(|set| ReplicaSet::read(&value(&set))),
-            siblings: siblings.await?,
+            set: found.as_ref().and_then(ReplicaSet::read),
+            deployment,
+            siblings,
             pod,
+        })
+    }
+
+    async fn get(
+        &self,
+        namespace: &str,
+        kind: &str,
+        plural: &str,
+        name: &str,
+    ) -> Result<Option<Value>, kube::Error> {
+        let kind = resource("apps", kind, plural);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        Ok(api.get_opt(name).await?.map(|found| value(&found)))
+    }
+
+    /// A Deployment that is to have so many pods, as all its versions together are.
+    async fn whole(
+        &self,
+        namespace: &str,
+        deployment: &str,
+        replicas: u32,
+    ) -> Result<Deployment, kube::Error> {
+        let kind = resource("apps", "ReplicaSet", "replicasets");
+        let sets: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let sets = sets.list(&ListParams::default()).await?;
+        let list = self.pods(namespace).list(&ListParams::default()).await?;
+        let pods: Vec<Pod> = list
+            .items
+            .iter()
+            .map(|one| Pod::read(&value(one)))
+            .collect();
+        let own = |set: &&DynamicObject| {
+            let mut owners = set.metadata.owner_references.iter().flatten();
+            owners.any(|one| one.kind == "Deployment" && one.name == deployment)
+        };
+        let (mut ready, mut versions) = (0, 0);
+        for set in sets.items.iter().filter(own) {
+            let Some(wanted) = ReplicaSet::read(&value(set)) else {
+                continue;
+            };
+            let serving = |pod: &&Pod| pod.ready && !pod.ends && !pod.is_moving();
+            let of_set = |pod: &&Pod| pod.replica_set() == set.metadata.name.as_deref();
+            let serving = pods.iter().filter(serving).filter(of_set).count();
+            // What is above that the ReplicaSet is about to remove.
+            ready += u32::try_from(serving)
+                .unwrap_or(u32::MAX)
+                .min(wanted.replicas);
+            versions += u32::from(wanted.replicas > 0);
+        }
+        Ok(Deployment {
+            replicas,
+            ready,
+            rolling: versions > 1,
         })
     }
 

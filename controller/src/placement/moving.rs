@@ -46,8 +46,21 @@ pub struct Seen {
     pub pod: Pod,
     /// Its ReplicaSet, unless that has gone.
     pub set: Option<ReplicaSet>,
+    /// How its Deployment is without it, unless that has gone.
+    pub deployment: Option<Deployment>,
     /// The pods that the ReplicaSet has now, without those that end.
     pub siblings: Vec<Pod>,
+}
+
+/// A Deployment, all its versions together.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Deployment {
+    /// How many pods it is to have.
+    pub replicas: u32,
+    /// How many of its pods are ready, without those that its ReplicaSets are about to remove.
+    pub ready: u32,
+    /// Several versions are to have pods: it is rolled out.
+    pub rolling: bool,
 }
 
 /// What is to be done next.
@@ -122,9 +135,12 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     if ticket.returned && owned {
         return Step::Clear;
     }
+    // The Deployment does not know of it, and would take a pod for its own that is not: whatever becomes of its
+    // versions, it goes only where nobody is missing without it.
+    let spare = seen.deployment.is_none_or(|one| one.ready >= one.replicas);
     let Some(set) = seen.set.filter(|set| set.replicas > 0) else {
-        // Another version of the Deployment, or none, does without it: it is nobody's any more.
-        return Step::Evict;
+        // Another version, or none, does without it: it is nobody's any more.
+        return if spare { Step::Evict } else { Step::Wait };
     };
     // Until the ReplicaSet has let it go, what it has is not what it will have; and it takes back whom it selects.
     if owned || ticket.returned {
@@ -132,28 +148,29 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     }
     let new = |one: &&Pod| !ticket.others.contains(&one.key.name);
     let successors: Vec<&Pod> = seen.siblings.iter().filter(new).collect();
-    if successors
-        .iter()
-        .any(|one| one.ready && one.node.as_ref() == Some(&ticket.to))
-    {
-        return Step::Evict;
-    }
+    let there = |one: &&Pod| one.ready && one.node.as_ref() == Some(&ticket.to);
     let elsewhere = |one: &&&Pod| one.node.as_ref().is_some_and(|node| *node != ticket.to);
-    if let Some(one) = successors.iter().find(elsewhere) {
-        return back(one, "its successor runs elsewhere");
-    }
+    let arrived = successors.iter().any(|one| there(one));
     let ready = seen.siblings.iter().filter(|one| one.ready).count();
-    if successors.is_empty() && ready >= set.replicas as usize {
-        // There are to be fewer by now.
+    // There are to be fewer by now.
+    let fewer = successors.is_empty() && ready >= set.replicas as usize;
+    if spare && (arrived || fewer) {
         return Step::Evict;
+    }
+    // Given back to a ReplicaSet that has, or will have, one too many already, it would cost one that is ready.
+    let rolling = seen.deployment.is_some_and(|one| one.rolling);
+    if fewer || rolling || seen.siblings.len() > set.replicas as usize {
+        return Step::Wait;
+    }
+    if let (false, Some(one)) = (arrived, successors.iter().find(elsewhere)) {
+        return back(one, "its successor runs elsewhere");
     }
     if now < ticket.deadline {
         return Step::Wait;
     }
     let late = "its successor was not ready in time";
-    successors
-        .first()
-        .map_or(Step::GiveBack(late), |one| back(one, late))
+    let first = successors.first();
+    first.map_or(Step::GiveBack(late), |one| back(one, late))
 }
 
 /// The successor is marked first: else the ReplicaSet might remove another one.
@@ -196,6 +213,11 @@ mod tests {
         Seen {
             pod: old,
             set: Some(ReplicaSet { replicas: 2 }),
+            deployment: Some(Deployment {
+                replicas: 2,
+                ready: siblings.iter().filter(|one| one.ready).count() as u32,
+                rolling: false,
+            }),
             siblings,
         }
     }
@@ -248,11 +270,23 @@ mod tests {
     fn what_happens_to_the_deployment_meanwhile() {
         let mut gone = seen(Vec::new());
         gone.set = None;
+        assert_eq!(next(&gone, &ticket(), 0), Step::Wait, "it is missed");
+        gone.deployment = None;
         assert_eq!(next(&gone, &ticket(), 0), Step::Evict);
         gone.set = Some(ReplicaSet { replicas: 0 });
         assert_eq!(next(&gone, &ticket(), 0), Step::Evict, "another version");
         let mut fewer = seen(vec![pod("b", Some("n2"), true)]);
         fewer.set = Some(ReplicaSet { replicas: 1 });
+        assert_eq!(
+            next(&fewer, &ticket(), 0),
+            Step::Wait,
+            "another version is not ready"
+        );
+        fewer.deployment = Some(Deployment {
+            replicas: 1,
+            ready: 1,
+            rolling: false,
+        });
         assert_eq!(next(&fewer, &ticket(), 0), Step::Evict, "scaled down");
     }
 

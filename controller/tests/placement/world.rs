@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use maglor_controller::placement::moving::{self, Seen, Step, Ticket, next};
+use maglor_controller::placement::moving::{self, Deployment, Seen, Step, Ticket, next};
 use maglor_controller::placement::pod::{Pod, ReplicaSet};
 use maglor_controller::placement::{DELETION_COST, HASH, MOVING};
 use serde_json::{Value, json};
@@ -188,10 +188,21 @@ impl World {
                 }
             }
         }
-        let ready = self.pods.iter().filter(|pod| is_ready(pod)).count();
-        if ready >= self.wanted {
+        if self.available().values().sum::<usize>() >= self.wanted {
             self.required = self.wanted;
         }
+    }
+
+    /// Pods that are ready, by ReplicaSet; without those of which it is to have fewer.
+    fn available(&self) -> BTreeMap<String, usize> {
+        let ready = |hash: &str| {
+            let own = self.pods.iter();
+            own.filter(|pod| is_owned(pod, hash) && is_ready(pod))
+                .count()
+        };
+        let sets = self.sets.iter();
+        sets.map(|(hash, replicas)| (hash.clone(), ready(hash).min(*replicas)))
+            .collect()
     }
 
     fn moving(&self) -> Option<usize> {
@@ -251,11 +262,37 @@ impl World {
             set: set.map(|(_, replicas)| ReplicaSet {
                 replicas: u32::try_from(*replicas).unwrap(),
             }),
+            deployment: (!self.sets.is_empty()).then(|| self.whole()),
             siblings: siblings.map(Pod::read).filter(|pod| !pod.ends).collect(),
             pod,
         };
         let step = next(&seen, &ticket, self.now);
         self.plan = Some((seen, ticket, step));
+    }
+
+    /// The Deployment, as its own pods are.
+    fn whole(&self) -> Deployment {
+        let ready = |hash: &str| {
+            let own = self
+                .pods
+                .iter()
+                .filter(|pod| is_owned(pod, hash) && is_ready(pod));
+            own.filter(|pod| !Pod::read(pod).is_moving()).count()
+        };
+        let sets = self.sets.iter();
+        let ready: usize = sets
+            .map(|(hash, replicas)| ready(hash).min(*replicas))
+            .sum();
+        Deployment {
+            replicas: u32::try_from(self.wanted).unwrap(),
+            ready: u32::try_from(ready).unwrap(),
+            rolling: self
+                .sets
+                .iter()
+                .filter(|(_, replicas)| *replicas > 0)
+                .count()
+                > 1,
+        }
     }
 
     /// What was done, if anything was.
@@ -341,19 +378,8 @@ impl World {
 
     /// One more of the newest, or one less of the others, as in a rollout with a surge of one and none unavailable.
     fn deployment(&mut self) -> bool {
-        let ready = |hash: &str| {
-            let own = self
-                .pods
-                .iter()
-                .filter(|pod| is_owned(pod, hash) && is_ready(pod));
-            own.count()
-        };
         let all: usize = self.sets.iter().map(|(_, replicas)| replicas).sum();
-        let counts: BTreeMap<String, usize> = {
-            let sets = self.sets.iter();
-            sets.map(|(hash, replicas)| (hash.clone(), ready(hash).min(*replicas)))
-                .collect()
-        };
+        let counts = self.available();
         let available: usize = counts.values().sum();
         let wanted = self.wanted;
         let Some((newest, older)) = self.sets.split_last_mut() else {
@@ -368,16 +394,22 @@ impl World {
             newest.1 = wanted;
             return true;
         }
-        let first = older.iter_mut().find(|(_, replicas)| *replicas > 0);
-        if let Some((hash, replicas)) = first {
-            // One that is not available costs nothing.
-            let spare = counts[hash.as_str()] < *replicas;
-            if spare || available > wanted {
-                *replicas -= 1;
-                return true;
-            }
+        // What may go, however much of it is not available (`reconcileOldReplicaSets`).
+        let missing = newest.1 - counts[newest.0.as_str()];
+        if all <= wanted + missing {
+            return false;
         }
-        false
+        let unhealthy = |(hash, replicas): &&mut (String, usize)| counts[hash.as_str()] < *replicas;
+        let found = match older.iter_mut().find(unhealthy) {
+            Some(found) => Some(found),
+            None if available > wanted => older.iter_mut().find(|(_, replicas)| *replicas > 0),
+            None => None,
+        };
+        let Some((_, replicas)) = found else {
+            return false;
+        };
+        *replicas -= 1;
+        true
     }
 
     fn schedule(&mut self, choice: u8) -> bool {

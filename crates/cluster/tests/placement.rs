@@ -10,8 +10,10 @@
 )]
 
 #[path = "mesh/installed.rs"]
+#[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
 #[path = "mesh/load.rs"]
+#[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
 
 use std::collections::BTreeSet;

@@ -16,7 +16,6 @@ pub(crate) struct Installed {
 
 impl Installed {
     /// Starts a cluster and installs the mesh with values; `None`, with a word why, where that cannot be done.
-    #[allow(dead_code, reason = "not every test that shares this file uses it")]
     pub(crate) fn start(name: &str, sets: &[&str]) -> Option<Self> {
         Self::start_on(name, Options::default().nodes, sets)
     }

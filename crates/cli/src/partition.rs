@@ -154,6 +154,7 @@ impl Options {
             max_share: self.max_share,
             move_cost: self.move_cost,
             tau_ms: self.tau,
+            bars: maglor_mcg::Bars::default(),
         };
         Ok(
             match partition(&graph, &nodes, current.as_ref(), &options)? {

@@ -7,8 +7,8 @@
 //! share the codecs in [`wire`]. [`sys`] is the only file with unsafe code.
 //!
 //! Another command, [`resilience`], asks what failures, overload and restarts do, a third one,
-//! [`mesh`], repeats the experiments on whole applications behind many proxies, and [`distribution`]
-//! measures the controller.
+//! [`mesh`], repeats the experiments on whole applications behind many proxies, [`distribution`]
+//! measures the controller, and [`place`] what it is worth where replicas run.
 
 mod bar;
 mod chart;
@@ -23,6 +23,7 @@ pub mod mesh;
 pub mod options;
 pub mod origin;
 pub mod peer;
+pub mod place;
 pub mod ports;
 pub mod procfs;
 pub mod report;

@@ -13,7 +13,7 @@ mod control;
 mod counter;
 mod fleet;
 mod graphs;
-mod load;
+pub(crate) mod load;
 mod options;
 mod plan;
 mod point;

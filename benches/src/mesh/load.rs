@@ -20,27 +20,27 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 /// What became of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// When it was due, from the start of the run; of users, when it was sent.
-    pub(super) due: Duration,
+    pub(crate) due: Duration,
     /// By how much it was sent late.
-    pub(super) lag: Duration,
+    pub(crate) lag: Duration,
     /// From when it was due to the last byte of the answer.
-    pub(super) latency: Duration,
+    pub(crate) latency: Duration,
     /// What the queues of instances alone took.
-    pub(super) exact: Duration,
+    pub(crate) exact: Duration,
     /// The status; 0 without an answer.
-    pub(super) status: u16,
+    pub(crate) status: u16,
 }
 
 /// Who is asked for what.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// Each request takes a random one, so that each has a Poisson stream of its own.
-    pub(super) addresses: Vec<SocketAddr>,
-    pub(super) host: String,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) host: String,
     /// One after the other.
-    pub(super) paths: Vec<String>,
+    pub(crate) paths: Vec<String>,
 }
 
 struct Generator {
@@ -89,7 +89,7 @@ impl Generator {
 ///
 /// # Errors
 /// There is no timer, or what is done at the moment fails.
-pub(super) async fn open(
+pub(crate) async fn open(
     target: &Target,
     rate: f64,
     length: Duration,

@@ -1,12 +1,14 @@
-//! `maglor partition`: the placement of services on nodes, from files, as JSON.
+//! `maglor partition`: the placement of services on nodes, from files, as JSON or as affinities of pods.
+
+mod affinity;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use maglor_mcg::file;
 use maglor_mcg::{
-    Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Selection,
-    Use, partition,
+    Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Routing,
+    Selection, Use, partition,
 };
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -21,7 +23,7 @@ The graph file says what runs and who calls whom; replicas of a service are alik
     - {name: cart, replicas: 3, cpu_millis: 100, memory_mib: 64, max_per_node: 2}
     edges:                                       # repeated pairs add up
     - {from: web, to: cart, rps: 120, latency_ms: 3.5}
-  also for an edge: bytes_per_second.
+  also for a service: pinned: true, it stays where --current says; for an edge: bytes_per_second.
 The nodes file says what they have left for these services:
     nodes:
     - {name: edge-1, cpu_millis: 1000, memory_mib: 1024}
@@ -31,7 +33,7 @@ The nodes file says what they have left for these services:
 Result, as JSON:
   feasible   whether it fits; if not, reason says why and by how much, and the exit code is 1
   cut        calls a second that leave their node, when each node's calls go to local replicas first
-             as far as an even share allows; total: all calls a second
+             as far as an even share allows (--routing even: to any replica); total: all calls a second
   placement  {service: {node: replicas}}
   moves      replicas that have to be started elsewhere than --current says
   bound      no placement costs less; optimal: it is proved that none does
@@ -47,6 +49,12 @@ Examples:
     maglor partition --graph graph.yaml --nodes nodes.yaml --balance 0.1 --max-share 0.5
   On as few nodes as possible, as the paper advises:
     maglor partition --graph graph.yaml --nodes nodes.yaml --use fewest
+  In a mesh without local-first routing, where any replica may be called:
+    maglor partition --graph graph.yaml --nodes nodes.yaml --routing even
+  The paper's way: a service as a whole on one node, told to the scheduler as affinities of the
+  Deployments, each called after its service, whose pods have the label app:
+    maglor partition --graph graph.yaml --nodes nodes.yaml --whole-services --emit affinity \
+      | kubectl apply --server-side --field-manager placement -f -
 
 Equal inputs and seeds give equal placements. How it works: docs/placement.md.";
 
@@ -78,6 +86,22 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHAT", default_value = "traffic", value_parser = objective)]
     objective: Objective,
 
+    /// How calls find replicas, on which it depends what leaves a node.
+    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
+    routing: Way,
+
+    /// Place services as a whole, as the paper does: all replicas of each on one node.
+    #[arg(long)]
+    whole_services: bool,
+
+    /// What to print.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    emit: Emit,
+
+    /// With --emit affinity: the label that pods of a service have, with its name without the namespace.
+    #[arg(long, value_name = "KEY", default_value = "app")]
+    label: String,
+
     /// The nodes to use: all, fewest, or so many; those with most room first.
     #[arg(long = "use", value_name = "NODES", default_value = "all", value_parser = usage)]
     usage: Use,
@@ -101,6 +125,27 @@ pub(crate) struct Options {
     tau: Option<f64>,
 }
 
+/// How calls find replicas.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Way {
+    /// Any replica, wherever it is.
+    Even,
+    /// Those of the caller's node first, as far as an even share allows.
+    #[default]
+    LocalFirst,
+}
+
+/// What is printed of a placement.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+enum Emit {
+    /// Affinities of Deployments that tell Kubernetes' scheduler about it, preferred ones: YAML for `kubectl
+    /// apply --server-side`.
+    Affinity,
+    /// All of it, as JSON.
+    #[default]
+    Plan,
+}
+
 #[derive(Debug, Error)]
 enum Failure {
     #[error(transparent)]
@@ -112,12 +157,12 @@ enum Failure {
 /// Prints the placement; exit code 1 if there is none, 2 if the input is wrong.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.partition() {
-        Ok((result, None)) => {
-            output::print(&format!("{result:#}\n"));
+        Ok((text, None)) => {
+            output::print(&text);
             ExitCode::SUCCESS
         }
-        Ok((result, Some(infeasible))) => {
-            output::print(&format!("{result:#}\n"));
+        Ok((text, Some(infeasible))) => {
+            output::print(&text);
             eprintln!("maglor partition: {infeasible}");
             ExitCode::from(1)
         }
@@ -129,7 +174,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 impl Options {
-    fn partition(&self) -> Result<(Value, Option<Infeasible>), Failure> {
+    /// What to print, and why it is no placement.
+    fn partition(&self) -> Result<(String, Option<Infeasible>), Failure> {
         let graph = read(&self.graph, file::graph)?;
         let mut nodes = read(&self.nodes, file::nodes)?;
         let known = nodes.all().len();
@@ -147,21 +193,36 @@ impl Options {
             seed: self.seed,
             effort: self.effort,
             objective: self.objective,
+            routing: match self.routing {
+                Way::Even => Routing::Even,
+                Way::LocalFirst => Routing::LocalFirst,
+            },
             selection: Selection {
                 nodes: self.usage,
                 balance: self.balance,
             },
             max_share: self.max_share,
+            whole: self.whole_services,
             move_cost: self.move_cost,
             tau_ms: self.tau,
             bars: maglor_mcg::Bars::default(),
         };
-        Ok(
-            match partition(&graph, &nodes, current.as_ref(), &options)? {
-                Outcome::Infeasible(infeasible) => (refusal(&graph, &infeasible), Some(infeasible)),
-                Outcome::Placed(plan) => (result(&graph, &nodes, known, &plan), None),
-            },
-        )
+        let outcome = partition(&graph, &nodes, current.as_ref(), &options)?;
+        Ok(match (outcome, self.emit) {
+            (Outcome::Infeasible(infeasible), Emit::Affinity) => (String::new(), Some(infeasible)),
+            (Outcome::Infeasible(infeasible), Emit::Plan) => {
+                let refusal = refusal(&graph, &infeasible);
+                (format!("{refusal:#}\n"), Some(infeasible))
+            }
+            (Outcome::Placed(plan), Emit::Affinity) => {
+                let text = affinity::documents(&graph, &nodes, &plan.placement, &self.label);
+                (text, None)
+            }
+            (Outcome::Placed(plan), Emit::Plan) => {
+                let result = result(&graph, &nodes, known, &plan);
+                (format!("{result:#}\n"), None)
+            }
+        })
     }
 }
 

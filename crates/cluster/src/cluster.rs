@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::addresses;
 use crate::control::{self, Server};
 use crate::credentials::{Certificates, User};
-use crate::delay::DelayLines;
+use crate::delay::{self, DelayLines};
 use crate::error::{At as _, ClusterError};
 use crate::image::Image;
 use crate::kubectl::Kubectl;
@@ -156,6 +156,26 @@ impl Cluster {
             status: "a panic".into(),
             detail: "its message is above".into(),
         })
+    }
+
+    /// Changes how long packets take from one node to another, one way, from now on; possible where the cluster was
+    /// started with a delay.
+    ///
+    /// # Errors
+    ///
+    /// It has none, or the new one is too long.
+    pub fn set_delay(&self, delay: Duration) -> Result<(), ClusterError> {
+        let refused = |reason: &str| ClusterError::Invalid {
+            field: "delay",
+            reason: reason.into(),
+        };
+        if delay > delay::MOST {
+            return Err(refused("must be at most 5 s"));
+        }
+        let lines = self.delay.as_ref();
+        let lines = lines.ok_or_else(|| refused("the cluster was started without one"))?;
+        lines.set(delay);
+        Ok(())
     }
 
     /// Gives every node an image.
@@ -308,7 +328,7 @@ impl Cluster {
             kubeconfig: self.kubeconfig().to_owned(),
             kubectl: self.programs.join("kubectl"),
             machines: control.chain(nodes).collect(),
-            delay_micros: u64::try_from(self.options.delay.as_micros()).unwrap_or(u64::MAX),
+            delay_micros: delay::micros(self.options.delay),
         }
     }
 

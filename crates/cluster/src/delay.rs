@@ -16,6 +16,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ use crate::machine::Machine;
 use crate::relay::in_network;
 
 /// The name of the device in every node.
-pub(crate) const TUN: &str = "delay";
+pub const TUN: &str = "delay";
 
 /// What is asked for it.
 const DEVICE: &str = "/dev/net/tun";
@@ -50,6 +51,8 @@ type Waiting = (Instant, Vec<u8>);
 pub(crate) struct DelayLines {
     // Its other end becomes readable, for every reader, when this one is dropped.
     stop: Option<io::PipeWriter>,
+    /// One way, in microseconds.
+    delay: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -67,6 +70,7 @@ impl DelayLines {
             devices.push(Arc::new(device.at(path)?));
             node.ip(&format!("link set {TUN} up\n"))?;
         }
+        let delay = Arc::new(AtomicU64::new(micros(delay)));
         let (queues, receivers): (Vec<_>, Vec<_>) =
             devices.iter().map(|_| sync_channel(QUEUE)).unzip();
         let mut threads = Vec::new();
@@ -76,14 +80,21 @@ impl DelayLines {
         }
         for device in devices {
             let (queues, stopped) = (queues.clone(), Arc::clone(&stopped));
+            let delay = Arc::clone(&delay);
             threads.push(thread::spawn(move || {
-                take(&device, &stopped, &queues, delay);
+                take(&device, &stopped, &queues, &delay);
             }));
         }
         Ok(Self {
             stop: Some(stop),
+            delay,
             threads,
         })
+    }
+
+    /// Changes the delay of packets that leave from now on.
+    pub(crate) fn set(&self, delay: Duration) {
+        self.delay.store(micros(delay), Ordering::Relaxed);
     }
 }
 
@@ -96,8 +107,17 @@ impl Drop for DelayLines {
     }
 }
 
+pub(crate) fn micros(delay: Duration) -> u64 {
+    u64::try_from(delay.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Reads what a node sends until it is told to stop.
-fn take(mut device: &File, stop: &io::PipeReader, queues: &[SyncSender<Waiting>], delay: Duration) {
+fn take(
+    mut device: &File,
+    stop: &io::PipeReader,
+    queues: &[SyncSender<Waiting>],
+    delay: &AtomicU64,
+) {
     let mut buffer = [0; PACKET];
     loop {
         let mut ready = [
@@ -118,6 +138,7 @@ fn take(mut device: &File, stop: &io::PipeReader, queues: &[SyncSender<Waiting>]
             .and_then(addresses::owner)
             .and_then(|node| queues.get(usize::from(node) - 1));
         if let Some(queue) = queue {
+            let delay = Duration::from_micros(delay.load(Ordering::Relaxed));
             let _ = queue.try_send((Instant::now() + delay, packet.to_vec()));
         }
     }

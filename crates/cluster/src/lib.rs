@@ -50,6 +50,7 @@ mod wait;
 
 pub use binaries::static_program;
 pub use cluster::Cluster;
+pub use delay::TUN as DELAY_DEVICE;
 pub use conformance::definitions as gateway_definitions;
 pub use error::ClusterError;
 pub use image::Image;

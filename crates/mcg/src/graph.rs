@@ -22,6 +22,8 @@ pub struct Service {
     pub memory_mib: u64,
     /// Anti-affinity: how many replicas may share a node; without it, all.
     pub max_per_node: Option<NonZeroU32>,
+    /// Whether its replicas stay where the present placement has them; without one it means nothing.
+    pub pinned: bool,
 }
 
 /// What one service calls another for: an edge with its weights.
@@ -181,6 +183,7 @@ mod tests {
             cpu_millis: 100,
             memory_mib: 64,
             max_per_node: None,
+            pinned: false,
         }
     }
 

@@ -174,7 +174,7 @@ pub(crate) fn obvious(graph: &Graph, nodes: &Nodes, problem: &Problem) -> Option
         .iter()
         .enumerate()
         .find_map(|(index, service)| {
-            let (replicas, places) = (service.replicas.get(), places(index));
+            let (replicas, places) = (problem.replicas[index], places(index));
             (places < u64::from(replicas)).then(|| Infeasible::Places {
                 service: service.name.clone(),
                 replicas,

@@ -11,6 +11,7 @@ use crate::infeasible::{self, Infeasible};
 use crate::node::Nodes;
 use crate::objective::{self, Objective};
 use crate::placement::Placement;
+use crate::routing::Routing;
 use crate::select::{self, Selection};
 use crate::solve::{Item, Problem, State, solve};
 use crate::tau;
@@ -25,11 +26,16 @@ pub struct Options {
     pub effort: f64,
     /// What is kept small. Default: traffic.
     pub objective: Objective,
+    /// How calls find replicas, on which it depends what leaves a node. Default: local-first.
+    pub routing: Routing,
     /// Which nodes to use, and how evenly. Default: all, as they come.
     pub selection: Selection,
     /// At most this share of a service's replicas on one node, rounded up; above 0, at most 1, which
     /// is the default. A service's own limit holds besides.
     pub max_share: f64,
+    /// Whether a service is one vertex, as in the paper: all of its replicas go to one node, whatever its
+    /// limits a node. Default: no.
+    pub whole: bool,
     /// What moving a replica costs, relative to the mean weight of a replica's traffic; 0 or more.
     /// Counts only where there is a present placement. Default 0.25.
     pub move_cost: f64,
@@ -46,8 +52,10 @@ impl Default for Options {
             seed: 1,
             effort: 1.0,
             objective: Objective::Traffic,
+            routing: Routing::LocalFirst,
             selection: Selection::default(),
             max_share: 1.0,
+            whole: false,
             move_cost: 0.25,
             tau_ms: None,
             bars: Bars::default(),
@@ -171,13 +179,19 @@ pub fn partition(
         let late = tau::LateEdges::new(graph, tau_ms);
         solution.proved &= !late.pull(&narrowed, &mut solution.state);
     }
-    let counts = solution.state.counts().to_vec();
-    let placement = Placement::from_counts(nodes.all().len(), counts);
     let mut bare = narrowed;
     bare.present = Vec::new();
-    let cost = State::from_counts(&bare, placement.counts()).cost();
+    let mut counts = solution.state.counts().to_vec();
+    let cost = State::from_counts(&bare, &counts).cost();
+    if options.whole {
+        for (row, service) in counts.chunks_mut(count).zip(graph.services()) {
+            row.iter_mut()
+                .for_each(|units| *units *= service.replicas.get());
+        }
+    }
+    let placement = Placement::from_counts(count, counts);
     Ok(Outcome::Placed(Plan {
-        cut: placement.cut(graph),
+        cut: placement.cut_by(graph, options.routing),
         cost,
         bound: solution.bound.min(cost),
         optimal: solution.proved,
@@ -239,6 +253,20 @@ fn check(options: &Options) -> Result<(), PartitionError> {
     Ok(())
 }
 
+/// Where nothing may be started: what the options say, and services that are pinned.
+fn bars(graph: &Graph, nodes: &Nodes, options: &Options) -> Bars {
+    let services = graph.services();
+    let pinned = services.iter().enumerate().filter(|(_, one)| one.pinned);
+    let mut bars = options.bars.clone();
+    for (index, _) in pinned {
+        if bars.cells().is_empty() {
+            bars = Bars::new(services.len(), nodes.all().len());
+        }
+        bars.hold(index);
+    }
+    bars
+}
+
 /// The numbers of graph and nodes.
 fn problem(
     graph: &Graph,
@@ -249,6 +277,7 @@ fn problem(
     let weights = objective::weights(graph, &options.objective);
     let total: f64 = weights.iter().sum();
     let mean = 2.0 * total / graph.replicas().max(1) as f64;
+    let bars = bars(graph, nodes, options);
     let items: Vec<Item> = graph
         .services()
         .iter()
@@ -259,17 +288,24 @@ fn problem(
             let limit = service
                 .max_per_node
                 .map_or(u32::MAX, std::num::NonZero::get);
+            // What a unit is: a replica, or all of them together.
+            let (units, each) = if options.whole {
+                (1, u64::from(replicas))
+            } else {
+                (replicas, 1)
+            };
             Item {
-                replicas,
+                replicas: units,
                 demand: [
-                    service.cpu_millis.min(MOST),
-                    service.memory_mib.min(MOST),
-                    1,
+                    service.cpu_millis.min(MOST) * each,
+                    service.memory_mib.min(MOST) * each,
+                    each,
                 ],
-                // What stays where it is stays, however it is spread.
-                limit: match options.bars.is_held(index) {
-                    true => u32::MAX,
-                    false => limit.min(share as u32),
+                limit: match (bars.is_held(index), options.whole) {
+                    (_, true) => 1,
+                    // What stays where it is stays, however it is spread.
+                    (true, false) => u32::MAX,
+                    (false, false) => limit.min(share as u32),
                 },
                 move_cost: options.move_cost * mean,
             }
@@ -293,15 +329,32 @@ fn problem(
     if options.objective.is_by_distance() {
         problem.distance = nodes.delays_ms().to_vec();
     }
+    problem.even = options.routing == Routing::Even;
     if let Some(present) = present {
         problem.present = present.counts().to_vec();
+        if options.whole {
+            problem.present = whole_of(present, graph.services().len());
+        }
         // More than all else together can cost, whatever is started where.
         let far = problem.distance.iter().copied().fold(1.0, f64::max);
         let bar = 1.0 + 4.0 * (far * total + options.move_cost * mean * graph.replicas() as f64);
-        let cells = options.bars.cells().iter();
+        let cells = bars.cells().iter();
         problem.bars = cells
             .map(|&barred| if barred { bar } else { 0.0 })
             .collect();
     }
     problem
+}
+
+/// Where most replicas of each service are, which is where it is as a whole.
+fn whole_of(present: &Placement, services: usize) -> Vec<u32> {
+    let mut whole = Vec::new();
+    for service in 0..services {
+        let row = present.service(service);
+        // The first of equals.
+        let most = row.iter().max().copied().filter(|most| *most > 0);
+        let home = most.and_then(|most| row.iter().position(|count| *count == most));
+        whole.extend((0..row.len()).map(|node| u32::from(Some(node) == home)));
+    }
+    whole
 }

@@ -12,10 +12,11 @@
 //!
 //! the total variation distance of the two distributions. It is 0 exactly if they are the same, λ
 //! if no node runs both, and the same in both directions. With one replica a service it is the
-//! classical edge cut.
+//! classical edge cut. That is [`Routing::LocalFirst`]; with [`Routing::Even`] only λ·Σ p(n)·q(n) stay.
 
 use crate::graph::Graph;
 use crate::node::Nodes;
+use crate::routing::Routing;
 
 /// Counts of replicas by service and node, in the order of a graph's services and of the nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -77,17 +78,25 @@ impl Placement {
         moves.sum()
     }
 
-    /// The calls a second that leave their node.
+    /// The calls a second that leave their node, by local-first routing.
     #[must_use]
     pub fn cut(&self, graph: &Graph) -> f64 {
-        let edges = graph.edges().iter();
-        edges
-            .map(|edge| edge.rps * self.remote_share(edge.from, edge.to))
-            .sum()
+        self.cut_by(graph, Routing::LocalFirst)
     }
 
-    /// The share of the calls from one service to another that leave their node, 0 to 1; 0 while
-    /// one of them is not placed.
+    /// The calls a second that leave their node.
+    #[must_use]
+    pub fn cut_by(&self, graph: &Graph, routing: Routing) -> f64 {
+        let share = |from, to| match routing {
+            Routing::Even => self.even_remote_share(from, to),
+            Routing::LocalFirst => self.remote_share(from, to),
+        };
+        let edges = graph.edges().iter();
+        edges.map(|edge| edge.rps * share(edge.from, edge.to)).sum()
+    }
+
+    /// The share of the calls from one service to another that leave their node, 0 to 1, by local-first
+    /// routing; 0 while one of them is not placed.
     #[must_use]
     pub fn remote_share(&self, from: usize, to: usize) -> f64 {
         let (u, v) = (self.service(from), self.service(to));
@@ -103,6 +112,18 @@ impl Placement {
             .map(|(&a, &b)| (u64::from(a) * all_v).abs_diff(u64::from(b) * all_u))
             .sum();
         0.5 * apart as f64 / (all_u as f64 * all_v as f64)
+    }
+
+    /// The same where every replica is as likely as any other.
+    fn even_remote_share(&self, from: usize, to: usize) -> f64 {
+        let (u, v) = (self.service(from), self.service(to));
+        let total = |counts: &[u32]| counts.iter().map(|&c| u64::from(c)).sum::<u64>();
+        let all = total(u) * total(v);
+        let stays = u.iter().zip(v).map(|(&a, &b)| u64::from(a) * u64::from(b));
+        match all {
+            0 => 0.0,
+            all => (all - stays.sum::<u64>()) as f64 / all as f64,
+        }
     }
 
     /// What the replicas on each node need: thousandths of a core, MiB, pods.

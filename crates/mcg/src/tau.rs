@@ -73,6 +73,9 @@ impl LateEdges {
         let (p, q) = (state.share(s, from), state.share(s, to));
         let change = |other: usize| {
             let (a, b) = (state.share(other, from), state.share(other, to));
+            if problem.even {
+                return 2.0 * step * (a - b);
+            }
             (p - step - a).abs() - (p - a).abs() + (q + step - b).abs() - (q - b).abs()
         };
         let own = self.edges.iter().filter(|(u, v, _)| *u == s || *v == s);

@@ -8,7 +8,7 @@
 mod support;
 
 use maglor_balance::Rng;
-use maglor_mcg::{Graph, Nodes, Objective, Options, Outcome, Placement, partition};
+use maglor_mcg::{Graph, Nodes, Objective, Options, Outcome, Placement, Routing, partition};
 use support::{cut, nodes, seed, small_graph};
 
 /// Every way to place the services from `at` on.
@@ -158,6 +158,55 @@ fn distances_between_nodes_count() {
         );
         assert!(plan.optimal, "case {case}");
     }
+}
+
+/// Every replica is as likely as any other: what stays is where both ends happen to be together.
+fn even_cut(graph: &Graph, counts: &[Vec<u32>]) -> f64 {
+    let other_services = graph.edges().iter().filter(|edge| edge.from != edge.to);
+    let cut = other_services.map(|edge| {
+        let (u, v) = (&counts[edge.from], &counts[edge.to]);
+        let all = f64::from(u.iter().sum::<u32>() * v.iter().sum::<u32>());
+        let stays: f64 = u.iter().zip(v).map(|(a, b)| f64::from(a * b)).sum();
+        edge.rps * (1.0 - stays / all)
+    });
+    cut.sum()
+}
+
+#[test]
+fn even_routing_is_placed_as_well_as_possible() {
+    let base = seed(400);
+    let mut feasible = 0;
+    for case in 0..100 {
+        let mut rng = Rng::seed(base.wrapping_add(case));
+        let graph = small_graph(&mut rng, 10);
+        let nodes = nodes(&mut rng, &graph, 3, 0.5 + 0.4 * rng.unit());
+        let mut best = None;
+        all(&graph, &nodes, &mut Vec::new(), &mut best, &|counts| {
+            even_cut(&graph, counts)
+        });
+        let options = Options {
+            routing: Routing::Even,
+            ..Options::default()
+        };
+        let outcome = partition(&graph, &nodes, None, &options).unwrap();
+        let (best, plan) = match (best, outcome) {
+            (None, Outcome::Infeasible(_)) => continue,
+            (Some(best), Outcome::Placed(plan)) => (best, plan),
+            (best, outcome) => panic!("case {case}: {best:?} but {outcome:?}"),
+        };
+        feasible += 1;
+        let close = 1e-9 * graph.rps().max(1.0);
+        assert!(
+            (plan.cost - best).abs() < close,
+            "case {case}: {} is not {best}",
+            plan.cost
+        );
+        assert!(plan.bound <= best + close, "case {case}: {plan:?}");
+        let found = even_cut(&graph, &rows(&graph, &plan.placement));
+        assert!((plan.cost - found).abs() < close, "case {case}");
+        assert!(plan.cut + close >= found, "case {case}: calls to itself leave, too");
+    }
+    assert!(feasible > 50, "{feasible} of 100 can be placed at all");
 }
 
 #[test]

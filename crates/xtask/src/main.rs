@@ -69,6 +69,12 @@ enum Task {
     #[command(disable_help_flag = true)]
     Mesh(PassedOn),
 
+    /// Place an application in four ways on a real Kubernetes whose nodes are apart; see benches/README.md.
+    ///
+    /// What follows goes to the experiment: `cargo xtask place --rounds 1`.
+    #[command(disable_help_flag = true)]
+    Place(PassedOn),
+
     /// Write the newest results of the comparison into README.md.
     ReadmeTable(readme::Options),
 
@@ -171,6 +177,9 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::HotFunctions => hot::run(),
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])
+            .args(passed.arguments)
+            .become_it(),
+        Task::Place(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "place"])
             .args(passed.arguments)
             .become_it(),
         Task::ReadmeTable(options) => readme::run(&options),

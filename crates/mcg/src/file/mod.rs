@@ -137,7 +137,7 @@ impl FileError {
 }
 
 /// Reads a graph: `services: [{name, replicas, cpu_millis, memory_mib}]`, with an optional
-/// `max_per_node`, and `edges: [{from, to, rps, latency_ms}]`, with an optional
+/// `max_per_node` and `pinned`, and `edges: [{from, to, rps, latency_ms}]`, with an optional
 /// `bytes_per_second`; `latency_ms` may be left out, too. Repeated pairs add up. What a snapshot of
 /// the live graph ([`snapshots`]) has beyond that is passed over.
 ///
@@ -182,6 +182,7 @@ fn add_service(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), Fi
         cpu_millis: fields.whole("cpu_millis")?,
         memory_mib: fields.whole("memory_mib")?,
         max_per_node,
+        pinned: fields.flag("pinned")?,
     };
     fields.pass_over(&[
         "autoscaled",

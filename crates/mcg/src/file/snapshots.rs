@@ -147,7 +147,7 @@ fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
         rps: fields.weight("rps")?,
         autoscaled: fields.flag("autoscaled")?,
     };
-    fields.pass_over(&["max_per_node", "nodes"]);
+    fields.pass_over(&["max_per_node", "nodes", "pinned"]);
     fields.finish()?;
     Ok(service)
 }

@@ -4,6 +4,8 @@
 //! the new service is a unit of the first with its part of the second. Their distributions are the
 //! same then, and nothing of the traffic between them is cut. So the coarse problem is of the same
 //! kind, and each of its placements means one of the fine problem at the same cost.
+//!
+//! With even routing traffic between like distributions does leave nodes; such a problem is not coarsened.
 
 use maglor_balance::Rng;
 
@@ -33,6 +35,9 @@ impl Level {
         limits: Limits,
         rng: &mut Rng,
     ) -> Option<Self> {
+        if problem.even {
+            return None;
+        }
         let mut matching = Matching::new(problem, placed, limits);
         let mut order = Vec::from_iter(0..problem.services());
         shuffle(&mut order, rng);

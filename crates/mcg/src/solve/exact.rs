@@ -87,7 +87,7 @@ fn twins(problem: &Problem) -> Vec<Option<usize>> {
     let alike = |a: usize, b: usize| {
         problem.capacity[a] == problem.capacity[b]
             && problem.present.is_empty()
-            && problem.is_uniform()
+            && problem.is_equidistant()
     };
     let before = |node: usize| (0..node).rev().find(|&other| alike(other, node));
     (0..problem.nodes).map(before).collect()
@@ -207,20 +207,10 @@ impl Search<'_> {
     fn apart(&self, service: usize, row: &[u32], v: usize) -> f64 {
         let problem = self.problem;
         let other = &self.counts[v * problem.nodes..(v + 1) * problem.nodes];
-        let gap = |n: usize| {
-            f64::from(row[n]) * problem.step[service] - f64::from(other[n]) * problem.step[v]
-        };
-        if problem.is_uniform() {
-            return 0.5 * (0..problem.nodes).map(|n| gap(n).abs()).sum::<f64>();
-        }
-        let (mut apart, mut cost) = (0.0, 0.0);
-        for a in (0..problem.nodes).filter(|&a| gap(a) > 0.0) {
-            apart += gap(a);
-            for b in (0..problem.nodes).filter(|&b| gap(b) < 0.0) {
-                cost -= gap(a) * gap(b) * problem.distance[a * problem.nodes + b];
-            }
-        }
-        if apart > 0.0 { cost / apart } else { 0.0 }
+        problem.apart(
+            |n| f64::from(row[n]) * problem.step[service],
+            |n| f64::from(other[n]) * problem.step[v],
+        )
     }
 
     /// The least that all services from `at` on add; None if it reaches `enough` or they don't fit.
@@ -235,7 +225,8 @@ impl Search<'_> {
         Some(sum)
     }
 
-    /// The least that a service costs against those before `at`.
+    /// The least that a service costs against those before `at`. With even routing it is a bound of that:
+    /// p·q is at most min(p, q).
     fn least_cost(&mut self, service: usize, at: usize) -> Option<f64> {
         let problem = self.problem;
         let step = problem.step[service];

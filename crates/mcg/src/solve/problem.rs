@@ -39,6 +39,8 @@ pub(crate) struct Problem {
     pub(crate) weight: Vec<f64>,
     /// What a unit of traffic costs between two nodes, row by row; empty if 1 everywhere.
     pub(crate) distance: Vec<f64>,
+    /// Whether every replica is as likely to be called as any other, wherever the caller is.
+    pub(crate) even: bool,
     /// The service of each unit; those of one service are neighbours.
     pub(crate) unit_service: Vec<u32>,
     /// Where a service's units begin.
@@ -127,14 +129,46 @@ impl Problem {
         self.first_unit[service] as usize..self.first_unit[service + 1] as usize
     }
 
-    /// Whether nodes are equally far apart, which makes most sums separable by node.
-    pub(crate) fn is_uniform(&self) -> bool {
+    /// Whether nodes are equally far apart.
+    pub(crate) fn is_equidistant(&self) -> bool {
         self.distance.is_empty()
+    }
+
+    /// Whether costs are half of Σ|p − q|, whose terms are separable by node.
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.is_equidistant() && !self.even
+    }
+
+    /// What a unit of traffic costs between two services that are spread over the nodes like this.
+    pub(crate) fn apart(&self, p: impl Fn(usize) -> f64, q: impl Fn(usize) -> f64) -> f64 {
+        let nodes = 0..self.nodes;
+        if self.is_uniform() {
+            return 0.5 * nodes.map(|n| f64::abs(p(n) - q(n))).sum::<f64>();
+        }
+        if self.even {
+            if self.is_equidistant() {
+                return 1.0 - nodes.map(|n| p(n) * q(n)).sum::<f64>();
+            }
+            let from = |a: usize| {
+                let to = (0..self.nodes).map(|b| q(b) * self.distance[a * self.nodes + b]);
+                p(a) * to.sum::<f64>()
+            };
+            return nodes.map(from).sum();
+        }
+        let gap = |n: usize| p(n) - q(n);
+        let (mut apart, mut cost) = (0.0, 0.0);
+        for a in nodes.filter(|&a| gap(a) > 0.0) {
+            apart += gap(a);
+            for b in (0..self.nodes).filter(|&b| gap(b) < 0.0) {
+                cost -= gap(a) * gap(b) * self.distance[a * self.nodes + b];
+            }
+        }
+        if apart > 0.0 { cost / apart } else { 0.0 }
     }
 
     /// The smallest distance of two different nodes.
     pub(crate) fn least_distance(&self) -> f64 {
-        if self.is_uniform() {
+        if self.is_equidistant() {
             return 1.0;
         }
         let rows = self.distance.chunks(self.nodes).enumerate();

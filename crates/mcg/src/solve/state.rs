@@ -180,9 +180,8 @@ impl State {
         problem.start_price(s, b) * started - problem.start_price(s, a) * spared
     }
 
-    /// What a unit of traffic between two services costs: each node's calls that find no local
-    /// replica go to the others in proportion to what these have left of their even shares. With
-    /// `shifted`, as if a unit of `s` had gone from the one node to the other.
+    /// What a unit of traffic between two services costs. With `shifted`, as if a unit of `s` had gone
+    /// from the one node to the other.
     fn pair(&self, problem: &Problem, s: usize, v: usize, shifted: Option<(usize, usize)>) -> f64 {
         let share = |node| {
             let share = self.share(s, node);
@@ -192,18 +191,7 @@ impl State {
                 _ => share,
             }
         };
-        let gap = |node| share(node) - self.share(v, node);
-        if problem.is_uniform() {
-            return 0.5 * (0..self.nodes).map(|n| f64::abs(gap(n))).sum::<f64>();
-        }
-        let (mut apart, mut cost) = (0.0, 0.0);
-        for a in (0..self.nodes).filter(|&a| gap(a) > 0.0) {
-            apart += gap(a);
-            for b in (0..self.nodes).filter(|&b| gap(b) < 0.0) {
-                cost -= gap(a) * gap(b) * problem.distance[a * self.nodes + b];
-            }
-        }
-        if apart > 0.0 { cost / apart } else { 0.0 }
+        problem.apart(share, |node| self.share(v, node))
     }
 
     /// Moves a unit; `delta` is what [`State::delta`] says of it.
@@ -267,7 +255,7 @@ mod tests {
     use super::*;
     use maglor_balance::Rng;
 
-    fn random(rng: &mut Rng, distances: bool) -> Problem {
+    fn random(rng: &mut Rng, distances: bool, even: bool) -> Problem {
         let items: Vec<Item> = (0..8)
             .map(|_| Item {
                 replicas: 1 + rng.below(4),
@@ -282,6 +270,7 @@ mod tests {
         let mut problem = Problem::new(vec![[90, 90, 9]; 4], &items, &edges);
         problem.present = (0..8 * 4).map(|_| rng.below(2)).collect();
         problem.bars = (0..8 * 4).map(|_| f64::from(rng.below(2))).collect();
+        problem.even = even;
         if distances {
             let far = |i: usize| (i % 4).abs_diff(i / 4) as f64 + (i % 4 * (i / 4)) as f64;
             problem.distance = (0..16)
@@ -296,7 +285,7 @@ mod tests {
     fn deltas_are_exact() {
         for seed in 0..40 {
             let mut rng = Rng::seed(seed);
-            let problem = random(&mut rng, seed % 2 == 1);
+            let problem = random(&mut rng, seed % 2 == 1, seed % 5 < 2);
             let units = (0..problem.units()).map(|_| rng.below(4)).collect();
             let mut state = State::new(&problem, units);
             for _ in 0..60 {
@@ -324,7 +313,7 @@ mod tests {
     fn gathered_gains_are_deltas() {
         for seed in 0..60 {
             let mut rng = Rng::seed(seed);
-            let problem = random(&mut rng, seed % 3 == 0);
+            let problem = random(&mut rng, seed % 3 == 0, seed % 5 == 0);
             let units = (0..problem.units()).map(|_| rng.below(4)).collect();
             let state = State::new(&problem, units);
             let mut refiner = Refiner::new(&problem);

@@ -27,6 +27,7 @@ pub(crate) fn service(rng: &mut Rng, index: usize, replicas: u32) -> Service {
         cpu_millis: u64::from(between(rng, 5, 60)) * 10,
         memory_mib: u64::from(between(rng, 16, 512)),
         max_per_node: None,
+        pinned: false,
     }
 }
 

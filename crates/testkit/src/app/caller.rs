@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 /// Connections of one thread, by address. The one used last is used first.
 #[derive(Debug, Default)]
 pub struct Caller {
+    /// The node of who calls, where it is to be told.
+    node: Option<HeaderValue>,
     idle: RefCell<HashMap<SocketAddr, Vec<SendRequest<Empty<Bytes>>>>>,
 }
 
@@ -26,6 +28,9 @@ pub(super) const EXACT: &str = "x-exact-us";
 
 /// A field of requests that is passed on to those who are called.
 pub(super) const REQUEST_ID: &str = "x-request-id";
+
+/// A field of requests: on which node the caller runs.
+pub(super) const CALLER_NODE: &str = "x-caller-node";
 
 /// A complete answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,6 +67,19 @@ pub enum CallError {
 }
 
 impl Caller {
+    /// One that says on which node it runs.
+    pub(super) fn of_node(node: Option<HeaderValue>) -> Self {
+        Self {
+            node,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a request came from another node; one that does not say so did not.
+    pub(super) fn is_elsewhere(&self, caller: Option<&HeaderValue>) -> bool {
+        caller.is_some() && caller != self.node.as_ref()
+    }
+
     /// Asks `target` for `path` of `host`, and reads the answer to its end. Waits as long as it takes.
     /// A call on behalf of a request carries its `x-request-id`, by which proxies know that they belong
     /// together.
@@ -85,6 +103,9 @@ impl Caller {
             let mut request = Request::get(path).header("host", host);
             if let Some(id) = request_id {
                 request = request.header(REQUEST_ID, id);
+            }
+            if let Some(node) = &self.node {
+                request = request.header(CALLER_NODE, node);
             }
             let request = request.body(Empty::new())?;
             let answer = match sender.send_request(request).await {

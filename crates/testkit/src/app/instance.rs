@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderMap, HeaderValue};
 use maglor_balance::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::caller::Caller;
+use super::caller::{CALLER_NODE, Caller, REQUEST_ID};
 use super::clock::Clock;
 use super::deployment::{Deployment, Placed};
 use super::distribution::Work;
@@ -38,7 +38,9 @@ pub struct Counts {
     pub queued_peak: u32,
     /// Requests that came.
     pub arrived: u64,
-    /// Of them, those that were answered with 200.
+    /// Of them, those of instances on other nodes; where nodes are not told (`--node`), none.
+    pub from_elsewhere: u64,
+    /// Of all that came, those that were answered with 200.
     pub succeeded: u64,
     /// Work that came, µs.
     pub work_us: u64,
@@ -57,6 +59,7 @@ pub(super) struct Shared {
     queued: AtomicU32,
     queued_peak: AtomicU32,
     arrived: AtomicU64,
+    from_elsewhere: AtomicU64,
     succeeded: AtomicU64,
     work_us: AtomicU64,
     sojourn_us: AtomicU64,
@@ -74,6 +77,7 @@ impl Shared {
             queued: self.queued.load(Ordering::Relaxed),
             queued_peak: self.queued_peak.load(Ordering::Relaxed),
             arrived: long(&self.arrived),
+            from_elsewhere: long(&self.from_elsewhere),
             succeeded: long(&self.succeeded),
             work_us: long(&self.work_us),
             sojourn_us: long(&self.sojourn_us),
@@ -87,6 +91,7 @@ impl Shared {
         self.queued_peak.store(queued, Ordering::Relaxed);
         let counters = [
             &self.arrived,
+            &self.from_elsewhere,
             &self.succeeded,
             &self.work_us,
             &self.sojourn_us,
@@ -187,7 +192,7 @@ impl Instance {
         placed: &Placed,
         clock: &Rc<Clock>,
         shared: &Arc<Shared>,
-        seed: u64,
+        (seed, node): (u64, Option<HeaderValue>),
     ) -> Self {
         let own = || {
             let services = model.services();
@@ -208,13 +213,17 @@ impl Instance {
             rng: RefCell::new(Rng::seed(seed)),
             began: Instant::now(),
             clock: Rc::clone(clock),
-            caller: Caller::default(),
+            caller: Caller::of_node(node),
             shared: Arc::clone(shared),
         }
     }
 
     /// Does what a request for `path` asks. Where there is one service, it has all paths.
-    pub(super) async fn serve(&self, path: &str, request_id: Option<&HeaderValue>) -> Answer {
+    pub(super) async fn serve(&self, path: &str, headers: &HeaderMap) -> Answer {
+        let request_id = headers.get(REQUEST_ID);
+        if self.caller.is_elsewhere(headers.get(CALLER_NODE)) {
+            self.shared.from_elsewhere.fetch_add(1, Ordering::Relaxed);
+        }
         let single = || {
             self.services
                 .values()

@@ -12,12 +12,13 @@ use std::thread;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::header::HeaderValue;
 use hyper::{Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::task::LocalSet;
 
-use super::caller::{EXACT, REQUEST_ID};
+use super::caller::EXACT;
 use super::clock::Clock;
 use super::control::Control;
 use super::deployment::Deployment;
@@ -45,6 +46,10 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
 
+    /// The node that it runs on; with it, instances count what comes from other nodes.
+    #[arg(long, value_name = "NAME", value_parser = HeaderValue::from_str)]
+    pub node: Option<HeaderValue>,
+
     /// Threads that share the instances.
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroUsize,
@@ -58,6 +63,7 @@ struct Plan {
     deployment: Deployment,
     control: Control,
     seed: u64,
+    node: Option<HeaderValue>,
 }
 
 static BODY: [u8; LONGEST] = [b'm'; LONGEST];
@@ -96,6 +102,7 @@ pub fn run(options: &Options) -> Result<(), AppError> {
         model,
         deployment,
         seed: options.seed,
+        node: options.node.clone(),
     });
     let own = shares.pop().unwrap_or_default();
     for share in shares {
@@ -144,13 +151,14 @@ fn serve(plan: &Plan, share: Share, control: Option<StdListener>) -> Result<(), 
             // Far apart for neighbouring instances; the generator mixes it further.
             let seed = plan.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let (model, deployment) = (&plan.model, &plan.deployment);
+            let seed = (seed, plan.node.clone());
             let instance = Instance::new(model, deployment, placed, &clock, shared, seed);
             let instance = Rc::new(instance);
             let service = Rc::new(move |request: Request<Incoming>| {
                 let instance = Rc::clone(&instance);
                 async move {
-                    let id = request.headers().get(REQUEST_ID);
-                    response(instance.serve(request.uri().path(), id).await)
+                    let (path, headers) = (request.uri().path(), request.headers());
+                    response(instance.serve(path, headers).await)
                 }
             });
             tokio::task::spawn_local(server::serve(listener, service));

@@ -1,0 +1,269 @@
+//! What it is worth where replicas run, on a real Kubernetes whose nodes are apart: Fig. 6 of the paper on traffic
+//! management by communication graphs, with several replicas of each service.
+//!
+//! The command, in the order things happen: `options` what was asked, `stage` the cluster, `bookinfo` the application
+//! in it, `load` its clients, `plan` from the live graph to where replicas run, `counters` what it takes, `report`.
+
+mod bookinfo;
+mod counters;
+mod load;
+mod options;
+mod plan;
+mod report;
+mod stage;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use maglor_cluster::ClusterError;
+
+pub use options::Options;
+
+use crate::error::{Error, Result};
+use crate::histogram::Histogram;
+use crate::mesh::load::Sample;
+use crate::report::Machine;
+use counters::{Counters, Rates};
+use load::Clients;
+use plan::{LiveGraph, Plan, Question};
+use report::Report;
+use stage::{Placement, Stage};
+
+/// Load before each measurement: connections are made, and with another delay the old ones' windows are found anew.
+const WARM_UP: Duration = Duration::from_secs(5);
+
+/// How long nothing is measured after a change of routing by the graph: twice its T, for what was before to be
+/// forgotten.
+const FORGET: Duration = Duration::from_secs(40);
+
+/// A way to place the application.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    /// Kubernetes' scheduler, with its default plugins.
+    Default,
+    /// The paper's: Algorithm 3 on whole services, told to the scheduler as affinities that it prefers.
+    Affinity,
+    /// By replicas, for calls that go to any replica.
+    Placement,
+    /// By replicas, for calls that go to local replicas first; and they do.
+    LocalFirst,
+}
+
+impl Way {
+    const ALL: [Self; 4] = [
+        Self::Default,
+        Self::Affinity,
+        Self::Placement,
+        Self::LocalFirst,
+    ];
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Default => "default",
+            Self::Affinity => "affinity",
+            Self::Placement => "placement",
+            Self::LocalFirst => "local-first",
+        })
+    }
+}
+
+/// A measurement. Times are in milliseconds.
+#[derive(Clone, Debug)]
+struct Run {
+    round: u32,
+    way: Way,
+    delay: Duration,
+    requests: usize,
+    failed: usize,
+    mean: f64,
+    p50: f64,
+    p95: f64,
+    p99: f64,
+    /// By how much the generator was late, 99th percentile.
+    lag: f64,
+    rates: Rates,
+}
+
+/// How a way came to be, under load.
+#[derive(Clone, Debug)]
+struct Moved {
+    round: u32,
+    way: Way,
+    /// Replicas that the plan moves.
+    moves: u64,
+    /// The share of calls that leave their node by the plan, where there is one.
+    planned: Option<f64>,
+    /// Where replicas are then.
+    placement: Placement,
+    /// Requests meanwhile, and those without a 200.
+    requests: usize,
+    failed: usize,
+    seconds: f64,
+}
+
+/// Runs what the command line asks; returns whether all bars were reached.
+///
+/// # Errors
+/// There can be no cluster here, or what was to be measured does not run.
+pub fn run(options: &Options) -> Result<bool> {
+    let machine = Machine::look(&[]);
+    let first = options.delays().next().unwrap_or(Duration::from_millis(1));
+    let mut report = Report::new(options, &machine)?;
+    let stage = Stage::start(options, first)?;
+    report.node_millis = stage.node_millis;
+    let outcome = rounds(options, &stage, &mut report);
+    stage.cluster.stop().map_err(of_cluster)?;
+    outcome?;
+    report.finish(&machine, options)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn of_cluster(error: ClusterError) -> Error {
+    Error::Command {
+        command: "cluster".into(),
+        detail: error.to_string(),
+    }
+}
+
+fn rounds(options: &Options, stage: &Stage, report: &mut Report) -> Result<()> {
+    for round in 1..=options.rounds {
+        for way in Way::ALL {
+            eprintln!("round {round}: {way}");
+            let place = Place {
+                options,
+                stage,
+                round,
+                way,
+            };
+            report.moved(place.make()?)?;
+            for delay in options.delays() {
+                report.run(place.measure(delay)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A way in a round.
+struct Place<'a> {
+    options: &'a Options,
+    stage: &'a Stage,
+    round: u32,
+    way: Way,
+}
+
+impl Place<'_> {
+    /// Brings the application there.
+    fn make(&self) -> Result<Moved> {
+        let (options, stage) = (self.options, self.stage);
+        // In between, at the delay that is in the middle: plans do not depend on it.
+        let middle = options.delays().nth(options.delays_ms.len() / 2);
+        stage
+            .cluster
+            .set_delay(middle.unwrap_or_default())
+            .map_err(of_cluster)?;
+        if self.way != Way::LocalFirst {
+            // Each begins with what the scheduler makes of it.
+            stage.set_mesh(false)?;
+            stage.deploy_anew()?;
+        }
+        let clients = self.clients()?.go_on(&stage.cluster)?;
+        let live = LiveGraph::wait(stage, options.rate, options.seed)?;
+        let begun = Instant::now();
+        let plan = self.carry_out(&live)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        // What has moved takes part for a while before anybody says that nothing has failed.
+        std::thread::sleep(match self.way {
+            Way::LocalFirst => FORGET,
+            Way::Default | Way::Affinity | Way::Placement => WARM_UP,
+        });
+        let samples = clients.stop()?;
+        Ok(Moved {
+            round: self.round,
+            way: self.way,
+            moves: plan.as_ref().map_or(0, |plan| plan.moves),
+            planned: plan.map(|plan| plan.cut / plan.total.max(1e-9)),
+            placement: stage.placement()?,
+            requests: samples.len(),
+            failed: failed(&samples),
+            seconds,
+        })
+    }
+
+    fn carry_out(&self, live: &LiveGraph<'_>) -> Result<Option<Plan>> {
+        let question = match self.way {
+            Way::Default => return Ok(None),
+            Way::Affinity => {
+                plan::apply_partly(self.stage, &live.affinities(Question::Whole)?)?;
+                return live.plan(Question::Whole).map(Some);
+            }
+            Way::Placement => Question::Even,
+            Way::LocalFirst => {
+                self.stage.set_mesh(true)?;
+                Question::LocalFirst
+            }
+        };
+        let plan = live.plan(question)?;
+        plan::apply(self.stage, &plan)?;
+        Ok(Some(plan))
+    }
+
+    fn clients(&self) -> Result<Clients> {
+        Ok(Clients {
+            entry: self.stage.entry()?,
+            rate: self.options.rate,
+            // All ways have the same arrivals in a round.
+            seed: self.options.seed.wrapping_add(u64::from(self.round) << 32),
+        })
+    }
+
+    fn measure(&self, delay: Duration) -> Result<Run> {
+        let stage = self.stage;
+        stage.cluster.set_delay(delay).map_err(of_cluster)?;
+        let length = Duration::from_secs(self.options.seconds);
+        let called = stage.called()?;
+        let clients = self.clients()?.send(&stage.cluster, WARM_UP + length)?;
+        std::thread::sleep(WARM_UP);
+        let before = Counters::look(&stage.cluster, called.clone())?;
+        std::thread::sleep(length);
+        let rates = Counters::look(&stage.cluster, called)?.since(&before);
+        let mut samples = clients.finish()?;
+        // Failures count whenever they happen.
+        let failed = failed(&samples);
+        samples.retain(|sample| sample.due >= WARM_UP);
+        let times = |time: fn(&Sample) -> Duration| {
+            let mut histogram = Histogram::default();
+            samples.iter().for_each(|sample| histogram.record(time(sample)));
+            histogram
+        };
+        let latency = times(|sample| sample.latency);
+        let sum: f64 = samples.iter().map(|sample| sample.latency.as_secs_f64()).sum();
+        let quantile = |q| latency.quantile_us(q) / 1e3;
+        let run = Run {
+            round: self.round,
+            way: self.way,
+            delay,
+            requests: samples.len(),
+            failed,
+            mean: sum / samples.len().max(1) as f64 * 1e3,
+            p50: quantile(0.5),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            lag: times(|sample| sample.lag).quantile_us(0.99) / 1e3,
+            rates,
+        };
+        eprintln!(
+            "  {delay:?}: mean {:.2} ms, p95 {:.2} ms, {:.1} % of calls leave their node, {failed} failed",
+            run.mean,
+            run.p95,
+            100.0 * rates.away / rates.calls.max(1e-9),
+        );
+        Ok(run)
+    }
+}
+
+fn failed(samples: &[Sample]) -> usize {
+    samples.iter().filter(|sample| sample.status != 200).count()
+}

@@ -1,0 +1,166 @@
+//! What has been counted: by the instances of the application, by the lines between nodes, by the kernel of
+//! processes.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use maglor_cluster::{Cluster, DELAY_DEVICE};
+use maglor_testkit::app::Counts;
+
+use super::bookinfo::CONTROL_PORT;
+use super::of_cluster;
+use crate::error::{Doing, Error, Result};
+use crate::procfs;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Programs whose processor time is told apart.
+const PROGRAMS: [&str; 2] = ["maglor-proxy", "maglor-app"];
+
+/// Counters at one time, of all nodes and pods together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    at: Instant,
+    /// Calls within the mesh that have arrived.
+    calls: u64,
+    /// Of them, those from another node.
+    away: u64,
+    /// Bytes and packets that have left nodes for others, all headers and everything else that pods and nodes say to
+    /// each other among them.
+    bytes: u64,
+    packets: u64,
+    /// Processor time of [`PROGRAMS`].
+    cpu: [Duration; 2],
+}
+
+/// What was counted in a while, a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rates {
+    pub(super) calls: f64,
+    pub(super) away: f64,
+    pub(super) bytes: f64,
+    pub(super) packets: f64,
+    /// Cores that all sidecars used, and all applications.
+    pub(super) cpu: [f64; 2],
+}
+
+impl Counters {
+    /// Looks at them; `instances` are the pods whose arrivals are calls.
+    ///
+    /// # Errors
+    /// A pod does not answer, or the system does not tell.
+    pub(super) fn look(cluster: &Cluster, instances: Vec<Ipv4Addr>) -> Result<Self> {
+        let counts = cluster.in_network(move || {
+            let counts = instances.iter().map(|pod| counts(*pod));
+            counts.collect::<Result<Vec<_>>>()
+        });
+        let counts = counts.map_err(of_cluster)??;
+        let mut counters = Self {
+            at: Instant::now(),
+            calls: counts.iter().map(|one| one.arrived).sum(),
+            away: counts.iter().map(|one| one.from_elsewhere).sum(),
+            bytes: 0,
+            packets: 0,
+            cpu: [Duration::ZERO; 2],
+        };
+        for node in cluster.nodes() {
+            let path = format!("/proc/{}/net/dev", node.init());
+            let (bytes, packets) = sent(&fs::read_to_string(&path).doing(path)?)?;
+            counters.bytes += bytes;
+            counters.packets += packets;
+            for (sum, used) in counters.cpu.iter_mut().zip(cpu(node.init())?) {
+                *sum += used;
+            }
+        }
+        Ok(counters)
+    }
+
+    /// What was counted since `earlier`.
+    pub(super) fn since(&self, earlier: &Self) -> Rates {
+        let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(1e-9);
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        let cores = |index: usize| {
+            let used = self.cpu[index].saturating_sub(earlier.cpu[index]);
+            used.as_secs_f64() / seconds
+        };
+        Rates {
+            calls: rate(self.calls, earlier.calls),
+            away: rate(self.away, earlier.away),
+            bytes: rate(self.bytes, earlier.bytes),
+            packets: rate(self.packets, earlier.packets),
+            cpu: [cores(0), cores(1)],
+        }
+    }
+}
+
+/// What an instance has counted.
+fn counts(pod: Ipv4Addr) -> Result<Counts> {
+    let address = SocketAddr::from((pod, CONTROL_PORT));
+    let what = || format!("ask {address} for its counts");
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).doing(what())?;
+    stream.set_read_timeout(Some(PATIENCE)).doing(what())?;
+    let request = "GET /counts HTTP/1.1\r\nHost: control\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).doing(what())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).doing(what())?;
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let counts: Vec<Counts> =
+        serde_json::from_str(body).map_err(|error| Error::parse(what(), error.to_string()))?;
+    // The others are remote, and count nothing.
+    let own = counts.into_iter().find(|one| one.listen.ip().is_unspecified());
+    own.ok_or_else(|| Error::parse(what(), "nothing runs there"))
+}
+
+/// Bytes and packets that have left by the delay line, from `/proc/PID/net/dev`.
+fn sent(text: &str) -> Result<(u64, u64)> {
+    let line = text.lines().find_map(|line| {
+        let (name, counters) = line.split_once(':')?;
+        (name.trim() == DELAY_DEVICE).then_some(counters)
+    });
+    let counter = |index: usize| line?.split_whitespace().nth(index)?.parse().ok();
+    // Eight counters of what was received come first.
+    let both = counter(8).zip(counter(9));
+    both.ok_or_else(|| Error::parse("/proc/PID/net/dev", format!("no {DELAY_DEVICE}")))
+}
+
+/// Processor time of [`PROGRAMS`] on the machine of this first process.
+fn cpu(init: u32) -> Result<[Duration; 2]> {
+    let mut used = [Duration::ZERO; 2];
+    for pid in procfs::tree(init) {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if let Some(index) = PROGRAMS.iter().position(|one| *one == name.trim_end()) {
+            used[index] += procfs::cpu(&[pid])?.run;
+        }
+    }
+    Ok(used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_is_told_from_what_came() {
+        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets errs\n    lo: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n \
+                    delay: 500 6 0 0 0 0 0 0 700 8 0 0 0 0 0 0\n";
+        assert_eq!(sent(text).unwrap(), (700, 8));
+        assert!(sent("lo: 1 2 3").is_err());
+    }
+
+    #[test]
+    fn rates_are_differences_by_time() {
+        let at = Instant::now();
+        let counters = |seconds: u64, calls: u64| Counters {
+            at: at + Duration::from_secs(seconds),
+            calls,
+            away: calls / 2,
+            bytes: calls * 100,
+            packets: 0,
+            cpu: [Duration::from_millis(calls), Duration::ZERO],
+        };
+        let rates = counters(10, 2000).since(&counters(0, 1000));
+        assert_eq!((rates.calls, rates.away, rates.bytes), (100.0, 50.0, 1e4));
+        assert!((rates.cpu[0] - 0.1).abs() < 1e-9);
+    }
+}

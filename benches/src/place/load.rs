@@ -1,0 +1,108 @@
+//! Clients: an open loop through the application's way in, from outside of the mesh.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use maglor_cluster::Cluster;
+use tokio::task::LocalSet;
+
+use super::bookinfo::ENTRY;
+use super::of_cluster;
+use crate::error::{Doing, Error, Result};
+use crate::mesh::load::{Sample, Target, open};
+
+/// How long a piece of load is that goes on until it is told to stop.
+const PIECE: Duration = Duration::from_secs(2);
+
+/// Who is asked how often.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    pub(super) entry: SocketAddr,
+    pub(super) rate: u32,
+    pub(super) seed: u64,
+}
+
+/// Load that goes on.
+#[derive(Debug)]
+pub(super) struct Running {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Vec<Sample>>>,
+}
+
+impl Clients {
+    /// Sends requests for so long, on a thread of its own.
+    ///
+    /// # Errors
+    /// The network of the cluster cannot be entered.
+    pub(super) fn send(&self, cluster: &Cluster, length: Duration) -> Result<Running> {
+        let own = self.clone();
+        self.spawn(cluster, move |_| own.requests(length, own.seed))
+    }
+
+    /// Sends requests until it is stopped.
+    ///
+    /// # Errors
+    /// As [`Clients::send`].
+    pub(super) fn go_on(&self, cluster: &Cluster) -> Result<Running> {
+        let own = self.clone();
+        self.spawn(cluster, move |stop| {
+            let (mut all, mut seed) = (Vec::new(), own.seed);
+            while !stop.load(Ordering::Relaxed) {
+                all.extend(own.requests(PIECE, seed)?);
+                seed = seed.wrapping_add(1);
+            }
+            Ok(all)
+        })
+    }
+
+    fn spawn(
+        &self,
+        cluster: &Cluster,
+        work: impl FnOnce(&AtomicBool) -> Result<Vec<Sample>> + Send + 'static,
+    ) -> Result<Running> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&stop);
+        // It inherits the network of the thread that starts it.
+        let spawned = cluster.in_network(move || std::thread::spawn(move || work(&shared)));
+        let thread = spawned.map_err(of_cluster)?;
+        Ok(Running { stop, thread })
+    }
+
+    fn requests(&self, length: Duration, seed: u64) -> Result<Vec<Sample>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.doing("start the generator's runtime")?;
+        let target = Target {
+            addresses: vec![self.entry],
+            host: ENTRY.to_owned(),
+            paths: vec!["/api/v1".to_owned()],
+        };
+        let nothing = (Duration::ZERO, async || Ok(()));
+        let requests = open(&target, f64::from(self.rate), length, seed, nothing);
+        LocalSet::new().block_on(&runtime, requests)
+    }
+}
+
+impl Running {
+    /// Waits for the last answers.
+    ///
+    /// # Errors
+    /// The generator has failed.
+    pub(super) fn finish(self) -> Result<Vec<Sample>> {
+        let ended = self.thread.join();
+        ended.unwrap_or_else(|_| Err(Error::protocol("the generator panicked")))
+    }
+
+    /// Ends load that goes on.
+    ///
+    /// # Errors
+    /// As [`Running::finish`].
+    pub(super) fn stop(self) -> Result<Vec<Sample>> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.finish()
+    }
+}

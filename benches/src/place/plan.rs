@@ -1,0 +1,259 @@
+//! From the live graph to where replicas are to run, and from there to Deployments that say so.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::bookinfo::{self, ENTRY, NAMESPACE, SERVICES};
+use super::stage::{Placement, Stage, until};
+use crate::error::{Doing, Error, Result};
+
+/// λ of the live graph may differ by so much from that of the clients before it is believed.
+const CLOSE: f64 = 0.1;
+const NODE: &str = "kubernetes.io/hostname";
+/// Who owns what a placement says of Deployments.
+const MANAGER: &str = "--field-manager=placement";
+
+/// What `maglor partition` says.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Plan {
+    /// Calls a second that leave their node, and all.
+    pub(super) cut: f64,
+    pub(super) total: f64,
+    pub(super) moves: u64,
+    /// By `NAMESPACE/NAME`.
+    placement: BTreeMap<String, BTreeMap<String, u32>>,
+}
+
+impl Plan {
+    /// By service, without the namespace.
+    pub(super) fn placement(&self) -> Placement {
+        let named = self.placement.iter();
+        named
+            .map(|(name, nodes)| (short(name).to_owned(), nodes.clone()))
+            .collect()
+    }
+}
+
+fn short(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, name)| name)
+}
+
+/// How `maglor partition` is asked; `--emit` aside.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Question {
+    /// As the paper does it: a service is one vertex, whatever ran where.
+    Whole,
+    /// Replicas, where calls go to any replica.
+    Even,
+    /// Replicas, where calls go to local replicas first.
+    LocalFirst,
+}
+
+impl Question {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Whole => &["--whole-services", "--move-cost=0", "--current=now.json"],
+            Self::Even => &["--routing=even", "--current=now.json"],
+            Self::LocalFirst => &["--routing=local-first", "--current=now.json"],
+        }
+    }
+}
+
+/// Files of the live graph, as `maglor partition` reads them.
+pub(super) struct LiveGraph<'a> {
+    stage: &'a Stage,
+    seed: String,
+}
+
+impl<'a> LiveGraph<'a> {
+    /// Waits until the live graph shows what clients do, while they do it, and keeps it.
+    ///
+    /// # Errors
+    /// It never does.
+    pub(super) fn wait(stage: &'a Stage, rate: u32, seed: u64) -> Result<Self> {
+        let mut snapshot = String::new();
+        until("the live graph shows all calls", || {
+            snapshot = stage.maglor(&["graph", "--namespace", NAMESPACE, "-o", "json"])?;
+            let graph = parse(&snapshot)?;
+            Ok(bookinfo::edges().all(|edge| is_shown(&graph, edge, f64::from(rate))))
+        })?;
+        write(stage, "snapshot.json", &snapshot)?;
+        let file = stage.folder().join("snapshot.json");
+        let file = file.to_string_lossy();
+        let part = |what: &str| stage.maglor(&["graph", "--file", &file, "-o", what]);
+        write(stage, "graph.json", &pinned(&part("graph")?)?)?;
+        write(stage, "nodes.json", &part("nodes")?)?;
+        write(stage, "now.json", &part("placement")?)?;
+        Ok(Self {
+            stage,
+            seed: seed.to_string(),
+        })
+    }
+
+    /// Where replicas should run.
+    ///
+    /// # Errors
+    /// Not everything fits.
+    pub(super) fn plan(&self, question: Question) -> Result<Plan> {
+        let text = self.partition(question, &[])?;
+        serde_json::from_str(&text).map_err(|error| Error::parse("a plan", error.to_string()))
+    }
+
+    /// The same as affinities of Deployments.
+    ///
+    /// # Errors
+    /// As [`LiveGraph::plan`].
+    pub(super) fn affinities(&self, question: Question) -> Result<String> {
+        self.partition(question, &["--emit=affinity"])
+    }
+
+    fn partition(&self, question: Question, more: &[&str]) -> Result<String> {
+        let path = |name: &str| self.stage.folder().join(name).display().to_string();
+        let (graph, nodes) = (path("graph.json"), path("nodes.json"));
+        let current = format!("--current={}", path("now.json"));
+        let mut arguments = vec!["partition", "--graph", &graph, "--nodes", &nodes];
+        arguments.extend(["--seed", &self.seed]);
+        for argument in question.arguments() {
+            arguments.push(match argument.starts_with("--current") {
+                true => &current,
+                false => argument,
+            });
+        }
+        arguments.extend(more);
+        self.stage.maglor(&arguments)
+    }
+}
+
+fn parse(text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| Error::parse("the graph", error.to_string()))
+}
+
+fn write(stage: &Stage, name: &str, text: &str) -> Result<()> {
+    fs::write(stage.folder().join(name), text).doing(format!("write {name}"))
+}
+
+fn is_shown(graph: &Value, (from, to): (&str, &str), rate: f64) -> bool {
+    let edges = graph["edges"].as_array().map_or(&[][..], Vec::as_slice);
+    let is = |value: &Value, name: &str| value.as_str().is_some_and(|one| short(one) == name);
+    let edge = edges.iter().find(|edge| is(&edge["from"], from) && is(&edge["to"], to));
+    let rps = edge.and_then(|edge| edge["rps"].as_f64());
+    rps.is_some_and(|rps| (rps - rate).abs() <= CLOSE * rate)
+}
+
+/// The graph, whose way in stays where it is.
+fn pinned(text: &str) -> Result<String> {
+    let mut graph = parse(text)?;
+    for service in graph["services"].as_array_mut().into_iter().flatten() {
+        if service["name"].as_str().is_some_and(|name| short(name) == ENTRY) {
+            service["pinned"] = true.into();
+        }
+    }
+    Ok(graph.to_string())
+}
+
+/// Tells Kubernetes where replicas are to run, and waits until they do.
+///
+/// Node affinity that is required, and an even spread over the nodes that a service has: rolling updates put new pods
+/// there and take the old ones away, one by one, each when a new one is ready.
+///
+/// # Errors
+/// It is refused, or does not happen.
+pub(super) fn apply(stage: &Stage, plan: &Plan) -> Result<()> {
+    let placement = plan.placement();
+    let services = SERVICES.iter().filter(|service| service.name != ENTRY);
+    let items: Vec<Value> = services
+        .filter_map(|service| Some(placed(service.name, placement.get(service.name)?)))
+        .collect();
+    apply_partly(stage, &bookinfo::list(&items).to_string())
+}
+
+/// Applies what documents say of Deployments, and waits until they have rolled out.
+///
+/// # Errors
+/// As [`apply`].
+pub(super) fn apply_partly(stage: &Stage, documents: &str) -> Result<()> {
+    let arguments = ["apply", "--server-side", "--force-conflicts", MANAGER, "-f", "-"];
+    let applied = stage.kubectl().with_input(&arguments, documents);
+    applied.map_err(super::of_cluster)?;
+    stage.settled()
+}
+
+fn placed(name: &str, nodes: &BTreeMap<String, u32>) -> Value {
+    let names: Vec<&String> = nodes.keys().collect();
+    let mut pod = json!({"affinity": {"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
+            "matchExpressions": [{"key": NODE, "operator": "In", "values": names}],
+        }]},
+    }}});
+    if names.len() > 1 {
+        let (least, most) = (nodes.values().min(), nodes.values().max());
+        let skew = most.zip(least).map_or(0, |(most, least)| most - least);
+        pod["topologySpreadConstraints"] = json!([{
+            "maxSkew": skew.max(1),
+            "topologyKey": NODE,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": name}},
+            "matchLabelKeys": ["pod-template-hash"],
+        }]);
+    }
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"template": {"spec": pod}},
+    })
+}
+
+/// The share of calls that leave their node by a placement, where every replica is as likely as any other; each edge
+/// has as many calls.
+pub(super) fn even_share(placement: &Placement) -> f64 {
+    let none = BTreeMap::new();
+    let share = |(from, to): (&str, &str)| {
+        let (p, q) = (placement.get(from).unwrap_or(&none), placement.get(to).unwrap_or(&none));
+        let all = |nodes: &BTreeMap<String, u32>| f64::from(nodes.values().sum::<u32>()).max(1.0);
+        let stays = p.iter().map(|(node, count)| {
+            f64::from(*count) * f64::from(q.get(node).copied().unwrap_or(0))
+        });
+        1.0 - stays.sum::<f64>() / (all(p) * all(q))
+    };
+    let shares: Vec<f64> = bookinfo::edges().map(share).collect();
+    shares.iter().sum::<f64>() / shares.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_is_believed_when_it_shows_what_clients_do() {
+        let graph = json!({"edges": [{"from": "shop/a", "to": "shop/b", "rps": 95.0}]});
+        assert!(is_shown(&graph, ("a", "b"), 100.0));
+        assert!(!is_shown(&graph, ("a", "b"), 200.0));
+        assert!(!is_shown(&graph, ("b", "a"), 95.0));
+    }
+
+    #[test]
+    fn a_placement_becomes_affinity_and_spread() {
+        let nodes = |pairs: &[(&str, u32)]| {
+            let pairs = pairs.iter();
+            pairs.map(|(node, count)| ((*node).to_owned(), *count)).collect()
+        };
+        let one = placed("a", &nodes(&[("x", 4)]));
+        let pod = &one["spec"]["template"]["spec"];
+        assert!(pod.get("topologySpreadConstraints").is_none());
+        let two = placed("a", &nodes(&[("x", 3), ("y", 1)]));
+        let pod = &two["spec"]["template"]["spec"];
+        assert_eq!(pod["topologySpreadConstraints"][0]["maxSkew"], 2);
+    }
+
+    #[test]
+    fn halves_of_everything_are_apart_half_of_the_time() {
+        let half = BTreeMap::from([("x".to_owned(), 2), ("y".to_owned(), 2)]);
+        let of = |service: &bookinfo::Service| (service.name.to_owned(), half.clone());
+        let placement: Placement = SERVICES.iter().map(of).collect();
+        assert!((even_share(&placement) - 0.5).abs() < 1e-9);
+    }
+}

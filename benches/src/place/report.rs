@@ -1,0 +1,376 @@
+//! What is written down.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::bookinfo::{self, SERVICES};
+use super::options::Options;
+use super::plan::even_share;
+use super::stage::Placement;
+use super::{Moved, Run, Way};
+use crate::bar::{self, Bar};
+use crate::chart::{Chart, Line};
+use crate::error::{Doing, Result};
+use crate::peer::Subject;
+use crate::report::{Machine, Table, command_line, number};
+use crate::stats::median;
+
+/// What a mean latency has to fall by at every delay, and at this one, in percent.
+const LATENCY: f64 = 15.0;
+const LATENCY_FAR: (Duration, f64) = (Duration::from_millis(10), 40.0);
+/// What calls and bytes between nodes have to fall by, in percent.
+const CROSSING: f64 = 60.0;
+
+/// Results while they come.
+pub(super) struct Report {
+    directory: PathBuf,
+    runs: Vec<Run>,
+    moved: Vec<Moved>,
+    /// What a node has, in thousandths of a core.
+    pub(super) node_millis: u64,
+}
+
+impl Report {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// Its directory cannot be made.
+    pub(super) fn new(options: &Options, machine: &Machine) -> Result<Self> {
+        let directory = options.out.clone().unwrap_or_else(|| {
+            let name = format!("{}-place", machine.date);
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("results")
+                .join(name)
+        });
+        fs::create_dir_all(directory.join("charts")).doing("make the directory of results")?;
+        Ok(Self {
+            directory,
+            runs: Vec::new(),
+            moved: Vec::new(),
+            node_millis: 0,
+        })
+    }
+
+    /// Keeps a measurement.
+    ///
+    /// # Errors
+    /// `runs.csv` cannot be written.
+    pub(super) fn run(&mut self, run: Run) -> Result<()> {
+        self.runs.push(run);
+        let mut text = String::from(
+            "round,way,delay_ms,requests,failed,mean_ms,p50_ms,p95_ms,p99_ms,lag_p99_ms,calls_s,cross_node_calls_s,\
+             cross_node_bytes_s,cross_node_packets_s,sidecars_cores,applications_cores\n",
+        );
+        for run in &self.runs {
+            let rates = &run.rates;
+            let _ = writeln!(
+                text,
+                "{},{},{},{},{},{:.4},{:.4},{:.4},{:.4},{:.4},{:.2},{:.2},{:.0},{:.1},{:.4},{:.4}",
+                run.round,
+                run.way,
+                run.delay.as_millis(),
+                run.requests,
+                run.failed,
+                run.mean,
+                run.p50,
+                run.p95,
+                run.p99,
+                run.lag,
+                rates.calls,
+                rates.away,
+                rates.bytes,
+                rates.packets,
+                rates.cpu[0],
+                rates.cpu[1],
+            );
+        }
+        fs::write(self.directory.join("runs.csv"), text).doing("write runs.csv")
+    }
+
+    /// Keeps how a way came to be.
+    ///
+    /// # Errors
+    /// `moves.csv` cannot be written.
+    pub(super) fn moved(&mut self, moved: Moved) -> Result<()> {
+        self.moved.push(moved);
+        let mut text = String::from(
+            "round,way,planned_moves,planned_share,even_share,requests,failed,seconds,placement\n",
+        );
+        for one in &self.moved {
+            let planned = one.planned.map_or(String::new(), |share| format!("{share:.4}"));
+            let _ = writeln!(
+                text,
+                "{},{},{},{planned},{:.4},{},{},{:.1},\"{}\"",
+                one.round,
+                one.way,
+                one.moves,
+                even_share(&one.placement),
+                one.requests,
+                one.failed,
+                one.seconds,
+                described(&one.placement),
+            );
+        }
+        fs::write(self.directory.join("moves.csv"), text).doing("write moves.csv")
+    }
+
+    /// Writes `summary.md` and the charts, prints the bars; returns whether all were reached.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    #[allow(clippy::print_stdout, reason = "this is what a person waits for")]
+    pub(super) fn finish(&self, machine: &Machine, options: &Options) -> Result<bool> {
+        let bars = self.bars(options);
+        let mut facts = Table::new(["what", "here"]);
+        for (name, value) in &machine.facts {
+            facts.row(vec![name.clone(), value.clone()]);
+        }
+        facts.row(vec!["seed".into(), options.seed.to_string()]);
+        let mut charts = String::new();
+        for chart in self.charts(options) {
+            let name = format!("charts/{}.svg", chart.file);
+            fs::write(self.directory.join(&name), chart.svg()).doing("write a chart")?;
+            let _ = writeln!(charts, "![]({name})\n");
+        }
+        let text = format!(
+            "# Where replicas run, {}\n\n`cargo xtask place{}`\n\n{}\n## Bars\n\n{}\n## Latency and traffic\n\nMedians of \
+             {} rounds.\n\n{}\n{charts}## Moves\n\n{}\n## Machine\n\n{}",
+            machine.date,
+            command_line(std::env::args().skip(1)),
+            self.application(options),
+            bar::table(&bars),
+            options.rounds,
+            self.table(options).markdown(),
+            self.moves().markdown(),
+            facts.markdown(),
+        );
+        fs::write(self.directory.join("summary.md"), text).doing("write summary.md")?;
+        println!(
+            "{}\n{}\n{}",
+            bar::table(&bars),
+            self.table(options).markdown(),
+            self.moves().markdown()
+        );
+        eprintln!("written to {}", self.directory.display());
+        Ok(bars.iter().all(Bar::is_reached))
+    }
+
+    fn application(&self, options: &Options) -> String {
+        let of = |service: &bookinfo::Service| format!("{} × {}", service.replicas, service.name);
+        let services: Vec<_> = SERVICES.iter().map(of).collect();
+        let shares = SERVICES.iter().map(|one| one.share * u64::from(one.replicas));
+        let millis = shares.sum::<u64>() * self.node_millis / 1000;
+        format!(
+            "Bookinfo with {}: its pods request {millis} thousandths of a core, sidecars not counted, {:.0} % of three \
+             nodes of {} and {:.0} % of one. {} requests a second.\n",
+            services.join(", "),
+            100.0 * millis as f64 / (3 * self.node_millis).max(1) as f64,
+            self.node_millis,
+            100.0 * millis as f64 / self.node_millis.max(1) as f64,
+            options.rate,
+        )
+    }
+
+    fn of(&self, way: Way, delay: Duration) -> impl Iterator<Item = &Run> {
+        let runs = self.runs.iter();
+        runs.filter(move |run| run.way == way && run.delay == delay)
+    }
+
+    fn median(&self, way: Way, delay: Duration, value: fn(&Run) -> f64) -> Option<f64> {
+        median(self.of(way, delay).map(value))
+    }
+
+    /// By how much a way is below the default, in percent: the median over rounds.
+    fn fall(&self, way: Way, delay: Duration, value: fn(&Run) -> f64) -> Option<f64> {
+        let falls = self.of(way, delay).filter_map(|run| {
+            let mut defaults = self.of(Way::Default, delay);
+            let default = defaults.find(|one| one.round == run.round)?;
+            Some(100.0 * (1.0 - value(run) / value(default)))
+        });
+        median(falls)
+    }
+
+    fn bars(&self, options: &Options) -> Vec<Bar> {
+        let mut bars = Vec::new();
+        for way in [Way::Placement, Way::LocalFirst] {
+            for delay in options.delays() {
+                let at = format!("{way}, {} ms", delay.as_millis());
+                let least = match delay == LATENCY_FAR.0 {
+                    true => LATENCY_FAR.1,
+                    false => LATENCY,
+                };
+                bars.push(Bar::at_least(
+                    format!("{at}: mean latency below the default's, %"),
+                    least,
+                    self.fall(way, delay, |run| run.mean),
+                ));
+                bars.push(Bar::at_least(
+                    format!("{at}: fewer calls between nodes, %"),
+                    CROSSING,
+                    self.fall(way, delay, |run| run.rates.away),
+                ));
+                bars.push(Bar::at_least(
+                    format!("{at}: fewer bytes between nodes, %"),
+                    CROSSING,
+                    self.fall(way, delay, |run| run.rates.bytes),
+                ));
+            }
+        }
+        let sum = |failed: usize| Some(failed as f64);
+        let still = self.runs.iter().map(|run| run.failed).sum();
+        bars.push(Bar::at_most("failed while nothing moves", 0.0, sum(still)));
+        let moving = self.moved.iter().map(|one| one.failed).sum();
+        bars.push(Bar::at_most("failed while pods move", 0.0, sum(moving)));
+        bars
+    }
+
+    fn table(&self, options: &Options) -> Table {
+        let mut table = Table::new([
+            "delay, way",
+            "mean, ms",
+            "p95, ms",
+            "mean, %",
+            "calls/s",
+            "between nodes",
+            "%",
+            "kB/s between nodes",
+            "%",
+            "sidecars, cores",
+            "failed",
+        ]);
+        for delay in options.delays() {
+            for way in Way::ALL {
+                let cell = |value: fn(&Run) -> f64| number(self.median(way, delay, value));
+                let fall = |value: fn(&Run) -> f64| {
+                    let fall = self.fall(way, delay, value);
+                    fall.map_or("–".into(), |fall| format!("{:+.0}", -fall))
+                };
+                let failed: usize = self.of(way, delay).map(|run| run.failed).sum();
+                table.row(vec![
+                    format!("{} ms, {way}", delay.as_millis()),
+                    cell(|run| run.mean),
+                    cell(|run| run.p95),
+                    fall(|run| run.mean),
+                    cell(|run| run.rates.calls),
+                    cell(|run| run.rates.away),
+                    fall(|run| run.rates.away),
+                    cell(|run| run.rates.bytes / 1e3),
+                    fall(|run| run.rates.bytes),
+                    cell(|run| run.rates.cpu[0]),
+                    failed.to_string(),
+                ]);
+            }
+        }
+        table
+    }
+
+    fn moves(&self) -> Table {
+        let mut table = Table::new([
+            "round, way",
+            "replicas moved by the plan",
+            "% leave by the plan",
+            "seconds",
+            "requests meanwhile",
+            "failed",
+            "where replicas were then",
+        ]);
+        for one in &self.moved {
+            table.row(vec![
+                format!("{}, {}", one.round, one.way),
+                one.moves.to_string(),
+                number(one.planned.map(|share| 100.0 * share)),
+                format!("{:.0}", one.seconds),
+                one.requests.to_string(),
+                one.failed.to_string(),
+                described(&one.placement),
+            ]);
+        }
+        table
+    }
+
+    fn charts(&self, options: &Options) -> [Chart; 2] {
+        let lines = |value: fn(&Run) -> f64| {
+            let line = |way: Way| {
+                let points = options.delays().filter_map(|delay| {
+                    Some((delay.as_secs_f64() * 1e3, self.median(way, delay, value)?))
+                });
+                let subject = match way {
+                    Way::Placement | Way::LocalFirst => Subject::Maglor,
+                    Way::Default | Way::Affinity => Subject::Direct,
+                };
+                // What stands before a comma has a colour of its own.
+                Line::new(format!("{way}, "), subject, points)
+            };
+            Way::ALL.into_iter().map(line).collect()
+        };
+        let x = "delay between nodes, one way, ms";
+        [
+            Chart::new("mean", "Mean latency", x, "ms", lines(|run| run.mean)),
+            Chart::new("p95", "95th percentile", x, "ms", lines(|run| run.p95)),
+        ]
+    }
+}
+
+/// `productpage node-1:1 node-2:1; …`.
+fn described(placement: &Placement) -> String {
+    let of = |(service, nodes): (&String, &std::collections::BTreeMap<String, u32>)| {
+        let nodes: Vec<_> = nodes.iter().map(|(node, count)| format!("{node}:{count}")).collect();
+        format!("{service} {}", nodes.join(" "))
+    };
+    placement.iter().map(of).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::place::Rates;
+
+    fn run(round: u32, way: Way, delay: u64, mean: f64, away: f64) -> Run {
+        Run {
+            round,
+            way,
+            delay: Duration::from_millis(delay),
+            requests: 100,
+            failed: 0,
+            mean,
+            p50: mean,
+            p95: mean,
+            p99: mean,
+            lag: 0.1,
+            rates: Rates {
+                calls: 400.0,
+                away,
+                bytes: away * 1000.0,
+                packets: away,
+                cpu: [0.1, 0.1],
+            },
+        }
+    }
+
+    #[test]
+    fn bars_compare_within_rounds() {
+        let options = Options::try_parse_from(["place", "--delays", "10"]).unwrap();
+        let report = Report {
+            directory: PathBuf::new(),
+            runs: vec![
+                run(1, Way::Default, 10, 50.0, 270.0),
+                run(1, Way::Placement, 10, 35.0, 100.0),
+                run(1, Way::LocalFirst, 10, 20.0, 50.0),
+                run(2, Way::Default, 10, 100.0, 270.0),
+                run(2, Way::LocalFirst, 10, 40.0, 50.0),
+            ],
+            moved: Vec::new(),
+            node_millis: 2000,
+        };
+        let bars = report.bars(&options);
+        let reached: Vec<_> = bars.iter().map(Bar::is_reached).collect();
+        assert_eq!(reached, [false, true, true, true, true, true, true, true]);
+        let fall = report.fall(Way::LocalFirst, Duration::from_millis(10), |run| run.mean);
+        assert!((fall.unwrap() - 60.0).abs() < 1e-9);
+        assert_eq!(report.table(&options).markdown().lines().count(), 6);
+    }
+}

@@ -1,0 +1,313 @@
+//! A cluster of three nodes with the mesh and the application in it.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use maglor_cluster::{Cluster, Image, Kubectl, static_program};
+use serde_json::Value;
+
+use super::bookinfo::{self, ENTRY, NAMESPACE, PORT, SERVICES};
+use super::of_cluster;
+use super::options::Options;
+use crate::error::{Doing, Error, Result};
+
+const NODES: u8 = 3;
+/// How long anything may take that should take seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+const POLL: Duration = Duration::from_millis(500);
+
+const INSTALL: &[&str] = &[
+    "install",
+    "--set=image=maglor-controller:place",
+    "--set=imagePullPolicy=Never",
+    "--set=sidecar.image=maglor-proxy:place",
+    "--set=sidecar.imagePullPolicy=Never",
+    // T and the interval of reports: shorter than by default, so that the graph of what runs now is there sooner.
+    "--set=extraArgs={--graph-window=20s,--load-interval=4s}",
+];
+
+/// How many replicas of each service each node runs.
+pub(super) type Placement = BTreeMap<String, BTreeMap<String, u32>>;
+
+/// A pod that serves.
+#[derive(Clone, Debug)]
+pub(super) struct Pod {
+    pub(super) service: String,
+    pub(super) node: String,
+    pub(super) address: Ipv4Addr,
+}
+
+/// See the module's documentation.
+pub(super) struct Stage {
+    pub(super) cluster: Cluster,
+    maglor: PathBuf,
+    /// What a node has, in thousandths of a core.
+    pub(super) node_millis: u64,
+}
+
+impl Stage {
+    /// Starts a cluster whose nodes are `delay` apart, and installs the mesh, with mutual TLS for everybody.
+    ///
+    /// # Errors
+    /// There can be no cluster here, a program is missing, or something does not start.
+    pub(super) fn start(options: &Options, delay: Duration) -> Result<Self> {
+        let program = |name: &str| match &options.programs {
+            Some(folder) => {
+                let path = folder.join(name);
+                static_program(&path.to_string_lossy(), &options.profile).map_err(of_cluster)
+            }
+            None => static_program(name, &options.profile).map_err(of_cluster),
+        };
+        let images = ["maglor-proxy", "maglor-controller", "maglor-app"].map(|name| {
+            let binary = program(name)?;
+            Ok(Image::of_program(&format!("{name}:place"), &binary))
+        });
+        let maglor = program("maglor")?;
+        let cluster = Cluster::start(maglor_cluster::Options {
+            name: "place".into(),
+            nodes: NODES,
+            delay,
+            say: |line| eprintln!("{line}"),
+            ..maglor_cluster::Options::default()
+        });
+        let cluster = cluster.map_err(of_cluster)?;
+        for image in images {
+            cluster.load(&image?).map_err(of_cluster)?;
+        }
+        let mut stage = Self {
+            cluster,
+            maglor,
+            node_millis: 0,
+        };
+        stage.node_millis = stage.look_at_nodes()?;
+        stage.install()?;
+        Ok(stage)
+    }
+
+    pub(super) fn kubectl(&self) -> &Kubectl {
+        self.cluster.kubectl()
+    }
+
+    fn look_at_nodes(&self) -> Result<u64> {
+        let nodes = self.kubectl().json(&["get", "nodes"]).map_err(of_cluster)?;
+        let cpu = nodes["items"][0]["status"]["allocatable"]["cpu"].as_str();
+        let cores = cpu.and_then(|cpu| cpu.parse::<u64>().ok());
+        let cores = cores.ok_or_else(|| Error::parse("a node's CPU", nodes.to_string()))?;
+        Ok(cores * 1000)
+    }
+
+    fn install(&self) -> Result<()> {
+        let manifest = self.maglor(INSTALL)?;
+        self.kubectl().apply(&manifest).map_err(of_cluster)?;
+        self.rolled_out("maglor", "maglor-controller")?;
+        self.set_mesh(false)?;
+        self.apply(&bookinfo::surroundings())
+    }
+
+    /// Says what holds for the whole mesh.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub(super) fn set_mesh(&self, local_first: bool) -> Result<()> {
+        let mut config = serde_json::json!({
+            "apiVersion": "maglor.dev/v1alpha1",
+            "kind": "MeshConfig",
+            "metadata": {"name": "default"},
+            "spec": {"mtls": "strict"},
+        });
+        if local_first {
+            config["spec"]["localFirst"] = serde_json::json!({"slackPercent": 20});
+        }
+        self.apply(&config)
+    }
+
+    /// Applies a manifest.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub(super) fn apply(&self, manifest: &Value) -> Result<()> {
+        let applied = self.kubectl().apply(&manifest.to_string());
+        applied.map_err(of_cluster)
+    }
+
+    /// Runs `maglor`; what it prints.
+    ///
+    /// # Errors
+    /// It fails.
+    pub(super) fn maglor(&self, arguments: &[&str]) -> Result<String> {
+        let command = || format!("maglor {}", arguments.join(" "));
+        let output = Command::new(&self.maglor)
+            .args(arguments)
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .output()
+            .doing(command())?;
+        if !output.status.success() {
+            return Err(Error::Command {
+                command: command(),
+                detail: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Deploys the application as if it had never been there, places left to the scheduler.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub(super) fn deploy_anew(&self) -> Result<()> {
+        let delete = ["delete", "deployments", "--all", "-n", NAMESPACE];
+        self.kubectl().run(&delete).map_err(of_cluster)?;
+        until("the application has gone", || {
+            Ok(self.all_pods()?.as_array().is_some_and(Vec::is_empty))
+        })?;
+        self.apply(&bookinfo::deployments(self.node_millis))?;
+        self.settled()
+    }
+
+    /// Waits until all of the application's pods serve, and none is left of what was before.
+    ///
+    /// # Errors
+    /// That does not happen.
+    pub(super) fn settled(&self) -> Result<()> {
+        for service in &SERVICES {
+            self.rolled_out(NAMESPACE, service.name)?;
+        }
+        let wanted = bookinfo::replicas() as usize;
+        until("all pods serve and no others are there", || {
+            let all = self.all_pods()?.as_array().map_or(0, Vec::len);
+            Ok(all == wanted && self.pods()?.len() == wanted)
+        })
+    }
+
+    fn rolled_out(&self, namespace: &str, name: &str) -> Result<()> {
+        let limit = format!("--timeout={}s", PATIENCE.as_secs());
+        let deployment = format!("deployment/{name}");
+        let wait = ["rollout", "status", &deployment, "-n", namespace, &limit];
+        let Err(error) = self.kubectl().run(&wait) else {
+            return Ok(());
+        };
+        let pods = self.kubectl().run(&["describe", "pods", "-n", namespace]);
+        Err(Error::NotReady {
+            name: deployment,
+            seconds: PATIENCE.as_secs(),
+            detail: format!("{error}\n{}", pods.unwrap_or_default()),
+        })
+    }
+
+    fn all_pods(&self) -> Result<Value> {
+        let get = ["get", "pods", "-n", NAMESPACE];
+        let mut pods = self.kubectl().json(&get).map_err(of_cluster)?;
+        Ok(pods["items"].take())
+    }
+
+    /// Pods that are ready and stay.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(super) fn pods(&self) -> Result<Vec<Pod>> {
+        let all = self.all_pods()?;
+        let all = all.as_array().map_or(&[][..], Vec::as_slice);
+        Ok(all.iter().filter_map(pod).collect())
+    }
+
+    /// Where replicas are.
+    ///
+    /// # Errors
+    /// As [`Stage::pods`].
+    pub(super) fn placement(&self) -> Result<Placement> {
+        let mut placement = Placement::new();
+        for pod in self.pods()? {
+            let nodes = placement.entry(pod.service).or_default();
+            *nodes.entry(pod.node).or_default() += 1;
+        }
+        Ok(placement)
+    }
+
+    /// Where clients come in.
+    ///
+    /// # Errors
+    /// Nothing serves there.
+    pub(super) fn entry(&self) -> Result<SocketAddr> {
+        let mut pods = self.pods()?.into_iter();
+        let entry = pods.find(|pod| pod.service == ENTRY);
+        let entry = entry.ok_or_else(|| Error::protocol("the application has no way in"))?;
+        Ok(SocketAddr::from((entry.address, PORT)))
+    }
+
+    /// The pods whose arrivals are calls within the mesh.
+    ///
+    /// # Errors
+    /// As [`Stage::pods`].
+    pub(super) fn called(&self) -> Result<Vec<Ipv4Addr>> {
+        let pods = self.pods()?.into_iter();
+        let called = pods.filter(|pod| pod.service != ENTRY);
+        Ok(called.map(|pod| pod.address).collect())
+    }
+
+    /// A folder for what is handed to `maglor`, on this machine.
+    pub(super) fn folder(&self) -> &Path {
+        // Beside the kubeconfig: it goes with the cluster.
+        let kubeconfig = self.cluster.kubeconfig();
+        kubeconfig.parent().unwrap_or(kubeconfig)
+    }
+}
+
+fn pod(pod: &Value) -> Option<Pod> {
+    let (metadata, status) = (&pod["metadata"], &pod["status"]);
+    let conditions = status["conditions"].as_array()?;
+    let ready = conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+    if !ready || metadata.get("deletionTimestamp").is_some() {
+        return None;
+    }
+    Some(Pod {
+        service: metadata["labels"]["app"].as_str()?.to_owned(),
+        node: pod["spec"]["nodeName"].as_str()?.to_owned(),
+        address: status["podIP"].as_str()?.parse().ok()?,
+    })
+}
+
+/// Waits for a condition.
+///
+/// # Errors
+/// It does not hold in time, or cannot be looked at.
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let started = Instant::now();
+    while !holds()? {
+        if started.elapsed() > PATIENCE {
+            return Err(Error::NotReady {
+                name: what.into(),
+                seconds: PATIENCE.as_secs(),
+                detail: "it still did not hold".into(),
+            });
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_leave_or_are_not_ready_do_not_count() {
+        let described = json!({
+            "metadata": {"labels": {"app": "details"}},
+            "spec": {"nodeName": "node-2"},
+            "status": {"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let serving = pod(&described).unwrap();
+        assert_eq!((&*serving.service, &*serving.node), ("details", "node-2"));
+        let mut leaving = described.clone();
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert!(pod(&leaving).is_none());
+        let mut starting = described;
+        starting["status"]["conditions"][0]["status"] = json!("False");
+        assert!(pod(&starting).is_none());
+    }
+}

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::{Cluster, ClusterError, scale};
+use maglor_cluster::{Cluster, scale};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -57,28 +57,20 @@ pub fn run(options: &Options) -> Result<bool> {
         say: |line| eprintln!("{line}"),
         ..maglor_cluster::Options::default()
     });
-    let cluster = cluster.map_err(of_cluster)?;
+    let cluster = cluster?;
     let outcome = measure(options, &cluster);
-    cluster.stop().map_err(of_cluster)?;
+    cluster.stop()?;
     report::write(options, &machine, &outcome?)
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn of_cluster(error: ClusterError) -> Error {
-    Error::Command {
-        command: "cluster".into(),
-        detail: error.to_string(),
-    }
 }
 
 fn measure(options: &Options, cluster: &Cluster) -> Result<Figures> {
     let kubectl = cluster.kubectl();
     let binary = options.controller()?;
     let definitions = crate::child::output(&binary.display().to_string(), &["crds"])?;
-    kubectl.apply(&definitions).map_err(of_cluster)?;
+    kubectl.apply(&definitions)?;
     let members = Members::found(kubectl)?;
     let started = Instant::now();
-    scale::fill(kubectl, options.services, options.endpoints).map_err(of_cluster)?;
+    scale::fill(kubectl, options.services, options.endpoints)?;
     eprintln!("pods are ready after {:?}", started.elapsed());
     let subject = Subject {
         options: options.clone(),

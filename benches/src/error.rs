@@ -2,6 +2,8 @@
 
 use std::io;
 
+use maglor_cluster::ClusterError;
+
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -61,6 +63,15 @@ pub enum Error {
         /// What is missing.
         detail: String,
     },
+}
+
+impl From<ClusterError> for Error {
+    fn from(error: ClusterError) -> Self {
+        Self::Command {
+            command: "cluster".into(),
+            detail: error.to_string(),
+        }
+    }
 }
 
 impl Error {

@@ -2,24 +2,25 @@
 //! management by communication graphs, with several replicas of each service.
 //!
 //! The command, in the order things happen: `options` what was asked, `stage` the cluster, `bookinfo` the application
-//! in it, `load` its clients, `plan` from the live graph to where replicas run, `counters` what it takes, `report`.
+//! in it, `load` its clients, `plan` from the live graph to where replicas run, `counters` what it takes (`pods` are asked),
+//! `degrade` what local-first routing does without local replicas, `report`.
 
 mod bookinfo;
 mod counters;
+mod degrade;
 mod load;
 mod options;
 mod plan;
+mod pods;
 mod report;
 mod stage;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use maglor_cluster::ClusterError;
-
 pub use options::Options;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::histogram::Histogram;
 use crate::mesh::load::Sample;
 use crate::report::Machine;
@@ -114,17 +115,9 @@ pub fn run(options: &Options) -> Result<bool> {
     let stage = Stage::start(options, first)?;
     report.node_millis = stage.node_millis;
     let outcome = rounds(options, &stage, &mut report);
-    stage.cluster.stop().map_err(of_cluster)?;
+    stage.cluster.stop()?;
     outcome?;
     report.finish(&machine, options)
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn of_cluster(error: ClusterError) -> Error {
-    Error::Command {
-        command: "cluster".into(),
-        detail: error.to_string(),
-    }
 }
 
 fn rounds(options: &Options, stage: &Stage, report: &mut Report) -> Result<()> {
@@ -140,6 +133,9 @@ fn rounds(options: &Options, stage: &Stage, report: &mut Report) -> Result<()> {
             report.moved(place.make()?)?;
             for delay in options.delays() {
                 report.run(place.measure(delay)?)?;
+            }
+            if way == Way::LocalFirst {
+                report.degraded(degrade::run(stage, &place.clients()?, round)?)?;
             }
         }
     }
@@ -160,10 +156,7 @@ impl Place<'_> {
         let (options, stage) = (self.options, self.stage);
         // In between, at the delay that is in the middle: plans do not depend on it.
         let middle = options.delays().nth(options.delays_ms.len() / 2);
-        stage
-            .cluster
-            .set_delay(middle.unwrap_or_default())
-            .map_err(of_cluster)?;
+        stage.cluster.set_delay(middle.unwrap_or_default())?;
         if self.way != Way::LocalFirst {
             // Each begins with what the scheduler makes of it.
             stage.set_mesh(false)?;
@@ -221,7 +214,7 @@ impl Place<'_> {
 
     fn measure(&self, delay: Duration) -> Result<Run> {
         let stage = self.stage;
-        stage.cluster.set_delay(delay).map_err(of_cluster)?;
+        stage.cluster.set_delay(delay)?;
         let length = Duration::from_secs(self.options.seconds);
         let called = stage.called()?;
         let clients = self.clients()?.send(&stage.cluster, WARM_UP + length)?;
@@ -235,11 +228,16 @@ impl Place<'_> {
         samples.retain(|sample| sample.due >= WARM_UP);
         let times = |time: fn(&Sample) -> Duration| {
             let mut histogram = Histogram::default();
-            samples.iter().for_each(|sample| histogram.record(time(sample)));
+            samples
+                .iter()
+                .for_each(|sample| histogram.record(time(sample)));
             histogram
         };
         let latency = times(|sample| sample.latency);
-        let sum: f64 = samples.iter().map(|sample| sample.latency.as_secs_f64()).sum();
+        let sum: f64 = samples
+            .iter()
+            .map(|sample| sample.latency.as_secs_f64())
+            .sum();
         let quantile = |q| latency.quantile_us(q) / 1e3;
         let run = Run {
             round: self.round,

@@ -9,7 +9,6 @@ use maglor_identity::{Authority, Identity, LeafRequest, Live, SpiffeId, TrustDom
 use serde_json::json;
 use tokio_rustls::rustls::ClientConfig;
 
-use super::of_cluster;
 use crate::error::{Error, Result};
 
 /// The controller's namespace and account, as the chart has them.
@@ -42,7 +41,7 @@ impl Members {
                 },
             },
         ]});
-        kubectl.apply(&secret.to_string()).map_err(of_cluster)?;
+        kubectl.apply(&secret.to_string())?;
         Ok(Self { authority, domain })
     }
 

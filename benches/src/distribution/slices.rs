@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::api::{Connection, PORT, Place, spoke};
 use super::follower::Board;
-use super::of_cluster;
 use crate::error::{Error, Result};
 
 /// What the API server tells of them; it ends the answer after an hour.
@@ -21,7 +20,7 @@ const WATCH: &str =
 /// Where every pod stands, by its address.
 pub(super) fn places(kubectl: &Kubectl) -> Result<HashMap<String, Place>> {
     let list = ["get", "endpointslices", "--namespace=scale"];
-    let list = kubectl.json(&list).map_err(of_cluster)?;
+    let list = kubectl.json(&list)?;
     let mut places = HashMap::new();
     for slice in list["items"].as_array().into_iter().flatten() {
         let name = slice["metadata"]["name"].as_str().unwrap_or_default();

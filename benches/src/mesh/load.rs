@@ -10,7 +10,7 @@ use maglor_testkit::app::{Caller, Clock};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 
 /// How long after the last request answers may come; what has none then has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,7 +132,7 @@ pub(crate) async fn open(
             // Those that have ended are not kept.
             while under_way.try_join_next().is_some() {}
         }
-        Ok(turn)
+        Ok::<_, Error>(turn)
     };
     let (sent, watched) = tokio::join!(pace, watch);
     watched?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::options::Options;
 use super::stage::Measured;
 use crate::bar::{self, Bar};
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 use crate::report::{Findings, Machine, Table, command_line};
 
 /// Above this a processor is too busy for latencies to be those of queues.
@@ -44,7 +44,7 @@ impl Report {
         let file = |name: &str, head: &str| {
             let mut file = fs::File::create(directory.join(name)).doing(format!("make {name}"))?;
             writeln!(file, "{head}").doing(format!("write {name}"))?;
-            Ok(file)
+            Ok::<_, Error>(file)
         };
         Ok(Self {
             runs: file(

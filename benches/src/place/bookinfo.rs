@@ -242,7 +242,9 @@ mod tests {
 
     #[test]
     fn it_fits_two_nodes_and_not_one() {
-        let shares = SERVICES.iter().map(|one| one.share * u64::from(one.replicas));
+        let shares = SERVICES
+            .iter()
+            .map(|one| one.share * u64::from(one.replicas));
         let all: u64 = shares.sum();
         assert!((1200..1700).contains(&all), "{all} thousandths of a node");
         assert_eq!(replicas(), 11);

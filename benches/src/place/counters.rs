@@ -2,19 +2,15 @@
 //! processes.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use maglor_cluster::{Cluster, DELAY_DEVICE};
-use maglor_testkit::app::Counts;
 
-use super::bookinfo::CONTROL_PORT;
-use super::of_cluster;
+use super::pods::counts;
 use crate::error::{Doing, Error, Result};
 use crate::procfs;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Programs whose processor time is told apart.
 const PROGRAMS: [&str; 2] = ["maglor-proxy", "maglor-app"];
 
@@ -55,7 +51,7 @@ impl Counters {
             let counts = instances.iter().map(|pod| counts(*pod));
             counts.collect::<Result<Vec<_>>>()
         });
-        let counts = counts.map_err(of_cluster)??;
+        let counts = counts??;
         let mut counters = Self {
             at: Instant::now(),
             calls: counts.iter().map(|one| one.arrived).sum(),
@@ -92,24 +88,6 @@ impl Counters {
             cpu: [cores(0), cores(1)],
         }
     }
-}
-
-/// What an instance has counted.
-fn counts(pod: Ipv4Addr) -> Result<Counts> {
-    let address = SocketAddr::from((pod, CONTROL_PORT));
-    let what = || format!("ask {address} for its counts");
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).doing(what())?;
-    stream.set_read_timeout(Some(PATIENCE)).doing(what())?;
-    let request = "GET /counts HTTP/1.1\r\nHost: control\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).doing(what())?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).doing(what())?;
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let counts: Vec<Counts> =
-        serde_json::from_str(body).map_err(|error| Error::parse(what(), error.to_string()))?;
-    // The others are remote, and count nothing.
-    let own = counts.into_iter().find(|one| one.listen.ip().is_unspecified());
-    own.ok_or_else(|| Error::parse(what(), "nothing runs there"))
 }
 
 /// Bytes and packets that have left by the delay line, from `/proc/PID/net/dev`.

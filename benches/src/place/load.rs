@@ -10,7 +10,6 @@ use maglor_cluster::Cluster;
 use tokio::task::LocalSet;
 
 use super::bookinfo::ENTRY;
-use super::of_cluster;
 use crate::error::{Doing, Error, Result};
 use crate::mesh::load::{Sample, Target, open};
 
@@ -67,7 +66,7 @@ impl Clients {
         let shared = Arc::clone(&stop);
         // It inherits the network of the thread that starts it.
         let spawned = cluster.in_network(move || std::thread::spawn(move || work(&shared)));
-        let thread = spawned.map_err(of_cluster)?;
+        let thread = spawned?;
         Ok(Running { stop, thread })
     }
 

@@ -26,7 +26,7 @@ pub struct Options {
     /// Seconds of each measurement.
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(5..=3600))]
     pub seconds: u64,
-    /// A folder with static builds of maglor, maglor-app, maglor-controller and maglor-proxy [default: they are built].
+    /// A folder with maglor, maglor-app, maglor-controller and maglor-proxy [default: they are built].
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
     /// The profile of cargo's with which they are built otherwise.

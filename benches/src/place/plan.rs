@@ -138,7 +138,9 @@ fn write(stage: &Stage, name: &str, text: &str) -> Result<()> {
 fn is_shown(graph: &Value, (from, to): (&str, &str), rate: f64) -> bool {
     let edges = graph["edges"].as_array().map_or(&[][..], Vec::as_slice);
     let is = |value: &Value, name: &str| value.as_str().is_some_and(|one| short(one) == name);
-    let edge = edges.iter().find(|edge| is(&edge["from"], from) && is(&edge["to"], to));
+    let edge = edges
+        .iter()
+        .find(|edge| is(&edge["from"], from) && is(&edge["to"], to));
     let rps = edge.and_then(|edge| edge["rps"].as_f64());
     rps.is_some_and(|rps| (rps - rate).abs() <= CLOSE * rate)
 }
@@ -147,7 +149,10 @@ fn is_shown(graph: &Value, (from, to): (&str, &str), rate: f64) -> bool {
 fn pinned(text: &str) -> Result<String> {
     let mut graph = parse(text)?;
     for service in graph["services"].as_array_mut().into_iter().flatten() {
-        if service["name"].as_str().is_some_and(|name| short(name) == ENTRY) {
+        if service["name"]
+            .as_str()
+            .is_some_and(|name| short(name) == ENTRY)
+        {
             service["pinned"] = true.into();
         }
     }
@@ -175,9 +180,16 @@ pub(super) fn apply(stage: &Stage, plan: &Plan) -> Result<()> {
 /// # Errors
 /// As [`apply`].
 pub(super) fn apply_partly(stage: &Stage, documents: &str) -> Result<()> {
-    let arguments = ["apply", "--server-side", "--force-conflicts", MANAGER, "-f", "-"];
+    let arguments = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        MANAGER,
+        "-f",
+        "-",
+    ];
     let applied = stage.kubectl().with_input(&arguments, documents);
-    applied.map_err(super::of_cluster)?;
+    applied?;
     stage.settled()
 }
 
@@ -212,11 +224,14 @@ fn placed(name: &str, nodes: &BTreeMap<String, u32>) -> Value {
 pub(super) fn even_share(placement: &Placement) -> f64 {
     let none = BTreeMap::new();
     let share = |(from, to): (&str, &str)| {
-        let (p, q) = (placement.get(from).unwrap_or(&none), placement.get(to).unwrap_or(&none));
+        let (p, q) = (
+            placement.get(from).unwrap_or(&none),
+            placement.get(to).unwrap_or(&none),
+        );
         let all = |nodes: &BTreeMap<String, u32>| f64::from(nodes.values().sum::<u32>()).max(1.0);
-        let stays = p.iter().map(|(node, count)| {
-            f64::from(*count) * f64::from(q.get(node).copied().unwrap_or(0))
-        });
+        let stays = p
+            .iter()
+            .map(|(node, count)| f64::from(*count) * f64::from(q.get(node).copied().unwrap_or(0)));
         1.0 - stays.sum::<f64>() / (all(p) * all(q))
     };
     let shares: Vec<f64> = bookinfo::edges().map(share).collect();
@@ -239,7 +254,9 @@ mod tests {
     fn a_placement_becomes_affinity_and_spread() {
         let nodes = |pairs: &[(&str, u32)]| {
             let pairs = pairs.iter();
-            pairs.map(|(node, count)| ((*node).to_owned(), *count)).collect()
+            pairs
+                .map(|(node, count)| ((*node).to_owned(), *count))
+                .collect()
         };
         let one = placed("a", &nodes(&[("x", 4)]));
         let pod = &one["spec"]["template"]["spec"];

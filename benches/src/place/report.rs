@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::bookinfo::{self, SERVICES};
+use super::degrade::Degraded;
 use super::options::Options;
 use super::plan::even_share;
 use super::stage::Placement;
@@ -28,6 +29,7 @@ pub(super) struct Report {
     directory: PathBuf,
     runs: Vec<Run>,
     moved: Vec<Moved>,
+    degraded: Vec<Degraded>,
     /// What a node has, in thousandths of a core.
     pub(super) node_millis: u64,
 }
@@ -49,6 +51,7 @@ impl Report {
             directory,
             runs: Vec::new(),
             moved: Vec::new(),
+            degraded: Vec::new(),
             node_millis: 0,
         })
     }
@@ -99,7 +102,9 @@ impl Report {
             "round,way,planned_moves,planned_share,even_share,requests,failed,seconds,placement\n",
         );
         for one in &self.moved {
-            let planned = one.planned.map_or(String::new(), |share| format!("{share:.4}"));
+            let planned = one
+                .planned
+                .map_or(String::new(), |share| format!("{share:.4}"));
             let _ = writeln!(
                 text,
                 "{},{},{},{planned},{:.4},{},{},{:.1},\"{}\"",
@@ -114,6 +119,22 @@ impl Report {
             );
         }
         fs::write(self.directory.join("moves.csv"), text).doing("write moves.csv")
+    }
+
+    /// Keeps what became of local-first routing without local replicas.
+    ///
+    /// # Errors
+    /// `degraded.csv` cannot be written.
+    pub(super) fn degraded(&mut self, degraded: Degraded) -> Result<()> {
+        self.degraded.push(degraded);
+        let mut text = String::from("round,state,calls_s,cross_node_calls_s\n");
+        for one in &self.degraded {
+            for seen in &one.seen {
+                let (state, calls, away) = (seen.state, seen.calls, seen.away);
+                let _ = writeln!(text, "{},{state},{calls:.2},{away:.2}", one.round);
+            }
+        }
+        fs::write(self.directory.join("degraded.csv"), text).doing("write degraded.csv")
     }
 
     /// Writes `summary.md` and the charts, prints the bars; returns whether all were reached.
@@ -136,7 +157,7 @@ impl Report {
         }
         let text = format!(
             "# Where replicas run, {}\n\n`cargo xtask place{}`\n\n{}\n## Bars\n\n{}\n## Latency and traffic\n\nMedians of \
-             {} rounds.\n\n{}\n{charts}## Moves\n\n{}\n## Machine\n\n{}",
+             {} rounds.\n\n{}\n{charts}## Moves\n\n{}\n## Local replicas go\n\n{}\n## Machine\n\n{}",
             machine.date,
             command_line(std::env::args().skip(1)),
             self.application(options),
@@ -144,14 +165,16 @@ impl Report {
             options.rounds,
             self.table(options).markdown(),
             self.moves().markdown(),
+            self.without_local().markdown(),
             facts.markdown(),
         );
         fs::write(self.directory.join("summary.md"), text).doing("write summary.md")?;
         println!(
-            "{}\n{}\n{}",
+            "{}\n{}\n{}\n{}",
             bar::table(&bars),
             self.table(options).markdown(),
-            self.moves().markdown()
+            self.moves().markdown(),
+            self.without_local().markdown()
         );
         eprintln!("written to {}", self.directory.display());
         Ok(bars.iter().all(Bar::is_reached))
@@ -160,7 +183,9 @@ impl Report {
     fn application(&self, options: &Options) -> String {
         let of = |service: &bookinfo::Service| format!("{} × {}", service.replicas, service.name);
         let services: Vec<_> = SERVICES.iter().map(of).collect();
-        let shares = SERVICES.iter().map(|one| one.share * u64::from(one.replicas));
+        let shares = SERVICES
+            .iter()
+            .map(|one| one.share * u64::from(one.replicas));
         let millis = shares.sum::<u64>() * self.node_millis / 1000;
         format!(
             "Bookinfo with {}: its pods request {millis} thousandths of a core, sidecars not counted, {:.0} % of three \
@@ -223,6 +248,9 @@ impl Report {
         bars.push(Bar::at_most("failed while nothing moves", 0.0, sum(still)));
         let moving = self.moved.iter().map(|one| one.failed).sum();
         bars.push(Bar::at_most("failed while pods move", 0.0, sum(moving)));
+        let without = self.degraded.iter().map(|one| one.failed).sum();
+        let what = "failed while local replicas go, come back and are ejected";
+        bars.push(Bar::at_most(what, 0.0, sum(without)));
         bars
     }
 
@@ -290,6 +318,35 @@ impl Report {
         table
     }
 
+    fn without_local(&self) -> Table {
+        let mut table = Table::new([
+            "round, details",
+            "calls/s",
+            "leave their node, %",
+            "requests",
+            "failed",
+        ]);
+        for one in &self.degraded {
+            for seen in &one.seen {
+                table.row(vec![
+                    format!("{}, {}", one.round, seen.state),
+                    number(Some(seen.calls)),
+                    number(Some(100.0 * seen.away / seen.calls.max(1e-9))),
+                    String::new(),
+                    String::new(),
+                ]);
+            }
+            table.row(vec![
+                format!("{}, in all", one.round),
+                String::new(),
+                String::new(),
+                one.requests.to_string(),
+                one.failed.to_string(),
+            ]);
+        }
+        table
+    }
+
     fn charts(&self, options: &Options) -> [Chart; 2] {
         let lines = |value: fn(&Run) -> f64| {
             let line = |way: Way| {
@@ -316,7 +373,10 @@ impl Report {
 /// `productpage node-1:1 node-2:1; …`.
 fn described(placement: &Placement) -> String {
     let of = |(service, nodes): (&String, &std::collections::BTreeMap<String, u32>)| {
-        let nodes: Vec<_> = nodes.iter().map(|(node, count)| format!("{node}:{count}")).collect();
+        let nodes: Vec<_> = nodes
+            .iter()
+            .map(|(node, count)| format!("{node}:{count}"))
+            .collect();
         format!("{service} {}", nodes.join(" "))
     };
     placement.iter().map(of).collect::<Vec<_>>().join("; ")
@@ -364,11 +424,12 @@ mod tests {
                 run(2, Way::LocalFirst, 10, 40.0, 50.0),
             ],
             moved: Vec::new(),
+            degraded: Vec::new(),
             node_millis: 2000,
         };
         let bars = report.bars(&options);
         let reached: Vec<_> = bars.iter().map(Bar::is_reached).collect();
-        assert_eq!(reached, [false, true, true, true, true, true, true, true]);
+        assert_eq!(reached, [&[false][..], &[true; 8]].concat());
         let fall = report.fall(Way::LocalFirst, Duration::from_millis(10), |run| run.mean);
         assert!((fall.unwrap() - 60.0).abs() < 1e-9);
         assert_eq!(report.table(&options).markdown().lines().count(), 6);

@@ -10,7 +10,6 @@ use maglor_cluster::{Cluster, Image, Kubectl, static_program};
 use serde_json::Value;
 
 use super::bookinfo::{self, ENTRY, NAMESPACE, PORT, SERVICES};
-use super::of_cluster;
 use super::options::Options;
 use crate::error::{Doing, Error, Result};
 
@@ -55,15 +54,12 @@ impl Stage {
     /// There can be no cluster here, a program is missing, or something does not start.
     pub(super) fn start(options: &Options, delay: Duration) -> Result<Self> {
         let program = |name: &str| match &options.programs {
-            Some(folder) => {
-                let path = folder.join(name);
-                static_program(&path.to_string_lossy(), &options.profile).map_err(of_cluster)
-            }
-            None => static_program(name, &options.profile).map_err(of_cluster),
+            Some(folder) => Ok(folder.join(name)),
+            None => static_program(name, &options.profile),
         };
         let images = ["maglor-proxy", "maglor-controller", "maglor-app"].map(|name| {
             let binary = program(name)?;
-            Ok(Image::of_program(&format!("{name}:place"), &binary))
+            Image::of_linked_program(&format!("{name}:place"), &binary)
         });
         let maglor = program("maglor")?;
         let cluster = Cluster::start(maglor_cluster::Options {
@@ -73,9 +69,9 @@ impl Stage {
             say: |line| eprintln!("{line}"),
             ..maglor_cluster::Options::default()
         });
-        let cluster = cluster.map_err(of_cluster)?;
+        let cluster = cluster?;
         for image in images {
-            cluster.load(&image?).map_err(of_cluster)?;
+            cluster.load(&image?)?;
         }
         let mut stage = Self {
             cluster,
@@ -92,7 +88,7 @@ impl Stage {
     }
 
     fn look_at_nodes(&self) -> Result<u64> {
-        let nodes = self.kubectl().json(&["get", "nodes"]).map_err(of_cluster)?;
+        let nodes = self.kubectl().json(&["get", "nodes"])?;
         let cpu = nodes["items"][0]["status"]["allocatable"]["cpu"].as_str();
         let cores = cpu.and_then(|cpu| cpu.parse::<u64>().ok());
         let cores = cores.ok_or_else(|| Error::parse("a node's CPU", nodes.to_string()))?;
@@ -101,7 +97,7 @@ impl Stage {
 
     fn install(&self) -> Result<()> {
         let manifest = self.maglor(INSTALL)?;
-        self.kubectl().apply(&manifest).map_err(of_cluster)?;
+        self.kubectl().apply(&manifest)?;
         self.rolled_out("maglor", "maglor-controller")?;
         self.set_mesh(false)?;
         self.apply(&bookinfo::surroundings())
@@ -130,7 +126,7 @@ impl Stage {
     /// It is refused.
     pub(super) fn apply(&self, manifest: &Value) -> Result<()> {
         let applied = self.kubectl().apply(&manifest.to_string());
-        applied.map_err(of_cluster)
+        Ok(applied?)
     }
 
     /// Runs `maglor`; what it prints.
@@ -159,7 +155,7 @@ impl Stage {
     /// It does not come up.
     pub(super) fn deploy_anew(&self) -> Result<()> {
         let delete = ["delete", "deployments", "--all", "-n", NAMESPACE];
-        self.kubectl().run(&delete).map_err(of_cluster)?;
+        self.kubectl().run(&delete)?;
         until("the application has gone", || {
             Ok(self.all_pods()?.as_array().is_some_and(Vec::is_empty))
         })?;
@@ -172,10 +168,18 @@ impl Stage {
     /// # Errors
     /// That does not happen.
     pub(super) fn settled(&self) -> Result<()> {
+        self.settled_with(bookinfo::replicas())
+    }
+
+    /// The same for so many pods in all.
+    ///
+    /// # Errors
+    /// As [`Stage::settled`].
+    pub(super) fn settled_with(&self, replicas: u32) -> Result<()> {
         for service in &SERVICES {
             self.rolled_out(NAMESPACE, service.name)?;
         }
-        let wanted = bookinfo::replicas() as usize;
+        let wanted = replicas as usize;
         until("all pods serve and no others are there", || {
             let all = self.all_pods()?.as_array().map_or(0, Vec::len);
             Ok(all == wanted && self.pods()?.len() == wanted)
@@ -199,7 +203,7 @@ impl Stage {
 
     fn all_pods(&self) -> Result<Value> {
         let get = ["get", "pods", "-n", NAMESPACE];
-        let mut pods = self.kubectl().json(&get).map_err(of_cluster)?;
+        let mut pods = self.kubectl().json(&get)?;
         Ok(pods["items"].take())
     }
 
@@ -258,7 +262,9 @@ impl Stage {
 fn pod(pod: &Value) -> Option<Pod> {
     let (metadata, status) = (&pod["metadata"], &pod["status"]);
     let conditions = status["conditions"].as_array()?;
-    let ready = conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+    let ready = conditions
+        .iter()
+        .any(|one| one["type"] == "Ready" && one["status"] == "True");
     if !ready || metadata.get("deletionTimestamp").is_some() {
         return None;
     }

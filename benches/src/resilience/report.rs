@@ -9,7 +9,7 @@ use super::options::Options;
 use super::stage::Run;
 use super::window::{Window, count_in, due_in, second};
 use crate::bar::{self, Bar};
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 use crate::report::{Findings, Machine, Table, command_line};
 
 /// Waiting longer than this for a processor makes latencies doubtful.
@@ -51,7 +51,7 @@ impl Report {
         let file = |name: &str, head: &str| {
             let mut file = fs::File::create(directory.join(name)).doing(format!("make {name}"))?;
             writeln!(file, "{head}").doing(format!("write {name}"))?;
-            Ok(file)
+            Ok::<_, Error>(file)
         };
         let values = "requests,ok,failed,good,p50_ms,p95_ms,p99_ms,tries";
         Ok(Self {

@@ -218,7 +218,9 @@ fn a_file_that_is_not_there_is_named() {
 #[test]
 fn affinities_tell_the_scheduler_of_nodes_and_neighbours() {
     let folder = tempfile::tempdir().unwrap();
-    let graph = GRAPH.replace("name: web", "name: shop/web").replace("from: web", "from: shop/web");
+    let graph = GRAPH
+        .replace("name: web", "name: shop/web")
+        .replace("from: web", "from: shop/web");
     let output = maglor(folder.path(), &graph, NODES, &["--emit", "affinity"]);
     assert!(output.status.success(), "{output:?}");
     let documents: Vec<Value> = serde_yaml::Deserializer::from_slice(&output.stdout)
@@ -226,12 +228,18 @@ fn affinities_tell_the_scheduler_of_nodes_and_neighbours() {
         .collect();
     assert_eq!(documents.len(), 3);
     let web = &documents[0];
-    assert_eq!(web["metadata"], serde_json::json!({"name": "web", "namespace": "shop"}));
+    assert_eq!(
+        web["metadata"],
+        serde_json::json!({"name": "web", "namespace": "shop"})
+    );
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
     let database = &documents[2]["spec"]["template"]["spec"]["affinity"];
     let nodes = &database["nodeAffinity"][preferred];
     assert_eq!(nodes[0]["weight"], 100);
-    assert_eq!(nodes[0]["preference"]["matchExpressions"][0]["values"][0], "b");
+    assert_eq!(
+        nodes[0]["preference"]["matchExpressions"][0]["values"][0],
+        "b"
+    );
     let near = &database["podAffinity"][preferred][0]["podAffinityTerm"];
     assert_eq!(near["labelSelector"]["matchLabels"]["app"], "cart");
 }
@@ -242,13 +250,27 @@ fn a_whole_service_is_on_one_node_and_a_pinned_one_stays() {
     let plan = json(&maglor(folder.path(), GRAPH, NODES, &["--whole-services"]));
     for service in ["web", "cart"] {
         let nodes = plan["placement"][service].as_object().unwrap();
-        assert_eq!(nodes.values().map(Value::as_u64).collect::<Vec<_>>(), [Some(2)], "{plan}");
+        assert_eq!(
+            nodes.values().map(Value::as_u64).collect::<Vec<_>>(),
+            [Some(2)],
+            "{plan}"
+        );
     }
-    let roomy = NODES.replace("cpu_millis: 600", "cpu_millis: 2000").replace("memory_mib: 500", "memory_mib: 900");
-    std::fs::write(folder.path().join("now.yaml"), "placement: {web: {a: 2}, cart: {a: 2}, db: {b: 1}}").unwrap();
+    let roomy = NODES
+        .replace("cpu_millis: 600", "cpu_millis: 2000")
+        .replace("memory_mib: 500", "memory_mib: 900");
+    std::fs::write(
+        folder.path().join("now.yaml"),
+        "placement: {web: {a: 2}, cart: {a: 2}, db: {b: 1}}",
+    )
+    .unwrap();
     let current = ["--current", "now.yaml"];
     let moved = json(&maglor(folder.path(), GRAPH, &roomy, &current));
-    assert_eq!((&moved["cut"], &moved["placement"]["db"]["a"]), (&0.0.into(), &1.into()), "{moved}");
+    assert_eq!(
+        (&moved["cut"], &moved["placement"]["db"]["a"]),
+        (&0.0.into(), &1.into()),
+        "{moved}"
+    );
     let pinned = GRAPH.replace("memory_mib: 400", "memory_mib: 400, pinned: true");
     let stayed = json(&maglor(folder.path(), &pinned, &roomy, &current));
     assert_eq!(stayed["placement"]["db"]["b"], 1, "{stayed}");
@@ -269,8 +291,21 @@ edges:
     let nodes = NODES.replace("cpu_millis: 900", "cpu_millis: 800");
     let halves = json(&maglor(folder.path(), graph, &nodes, &[]));
     assert_eq!(halves["cut"], 0.0, "{halves}");
-    let even = json(&maglor(folder.path(), graph, &nodes, &["--routing", "even"]));
+    let even = json(&maglor(
+        folder.path(),
+        graph,
+        &nodes,
+        &["--routing", "even"],
+    ));
     assert_eq!(even["cut"], 10.0, "{even}");
-    let together = |service: &str| even["placement"][service].as_object().map(serde_json::Map::len);
-    assert_eq!((together("web"), together("cart")), (Some(1), Some(1)), "{even}");
+    let together = |service: &str| {
+        even["placement"][service]
+            .as_object()
+            .map(serde_json::Map::len)
+    };
+    assert_eq!(
+        (together("web"), together("cart")),
+        (Some(1), Some(1)),
+        "{even}"
+    );
 }

@@ -6,11 +6,12 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use aws_lc_rs::digest;
 use serde_json::json;
 
-use crate::error::{At as _, ClusterError};
+use crate::error::{At as _, ClusterError, run};
 
 /// The size of a block of a tar.
 const BLOCK: usize = 512;
@@ -38,6 +39,22 @@ impl Image {
             files: vec![(binary.to_owned(), inside.clone())],
             entrypoint: vec![inside],
         }
+    }
+
+    /// An image of one program of this machine, with the shared libraries that it needs, where they are here.
+    ///
+    /// # Errors
+    ///
+    /// `ldd` cannot tell which they are.
+    pub fn of_linked_program(name: &str, binary: &Path) -> Result<Self, ClusterError> {
+        let mut image = Self::of_program(name, binary);
+        // A static program has none, and `ldd` fails; what is no program at all will not start.
+        let libraries = run(Command::new("ldd").arg(binary)).or_else(|error| match error {
+            ClusterError::Command { detail, .. } if detail.contains(STATIC) => Ok(String::new()),
+            error => Err(error),
+        })?;
+        image.files.extend(libraries.lines().filter_map(library));
+        Ok(image)
     }
 
     /// Writes the archive.
@@ -97,6 +114,16 @@ impl Image {
         tar.finish().at(archive)?;
         Ok(())
     }
+}
+
+/// What `ldd` says of static programs.
+const STATIC: &str = "not a dynamic executable";
+
+/// Where a shared library is, here and in an image: `libc.so.6 => /lib/…/libc.so.6 (0x…)`, or the loader's path alone.
+fn library(line: &str) -> Option<(PathBuf, String)> {
+    let words = line.split_whitespace();
+    let path = words.into_iter().find(|word| word.starts_with('/'))?;
+    Some((path.into(), path.to_owned()))
 }
 
 /// The name by which Kubernetes looks for an image.

@@ -50,8 +50,8 @@ mod wait;
 
 pub use binaries::static_program;
 pub use cluster::Cluster;
-pub use delay::TUN as DELAY_DEVICE;
 pub use conformance::definitions as gateway_definitions;
+pub use delay::TUN as DELAY_DEVICE;
 pub use error::ClusterError;
 pub use image::Image;
 pub use kubectl::Kubectl;

@@ -179,7 +179,8 @@ fn even_routing_is_placed_as_well_as_possible() {
     for case in 0..100 {
         let mut rng = Rng::seed(base.wrapping_add(case));
         let graph = small_graph(&mut rng, 10);
-        let nodes = nodes(&mut rng, &graph, 3, 0.5 + 0.4 * rng.unit());
+        let utilisation = 0.5 + 0.4 * rng.unit();
+        let nodes = nodes(&mut rng, &graph, 3, utilisation);
         let mut best = None;
         all(&graph, &nodes, &mut Vec::new(), &mut best, &|counts| {
             even_cut(&graph, counts)
@@ -204,7 +205,10 @@ fn even_routing_is_placed_as_well_as_possible() {
         assert!(plan.bound <= best + close, "case {case}: {plan:?}");
         let found = even_cut(&graph, &rows(&graph, &plan.placement));
         assert!((plan.cost - found).abs() < close, "case {case}");
-        assert!(plan.cut + close >= found, "case {case}: calls to itself leave, too");
+        assert!(
+            plan.cut + close >= found,
+            "case {case}: calls to itself leave, too"
+        );
     }
     assert!(feasible > 50, "{feasible} of 100 can be placed at all");
 }

@@ -14,10 +14,18 @@ const MOST: f64 = 100.0;
 
 /// Deployments with nothing but affinities, one for each service that is not pinned, as YAML documents. `label` is
 /// the key of the label by which a service's pods are found.
-pub(super) fn documents(graph: &Graph, nodes: &Nodes, placement: &Placement, label: &str) -> String {
+pub(super) fn documents(
+    graph: &Graph,
+    nodes: &Nodes,
+    placement: &Placement,
+    label: &str,
+) -> String {
     let one = |service: usize| {
         let document = deployment(graph, nodes, placement, (service, label));
-        format!("---\n{}", serde_yaml::to_string(&document).unwrap_or_default())
+        format!(
+            "---\n{}",
+            serde_yaml::to_string(&document).unwrap_or_default()
+        )
     };
     let services = graph.services().iter().enumerate();
     let moving = services.filter(|(_, service)| !service.pinned);
@@ -53,7 +61,11 @@ fn deployment(
 /// The nodes of its replicas, by how many of them each is to have.
 fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
     let most = counts.iter().max().copied().unwrap_or(0);
-    let used = nodes.all().iter().zip(counts).filter(|(_, count)| **count > 0);
+    let used = nodes
+        .all()
+        .iter()
+        .zip(counts)
+        .filter(|(_, count)| **count > 0);
     let preference = |(node, count): (&maglor_mcg::Node, &u32)| {
         json!({
             "weight": weight(f64::from(*count), f64::from(most)),
@@ -79,10 +91,16 @@ fn to_neighbours(
     }
     let most = calls.iter().copied().fold(0.0, f64::max);
     let beside = |other: usize| {
-        let pairs = placement.service(service).iter().zip(placement.service(other));
+        let pairs = placement
+            .service(service)
+            .iter()
+            .zip(placement.service(other));
         pairs.into_iter().any(|(a, b)| *a > 0 && *b > 0)
     };
-    let near = calls.iter().enumerate().filter(|(other, rps)| **rps > 0.0 && beside(*other));
+    let near = calls
+        .iter()
+        .enumerate()
+        .filter(|(other, rps)| **rps > 0.0 && beside(*other));
     let term = |(other, rps): (usize, &f64)| {
         let (namespace, name) = names(&graph.services()[other].name);
         let mut term = json!({

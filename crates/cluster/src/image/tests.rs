@@ -19,6 +19,14 @@ fn names_are_completed_as_kubernetes_does() {
     }
 }
 
+#[test]
+fn shared_libraries_go_along() {
+    let image = Image::of_linked_program("sh:1", Path::new("/bin/sh")).unwrap();
+    let inside = |part: &str| image.files.iter().any(|(_, inside)| inside.contains(part));
+    assert!(inside("/sh") && inside("libc.so") && inside("ld-linux"), "{image:?}");
+    assert_eq!(library("\tlinux-vdso.so.1 (0x00007ffd)"), None);
+}
+
 /// The tar of the system reads what we write; the layer has the digest that the configuration names.
 #[test]
 fn an_archive_holds_its_files_and_says_so() {

@@ -145,6 +145,11 @@ impl State {
     pub(crate) fn delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
         let traffic = if problem.is_uniform() {
             self.traffic_delta(problem, s, a, b)
+        } else if problem.even && problem.is_equidistant() {
+            let share = |v: u32, node| self.share(v as usize, node);
+            let won = problem.neighbours(s).iter();
+            let won = won.map(|&(v, w)| w * (share(v, a) - share(v, b)));
+            problem.step[s] * won.sum::<f64>()
         } else {
             let change = |&(v, w): &(u32, f64)| {
                 let after = self.pair(problem, s, v as usize, Some((a, b)));

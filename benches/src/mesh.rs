@@ -1,7 +1,7 @@
 //! Whole applications behind real proxies, beside the simulator and beside Envoy.
 //!
 //! The command, in the order things happen: `options` what was asked, `plan` who is where, `fleet` the
-//! processes (their `configuration`), `load` the generator, `stage` one case, `calibrate` the
+//! processes (their `configuration`), `load` the generator and its `users`, `stage` one case, `calibrate` the
 //! harness's own error, the experiments (`balance`, `graphs`, `shop`, `counter`), `report`.
 //!
 //! The application is that of `maglor_testkit::app`: its servers wait, and compute nothing.
@@ -20,6 +20,7 @@ mod point;
 mod report;
 mod shop;
 mod stage;
+mod users;
 
 use tokio::task::LocalSet;
 

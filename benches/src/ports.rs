@@ -1,6 +1,6 @@
 //! Free loopback ports, below the range that the kernel gives to outgoing connections.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::error::{Error, Result};
@@ -31,12 +31,44 @@ pub fn free() -> Result<SocketAddr> {
     )))
 }
 
+/// Whose loopback addresses.
+#[derive(Debug, Clone, Copy)]
+pub enum Block {
+    /// Instances of an application: 127.1.0.0/16.
+    Instances,
+    /// Users of one: 127.2.0.0/16.
+    Users,
+}
+
+/// A loopback address that is one's alone, as a pod's is: policies may hash it. There are 62 500 in a block, more
+/// than processes and connections on a machine.
+#[must_use]
+pub fn address(block: Block, index: usize) -> IpAddr {
+    let part = |number: usize| u8::try_from(number % 250).unwrap_or_default();
+    let block = match block {
+        Block::Instances => 1,
+        Block::Users => 2,
+    };
+    IpAddr::from([127, block, part(index / 250), part(index) + 1])
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn ports_differ() {
         assert_ne!(free().unwrap(), free().unwrap());
+    }
+
+    #[test]
+    fn addresses_differ() {
+        let blocks = [Block::Instances, Block::Users];
+        let all = blocks.map(|block| (0..1000).map(move |index| address(block, index)));
+        let all: BTreeSet<_> = all.into_iter().flatten().collect();
+        assert_eq!(all.len(), 2000);
+        assert!(all.iter().all(IpAddr::is_loopback));
     }
 }

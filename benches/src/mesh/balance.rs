@@ -11,7 +11,7 @@ use maglor_sim::des::{Estimate, Network, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
 use super::fleet;
-use super::plan::Shape;
+use super::plan::{Central, Shape};
 use super::point::Point;
 use super::report::Report;
 use super::stage::{Case, Stage};
@@ -187,11 +187,12 @@ fn case(stage: &Stage, way: &Way, balancers: u32) -> Case {
             outbound: false,
             inbound: way.inbound,
             collaborates: way.collaborates,
-            proxy_service: way.central.then(|| CENTRAL.into()),
+            proxy_service: way.central.then(|| Central::everywhere(CENTRAL)),
             processes: 1,
         },
         rate: f64::from(SERVERS) * RHO / service.as_secs_f64(),
         paths: vec!["/api/v1".into()],
+        users: None,
         warm_up: service * SETTLING,
         measured: stage.options.measured(8, 30),
     }

@@ -57,11 +57,12 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
         "generator late µs",
         "proxies, µs a request",
     ]);
+    let constant = without_queue(Service::exponential(SERVERS, service.as_secs_f64()));
     let mut harness = None;
     for (name, entrances, inbound) in WAYS {
         let shape = shape(entrances, inbound);
         let measured = stage.options.measured(3, 10);
-        let case = case(stage, name, constant(service), shape, WARM_UP, measured);
+        let case = case(stage, name, constant.clone(), shape, WARM_UP, measured);
         let run = stage.run(&case).await?;
         report.keep("calibration", name, &run)?;
         table.row(row(name, &run, ms));
@@ -106,14 +107,13 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> 
     })
 }
 
-/// A server that always takes the same time, however many requests there are.
-fn constant(service: Duration) -> Service {
-    let mut constant = Service::exponential(SERVERS, service.as_secs_f64());
-    if let Some(queue) = constant.internal_service.queue.as_mut() {
+/// The same service, which always takes the same time, however many requests there are.
+pub(super) fn without_queue(mut service: Service) -> Service {
+    if let Some(queue) = service.internal_service.queue.as_mut() {
         "deterministic".clone_into(&mut queue.distribution);
         queue.workers = 10_000;
     }
-    constant
+    service
 }
 
 fn case(
@@ -130,6 +130,7 @@ fn case(
         shape,
         rate: f64::from(SERVERS) * RHO / stage.options.service().as_secs_f64(),
         paths: vec!["/api/v1".into()],
+        users: None,
         warm_up,
         measured,
     }

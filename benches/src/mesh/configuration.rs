@@ -99,9 +99,9 @@ fn envoy(process: &Process) -> String {
             _ => "LEAST_REQUEST",
         };
         let endpoint = |address: &std::net::SocketAddr| {
-            let port = address.port();
+            let (ip, port) = (address.ip(), address.port());
             format!(
-                "{{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }} }}"
+                "{{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }}"
             )
         };
         let endpoints: Vec<_> = route.endpoints.iter().map(endpoint).collect();
@@ -163,6 +163,7 @@ mod tests {
         };
         let process = Process {
             duty: Duty::Sidecar,
+            host: "a".into(),
             admin: address(1000),
             listeners: vec![
                 Listener {

@@ -147,6 +147,7 @@ async fn one(
         addresses: plan.targets.clone(),
         host: plan.host.clone(),
         paths: vec!["/0".into()],
+        users: None,
     };
     let fleet = Fleet::start(plan, &model, peer, places, stage.options.seed).await?;
     // Connections, and what starts at first use, are not what is measured.

@@ -32,7 +32,7 @@ pub(super) struct Places {
 #[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) plan: Plan,
-    proxies: Vec<(Duty, Guarded)>,
+    proxies: Vec<Guarded>,
     apps: Vec<Guarded>,
     /// Dropped last: processes work in it.
     scratch: Scratch,
@@ -76,7 +76,7 @@ impl Fleet {
         let mut proxies = Vec::with_capacity(plan.processes.len());
         for (index, process) in plan.processes.iter().enumerate() {
             let started = start_proxy(peer, process, index, &scratch, places)?;
-            proxies.push((process.duty, started));
+            proxies.push(started);
         }
         for app in &mut apps {
             app.wait_ready()?;
@@ -99,7 +99,7 @@ impl Fleet {
                     .await
                     .is_err()
                 {
-                    let (_, guarded) = &mut self.proxies[index];
+                    let guarded = &mut self.proxies[index];
                     let status = guarded.ended()?;
                     if status.is_some() || began.elapsed() > PATIENCE {
                         let log = fs::read_to_string(file(&self.scratch, index, "log"));
@@ -157,6 +157,19 @@ impl Fleet {
         })
     }
 
+    /// Processor time of each Proxy-Service since the start, and before whose instances it is.
+    ///
+    /// # Errors
+    /// One is gone.
+    pub(super) fn central(&self) -> Result<Vec<(String, CpuTime)>> {
+        let both = self.plan.processes.iter().zip(&self.proxies);
+        let central = both.filter(|(process, _)| process.duty == Duty::ProxyService);
+        let used = |(process, guarded): (&Process, &Guarded)| {
+            Ok((process.host.clone(), procfs::cpu(&[guarded.pid()])?))
+        };
+        central.map(used).collect()
+    }
+
     /// Memory of the proxies now, of all together.
     ///
     /// # Errors
@@ -171,13 +184,13 @@ impl Fleet {
     }
 
     fn pids(&self) -> Vec<u32> {
-        pids(self.proxies.iter().map(|(_, guarded)| guarded))
+        pids(&self.proxies)
     }
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for (_, guarded) in &self.proxies {
+        for guarded in &self.proxies {
             guarded.ask_to_end();
         }
     }
@@ -264,6 +277,7 @@ pub(super) fn refusal(peer: &Peer, policy: &str) -> Result<Option<String>> {
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let process = Process {
         duty: Duty::Entrance,
+        host: String::new(),
         admin: address(1),
         listeners: vec![super::plan::Listener {
             name: "outbound",

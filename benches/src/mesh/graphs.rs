@@ -12,7 +12,7 @@ use maglor_balance::Spec;
 use maglor_sim::des::{Estimate, Graph, Proxies, Scenario};
 use maglor_testkit::app::{Service, WorkModel};
 
-use super::plan::Shape;
+use super::plan::{Central, Shape};
 use super::point::Point;
 use super::report::Report;
 use super::stage::{Case, Stage};
@@ -217,11 +217,12 @@ fn case(stage: &Stage, form: Form, way: Way, replicas: u32) -> Case {
             outbound: true,
             inbound: way.collaborates(),
             collaborates: way.collaborates(),
-            proxy_service: (way == Way::ProxyService).then(|| way.policy().into()),
+            proxy_service: (way == Way::ProxyService).then(|| Central::everywhere(way.policy())),
             processes: 1,
         },
         rate: f64::from(replicas) * RHO / service.as_secs_f64(),
         paths: vec!["/api/v1".into()],
+        users: None,
         warm_up: service * SETTLING,
         // The fewer requests a second, the longer it takes to know their mean.
         measured: if replicas < 5 {

@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use maglor_balance::Rng;
-use maglor_testkit::app::{Caller, Clock};
+use maglor_testkit::app::Clock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::users::Users;
 use crate::error::{Doing, Error, Result};
 
 /// How long after the last request answers may come; what has none then has failed.
@@ -23,8 +24,10 @@ const LONGEST: Duration = Duration::from_secs(300);
 pub(crate) struct Sample {
     /// When it was due, from the start of the run; of users, when it was sent.
     pub(crate) due: Duration,
-    /// By how much it was sent late.
+    /// By how much the generator was late.
     pub(crate) lag: Duration,
+    /// How long it waited for a user.
+    pub(crate) waited: Duration,
     /// From when it was due to the last byte of the answer.
     pub(crate) latency: Duration,
     /// What the queues of instances alone took.
@@ -41,11 +44,13 @@ pub(crate) struct Target {
     pub(crate) host: String,
     /// One after the other.
     pub(crate) paths: Vec<String>,
+    /// How many users there are, each of whom asks one thing at a time; `None`: nobody waits for answers.
+    pub(crate) users: Option<u32>,
 }
 
 struct Generator {
     clock: Clock,
-    caller: Caller,
+    users: Users,
     target: Target,
     began: Instant,
     samples: RefCell<Vec<Sample>>,
@@ -55,7 +60,7 @@ impl Generator {
     fn new(target: &Target) -> Result<Rc<Self>> {
         Ok(Rc::new(Self {
             clock: Clock::new().doing("start the pacing timer")?,
-            caller: Caller::default(),
+            users: Users::new(target.users),
             target: target.clone(),
             began: Instant::now(),
             samples: RefCell::default(),
@@ -63,18 +68,21 @@ impl Generator {
     }
 
     async fn ask(&self, due: Duration, address: SocketAddr, turn: usize) {
+        let ready = self.began.elapsed();
+        let user = self.users.take().await;
         let sent = self.began.elapsed();
         let paths = &self.target.paths;
         let path = paths
             .get(turn % paths.len().max(1))
             .map_or("/", String::as_str);
-        let result = self
-            .caller
+        let result = user
+            .caller()
             .get(address, &self.target.host, path, None)
             .await;
         self.samples.borrow_mut().push(Sample {
             due,
-            lag: sent.saturating_sub(due),
+            lag: ready.saturating_sub(due),
+            waited: sent.saturating_sub(ready),
             latency: self.began.elapsed().saturating_sub(due),
             exact: result
                 .as_ref()
@@ -140,12 +148,13 @@ pub(crate) async fn open(
     let ended = async { while under_way.join_next().await.is_some() {} };
     let _ = timeout(PATIENCE, ended).await;
     under_way.shutdown().await;
-    generator.caller.close();
+    generator.users.close();
     let mut samples = generator.samples.take();
     // Requests that never came back are failures at the end of the run.
     samples.resize_with(sent.max(samples.len()), || Sample {
         due: length,
         lag: Duration::ZERO,
+        waited: Duration::ZERO,
         latency: PATIENCE,
         exact: Duration::ZERO,
         status: 0,
@@ -182,12 +191,13 @@ pub(super) async fn users(
     let _ = timeout(LONGEST, ended).await;
     let took = generator.began.elapsed();
     at_work.shutdown().await;
-    generator.caller.close();
+    generator.users.close();
     let mut samples = generator.samples.take();
     // What was never answered, or never sent.
     samples.resize_with((users * each) as usize, || Sample {
         due: took,
         lag: Duration::ZERO,
+        waited: Duration::ZERO,
         latency: took,
         exact: Duration::ZERO,
         status: 0,

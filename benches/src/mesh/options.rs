@@ -48,15 +48,15 @@ pub struct Options {
     /// Of arrivals, service times and calls.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Mean service time in `balance` and `graphs`, ms. The figures depend on the load of servers only,
-    /// so a slow machine may take a longer one: the rate falls as it rises.
+    /// Mean service time in `balance` and `graphs`, ms; in `shop` all times are to theirs as this to 20. The figures
+    /// depend on the load of servers only, so a slow machine may take a longer one: the rate falls as it rises.
     #[arg(long, value_name = "MS", default_value_t = 20)]
     pub service_ms: u32,
     /// Measured seconds of each run, instead of those that fit the experiment.
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
-    /// Policies of `balance` and `shop`, separated by `;`, instead of all: random; lor(choices=2). In `shop` also
-    /// Proxy-Service and ledger.
+    /// Policies of `balance` and `shop`, separated by `;`, instead of all: random; lor(choices=2). In `shop`
+    /// ring-hash, round-robin, Proxy-Service and ledger, too.
     #[arg(long, value_name = "POLICIES", value_delimiter = ';')]
     pub policies: Vec<String>,
     /// Outbound proxies of `balance`, instead of all: 1,2,5,10,20,40.

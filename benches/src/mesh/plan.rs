@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use maglor_testkit::app::{Deployment, Placed, WorkModel};
 
 use crate::error::Result;
-use crate::ports;
+use crate::ports::{self, Block};
 
 /// What a mesh is like.
 #[derive(Debug, Clone)]
@@ -30,10 +30,33 @@ pub(super) struct Shape {
     pub(super) inbound: bool,
     /// Whether inbound sidecars tell balancers the true queues; a policy may need it.
     pub(super) collaborates: bool,
-    /// One more proxy before the instances of each host, and how it balances.
-    pub(super) proxy_service: Option<String>,
+    /// One more proxy before the instances of hosts.
+    pub(super) proxy_service: Option<Central>,
     /// Over how many processes the instances are spread: a process may have so many files open only.
     pub(super) processes: u32,
+}
+
+/// Proxies before the instances of hosts.
+#[derive(Debug, Clone)]
+pub(super) struct Central {
+    /// How they balance.
+    pub(super) policy: String,
+    /// Before the instances of this one only.
+    pub(super) only: Option<String>,
+}
+
+impl Central {
+    /// One before each host.
+    pub(super) fn everywhere(policy: &str) -> Self {
+        Self {
+            policy: policy.into(),
+            only: None,
+        }
+    }
+
+    fn is_before(&self, host: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == host)
+    }
 }
 
 /// What a process is for.
@@ -51,6 +74,8 @@ pub(super) enum Duty {
 #[derive(Debug, Clone)]
 pub(super) struct Process {
     pub(super) duty: Duty,
+    /// Before or beside whose instances it is.
+    pub(super) host: String,
     pub(super) admin: SocketAddr,
     pub(super) listeners: Vec<Listener>,
 }
@@ -119,7 +144,9 @@ impl Plan {
 
     /// Places an instance and its sidecar; returns where it is called.
     fn place(&mut self, host: &str, inbound: bool, outbound: bool) -> Result<SocketAddr> {
-        let listen = ports::free()?;
+        let index = self.deployment.instances.len();
+        let mut listen = ports::free()?;
+        listen.set_ip(ports::address(Block::Instances, index));
         let mut door = listen;
         let mut listeners = Vec::new();
         if inbound {
@@ -136,7 +163,7 @@ impl Plan {
             });
         }
         if !listeners.is_empty() {
-            self.add(Duty::Sidecar, listeners)?;
+            self.add(Duty::Sidecar, host, listeners)?;
         }
         self.deployment.instances.push(Placed {
             host: host.to_owned(),
@@ -147,9 +174,10 @@ impl Plan {
         Ok(door)
     }
 
-    fn add(&mut self, duty: Duty, listeners: Vec<Listener>) -> Result<()> {
+    fn add(&mut self, duty: Duty, host: &str, listeners: Vec<Listener>) -> Result<()> {
         self.processes.push(Process {
             duty,
+            host: host.into(),
             admin: ports::free()?,
             listeners,
         });
@@ -189,21 +217,25 @@ impl Plan {
         if shape.collaborates {
             self.introduce(shape, &doors);
         }
-        let mut policy = shape.policy.as_str();
-        if let Some(central) = &shape.proxy_service {
-            for endpoints in doors.values_mut() {
+        let central = shape.proxy_service.as_ref();
+        let is_central = |host: &str| central.is_some_and(|central| central.is_before(host));
+        if let Some(central) = central {
+            for (host, endpoints) in doors.iter_mut().filter(|(host, _)| is_central(host)) {
                 let address = ports::free()?;
                 let behind = std::mem::replace(endpoints, vec![address]);
-                let listener = Listener::inbound(address, behind, central);
-                self.add(Duty::ProxyService, vec![listener])?;
+                let listener = Listener::inbound(address, behind, &central.policy);
+                self.add(Duty::ProxyService, host, vec![listener])?;
             }
-            policy = NO_CHOICE;
         }
+        let policy = |host: &str| match is_central(host) {
+            true => NO_CHOICE.to_owned(),
+            false => shape.policy.clone(),
+        };
         let routes = |hosts: &dyn Fn(&str) -> bool| -> Vec<Route> {
             let wanted = doors.iter().filter(|(host, _)| hosts(host));
             let route = |(host, endpoints): (&String, &Vec<SocketAddr>)| Route {
                 host: host.clone(),
-                policy: policy.into(),
+                policy: policy(host),
                 endpoints: endpoints.clone(),
             };
             wanted.map(route).collect()
@@ -232,7 +264,7 @@ impl Plan {
                     routes: routes.clone(),
                     peers: None,
                 };
-                self.add(Duty::Entrance, vec![listener])?;
+                self.add(Duty::Entrance, &entry, vec![listener])?;
             }
         }
         self.host = entry;
@@ -342,7 +374,7 @@ mod tests {
     fn a_proxy_service_is_the_only_one_who_chooses() {
         let shape = Shape {
             inbound: false,
-            proxy_service: Some("lor(choices=2)".into()),
+            proxy_service: Some(Central::everywhere("lor(choices=2)")),
             ..shape()
         };
         let plan = Plan::new(&model(), &shape).unwrap();
@@ -355,6 +387,25 @@ mod tests {
                 assert_eq!((route.policy.as_str(), route.endpoints.len()), expected);
             }
         }
+    }
+
+    #[test]
+    fn a_proxy_service_may_be_before_one_host_only() {
+        let central = Central {
+            only: Some("back".into()),
+            ..Central::everywhere("lor(choices=2)")
+        };
+        let shape = Shape {
+            proxy_service: Some(central),
+            ..shape()
+        };
+        let plan = Plan::new(&model(), &shape).unwrap();
+        let central = plan.processes.iter();
+        let central: Vec<_> = central
+            .filter(|one| one.duty == Duty::ProxyService)
+            .collect();
+        assert_eq!(central.len(), 1);
+        assert_eq!(central[0].host, "back");
     }
 
     #[test]

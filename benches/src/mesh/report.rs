@@ -49,7 +49,7 @@ impl Report {
         Ok(Self {
             runs: file(
                 "runs.csv",
-                "experiment,case,requests,failed,mean_ms,ci95_ms,p50_ms,p99_ms,exact_ms,added_ms,added_p99_ms,visits,work_ms,rho,\
+                "experiment,case,requests,failed,offered_rps,answered_rps,mean_ms,ci95_ms,p50_ms,p99_ms,exact_ms,added_ms,added_p50_ms,added_p99_ms,visits,work_ms,rho,\
                  timer_late_ms,lag_mean_ms,lag_p99_ms,proxies,proxy_rss_mb,proxies_us,application_us,generator_us,\
                  proxies_busy_pct,proxies_wait_pct,harness_busy_pct",
             )?,
@@ -71,16 +71,19 @@ impl Report {
         let [proxies_us, app_us, generator_us] = run.cpu;
         writeln!(
             self.runs,
-            "{key},{},{},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.3},{:.4},{:.4},{:.4},{:.4},{:.4},{},{:.2},\
+            "{key},{},{},{:.2},{:.2},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{:.3},{:.4},{:.4},{:.4},{:.4},{:.4},{},{:.2},\
              {proxies_us:.2},{app_us:.2},{generator_us:.2},{:.1},{:.1},{:.1}",
             run.requests,
             run.failed,
+            run.offered,
+            run.throughput,
             run.mean.value,
             run.mean.half_width,
             run.p50,
             run.p99,
             run.exact,
             run.added.0,
+            run.added_p50,
             run.added.1,
             run.visits,
             run.work,

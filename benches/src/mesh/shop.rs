@@ -1,24 +1,32 @@
-//! Fig. 8 of the paper on LOR: the call graph of Sock Shop under 100–600 requests a second.
+//! Fig. 8 of the paper on LOR: the call graph of Sock Shop under 100–600 requests a second and more.
 //!
 //! Who calls whom is the application's (front end; catalogue, user, carts and orders, each with a
 //! database; payment, shipping with its queue), what clients ask is the paper's Table II. How many
 //! replicas there are and what a request costs them is ours, because the paper's text does not say: the
 //! front end has the paper's 30, and every service but the databases has a load of about 0.9 at 600
 //! requests a second, where the paper's application gave up with the policies that know least.
+//!
+//! The load is the paper's, too: 200 users ([`users`](super::users)) who send at a rate as long as one of them is
+//! free. A policy's *highest load before instability* is the last one at which as much is answered as is sent: "it failed
+//! to sustain higher throughput" is what the paper calls unstable. By Little's law 200 users sustain a rate as long as its
+//! latency is below 200 / rate, so who balances better sustains more.
+//!
+//! `sweep` finds that load, `passage` is Figs. 8e and 8f, `findings` what is written down.
+
+mod findings;
+mod passage;
+mod sweep;
 
 use std::time::Duration;
 
-use maglor_sim::des::Estimate;
 use maglor_testkit::app::{Service, WorkModel};
 
-use super::plan::Shape;
+use super::plan::{Central, Shape};
 use super::report::Report;
 use super::stage::{Case, Measured, Stage};
-use crate::bar::Bar;
-use crate::chart::{Chart, Line};
 use crate::error::Result;
-use crate::peer::Subject;
-use crate::report::{Findings, Table, number};
+use crate::report::Findings;
+use sweep::Sweep;
 
 /// Table II: a user's 22 steps, by the front end's paths.
 const STEPS: [&str; 22] = [
@@ -84,9 +92,17 @@ const BEHIND: [(&str, u32, f64, &[&str]); 11] = [
 ];
 const FRONT_REPLICAS: u32 = 30;
 const FRONT_MS: f64 = 45.0;
-const RATES: [u32; 6] = [100, 200, 300, 400, 500, 600];
-const RATES_QUICK: [u32; 2] = [200, 500];
+/// The paper's.
+const USERS: u32 = 200;
+/// Loads: upwards by the first, the highest to the second; requests a second.
+const STEPS_OF_LOAD: (u32, u32) = (200, 25);
+const STEPS_OF_LOAD_QUICK: (u32, u32) = (300, 75);
+/// A load is sustained if so much of what is sent is answered while it is measured. What is under way then, at most one
+/// request a user, may make up half of the rest.
+const SUSTAINED: f64 = 0.97;
 const WARM_UP: Duration = Duration::from_secs(4);
+/// Where clients begin.
+const ENTRY: &str = "front-end";
 
 /// How calls are balanced.
 #[derive(Debug, Clone, Copy)]
@@ -97,51 +113,150 @@ struct Way {
     central: bool,
     /// Inbound sidecars tell the true queues.
     collaborates: bool,
+    /// The highest load in the paper, where it has this policy.
+    paper: Option<u32>,
 }
 
-const fn way(name: &'static str, policy: &'static str) -> Way {
+const fn way(name: &'static str, policy: &'static str, paper: u32) -> Way {
     Way {
         name,
         policy,
         central: false,
         collaborates: false,
+        paper: Some(paper),
     }
 }
 
-const WAYS: [Way; 5] = [
-    way("random", "random"),
-    way("round-robin", "round-robin"),
-    way("lor(choices=2)", "lor(choices=2)"),
-    Way {
+impl Way {
+    const RING_HASH: Self = way("ring-hash", "ring-hash(min=1024)", 400);
+    const RANDOM: Self = way("random", "random", 450);
+    const ROUND_ROBIN: Self = way("round-robin", "round-robin", 450);
+    const LOR: Self = way("lor(choices=2)", "lor(choices=2)", 450);
+    const PROXY_SERVICE: Self = Self {
         central: true,
-        ..way("Proxy-Service", "lor(choices=2)")
-    },
-    Way {
+        ..way("Proxy-Service", "lor(choices=2)", 600)
+    };
+    const LEDGER: Self = Self {
         collaborates: true,
-        ..way("ledger", "ledger(group=40)")
-    },
-];
+        paper: None,
+        ..way("ledger", "ledger(group=40)", 0)
+    };
+    const ALL: [Self; 6] = [
+        Self::RING_HASH,
+        Self::RANDOM,
+        Self::ROUND_ROBIN,
+        Self::LOR,
+        Self::PROXY_SERVICE,
+        Self::LEDGER,
+    ];
+}
 
+/// By how much everything is slower than in Sock Shop, so that a machine bears all proxies: service times are longer,
+/// and what counts as a request a second is less.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stretch(f64);
+
+impl Stretch {
+    const NONE: Self = Self(1.0);
+    /// Of `--service-ms`, whose default leaves things as they are.
+    const UNIT_MS: f64 = 20.0;
+
+    fn of(stage: &Stage) -> Self {
+        Self(f64::from(stage.options.service_ms.max(1)) / Self::UNIT_MS)
+    }
+}
+
+/// A policy under a load.
 #[derive(Debug, Clone)]
 struct Cell {
-    way: &'static str,
+    way: Way,
     rate: u32,
     measured: Measured,
 }
 
-fn model() -> WorkModel {
+impl Cell {
+    fn is_sustained(&self) -> bool {
+        self.measured.throughput >= SUSTAINED * self.measured.offered
+    }
+}
+
+/// The highest load that a policy sustains.
+#[derive(Debug, Clone, Copy)]
+struct Highest {
+    way: Way,
+    rate: u32,
+}
+
+/// Sock Shop, with services as `made`.
+fn model(stretch: Stretch, made: impl Fn(&str, Service) -> Service) -> WorkModel {
+    let seconds = |ms: f64| stretch.0 * ms / 1000.0;
     let front = FRONT.iter().map(|(path, callees)| {
-        let service = Service::exponential(FRONT_REPLICAS, FRONT_MS / 1000.0);
-        let service = service
-            .at("front-end", path)
-            .calling(callees.iter().copied());
-        (format!("front-end{path}"), service)
+        let service = Service::exponential(FRONT_REPLICAS, seconds(FRONT_MS));
+        let service = service.at(ENTRY, path).calling(callees.iter().copied());
+        (format!("{ENTRY}{path}"), made(ENTRY, service))
     });
     let behind = BEHIND.iter().map(|(name, replicas, ms, callees)| {
-        let service = Service::exponential(*replicas, ms / 1000.0);
-        ((*name).to_owned(), service.calling(callees.iter().copied()))
+        let service = Service::exponential(*replicas, seconds(*ms));
+        let service = service.calling(callees.iter().copied());
+        ((*name).to_owned(), made(name, service))
     });
     WorkModel::new(front.chain(behind))
+}
+
+/// The hosts that one request visits for each of the steps, by following all calls.
+fn visits(model: &WorkModel) -> Vec<&str> {
+    let mut all = Vec::new();
+    let mut next: Vec<_> = STEPS.map(|step| format!("{ENTRY}{step}")).into();
+    while let Some(name) = next.pop() {
+        let Some((name, service)) = model.called(&name) else {
+            continue;
+        };
+        all.push(service.host(name));
+        let groups = service.external_services.iter();
+        next.extend(groups.flat_map(|group| group.services.clone()));
+    }
+    all
+}
+
+/// The load of each host under one request a second. What is done at one host costs the same, whatever is asked.
+fn loads(model: &WorkModel) -> Vec<(&str, f64)> {
+    let visits = visits(model);
+    let load = |(host, replicas): (&'_ str, u32)| {
+        let count = visits.iter().filter(|one| **one == host).count() as f64;
+        let own = model
+            .services()
+            .find(|(name, service)| service.host(name) == host);
+        let work = own.map_or(0.0, |(_, service)| service.work().mean.as_secs_f64());
+        count / STEPS.len() as f64 * work / f64::from(replicas)
+    };
+    let hosts = model.hosts().into_iter();
+    hosts.map(|one| (one.0, load(one))).collect()
+}
+
+fn shape(way: &Way) -> Shape {
+    Shape {
+        entry: format!("{ENTRY}/home"),
+        entrances: 1,
+        policy: way.policy.into(),
+        outbound: true,
+        inbound: way.collaborates,
+        collaborates: way.collaborates,
+        proxy_service: way.central.then(|| Central::everywhere(way.policy)),
+        processes: 1,
+    }
+}
+
+fn case(stage: &Stage, model: &WorkModel, way: &Way, rate: u32) -> Case {
+    Case {
+        name: format!("shop: {}, {rate} requests a second", way.name),
+        model: model.clone(),
+        shape: shape(way),
+        rate: f64::from(rate) / Stretch::of(stage).0,
+        paths: STEPS.map(str::to_owned).into(),
+        users: Some(USERS),
+        warm_up: WARM_UP,
+        measured: stage.options.measured(6, 20),
+    }
 }
 
 /// Runs it.
@@ -149,172 +264,66 @@ fn model() -> WorkModel {
 /// # Errors
 /// A case cannot be run.
 pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Findings> {
-    let rates: &[u32] = if stage.options.quick {
-        &RATES_QUICK
-    } else {
-        &RATES
-    };
-    let model = model();
+    let stretch = Stretch::of(stage);
+    let model = model(stretch, |_, service| service);
     let text = serde_json::to_string_pretty(&model).unwrap_or_default();
     report.file("sock-shop.json", &text)?;
-    let mut cells = Vec::new();
+    let (coarse, fine) = match stage.options.quick {
+        true => STEPS_OF_LOAD_QUICK,
+        false => STEPS_OF_LOAD,
+    };
+    // Above it some queue grows whatever balances.
+    let busiest = loads(&model).into_iter().map(|(_, load)| load);
+    let capacity = stretch.0 / busiest.fold(0.0, f64::max);
+    let most = capacity as u32 / fine * fine;
     let wanted = &stage.options.policies;
     let chosen = |way: &&Way| wanted.is_empty() || wanted.iter().any(|name| name == way.name);
-    for way in WAYS.iter().filter(chosen) {
-        for &rate in rates {
-            let case = Case {
-                name: format!("shop: {}, {rate} requests a second", way.name),
-                model: model.clone(),
-                shape: Shape {
-                    entry: "front-end/home".into(),
-                    entrances: 1,
-                    policy: way.policy.into(),
-                    outbound: true,
-                    inbound: way.collaborates,
-                    collaborates: way.collaborates,
-                    proxy_service: way.central.then(|| way.policy.into()),
-                    processes: 1,
-                },
-                rate: f64::from(rate),
-                paths: STEPS.map(str::to_owned).into(),
-                warm_up: WARM_UP,
-                measured: stage.options.measured(6, 15),
-            };
+    let (mut cells, mut highest) = (Vec::new(), Vec::new());
+    for way in Way::ALL.iter().filter(chosen) {
+        let mut sweep = Sweep::new(coarse, fine, most);
+        while let Some(rate) = sweep.next() {
+            let case = case(stage, &model, way, rate);
             let measured = stage.run(&case).await?;
             report.keep("shop", &case.name, &measured)?;
-            cells.push(Cell {
-                way: way.name,
+            let cell = Cell {
+                way: *way,
                 rate,
                 measured,
-            });
+            };
+            sweep.tried(rate, cell.is_sustained());
+            cells.push(cell);
         }
+        highest.push(Highest {
+            way: *way,
+            rate: sweep.highest(),
+        });
     }
-    Ok(Findings {
-        title: "Fig. 8 on real proxies: Sock Shop's call graph".into(),
-        text: table(&cells),
-        bars: bars(&cells),
-        charts: vec![chart(&cells)],
-    })
-}
-
-fn of(cells: &[Cell], way: &str, rate: u32) -> Option<f64> {
-    let mut own = cells
-        .iter()
-        .filter(|cell| cell.way == way && cell.rate == rate);
-    own.next().map(|cell| cell.measured.mean.value)
-}
-
-fn bars(cells: &[Cell]) -> Vec<Bar> {
-    let failed: usize = cells.iter().map(|cell| cell.measured.failed).sum();
-    let busiest = cells.iter().map(|cell| cell.rate).max().unwrap_or_default();
-    let beside = |way: &str| {
-        let pair = of(cells, "Proxy-Service", busiest).zip(of(cells, way, busiest));
-        pair.map(|(central, other)| central / other)
-    };
-    vec![
-        Bar::at_most("shop: failed requests", 0.0, Some(failed as f64)),
-        Bar::at_most(
-            "shop: Proxy-Service / random, busiest",
-            0.9,
-            beside("random"),
-        ),
-        Bar::at_most(
-            "shop: Proxy-Service / lor(2), busiest",
-            1.0,
-            beside("lor(choices=2)"),
-        ),
-    ]
-}
-
-fn table(cells: &[Cell]) -> String {
-    let mut table = Table::new([
-        "policy",
-        "requests a second",
-        "mean ms",
-        "p99 ms",
-        "visits a request",
-        "added µs a visit",
-        "proxies",
-        "their CPU, µs a visit",
-        "busy %",
-        "failed",
-    ]);
-    for cell in cells {
-        let run = &cell.measured;
-        let Estimate { value, half_width } = run.mean;
-        table.row(vec![
-            cell.way.into(),
-            cell.rate.to_string(),
-            format!("{value:.1} ± {half_width:.1}"),
-            number(Some(run.p99)),
-            number(Some(run.visits)),
-            number(Some(1000.0 * run.added.0 / run.visits)),
-            run.proxies.to_string(),
-            number(Some(run.cpu[0] / run.visits)),
-            number(Some(run.proxies_busy)),
-            run.failed.to_string(),
-        ]);
-    }
-    format!(
-        "Poisson arrivals of the 22 steps in turn; exponential service. Replicas and service times are in \
-         `sock-shop.json`, a work model of µBench.\n\n{}",
-        table.markdown()
-    )
-}
-
-fn chart(cells: &[Cell]) -> Chart {
-    let line = |way: &Way| {
-        let own = cells.iter().filter(|cell| cell.way == way.name);
-        let points = own.map(|cell| (f64::from(cell.rate), cell.measured.mean.value));
-        Line::new(format!("{}, measured", way.name), Subject::Maglor, points)
-    };
-    Chart::new(
-        "shop",
-        "Sock Shop's call graph",
-        "requests a second",
-        "mean latency, ms",
-        WAYS.iter().map(line).collect(),
-    )
+    let passages = passage::run(stage, report).await?;
+    Ok(findings::findings(
+        &cells, &highest, &passages, stretch, capacity,
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// How often each service is visited for a request, by following all calls.
-    fn visits(model: &WorkModel, name: &str, into: &mut Vec<String>) {
-        let (name, service) = model.called(name).unwrap();
-        into.push(service.host(name).to_owned());
-        for callee in service
-            .external_services
-            .iter()
-            .flat_map(|group| &group.services)
-        {
-            visits(model, callee, into);
-        }
-    }
-
     #[test]
     fn no_service_is_overloaded_and_most_are_busy_at_600() {
-        let model = model();
-        let mut all = Vec::new();
-        for step in STEPS {
-            visits(&model, &format!("front-end{step}"), &mut all);
-        }
-        for (host, replicas) in model.hosts() {
-            let count = all.iter().filter(|one| *one == host).count() as f64;
-            let mut services = model
-                .services()
-                .filter(|(name, one)| one.host(name) == host);
-            let work = services.next().unwrap().1.work().mean.as_secs_f64();
-            let load = 600.0 * count / 22.0 * work / f64::from(replicas);
-            println!("{host}: {load:.2}");
-            let low = if host.ends_with("-db") || host == "queue" {
-                0.2
-            } else {
-                0.8
-            };
-            assert!((low..0.95).contains(&load), "{host}: {load}");
+        for stretch in [Stretch::NONE, Stretch(2.5)] {
+            let model = model(stretch, |_, service| service);
+            let loads = loads(&model);
+            assert_eq!(loads.len(), 1 + BEHIND.len());
+            for (host, load) in loads {
+                let load = 600.0 / stretch.0 * load;
+                println!("{host}: {load:.2}");
+                let low = if host.ends_with("-db") || host == "queue" {
+                    0.2
+                } else {
+                    0.8
+                };
+                assert!((low..0.95).contains(&load), "{host}: {load}");
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use super::options::Options;
 use super::plan::{Plan, Shape};
 use crate::error::{Doing, Error, Result};
 use crate::peer::Peer;
+use crate::procfs::CpuTime;
 use crate::sys;
 
 /// Equal parts of a run whose means give the confidence interval.
@@ -44,6 +45,8 @@ pub(super) struct Case {
     pub(super) rate: f64,
     /// The paths of clients' requests, in turn.
     pub(super) paths: Vec<String>,
+    /// How many users there are, each of whom asks one thing at a time; `None`: nobody waits for answers.
+    pub(super) users: Option<u32>,
     /// Load that is not measured.
     pub(super) warm_up: Duration,
     pub(super) measured: Duration,
@@ -61,13 +64,18 @@ pub(super) struct Measured {
     /// Requests measured, and those without a 200.
     pub(super) requests: usize,
     pub(super) failed: usize,
+    /// Requests that were due, and those that were answered, a second.
+    pub(super) offered: f64,
+    pub(super) throughput: f64,
     /// By how much the generator was late: mean and 99th percentile.
     pub(super) lag: (f64, f64),
     /// What the exact queues of instances took of the mean.
     pub(super) exact: f64,
-    /// What proxies, sockets, timers and generator added: all but the exact queues; mean, 99th
+    /// What proxies, sockets, timers and generator added: all but the exact queues and waiting for a user; mean, 99th
     /// percentile.
     pub(super) added: (f64, f64),
+    /// Its median.
+    pub(super) added_p50: f64,
     /// By how much the instances' timers were late, mean of a visit.
     pub(super) late: f64,
     /// Work of a visit.
@@ -78,6 +86,8 @@ pub(super) struct Measured {
     pub(super) rho: f64,
     /// Processor time a request: proxies, application, generator.
     pub(super) cpu: [f64; 3],
+    /// That of Proxy-Services, each with its host, a request that passed it.
+    pub(super) central: Vec<(String, f64)>,
     /// How busy the processor of the proxies was, percent, and how long they waited for it.
     pub(super) proxies_busy: f64,
     pub(super) proxies_wait: f64,
@@ -130,6 +140,7 @@ impl Stage {
             addresses: plan.targets.clone(),
             host: plan.host.clone(),
             paths: case.paths.clone(),
+            users: case.users,
         };
         let fleet = Fleet::start(plan, &case.model, &self.maglor, &self.places, seed).await?;
         let length = case.warm_up + case.measured;
@@ -138,7 +149,7 @@ impl Stage {
             let begin = &mut begin;
             let warm = async || {
                 fleet.reset_counts().await?;
-                *begin = Some((fleet.used()?, Instant::now()));
+                *begin = Some((fleet.used()?, fleet.central()?, Instant::now()));
                 Ok(())
             };
             // Far from the application's seed.
@@ -146,16 +157,21 @@ impl Stage {
             load::open(&target, case.rate, length, seed, (case.warm_up, warm)).await?
         };
         let counts = fleet.counts().await?;
-        let Some((before, began)) = begin else {
+        let Some((before, central, began)) = begin else {
             return Err(Error::protocol("the load ended before the warm-up"));
         };
         let used = fleet.used()?.since(before);
         let memory = fleet.memory()?;
         let proxies = fleet.proxies();
-        let measured = samples.into_iter().filter(|one| one.due >= case.warm_up);
-        let samples: Vec<_> = measured.collect();
+        let elapsed = began.elapsed();
+        let central = fleet
+            .central()?
+            .into_iter()
+            .zip(central)
+            .map(|((host, now), (_, before))| (host, now.since(before)));
         let mut result = Measured::of(&samples, case, &counts);
-        result.account(&used, began.elapsed());
+        result.account(&used, elapsed);
+        result.central = per_visit(central, &counts);
         result.proxies = proxies;
         result.memory = memory.rss_kb as f64 / 1000.0 / proxies.max(1) as f64;
         drop(fleet);
@@ -170,7 +186,9 @@ const fn ms(time: Duration) -> f64 {
 }
 
 impl Measured {
-    fn of(samples: &[Sample], case: &Case, counts: &[Counts]) -> Self {
+    fn of(all: &[Sample], case: &Case, counts: &[Counts]) -> Self {
+        let first = all.partition_point(|one| one.due < case.warm_up);
+        let samples = all.get(first..).unwrap_or_default();
         let good: Vec<_> = samples.iter().filter(|one| one.status == 200).collect();
         let batches = batch_means(&good, case);
         let mut latencies: Vec<_> = good.iter().map(|one| one.latency).collect();
@@ -186,7 +204,7 @@ impl Measured {
         let capacity = case.measured.as_micros() as f64 * counts.len().max(1) as f64;
         let mut added: Vec<_> = good
             .iter()
-            .map(|one| one.latency.saturating_sub(one.exact))
+            .map(|one| one.latency.saturating_sub(one.exact + one.waited))
             .collect();
         added.sort_unstable();
         let mean = |times: &[Duration]| {
@@ -201,14 +219,18 @@ impl Measured {
             p99: quantile(&latencies, 0.99),
             requests,
             failed: requests - good.len(),
+            offered: samples.len() as f64 / case.measured.as_secs_f64(),
+            throughput: answered(all, case) as f64 / case.measured.as_secs_f64(),
             lag: (mean_lag, quantile(&lags, 0.99)),
             exact: mean(&exact),
             added: (mean(&added), quantile(&added, 0.99)),
+            added_p50: quantile(&added, 0.5),
             late: per_visit(sum(|one| one.late_us)),
             work: per_visit(work),
             visits: per(visits),
             rho: work / capacity,
             cpu: [0.0; 3],
+            central: Vec::new(),
             proxies_busy: 0.0,
             proxies_wait: 0.0,
             harness_busy: 0.0,
@@ -242,6 +264,29 @@ impl Measured {
     }
 }
 
+/// Requests that were answered while it was measured, whenever they were due.
+fn answered(all: &[Sample], case: &Case) -> usize {
+    let end = case.warm_up + case.measured;
+    let during = |one: &&Sample| {
+        let at = one.due + one.latency;
+        one.status == 200 && at >= case.warm_up && at < end
+    };
+    all.iter().filter(during).count()
+}
+
+/// Processor time of the proxies of hosts, µs a request to the host.
+fn per_visit(
+    used: impl Iterator<Item = (String, CpuTime)>,
+    counts: &[Counts],
+) -> Vec<(String, f64)> {
+    let share = |(host, used): (String, CpuTime)| {
+        let own = counts.iter().filter(|one| one.host == host);
+        let arrived = own.map(|one| one.arrived).sum::<u64>().max(1) as f64;
+        (host, used.run.as_nanos() as f64 / 1000.0 / arrived)
+    };
+    used.map(share).collect()
+}
+
 /// The mean of each tenth of the run.
 fn batch_means(good: &[&Sample], case: &Case) -> Vec<f64> {
     let part = case.measured / BATCHES;
@@ -265,6 +310,48 @@ pub(super) fn quantile(sorted: &[Duration], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_answered_later_is_not_throughput() {
+        let sample = |due, latency, status| Sample {
+            due: Duration::from_millis(due),
+            lag: Duration::ZERO,
+            waited: Duration::ZERO,
+            latency: Duration::from_millis(latency),
+            exact: Duration::ZERO,
+            status,
+        };
+        let case = Case {
+            name: String::new(),
+            model: WorkModel::new([]),
+            shape: Shape {
+                entry: String::new(),
+                entrances: 0,
+                policy: String::new(),
+                outbound: false,
+                inbound: false,
+                collaborates: false,
+                proxy_service: None,
+                processes: 1,
+            },
+            rate: 1.0,
+            paths: Vec::new(),
+            users: None,
+            warm_up: Duration::from_secs(1),
+            measured: Duration::from_secs(2),
+        };
+        let samples = [
+            sample(100, 100, 200),
+            sample(900, 200, 200),
+            sample(1500, 100, 200),
+            sample(1600, 100, 503),
+            sample(2900, 200, 200),
+        ];
+        let run = Measured::of(&samples, &case, &[]);
+        assert!((run.offered - 1.5).abs() < 1e-9, "{run:?}");
+        assert!((run.throughput - 1.0).abs() < 1e-9, "{run:?}");
+        assert_eq!((run.requests, run.failed), (3, 1));
+    }
 
     #[test]
     fn quantiles() {

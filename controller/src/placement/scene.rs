@@ -140,6 +140,7 @@ pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
             cpu_millis: requests.cpu_millis.unwrap_or(0),
             memory_mib: requests.memory_mib.unwrap_or(0),
             max_per_node: alone.then_some(NonZeroU32::MIN),
+            pinned: false,
         })?;
     }
     for edge in &given.snapshot.edges {

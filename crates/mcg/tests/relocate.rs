@@ -257,7 +257,11 @@ fn nothing_moves_where_it_is_only_said() {
     for round in 0..30 {
         let found = world.round();
         assert!(found.moves.is_empty());
-        assert_eq!(found.reason == Reason::Advised, round >= 2, "{round}: {found:?}");
+        assert_eq!(
+            found.reason == Reason::Advised,
+            round >= 2,
+            "{round}: {found:?}"
+        );
     }
     assert!(world.relocation.records().is_empty());
 }

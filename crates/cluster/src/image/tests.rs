@@ -23,7 +23,10 @@ fn names_are_completed_as_kubernetes_does() {
 fn shared_libraries_go_along() {
     let image = Image::of_linked_program("sh:1", Path::new("/bin/sh")).unwrap();
     let inside = |part: &str| image.files.iter().any(|(_, inside)| inside.contains(part));
-    assert!(inside("/sh") && inside("libc.so") && inside("ld-linux"), "{image:?}");
+    assert!(
+        inside("/sh") && inside("libc.so") && inside("ld-linux"),
+        "{image:?}"
+    );
     assert_eq!(library("\tlinux-vdso.so.1 (0x00007ffd)"), None);
 }
 

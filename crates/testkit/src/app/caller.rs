@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +12,12 @@ use hyper::Request;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Connections of one thread, by address. The one used last is used first.
 #[derive(Debug, Default)]
 pub struct Caller {
+    own: Option<IpAddr>,
     /// The node of who calls, where it is to be told.
     node: Option<HeaderValue>,
     idle: RefCell<HashMap<SocketAddr, Vec<SendRequest<Empty<Bytes>>>>>,
@@ -67,12 +68,20 @@ pub enum CallError {
 }
 
 impl Caller {
-    /// One that says on which node it runs.
-    pub(super) fn of_node(node: Option<HeaderValue>) -> Self {
+    /// One whose connections come from this address, where it and the one it calls are loopback addresses: so
+    /// callers on one machine can be told apart, as pods can.
+    #[must_use]
+    pub fn at(own: IpAddr) -> Self {
         Self {
-            node,
+            own: Some(own),
             ..Self::default()
         }
+    }
+
+    /// The same, which says on which node it runs.
+    #[must_use]
+    pub(super) fn on_node(self, node: Option<HeaderValue>) -> Self {
+        Self { node, ..self }
     }
 
     /// Whether a request came from another node; one that does not say so did not.
@@ -98,7 +107,7 @@ impl Caller {
         loop {
             let (mut sender, kept) = match self.take(target) {
                 Some(sender) => (sender, true),
-                None => (connect(target).await?, false),
+                None => (connect(self.own, target).await?, false),
             };
             let mut request = Request::get(path).header("host", host);
             if let Some(id) = request_id {
@@ -155,9 +164,12 @@ fn exact(headers: &HeaderMap) -> Duration {
     Duration::from_micros(micros.unwrap_or_default())
 }
 
-async fn connect(target: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, CallError> {
+async fn connect(
+    own: Option<IpAddr>,
+    target: SocketAddr,
+) -> Result<SendRequest<Empty<Bytes>>, CallError> {
     let failed = |source| CallError::Connect { target, source };
-    let stream = TcpStream::connect(target).await.map_err(failed)?;
+    let stream = stream(own, target).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) =
@@ -165,4 +177,38 @@ async fn connect(target: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, CallEr
     // It ends with its sender.
     tokio::task::spawn_local(connection);
     Ok(sender)
+}
+
+async fn stream(own: Option<IpAddr>, target: SocketAddr) -> io::Result<TcpStream> {
+    let near = |own: &IpAddr| own.is_loopback() && target.ip().is_loopback();
+    let Some(own) = own.filter(near) else {
+        return TcpStream::connect(target).await;
+    };
+    let socket = match own {
+        IpAddr::V4(_) => TcpSocket::new_v4(),
+        IpAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.bind(SocketAddr::new(own, 0))?;
+    socket.connect(target).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_caller_has_the_address_that_it_was_given() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let target = listener.local_addr().unwrap();
+        let own = IpAddr::from([127, 9, 8, 7]);
+        for (given, seen) in [(Some(own), own), (None, Ipv4Addr::LOCALHOST.into())] {
+            let _stream = stream(given, target).await.unwrap();
+            let (_, from) = listener.accept().await.unwrap();
+            assert_eq!(from.ip(), seen);
+        }
+    }
 }

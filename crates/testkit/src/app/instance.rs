@@ -213,7 +213,7 @@ impl Instance {
             rng: RefCell::new(Rng::seed(seed)),
             began: Instant::now(),
             clock: Rc::clone(clock),
-            caller: Caller::of_node(node),
+            caller: Caller::at(placed.listen.ip()).on_node(node),
             shared: Arc::clone(shared),
         }
     }

@@ -9,6 +9,7 @@
 )]
 
 mod mesh {
+    pub(crate) mod exchange;
     pub(crate) mod installed;
     #[allow(dead_code, reason = "the test of the mesh uses all of it")]
     pub(crate) mod load;

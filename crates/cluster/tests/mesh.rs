@@ -9,6 +9,7 @@
 )]
 
 mod mesh {
+    pub(crate) mod exchange;
     pub(crate) mod faults;
     pub(crate) mod installed;
     pub(crate) mod load;

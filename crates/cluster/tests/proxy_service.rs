@@ -10,6 +10,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "mesh/exchange.rs"]
+mod exchange;
 #[path = "mesh/installed.rs"]
 mod installed;
 #[path = "mesh/load.rs"]

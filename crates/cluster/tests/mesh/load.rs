@@ -1,7 +1,7 @@
 //! Requests from outside of the mesh.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use maglor_cluster::Cluster;
 
+use super::exchange::{connect, exchange};
 use super::installed::until;
 
-const LIMIT: Duration = Duration::from_secs(10);
 /// Connections that share the rate.
 const CONNECTIONS: u32 = 25;
 
@@ -37,13 +37,6 @@ pub(crate) fn body(address: SocketAddr, path: &str) -> Option<String> {
     let mut response = String::new();
     stream.read_to_string(&mut response).ok()?;
     Some(response)
-}
-
-fn connect(address: SocketAddr) -> Option<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).ok()?;
-    stream.set_nodelay(true).ok()?;
-    Some(stream)
 }
 
 /// Requests at a rate, until they are stopped.
@@ -122,42 +115,4 @@ fn requests(
         answered.fetch_add(1, Ordering::Relaxed);
     }
     (sent, failed)
-}
-
-/// One request over a connection that is kept.
-fn exchange(stream: &mut Option<TcpStream>, address: SocketAddr) -> Result<u16, String> {
-    if stream.is_none() {
-        *stream = Some(connect(address).ok_or("no connection")?);
-    }
-    let stream = stream.as_mut().ok_or("no connection")?;
-    let request = "GET /direct HTTP/1.1\r\nHost: users\r\n\r\n";
-    stream
-        .write_all(request.as_bytes())
-        .map_err(|error| error.to_string())?;
-    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
-    loop {
-        let read = stream
-            .read(&mut buffer)
-            .map_err(|error| error.to_string())?;
-        if read == 0 {
-            return Err("the connection has ended".to_owned());
-        }
-        text.extend_from_slice(&buffer[..read]);
-        let head = String::from_utf8_lossy(&text).into_owned();
-        let Some((head, body)) = head.split_once("\r\n\r\n") else {
-            continue;
-        };
-        let length = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length")
-                .then(|| value.trim().parse::<usize>().ok())?
-        });
-        if body.len() >= length.unwrap_or(0) {
-            let status = head
-                .split(' ')
-                .nth(1)
-                .and_then(|status| status.parse().ok());
-            return status.ok_or_else(|| "no status".to_owned());
-        }
-    }
 }

@@ -12,10 +12,20 @@
 mod world;
 
 use maglor_controller::proxy_service::{Next, Refusal, next};
+use maglor_mcg::rule::Choice;
 use proptest::prelude::*;
 use serde_json::json;
 
 use world::{Move, World};
+
+fn advice() -> impl Strategy<Value = Choice> {
+    prop_oneof![
+        Just(Choice::Bounce),
+        Just(Choice::Ledger),
+        Just(Choice::Local),
+        Just(Choice::ProxyService),
+    ]
+}
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
@@ -37,7 +47,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Autoscale),
         2 => (1..4u32).prop_map(Move::Load),
         1 => Just(Move::Auto),
-        2 => any::<bool>().prop_map(Move::Advise),
+        2 => advice().prop_map(Move::Advise),
+        1 => any::<bool>().prop_map(Move::Sidecars),
     ];
     proptest::collection::vec(one, 0..200)
 }
@@ -98,13 +109,47 @@ fn proxies_come_and_go_as_it_is_advised() {
     world.make(&Move::Claim(0));
     world.make(&Move::Auto);
     assert!(world.settle().is_empty(), "nobody has looked yet");
-    world.make(&Move::Advise(true));
+    world.make(&Move::Advise(Choice::ProxyService));
     assert_eq!(world.settle().last().unwrap(), "switch");
-    world.make(&Move::Advise(false));
+    world.make(&Move::Advise(Choice::Local));
     let withdrawn = world.settle();
     assert_eq!(
         (&*withdrawn[0], withdrawn.last().unwrap().as_str()),
         ("restore", "delete Service web-target")
+    );
+    world.check_end();
+}
+
+/// Policies of callers' sidecars take the place of proxies where endpoints have sidecars, and proxies theirs.
+#[test]
+fn sidecars_collaborate_as_it_is_advised() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0));
+    world.make(&Move::Auto);
+    world.make(&Move::Advise(Choice::Ledger));
+    assert!(world.settle().is_empty(), "nobody tells true queues");
+    world.make(&Move::Sidecars(true));
+    let expected = ["hold", "apply TrafficPolicy web-sidecars"];
+    assert_eq!(world.settle(), expected);
+    world.check_end();
+    world.make(&Move::Advise(Choice::Bounce));
+    assert_eq!(world.settle(), expected[1..]);
+    world.make(&Move::Advise(Choice::ProxyService));
+    let inserted = world.settle();
+    assert_eq!(
+        (&*inserted[0], inserted.last().unwrap().as_str()),
+        ("delete TrafficPolicy web-sidecars", "switch")
+    );
+    world.make(&Move::Advise(Choice::Ledger));
+    assert_eq!(world.settle().last().unwrap(), expected[1]);
+    world.make(&Move::Sidecars(false));
+    assert_eq!(world.settle(), ["delete TrafficPolicy web-sidecars"]);
+    world.make(&Move::Sidecars(true));
+    world.settle();
+    world.make(&Move::Unclaim(0));
+    assert_eq!(
+        world.settle(),
+        ["delete TrafficPolicy web-sidecars", "release"]
     );
     world.check_end();
 }

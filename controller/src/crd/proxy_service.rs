@@ -46,6 +46,12 @@ pub struct ProxyServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = true))]
     pub dry_run: Option<bool>,
+    /// With `mode: Auto`: choose the policies `bounce` and `ledger` of the callers' sidecars, too, as a `TrafficPolicy`
+    /// that is made. Only where all endpoints have sidecars, and no other `TrafficPolicy` says how the Service is
+    /// balanced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = false))]
+    pub sidecar_policies: Option<bool>,
     /// How the proxies choose an endpoint, as in the proxy's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "lor(choices=2)"))]
@@ -195,6 +201,8 @@ pub struct AutoStatus {
     pub measured_milliseconds: f64,
     /// Mean response time that `local` is predicted to have, in milliseconds.
     pub local_milliseconds: f64,
+    /// Mean response time that proxies are predicted to have, in milliseconds.
+    pub proxied_milliseconds: f64,
     /// Utilization of the endpoints that follows from requests and response times; 0 to 1.
     pub utilization: f64,
 }
@@ -266,6 +274,12 @@ impl ProxyServiceSpec {
     #[must_use]
     pub fn dry_run(&self) -> bool {
         self.dry_run.unwrap_or(true)
+    }
+
+    /// The rule may choose policies of the callers' sidecars.
+    #[must_use]
+    pub fn sidecar_policies(&self) -> bool {
+        self.sidecar_policies.unwrap_or(false)
     }
 
     /// How many proxies.

@@ -55,14 +55,15 @@ impl Advisor {
             self.auto.forget(service);
             return None;
         };
-        let inserted = seen.selected()?.proxied;
+        let current = seen.current();
         let seen = Seen {
-            servers: match inserted {
+            servers: match seen.selected()?.proxied {
                 true => seen.target_endpoints.len(),
                 false => seen.endpoints.len(),
             },
             proxies: spec.replicas(),
-            inserted,
+            current,
+            collaborative: spec.sidecar_policies() && seen.collaborative,
             dry_run: spec.dry_run(),
         };
         let calls = self.calls(service).await?;

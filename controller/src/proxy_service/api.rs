@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::manifests::deployment_name;
 use super::observed::{Claim, Observed};
 use super::progress::{Progress, auto_status, conditions, proxies};
+use super::sidecars::{is_about, policy_name};
 use super::steps::Step;
 use super::{FIELD_MANAGER, FINALIZER, LABEL, Settings};
 use crate::index::facts::Key;
@@ -159,7 +160,7 @@ impl Server {
         let pods = self
             .list(Kind::Pod, namespace, Some(&format!("{LABEL}={name}")))
             .await?;
-        Ok(Observed {
+        let mut seen = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             claims: claims.iter().map(Claim::read).collect(),
@@ -181,10 +182,35 @@ impl Server {
             endpoints: self.endpoints(namespace, name).await?,
             target_endpoints: self.endpoints(namespace, &target).await?,
             target: self.get(Kind::Service, namespace, &target).await?,
+            sidecar_policy: self
+                .get(Kind::TrafficPolicy, namespace, &policy_name(name))
+                .await?,
+            collaborative: false,
             proxies: pods.iter().flat_map(addresses).collect(),
             advice: None,
             settings: self.settings.clone(),
-        })
+        };
+        if seen.claims.iter().any(Claim::asks_for_sidecars) {
+            seen.collaborative = self.collaborative(&seen).await?;
+        }
+        Ok(seen)
+    }
+
+    /// Whether all of a Service's own pods have sidecars, and nobody else says how it is balanced.
+    async fn collaborative(&self, seen: &Observed) -> Result<bool, kube::Error> {
+        let own = seen.selected().unwrap_or_default().own;
+        let labels: Vec<_> = own
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let namespace = &seen.namespace;
+        let pods = self
+            .list(Kind::Pod, namespace, Some(&labels.join(",")))
+            .await?;
+        let policies = self.list(Kind::TrafficPolicy, namespace, None).await?;
+        let tells = |pod: &Value| pod["metadata"]["annotations"][maglor_inject::INJECTED] == "true";
+        let said = |policy: &Value| is_about(policy, &seen.name);
+        Ok(!pods.is_empty() && pods.iter().all(tells) && !policies.iter().any(said))
     }
 
     /// Addresses of the ready endpoints of a Service.
@@ -359,6 +385,10 @@ impl Server {
             (Step::Restore(_), _) => {
                 let note = "requests go to the endpoints from now on".to_owned();
                 ("ProxiesBypassed", EventType::Normal, note)
+            }
+            (Step::Apply(_), Progress::Collaborating(choice)) => {
+                let note = format!("callers' sidecars use {} from now on", choice.policy());
+                ("SidecarPolicyApplied", EventType::Normal, note)
             }
             _ => return,
         };

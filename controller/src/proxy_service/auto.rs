@@ -1,4 +1,4 @@
-//! Whether proxies in front of a Service pay (`mode: Auto`): what its callers' proxies report, asked of the decision
+//! Whether proxies in front of a Service pay (`mode: Auto`), or another way of balancing: what its callers' proxies report, asked of the decision
 //! rule with patience ([`maglor_mcg::rule`]).
 //!
 //! What a governor remembers is this replica's, while it is the one that writes. Another one begins with what is there:
@@ -21,14 +21,14 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ROUND_TRIP: Duration = Duration::from_micros(500);
 /// What the way through a proxy adds (papers/001, Fig. 8f: 1.08 ms).
 const PENALTY: Duration = Duration::from_millis(1);
-/// A view is told for so long, so that noise in it writes no status.
-const SHOWN: Duration = Duration::from_secs(60);
+/// A view is told for so many pauses between two looks, so that noise in it writes no status: a minute by default.
+const SHOWN: u32 = 6;
 
 /// What is advised for a Service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Advice {
-    /// Proxies are to be in front of it.
-    pub insert: bool,
+    /// What is to balance its requests.
+    pub choice: Choice,
     /// What that follows from; `None` while nothing is known of its callers.
     pub view: Option<View>,
 }
@@ -40,8 +40,10 @@ pub(super) struct Seen {
     pub(super) servers: usize,
     /// How many proxies there would be, or are.
     pub(super) proxies: u32,
-    /// Requests go through them.
-    pub(super) inserted: bool,
+    /// What balances its requests.
+    pub(super) current: Choice,
+    /// Policies of the callers' sidecars may be chosen.
+    pub(super) collaborative: bool,
     /// Nothing that is advised is done.
     pub(super) dry_run: bool,
 }
@@ -84,17 +86,17 @@ impl Auto {
 
     /// Looks at a Service; `calls` are what its callers report.
     pub(super) fn look(&mut self, service: &Key, now: Time, seen: Seen, calls: Calls) -> Advice {
-        let current = match seen.inserted {
-            true => Choice::ProxyService,
-            false => Choice::Local,
-        };
+        let current = seen.current;
         let limits = self.limits;
         let new = || Governed {
             governor: Governor::new(limits, current),
             shown: None,
         };
         let governed = self.governed.entry(service.clone()).or_insert_with(new);
-        if seen.dry_run && governed.governor.current() != current {
+        let chosen = governed.governor.current();
+        // What is only asked is not done, and what sidecars needed may have gone.
+        let undone = seen.dry_run || (chosen.is_collaborative() && !seen.collaborative);
+        if undone && chosen != current {
             *governed = new();
         }
         let telemetry = Telemetry {
@@ -110,9 +112,10 @@ impl Auto {
             proxy_penalty: PENALTY,
         };
         // What is not done is not waited for, and takes nothing from others.
-        let possible: &[Choice] = match seen.dry_run {
-            true => &[],
-            false => &[Choice::ProxyService],
+        let possible: &[Choice] = match (seen.dry_run, seen.collaborative) {
+            (true, _) => &[],
+            (false, true) => &[Choice::Bounce, Choice::Ledger, Choice::ProxyService],
+            (false, false) => &[Choice::ProxyService],
         };
         let looked = governed
             .governor
@@ -125,12 +128,13 @@ impl Auto {
         {
             tracing::info!(%service, ?to, ?reason, ?predicted, "proxies by themselves");
         }
-        let fresh = |(at, _): &(Time, View)| now.saturating_since(*at) < SHOWN;
+        let shown = limits.pause() * SHOWN;
+        let fresh = |(at, _): &(Time, View)| now.saturating_since(*at) < shown;
         if looked.is_some() || !governed.shown.as_ref().is_some_and(fresh) {
             governed.shown = governed.governor.view().map(|view| (now, view));
         }
         Advice {
-            insert: governed.governor.current() == Choice::ProxyService,
+            choice: governed.governor.current(),
             view: governed.shown.map(|(_, view)| view),
         }
     }
@@ -194,7 +198,8 @@ mod tests {
     const SEEN: Seen = Seen {
         servers: 40,
         proxies: 1,
-        inserted: false,
+        current: Choice::Local,
+        collaborative: false,
         dry_run: false,
     };
 
@@ -211,11 +216,36 @@ mod tests {
     #[test]
     fn proxies_are_advised_where_they_pay() {
         let busy = advised(SEEN, calls(0.75));
-        assert!(busy.insert);
+        assert_eq!(busy.choice, Choice::ProxyService);
         let view = busy.view.unwrap();
         assert_eq!(view.best, Choice::Ledger, "of all that there is");
         assert!((view.rho - 0.75).abs() < 0.3, "{view:?}");
-        assert!(!advised(SEEN, calls(0.1)).insert);
+        assert_eq!(advised(SEEN, calls(0.1)).choice, Choice::Local);
+    }
+
+    #[test]
+    fn policies_of_sidecars_are_advised_where_they_may_be() {
+        let meshed = Seen {
+            collaborative: true,
+            ..SEEN
+        };
+        assert_eq!(advised(meshed, calls(0.75)).choice, Choice::Ledger);
+        assert_eq!(advised(meshed, calls(0.1)).choice, Choice::Local);
+    }
+
+    #[test]
+    fn what_sidecars_cannot_do_any_more_is_forgotten() {
+        let (mut auto, service) = (Auto::new(Limits::default()), Key::new("shop", "web"));
+        let there = Seen {
+            current: Choice::Ledger,
+            collaborative: true,
+            ..SEEN
+        };
+        let advice = auto.look(&service, Time::ZERO, there, calls(0.75));
+        assert_eq!(advice.choice, Choice::Ledger);
+        // The operator has taken it back.
+        let advice = auto.look(&service, Time::ZERO, SEEN, calls(0.75));
+        assert_eq!(advice.choice, Choice::Local);
     }
 
     #[test]
@@ -225,21 +255,22 @@ mod tests {
             ..SEEN
         };
         let advice = advised(dry, calls(0.75));
-        assert!(!advice.insert);
+        assert_eq!(advice.choice, Choice::Local);
         let view = advice.view.unwrap();
         assert_eq!(view.best, Choice::Ledger);
         assert!((view.rho - 0.75).abs() < 0.01, "{view:?}");
         assert!(view.predicted < view.measured);
+        assert!(view.predicted < view.proxied && view.proxied < view.local);
     }
 
     #[test]
     fn what_is_there_stays_while_nothing_is_known() {
         let there = Seen {
-            inserted: true,
+            current: Choice::ProxyService,
             ..SEEN
         };
         let advice = advised(there, Calls::default());
-        assert_eq!((advice.insert, advice.view), (true, None));
+        assert_eq!((advice.choice, advice.view), (Choice::ProxyService, None));
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod progress;
 mod refusal;
 pub mod run;
 mod selector;
+mod sidecars;
 mod steps;
 
 pub use crate::index::target_name;

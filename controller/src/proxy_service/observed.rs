@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use maglor_mcg::rule::Choice;
 use serde_json::Value;
 
 use super::auto::Advice;
 use super::selector::{Selected, selected};
+use super::sidecars;
 use super::{FINALIZER, LABEL, Settings};
 use crate::crd::ProxyServiceSpec;
 
@@ -41,6 +43,11 @@ pub struct Observed {
     pub target: Option<Value>,
     /// The policy of that Service.
     pub policy: Option<Value>,
+    /// The policy of callers' sidecars that takes the place of proxies.
+    pub sidecar_policy: Option<Value>,
+    /// All of the Service's own pods have sidecars that tell their true queues, and nobody else says by which policy it
+    /// is called.
+    pub collaborative: bool,
     /// The account of the proxies.
     pub account: Option<Value>,
     /// What decides how many proxies there are.
@@ -60,6 +67,12 @@ pub struct Observed {
 }
 
 impl Claim {
+    /// Whether policies of the callers' sidecars may take the place of proxies.
+    pub(super) fn asks_for_sidecars(&self) -> bool {
+        let asks = |spec: &ProxyServiceSpec| spec.is_auto() && spec.sidecar_policies();
+        self.spec.as_ref().is_ok_and(asks)
+    }
+
     /// Reads a `ProxyService`.
     #[must_use]
     pub fn read(value: &Value) -> Self {
@@ -88,6 +101,16 @@ impl Observed {
     pub fn selected(&self) -> Option<Selected> {
         let target = self.ours(self.target.as_ref());
         Some(selected(self.service.as_ref()?, target))
+    }
+
+    /// What balances its requests.
+    #[must_use]
+    pub fn current(&self) -> Choice {
+        if self.selected().is_some_and(|selected| selected.proxied) {
+            return Choice::ProxyService;
+        }
+        let policy = self.ours(self.sidecar_policy.as_ref());
+        policy.and_then(sidecars::choice).unwrap_or(Choice::Local)
     }
 
     /// A resource, if it was made for this Service.

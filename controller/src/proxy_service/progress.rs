@@ -11,6 +11,8 @@ use crate::crd::{AutoStatus, Condition, ProxyServiceSpec};
 /// How far things are.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
+    /// Callers' sidecars go by the true queues of the Service's endpoints, by this policy.
+    Collaborating(Choice),
     /// Requests went through the proxies, but there are none any more: they go directly until there
     /// are.
     Failing(Rollout),
@@ -60,6 +62,10 @@ pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) ->
         vec![accepted, condition("Ready", holds, reason, message)]
     };
     match progress {
+        Progress::Collaborating(choice) => {
+            let message = format!("callers' sidecars use {}, without proxies", choice.policy());
+            ready(true, "Collaborating", message)
+        }
         Progress::Failing(rollout) => {
             let message = format!("{}; requests go to the endpoints directly", rollout.text());
             ready(false, "ProxiesUnavailable", message)
@@ -97,7 +103,8 @@ pub fn proxies(progress: &Progress) -> Option<String> {
         Progress::Failing(rollout) | Progress::Inserted(rollout) | Progress::Starting(rollout) => {
             Some(format!("{}/{}", rollout.available, rollout.wanted))
         }
-        Progress::Invalid(_)
+        Progress::Collaborating(_)
+        | Progress::Invalid(_)
         | Progress::NotAdvised
         | Progress::Refused(_)
         | Progress::Withdrawing
@@ -113,16 +120,11 @@ pub(super) fn auto_status(claim: &Claim, seen: &Observed) -> Option<AutoStatus> 
     let digits = |value: f64| format!("{value:.1e}").parse().unwrap_or(value);
     let milliseconds = |time: Duration| digits(time.as_secs_f64() * 1000.0);
     Some(AutoStatus {
-        recommended: match view.best {
-            Choice::Bounce => "bounce",
-            Choice::Ledger => "ledger",
-            Choice::Local => "local",
-            Choice::ProxyService => "proxy-service",
-        }
-        .to_owned(),
+        recommended: view.best.name().to_owned(),
         predicted_milliseconds: milliseconds(view.predicted),
         measured_milliseconds: milliseconds(view.measured),
         local_milliseconds: milliseconds(view.local),
+        proxied_milliseconds: milliseconds(view.proxied),
         utilization: digits(view.rho),
     })
 }

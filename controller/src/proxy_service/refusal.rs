@@ -183,6 +183,7 @@ fn taken(seen: &Observed) -> Option<Refusal> {
     let made = [
         ("Service", &seen.target),
         ("TrafficPolicy", &seen.policy),
+        ("TrafficPolicy", &seen.sidecar_policy),
         ("Deployment", &seen.deployment),
         ("ServiceAccount", &seen.account),
         ("HorizontalPodAutoscaler", &seen.autoscaler),

@@ -30,8 +30,6 @@ const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(5);
 /// Everything is looked at again after this, whatever was watched.
 const ROUND: Duration = Duration::from_secs(60);
-/// What is left to the decision rule is looked at again after this.
-const ADVICE: Duration = Duration::from_secs(10);
 /// More steps than any way has: whoever takes so many at once disagrees with somebody.
 const STEPS: usize = 32;
 /// A failed watch rests for so long.
@@ -66,6 +64,7 @@ pub(crate) async fn run(
         server,
         term,
         advisor: Advisor::new(replicas, graphs, limits),
+        pause: limits.pause(),
         known: BTreeSet::new(),
         due: BTreeMap::new(),
     };
@@ -94,6 +93,8 @@ struct Operator {
     server: Server,
     term: watch::Receiver<Term>,
     advisor: Advisor,
+    /// What is left to the decision rule is looked at again after this.
+    pause: Duration,
     /// Services that have, or had, something to do with proxies.
     known: BTreeSet<Key>,
     /// When they are looked at next, and after which pause.
@@ -183,7 +184,7 @@ impl Operator {
                 }
                 if self.advisor.governs(key) {
                     self.due
-                        .insert(key.clone(), (Instant::now() + ADVICE, SOON));
+                        .insert(key.clone(), (Instant::now() + self.pause, SOON));
                 }
                 next.waits
             }

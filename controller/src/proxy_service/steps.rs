@@ -5,6 +5,7 @@
 //! endpoint of the Service is one of them. Should they fail meanwhile, or have to listen on other
 //! ports, the Service goes back to its own endpoints until they are ready.
 
+use maglor_mcg::rule::Choice;
 use serde_json::{Value, json};
 
 use super::autoscaler::autoscaler;
@@ -13,6 +14,7 @@ use super::observed::{Claim, Observed};
 use super::progress::Progress;
 use super::refusal::{self, Refusal};
 use super::selector::{Selected, in_place};
+use super::sidecars;
 use super::{FIELD_MANAGER, RECORD};
 use crate::crd::ProxyServiceSpec;
 
@@ -46,7 +48,7 @@ pub struct Next {
 }
 
 impl Next {
-    fn step(step: Step, progress: Progress) -> Self {
+    pub(super) fn step(step: Step, progress: Progress) -> Self {
         Self {
             step: Some(step),
             progress,
@@ -61,7 +63,7 @@ impl Next {
         }
     }
 
-    fn rest(progress: Progress) -> Self {
+    pub(super) fn rest(progress: Progress) -> Self {
         Self {
             step: None,
             progress,
@@ -80,19 +82,36 @@ pub fn next(seen: &Observed) -> Next {
         return withdraw(seen, Progress::Refused(refusal));
     }
     match &claim.spec {
-        Ok(spec) if spec.is_auto() && !is_advised(seen, spec) => {
-            withdraw(seen, Progress::NotAdvised)
-        }
+        Ok(spec) if spec.is_auto() => match advised(seen, spec) {
+            Choice::ProxyService => insert(seen, claim, spec),
+            Choice::Local => withdraw(seen, Progress::NotAdvised),
+            choice => {
+                let left = withdraw(seen, Progress::Collaborating(choice));
+                match left.step.is_some() || left.waits {
+                    true => left,
+                    false => sidecars::collaborate(seen, claim, choice),
+                }
+            }
+        },
         Ok(spec) => insert(seen, claim, spec),
         // What was in force before stays.
         Err(problem) => Next::rest(Progress::Invalid(problem.clone())),
     }
 }
 
-/// Whether what is left to the decision rule is to have proxies. Without a word of it things stay as they are.
-fn is_advised(seen: &Observed, spec: &ProxyServiceSpec) -> bool {
-    let proxied = || seen.selected().is_some_and(|selected| selected.proxied);
-    !spec.dry_run() && seen.advice.map_or_else(proxied, |advice| advice.insert)
+/// What the decision rule wants. Without a word of it things stay as they are.
+fn advised(seen: &Observed, spec: &ProxyServiceSpec) -> Choice {
+    if spec.dry_run() {
+        return Choice::Local;
+    }
+    let choice = seen
+        .advice
+        .map_or_else(|| seen.current(), |advice| advice.choice);
+    // What it needs may have gone since it was advised.
+    match choice.is_collaborative() && !(spec.sidecar_policies() && seen.collaborative) {
+        true => Choice::Local,
+        false => choice,
+    }
 }
 
 fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
@@ -107,6 +126,10 @@ fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
     }
     if let Some(other) = leaving(seen) {
         return Next::step(Step::Release(other.name.clone()), progress);
+    }
+    if let Some(policy) = seen.ours(seen.sidecar_policy.as_ref()) {
+        // Proxies are no servers whose queues anybody tells.
+        return Next::step(Step::Delete(Box::new(policy.clone())), progress);
     }
     let settings = &seen.settings;
     let made = [
@@ -188,7 +211,15 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
         // They need the target to finish what they have begun.
         return Next::wait(progress);
     }
-    for there in [&seen.autoscaler, &seen.account, &seen.policy, &seen.target] {
+    let wanted = matches!(progress, Progress::Collaborating(_));
+    let sidecar_policy = seen.sidecar_policy.as_ref().filter(|_| !wanted).cloned();
+    for there in [
+        &seen.autoscaler,
+        &seen.account,
+        &seen.policy,
+        &seen.target,
+        &sidecar_policy,
+    ] {
         if let Some(there) = seen.ours(there.as_ref()) {
             return match there["metadata"]["deletionTimestamp"].is_string() {
                 true => Next::wait(progress),

@@ -14,6 +14,7 @@ impl World {
                 let all = [
                     &mut self.target,
                     &mut self.policy,
+                    &mut self.sidecar_policy,
                     &mut self.account,
                     &mut self.autoscaler,
                     &mut self.deployment,
@@ -69,6 +70,9 @@ impl World {
         let number = self.number();
         let place = match resource["kind"].as_str().unwrap() {
             "Service" => &mut self.target,
+            "TrafficPolicy" if resource["metadata"]["name"] == "web-sidecars" => {
+                &mut self.sidecar_policy
+            }
             "TrafficPolicy" => &mut self.policy,
             "Deployment" => &mut self.deployment,
             "HorizontalPodAutoscaler" => &mut self.autoscaler,

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use maglor_controller::proxy_service::{
     Advice, Claim, FIELD_MANAGER, Observed, Progress, Settings, Step, next,
 };
+use maglor_mcg::rule::Choice;
 use serde_json::{Value, json};
 
 mod steps;
@@ -51,8 +52,10 @@ pub(crate) enum Move {
     Load(u32),
     /// Somebody leaves it to the decision rule whether the oldest has proxies.
     Auto,
-    /// The decision rule is for them, or against.
-    Advise(bool),
+    /// What the decision rule wants.
+    Advise(Choice),
+    /// Endpoints get sidecars, or lose them.
+    Sidecars(bool),
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +83,9 @@ pub(crate) struct World {
     wanted: Option<Step>,
     count: u64,
     /// What the decision rule says, if it is asked.
-    advised: Option<bool>,
+    advised: Option<Choice>,
+    sidecar_policy: Option<Value>,
+    collaborative: bool,
     /// Endpoints are missing for a reason that nobody can help.
     excused: bool,
 }
@@ -143,6 +148,8 @@ impl World {
             wanted: None,
             count: 0,
             advised: None,
+            sidecar_policy: None,
+            collaborative: false,
             excused: false,
         };
         let managed = json!([{"manager": "kubectl"}]);
@@ -216,11 +223,13 @@ impl World {
             }
             Move::Auto => {
                 if let Some(claim) = self.claims.first_mut() {
-                    (claim["spec"]["mode"], claim["spec"]["dryRun"]) =
-                        (json!("Auto"), json!(false));
+                    claim["spec"]["mode"] = json!("Auto");
+                    claim["spec"]["dryRun"] = json!(false);
+                    claim["spec"]["sidecarPolicies"] = json!(true);
                 }
             }
-            Move::Advise(insert) => self.advised = Some(*insert),
+            Move::Advise(choice) => self.advised = Some(*choice),
+            Move::Sidecars(there) => self.collaborative = *there,
             Move::Load(replicas) => {
                 if let (Some(_), Some(deployment)) = (&self.autoscaler, &mut self.deployment) {
                     deployment["spec"]["replicas"] = json!(replicas);
@@ -249,7 +258,9 @@ impl World {
                 .collect(),
             account: self.account.clone(),
             autoscaler: self.autoscaler.clone(),
-            advice: self.advised.map(|insert| Advice { insert, view: None }),
+            sidecar_policy: self.sidecar_policy.clone(),
+            collaborative: self.collaborative,
+            advice: self.advised.map(|choice| Advice { choice, view: None }),
             settings: Settings {
                 trust_domain: Some("cluster.local".into()),
                 ..Settings::default()
@@ -326,6 +337,14 @@ impl World {
             self.check_restored();
             return;
         }
+        if let Progress::Collaborating(choice) = progress {
+            let policy = self.sidecar_policy.as_ref().unwrap();
+            assert_eq!(policy["spec"]["cluster"]["policy"], choice.policy());
+            assert!(self.collaborative);
+            self.check_without_proxies();
+            return;
+        }
+        assert_eq!(self.sidecar_policy, None);
         assert!(matches!(progress, Progress::Inserted(_)), "{progress:?}");
         let target = self.target.as_ref().unwrap();
         assert_eq!(
@@ -341,6 +360,12 @@ impl World {
 
     /// The Service is as people want it, and nothing of ours is left.
     pub(crate) fn check_restored(&self) {
+        self.check_without_proxies();
+        assert_eq!(self.sidecar_policy, None);
+    }
+
+    /// The Service is as people want it, and nothing of proxies is left.
+    fn check_without_proxies(&self) {
         let service = self.service.as_ref().unwrap();
         assert_eq!(bare(service), bare(&self.intended));
         let managed = service["metadata"]["managedFields"].as_array().unwrap();

@@ -86,6 +86,36 @@ pub enum SituationError {
     SpeedVariation(f64),
 }
 
+impl Choice {
+    /// Its word, in statuses and tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bounce => "bounce",
+            Self::Ledger => "ledger",
+            Self::Local => "local",
+            Self::ProxyService => "proxy-service",
+        }
+    }
+
+    /// The policy by which endpoints are chosen, in the words of the proxy's configuration: by the sidecars, or by the
+    /// instances of a Proxy-Service.
+    #[must_use]
+    pub fn policy(self) -> &'static str {
+        match self {
+            Self::Bounce => "bounce(tries=3)",
+            Self::Ledger => "ledger(group=40)",
+            Self::Local | Self::ProxyService => "lor(choices=2)",
+        }
+    }
+
+    /// Whether it needs sidecars beside the servers, which tell their true queues.
+    #[must_use]
+    pub fn is_collaborative(self) -> bool {
+        matches!(self, Self::Bounce | Self::Ledger)
+    }
+}
+
 impl Situation {
     /// Predicts all choices.
     ///

@@ -17,14 +17,6 @@ const PHASE: Duration = Duration::from_secs(30 * 60);
 /// Requests that are simulated for a look, twice, in place of all of [`EVERY`].
 const REQUESTS: u64 = 8000;
 
-fn policy(choice: Choice) -> &'static str {
-    match choice {
-        Choice::Bounce => "bounce(tries=3)",
-        Choice::Ledger => "ledger(group=40)",
-        Choice::Local | Choice::ProxyService => "lor(choices=2)",
-    }
-}
-
 fn situation(balancers: u32, rho: f64) -> Situation {
     Situation {
         balancers,
@@ -56,7 +48,7 @@ fn simulated(situation: &Situation, choice: Choice, requests: u64, seed: u64) ->
         requests,
         runs: 2,
         seed,
-        ..paper(policy(choice), situation.balancers)
+        ..paper(choice.policy(), situation.balancers)
     });
     Duration::from_secs_f64(outcome.mean_ms.value / 1000.0)
 }

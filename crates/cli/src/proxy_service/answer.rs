@@ -30,9 +30,7 @@ impl Answer {
                 service: service.place(),
                 error,
             })?;
-        let possible = |prediction: &Prediction| {
-            sidecars || matches!(prediction.choice, Choice::Local | Choice::ProxyService)
-        };
+        let possible = |prediction: &Prediction| sidecars || !prediction.choice.is_collaborative();
         let predictions: Vec<Prediction> =
             verdict.predictions.into_iter().filter(possible).collect();
         let (recommended, gain) = best(&predictions, least_gain);
@@ -48,8 +46,8 @@ impl Answer {
     pub(super) fn json(&self) -> Value {
         let prediction = |one: &Prediction| {
             json!({
-                "choice": word(one.choice),
-                "policy": policy(one.choice),
+                "choice": one.choice.name(),
+                "policy": one.choice.policy(),
                 "mean_ms": milliseconds(one),
             })
         };
@@ -58,7 +56,7 @@ impl Answer {
             "requests_per_second": rounded(self.service.rate()),
             "proxies": self.situation.proxies,
             "predictions": predictions,
-            "recommended": word(self.recommended),
+            "recommended": self.recommended.name(),
             "gain": rounded(self.gain),
             "manifests": self.resources(),
         });
@@ -101,7 +99,7 @@ impl Answer {
                 "TrafficPolicy",
                 json!({
                     "targetRefs": [{"name": name}],
-                    "cluster": {"policy": policy(choice)},
+                    "cluster": {"policy": choice.policy()},
                 }),
             )],
         }
@@ -134,7 +132,7 @@ pub(super) fn table(answers: &[Answer]) -> String {
                 true => "*",
                 false => " ",
             };
-            let (word, policy) = (word(one.choice), policy(one.choice));
+            let (word, policy) = (one.choice.name(), one.choice.policy());
             let mean = milliseconds(one);
             let _ = writeln!(text, "  {mark} {word:<14} {policy:<18} {mean:>9.2} ms");
         }
@@ -148,23 +146,6 @@ pub(super) fn table(answers: &[Answer]) -> String {
         };
     }
     text
-}
-
-fn word(choice: Choice) -> &'static str {
-    match choice {
-        Choice::Bounce => "bounce",
-        Choice::Ledger => "ledger",
-        Choice::Local => "local",
-        Choice::ProxyService => "proxy-service",
-    }
-}
-
-fn policy(choice: Choice) -> &'static str {
-    match choice {
-        Choice::Bounce => "bounce(tries=3)",
-        Choice::Ledger => "ledger(group=40)",
-        Choice::Local | Choice::ProxyService => "lor(choices=2)",
-    }
 }
 
 fn milliseconds(prediction: &Prediction) -> f64 {

@@ -27,6 +27,12 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// How often to look: twelve times within its patience.
+    #[must_use]
+    pub fn pause(&self) -> Duration {
+        self.patience / 12
+    }
+
     /// As eager as by default, with another patience, and times that are to it as by default.
     #[must_use]
     pub fn patient(patience: Duration) -> Self {
@@ -124,6 +130,8 @@ pub struct View {
     pub measured: Duration,
     /// What `lor` in the sidecars would have.
     pub local: Duration,
+    /// What proxies would have.
+    pub proxied: Duration,
     /// ρ as it follows from what is seen.
     pub rho: f64,
 }
@@ -211,6 +219,7 @@ impl Governor {
             predicted: winner.mean,
             measured: averaged.latency,
             local: situation.predict(Choice::Local),
+            proxied: situation.predict(Choice::ProxyService),
             rho: situation.rho,
         });
         // An average that has just begun is none.

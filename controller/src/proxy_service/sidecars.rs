@@ -1,0 +1,98 @@
+//! A true-queue policy in the sidecars of callers, in place of proxies (`mode: Auto` with `sidecarPolicies`): a
+//! `TrafficPolicy` of ours. Nothing has to be in any order, since any policy of a Service is as good as another for the
+//! requests that are under way.
+
+use maglor_mcg::rule::Choice;
+use serde_json::{Value, json};
+
+use super::manifests::{is_current, marked, of_service};
+use super::observed::{Claim, Observed};
+use super::progress::Progress;
+use super::steps::{Next, Step};
+use crate::crd::{GROUP, VERSION};
+
+/// Those that can be chosen.
+const CHOICES: [Choice; 2] = [Choice::Bounce, Choice::Ledger];
+
+/// The name of the policy.
+pub(super) fn policy_name(service: &str) -> String {
+    format!("{service}-sidecars")
+}
+
+/// The policy by which callers' sidecars choose among the endpoints.
+pub(super) fn policy(service: &Value, choice: Choice) -> Value {
+    let version = format!("{GROUP}/{VERSION}");
+    let mut policy = of_service(service, &version, "TrafficPolicy", policy_name);
+    let targets = json!([{"name": service["metadata"]["name"]}]);
+    policy["spec"] = json!({"targetRefs": targets, "cluster": {"policy": choice.policy()}});
+    marked(policy)
+}
+
+/// What such a policy chooses.
+pub(super) fn choice(policy: &Value) -> Option<Choice> {
+    let chosen = policy["spec"]["cluster"]["policy"].as_str()?;
+    let mut choices = CHOICES.into_iter();
+    choices.find(|choice| choice.policy() == chosen)
+}
+
+/// Whether a policy that is not ours says how callers of a Service of its namespace balance.
+pub(super) fn is_about(policy: &Value, service: &str) -> bool {
+    if policy["metadata"]["name"] == policy_name(service).as_str()
+        || policy["spec"]["cluster"]["policy"].is_null()
+    {
+        return false;
+    }
+    let targets = policy["spec"]["targetRefs"].as_array();
+    targets.is_none_or(|targets| targets.iter().any(|target| target["name"] == service))
+}
+
+/// The next step towards `choice`, where nothing of proxies is left.
+pub(super) fn collaborate(seen: &Observed, claim: &Claim, choice: Choice) -> Next {
+    let progress = Progress::Collaborating(choice);
+    let Some(service) = &seen.service else {
+        return Next::rest(progress);
+    };
+    if !claim.held {
+        return Next::step(Step::Hold(claim.name.clone()), progress);
+    }
+    let wanted = policy(service, choice);
+    let there = seen.sidecar_policy.as_ref();
+    match there.is_some_and(|there| is_current(there, &wanted)) {
+        true => Next::rest(progress),
+        false => Next::step(Step::Apply(Box::new(wanted)), progress),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_says_what_it_chooses() {
+        let service = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u"}});
+        for one in CHOICES {
+            assert_eq!(choice(&policy(&service, one)), Some(one));
+        }
+        assert_eq!(choice(&policy(&service, Choice::Local)), None);
+    }
+
+    #[test]
+    fn who_says_how_callers_balance() {
+        let policy = |spec: Value| json!({"metadata": {"name": "own"}, "spec": spec});
+        let cluster = json!({"policy": "random"});
+        for (spec, expected) in [
+            (json!({"cluster": cluster}), true),
+            (
+                json!({"cluster": cluster, "targetRefs": [{"name": "web"}]}),
+                true,
+            ),
+            (
+                json!({"cluster": cluster, "targetRefs": [{"name": "cart"}]}),
+                false,
+            ),
+            (json!({"route": {"timeout": "1s"}}), false),
+        ] {
+            assert_eq!(is_about(&policy(spec.clone()), "web"), expected, "{spec}");
+        }
+    }
+}

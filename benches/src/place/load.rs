@@ -79,6 +79,7 @@ impl Clients {
             addresses: vec![self.entry],
             host: ENTRY.to_owned(),
             paths: vec!["/api/v1".to_owned()],
+            users: None,
         };
         let nothing = (Duration::ZERO, async || Ok(()));
         let requests = open(&target, f64::from(self.rate), length, seed, nothing);

@@ -38,8 +38,8 @@ const WARM_UP: Duration = Duration::from_secs(5);
 const FORGET: Duration = Duration::from_secs(40);
 
 /// A way to place the application.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Way {
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum Way {
     /// Kubernetes' scheduler, with its default plugins.
     Default,
     /// The paper's: Algorithm 3 on whole services, told to the scheduler as affinities that it prefers.
@@ -51,7 +51,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 4] = [
         Self::Default,
         Self::Affinity,
         Self::Placement,
@@ -122,7 +122,7 @@ pub fn run(options: &Options) -> Result<bool> {
 
 fn rounds(options: &Options, stage: &Stage, report: &mut Report) -> Result<()> {
     for round in 1..=options.rounds {
-        for way in Way::ALL {
+        for way in Way::ALL.into_iter().filter(|way| options.ways.contains(way)) {
             eprintln!("round {round}: {way}");
             let place = Place {
                 options,
@@ -157,11 +157,9 @@ impl Place<'_> {
         // In between, at the delay that is in the middle: plans do not depend on it.
         let middle = options.delays().nth(options.delays_ms.len() / 2);
         stage.cluster.set_delay(middle.unwrap_or_default())?;
-        if self.way != Way::LocalFirst {
-            // Each begins with what the scheduler makes of it.
-            stage.set_mesh(false)?;
-            stage.deploy_anew()?;
-        }
+        // Each begins with what the scheduler makes of it.
+        stage.set_mesh(false)?;
+        stage.deploy_anew()?;
         let clients = self.clients()?.go_on(&stage.cluster)?;
         let live = LiveGraph::wait(stage, options.rate, options.seed)?;
         let begun = Instant::now();

@@ -204,7 +204,8 @@ fn deployment(service: &Service, node_millis: u64) -> Value {
         "spec": {
             "replicas": service.replicas,
             "selector": {"matchLabels": {"app": service.name}},
-            "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            // One less, too: where a node is full, an old pod has to leave before a new one fits.
+            "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
             "template": {
                 "metadata": {
                     "labels": {"app": service.name},
@@ -216,7 +217,7 @@ fn deployment(service: &Service, node_millis: u64) -> Value {
     })
 }
 
-pub(super) fn list(items: &[Value]) -> Value {
+fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 

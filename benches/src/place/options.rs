@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use super::Way;
+
 const ABOUT: &str = "\
 It starts a Kubernetes of three nodes of its own (see docs/cluster.md; needs root), with the mesh in it. A round takes
 about ten minutes with the defaults.";
@@ -17,6 +19,9 @@ pub struct Options {
     #[arg(long = "delays", value_name = "MS[,MS…]", value_delimiter = ',', default_values_t = [1, 5, 10],
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub delays_ms: Vec<u64>,
+    /// Ways to place; the others are compared with the default.
+    #[arg(long, value_name = "WAY[,WAY…]", value_enum, value_delimiter = ',', default_values_t = Way::ALL)]
+    pub ways: Vec<Way>,
     /// How often everything is done.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,

@@ -162,17 +162,19 @@ fn pinned(text: &str) -> Result<String> {
 /// Tells Kubernetes where replicas are to run, and waits until they do.
 ///
 /// Node affinity that is required, and an even spread over the nodes that a service has: rolling updates put new pods
-/// there and take the old ones away, one by one, each when a new one is ready.
+/// there and take the old ones away, one or two at a time.
 ///
 /// # Errors
 /// It is refused, or does not happen.
 pub(super) fn apply(stage: &Stage, plan: &Plan) -> Result<()> {
     let placement = plan.placement();
     let services = SERVICES.iter().filter(|service| service.name != ENTRY);
-    let items: Vec<Value> = services
-        .filter_map(|service| Some(placed(service.name, placement.get(service.name)?)))
-        .collect();
-    apply_partly(stage, &bookinfo::list(&items).to_string())
+    // Documents and no list, whose items kubectl would want to be whole.
+    let documents = services.filter_map(|service| {
+        let placed = placed(service.name, placement.get(service.name)?);
+        Some(format!("---\n{placed}\n"))
+    });
+    apply_partly(stage, &documents.collect::<String>())
 }
 
 /// Applies what documents say of Deployments, and waits until they have rolled out.
@@ -206,7 +208,8 @@ fn placed(name: &str, nodes: &BTreeMap<String, u32>) -> Value {
         pod["topologySpreadConstraints"] = json!([{
             "maxSkew": skew.max(1),
             "topologyKey": NODE,
-            "whenUnsatisfiable": "DoNotSchedule",
+            // What is not even is not said exactly; the affinity holds.
+            "whenUnsatisfiable": if skew > 1 { "ScheduleAnyway" } else { "DoNotSchedule" },
             "labelSelector": {"matchLabels": {"app": name}},
             "matchLabelKeys": ["pod-template-hash"],
         }]);

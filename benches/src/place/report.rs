@@ -219,7 +219,8 @@ impl Report {
 
     fn bars(&self, options: &Options) -> Vec<Bar> {
         let mut bars = Vec::new();
-        for way in [Way::Placement, Way::LocalFirst] {
+        let own = [Way::Placement, Way::LocalFirst].into_iter();
+        for way in own.filter(|way| options.ways.contains(way)) {
             for delay in options.delays() {
                 let at = format!("{way}, {} ms", delay.as_millis());
                 let least = match delay == LATENCY_FAR.0 {
@@ -269,11 +270,11 @@ impl Report {
             "failed",
         ]);
         for delay in options.delays() {
-            for way in Way::ALL {
+            for way in options.ways.iter().copied() {
                 let cell = |value: fn(&Run) -> f64| number(self.median(way, delay, value));
                 let fall = |value: fn(&Run) -> f64| {
                     let fall = self.fall(way, delay, value);
-                    fall.map_or("–".into(), |fall| format!("{:+.0}", -fall))
+                    fall.map_or("–".into(), |fall| format!("{:+.0}", 0.0 - fall))
                 };
                 let failed: usize = self.of(way, delay).map(|run| run.failed).sum();
                 table.row(vec![

@@ -193,7 +193,8 @@ impl Stage {
         let Err(error) = self.kubectl().run(&wait) else {
             return Ok(());
         };
-        let pods = self.kubectl().run(&["describe", "pods", "-n", namespace]);
+        let pods = ["get", "pods", "-n", namespace, "-o", "wide"];
+        let pods = self.kubectl().run(&pods);
         Err(Error::NotReady {
             name: deployment,
             seconds: PATIENCE.as_secs(),

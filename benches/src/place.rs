@@ -122,7 +122,10 @@ pub fn run(options: &Options) -> Result<bool> {
 
 fn rounds(options: &Options, stage: &Stage, report: &mut Report) -> Result<()> {
     for round in 1..=options.rounds {
-        for way in Way::ALL.into_iter().filter(|way| options.ways.contains(way)) {
+        for way in Way::ALL
+            .into_iter()
+            .filter(|way| options.ways.contains(way))
+        {
             eprintln!("round {round}: {way}");
             let place = Place {
                 options,

@@ -162,7 +162,7 @@ mod tests {
             ..Ticket::default()
         };
         let a = pod("a", Some("n3"), None);
-        let place = choose(&wanted, &[a.clone()], Some(&ticket)).unwrap();
+        let place = choose(&wanted, std::slice::from_ref(&a), Some(&ticket)).unwrap();
         assert_eq!(place.node, "n3");
         let there = pod("b", None, Some("n3"));
         let next = choose(&wanted, &[a, there], Some(&ticket)).unwrap();

@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(spec: Value) -> Pod {
+    fn pod(spec: &Value) -> Pod {
         Pod::read(&json!({
             "metadata": {"name": "web-5d4-x", "namespace": "shop", "uid": "u",
                 "labels": {"app": "web", "pod-template-hash": "5d4"},
@@ -180,7 +180,7 @@ mod tests {
         }))
     }
 
-    fn node(labels: Value, taints: Value) -> Node {
+    fn node(labels: &Value, taints: &Value) -> Node {
         Node::read(&json!({
             "metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn who_stays_is_told_why() {
-        assert_eq!(fixed(&pod(json!({}))), None);
+        assert_eq!(fixed(&pod(&json!({}))), None);
         let anti = |key: &str, app: &str| {
             json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}]}}})
@@ -224,10 +224,10 @@ mod tests {
                 Some(Fixed::Affinity),
             ),
         ] {
-            assert_eq!(fixed(&pod(spec.clone())), expected, "{spec}");
+            assert_eq!(fixed(&pod(&spec)), expected, "{spec}");
         }
-        assert!(alone_on_a_node(&pod(anti(HOSTNAME, "web"))));
-        let mut other = pod(json!({}));
+        assert!(alone_on_a_node(&pod(&anti(HOSTNAME, "web"))));
+        let mut other = pod(&json!({}));
         other
             .annotations
             .insert(PLACEMENT.to_owned(), "disabled".to_owned());
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn nodes_take_whom_they_would() {
-        let plain = node(json!({"disk": "ssd", "cores": "8"}), json!([]));
+        let plain = node(&json!({"disk": "ssd", "cores": "8"}), &json!([]));
         let required = |expression: Value| {
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
                 {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
@@ -269,12 +269,12 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(may_run(&pod(spec.clone()), &plain), expected, "{spec}");
+            assert_eq!(may_run(&pod(&spec), &plain), expected, "{spec}");
         }
         let taints = json!([{"key": "edge", "value": "far", "effect": "NoSchedule"},
                             {"key": "busy", "effect": "PreferNoSchedule"}]);
-        let tainted = node(json!({}), taints);
-        assert!(!may_run(&pod(json!({})), &tainted));
+        let tainted = node(&json!({}), &taints);
+        assert!(!may_run(&pod(&json!({})), &tainted));
         for (toleration, expected) in [
             (json!({"operator": "Exists"}), true),
             (json!({"key": "edge", "operator": "Exists"}), true),
@@ -288,11 +288,11 @@ mod tests {
                 false,
             ),
         ] {
-            let pod = pod(json!({"tolerations": [toleration]}));
+            let pod = pod(&json!({"tolerations": [toleration]}));
             assert_eq!(may_run(&pod, &tainted), expected, "{:?}", pod.spec);
         }
         let mut closed = plain.clone();
         closed.closed = true;
-        assert!(!may_run(&pod(json!({})), &closed));
+        assert!(!may_run(&pod(&json!({})), &closed));
     }
 }

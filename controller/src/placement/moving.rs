@@ -73,7 +73,7 @@ pub enum Step {
     /// It goes back to its ReplicaSet, which has one too many then.
     GiveBack(&'static str),
     /// Its successor becomes the first to be removed.
-    Mark(Pod),
+    Mark(Box<Pod>),
     /// Its successor is not ready yet.
     Wait,
 }
@@ -150,7 +150,7 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
     let successors: Vec<&Pod> = seen.siblings.iter().filter(new).collect();
     let there = |one: &&Pod| one.ready && one.node.as_ref() == Some(&ticket.to);
     let elsewhere = |one: &&&Pod| one.node.as_ref().is_some_and(|node| *node != ticket.to);
-    let arrived = successors.iter().any(|one| there(one));
+    let arrived = successors.iter().any(there);
     let ready = seen.siblings.iter().filter(|one| one.ready).count();
     // There are to be fewer by now.
     let fewer = successors.is_empty() && ready >= set.replicas as usize;
@@ -177,7 +177,7 @@ pub fn next(seen: &Seen, ticket: &Ticket, now: i64) -> Step {
 fn back(successor: &Pod, why: &'static str) -> Step {
     match successor.is_cheapest() {
         true => Step::GiveBack(why),
-        false => Step::Mark(successor.clone()),
+        false => Step::Mark(Box::new(successor.clone())),
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
         let mut elsewhere = pod("c", Some("n1"), false);
         assert_eq!(
             next(vec![b.clone(), elsewhere.clone()], 50),
-            Step::Mark(elsewhere.clone())
+            Step::Mark(Box::new(elsewhere.clone()))
         );
         elsewhere
             .annotations
@@ -261,7 +261,10 @@ mod tests {
         let marked = next(vec![b.clone(), elsewhere], 50);
         assert_eq!(marked, Step::GiveBack("its successor runs elsewhere"));
         let late = pod("c", Some("n2"), false);
-        assert_eq!(next(vec![b.clone(), late.clone()], 100), Step::Mark(late));
+        assert_eq!(
+            next(vec![b.clone(), late.clone()], 100),
+            Step::Mark(Box::new(late))
+        );
         let none = next(vec![b], 100);
         assert_eq!(none, Step::GiveBack("its successor was not ready in time"));
     }

@@ -326,9 +326,8 @@ impl World {
     }
 
     fn delete(&mut self, at: usize) {
-        self.change(at, |pod| {
-            pod["metadata"]["deletionTimestamp"] = json!("now")
-        });
+        let now = json!("now");
+        self.change(at, |pod| pod["metadata"]["deletionTimestamp"] = now);
     }
 
     /// Lets go whom it does not select, takes whom it does, and makes or removes one.
@@ -345,7 +344,7 @@ impl World {
                     let free = pod["metadata"]["ownerReferences"].is_null();
                     if owned {
                         self.change(at, |pod| {
-                            merge(pod, &json!({"metadata": {"ownerReferences": null}}))
+                            merge(pod, &json!({"metadata": {"ownerReferences": null}}));
                         });
                         return true;
                     }

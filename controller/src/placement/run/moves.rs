@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use maglor_mcg::relocate::Move;
 
-use super::{Operator, id, pod_reference, reference};
+use super::{Governed, Operator, id, pod_reference, reference};
 use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::placement::api::Written;
 use crate::placement::fits::fixed;
@@ -49,50 +49,58 @@ impl Operator {
         }
         tracing::debug!(pod = %pod.key, ?step, "placement");
         let written = self.server.take(&seen, ticket, &step).await?;
-        let mut governed = self
-            .governed
-            .iter_mut()
-            .filter(|((name, _), _)| *name == ticket.policy);
-        let governed = governed.next().map(|(_, governed)| governed);
         match (&step, written) {
-            (Step::Evict, Written::Done) => {
-                self.options.metrics.done();
-                tracing::info!(pod = %pod.key, service = ticket.service, to = ticket.to, "placement: moved");
-                if let Some(governed) = governed {
-                    governed.done.moves = governed.done.moves.saturating_add(1);
-                    governed.why.remove(&ticket.service);
-                }
-            }
-            (Step::Evict, Written::Blocked) => {
-                let why = "a PodDisruptionBudget does not let the old pod go yet".to_owned();
-                if self.blocked.insert(pod.uid.clone()) {
-                    self.options
-                        .events
-                        .warn(pod_reference(pod), "MoveBlocked", "Evict", &why);
-                }
-                if let Some(governed) = governed {
-                    governed.why.insert(ticket.service.clone(), why);
-                }
-            }
-            (Step::GiveBack(why), Written::Done) => {
-                self.options.metrics.given_up();
-                tracing::warn!(pod = %pod.key, service = ticket.service, to = ticket.to, why, "placement: not moved");
-                self.options
-                    .events
-                    .warn(pod_reference(pod), "MoveGivenUp", "Move", why);
-                if let Some(governed) = governed {
-                    governed.done.failed = governed.done.failed.saturating_add(1);
-                    governed.why.insert(
-                        ticket.service.clone(),
-                        format!("a move was given up: {why}"),
-                    );
-                    governed.relocation.failed(&ticket.service, status::now());
-                    governed.queue.retain(|one| one.service != ticket.service);
-                }
-            }
+            (Step::Evict, Written::Done) => self.moved(pod, ticket),
+            (Step::Evict, Written::Blocked) => self.held_up(pod, ticket),
+            (Step::GiveBack(why), Written::Done) => self.given_up(pod, ticket, why),
             _ => {}
         }
         Ok(())
+    }
+
+    /// The policy by which a pod moves, if it is still there.
+    fn policy_of(&mut self, ticket: &Ticket) -> Option<&mut Governed> {
+        let mut all = self.governed.iter_mut();
+        let found = all.find(|((name, _), _)| *name == ticket.policy);
+        found.map(|(_, governed)| governed)
+    }
+
+    fn moved(&mut self, pod: &Pod, ticket: &Ticket) {
+        self.options.metrics.done();
+        let (service, to) = (&ticket.service, &ticket.to);
+        tracing::info!(pod = %pod.key, service, to, "placement: moved");
+        if let Some(governed) = self.policy_of(ticket) {
+            governed.done.moves = governed.done.moves.saturating_add(1);
+            governed.why.remove(service);
+        }
+    }
+
+    fn held_up(&mut self, pod: &Pod, ticket: &Ticket) {
+        let why = "a PodDisruptionBudget does not let the old pod go yet".to_owned();
+        if self.blocked.insert(pod.uid.clone()) {
+            let about = pod_reference(pod);
+            self.options
+                .events
+                .warn(about, "MoveBlocked", "Evict", &why);
+        }
+        if let Some(governed) = self.policy_of(ticket) {
+            governed.why.insert(ticket.service.clone(), why);
+        }
+    }
+
+    fn given_up(&mut self, pod: &Pod, ticket: &Ticket, why: &str) {
+        self.options.metrics.given_up();
+        let (service, to) = (&ticket.service, &ticket.to);
+        tracing::warn!(pod = %pod.key, service, to, why, "placement: not moved");
+        let about = pod_reference(pod);
+        self.options.events.warn(about, "MoveGivenUp", "Move", why);
+        if let Some(governed) = self.policy_of(ticket) {
+            governed.done.failed = governed.done.failed.saturating_add(1);
+            let said = format!("a move was given up: {why}");
+            governed.why.insert(service.clone(), said);
+            governed.relocation.failed(service, status::now());
+            governed.queue.retain(|one| one.service != *service);
+        }
     }
 
     /// Begins the moves of the last round, of each Deployment one after the other.

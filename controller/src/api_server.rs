@@ -22,12 +22,27 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// There is neither, or it cannot be read.
 pub(crate) async fn client() -> Result<Client, kube::Error> {
+    Client::try_from(config().await?)
+}
+
+/// The same, for writes that may be refused for now, as an eviction by a PodDisruptionBudget: each is tried once. kube
+/// would try it again for as long as the answer says (429, `Retry-After`), without a word, and longer than a term lasts.
+///
+/// # Errors
+/// As [`client`].
+pub(crate) async fn client_that_tries_once() -> Result<Client, kube::Error> {
+    let mut config = config().await?;
+    config.default_retry = false;
+    Client::try_from(config)
+}
+
+async fn config() -> Result<Config, kube::Error> {
     let mut config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
     // Or a pooled connection that was idle for long would be taken for dead.
     config.reset_reader_on_write = true;
-    Client::try_from(config)
+    Ok(config)
 }
 
 /// How a kind is watched; the caller adds selectors.

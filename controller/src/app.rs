@@ -289,6 +289,7 @@ fn start(
         gateways,
         term,
         moves: _,
+        tries_once: _,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
     tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));

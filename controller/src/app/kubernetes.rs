@@ -24,6 +24,8 @@ use crate::webhook::{self, Webhook};
 /// The API server, and whether this replica writes there.
 pub(super) struct Kubernetes {
     pub(super) client: kube::Client,
+    /// One that tries no request again.
+    pub(super) tries_once: kube::Client,
     pub(super) namespace: String,
     pub(super) replica: String,
     pub(super) proxies: proxy_service::Settings,
@@ -47,6 +49,7 @@ impl Kubernetes {
         };
         Ok(Some(Self {
             client: api_server::client().await?,
+            tries_once: api_server::client_that_tries_once().await?,
             namespace: namespace.clone(),
             replica: replica.clone(),
             proxies: proxies.clone(),
@@ -79,6 +82,7 @@ impl Kubernetes {
         metrics: &Metrics,
     ) -> placement::run::Options {
         placement::run::Options {
+            client: self.tries_once.clone(),
             replicas: self.replicas(),
             graphs: Arc::clone(graphs),
             term: self.term.subscribe(),

@@ -34,6 +34,8 @@ const ROUND_SECONDS: u32 = 60;
 
 /// What the operator has, and may do.
 pub(crate) struct Options {
+    /// It tries no request again: who writes looks again first.
+    pub(crate) client: kube::Client,
     pub(crate) replicas: Replicas,
     pub(crate) graphs: Arc<Graphs>,
     pub(crate) term: watch::Receiver<Term>,
@@ -71,7 +73,7 @@ struct Operator {
 
 /// Runs as long as the process does.
 pub(crate) async fn run(options: Options) {
-    let server = Server::new(options.replicas.client.clone());
+    let server = Server::new(options.client.clone());
     let mut operator = Operator {
         options,
         server,

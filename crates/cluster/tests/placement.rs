@@ -79,8 +79,10 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
         .unwrap();
     let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
 
-    let refused = kubectl.apply(&policy("Perhaps")).unwrap_err().to_string();
-    assert!(refused.contains("mode"), "{refused}");
+    assert!(
+        kubectl.apply(&policy("Perhaps")).is_err(),
+        "there is no such mode"
+    );
     kubectl.apply(&policy("Recommend")).unwrap();
     until("it is recommended", || reason(kubectl) == "Recommended");
     let status = status(kubectl);

@@ -84,16 +84,16 @@ impl Arrivals {
         std::thread::sleep(time);
         let to = Instant::now();
         let samples = self.shared.samples.lock().unwrap();
-        let own = samples
-            .iter()
-            .filter(|one| one.due >= from && one.due < to && one.outcome.is_ok());
+        let own = || samples.iter().filter(|one| one.due >= from && one.due < to);
+        let failed = own().filter(|one| one.outcome != Ok(200)).count();
+        let own = own().filter(|one| one.outcome == Ok(200));
         let mut all: Vec<_> = own.map(|one| one.latency.as_secs_f64() * 1000.0).collect();
         assert!(!all.is_empty(), "{what}: nothing was answered");
         all.sort_by(f64::total_cmp);
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         let p99 = all[all.len() * 99 / 100];
         println!(
-            "{what}: {} requests in {time:?}, mean {mean:.2} ms, p99 {p99:.1} ms",
+            "{what}: {} requests in {time:?}, mean {mean:.2} ms, p99 {p99:.1} ms; {failed} failed",
             all.len()
         );
         mean

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Index;
 use super::build::endpoints;
+use super::effective;
 use super::facts::{Amounts, Key};
 
 /// Vertices, pods and Services.
@@ -39,6 +40,8 @@ pub struct Vertex {
     pub limits: Amounts,
     /// How many run on which node.
     pub nodes: BTreeMap<String, u32>,
+    /// Whether calls stay on their node where they can (`localFirst`).
+    pub local_first: bool,
 }
 
 /// A node, and what of it is not taken by others.
@@ -83,6 +86,7 @@ impl Index {
             topology.services.insert((*service).clone(), vertex);
         }
         self.add_vertices(&mut topology);
+        self.add_routing(&mut topology);
         self.add_nodes(&mut topology);
         topology
     }
@@ -100,6 +104,18 @@ impl Index {
             if let Some(node) = &workload.node {
                 *vertex.nodes.entry(node.clone()).or_default() += 1;
                 topology.places.insert(pod.clone(), node.clone());
+            }
+        }
+    }
+
+    /// A vertex is called as one of its Services is.
+    fn add_routing(&self, topology: &mut Topology) {
+        for (key, service) in &self.services {
+            let near = |port: u16| effective::of(self, key, port, None).local_first.is_some();
+            let vertex = topology.services.get(key);
+            let vertex = vertex.and_then(|name| topology.vertices.get_mut(name));
+            if let Some(vertex) = vertex {
+                vertex.local_first |= service.ports.iter().any(|one| near(one.port));
             }
         }
     }

@@ -267,7 +267,9 @@ impl Operator {
         );
         let settle = self.options.graphs.window();
         let governed = self.governed.get_mut(&id)?;
-        governed.relocation.set_params(params(&policy.spec, settle));
+        let mut params = params(&policy.spec, settle);
+        params.options.routing = scene.routing;
+        governed.relocation.set_params(params);
         let relocation = governed.relocation.clone();
         let looked = tokio::task::spawn_blocking(move || look(relocation, scene, (busy, apply)));
         let (relocation, scene, round) = looked.await.ok()?;

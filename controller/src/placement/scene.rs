@@ -7,7 +7,7 @@ use std::time::Duration;
 use maglor_mcg::relocate::{Guard, Measured, Params};
 use maglor_mcg::{
     Bars, Graph, GraphError, Node as McgNode, Nodes, NodesError, Objective, Options, Placement,
-    Selection, Service, Use,
+    Routing, Selection, Service, Use,
 };
 
 use super::fits::{fixed, may_run};
@@ -48,6 +48,8 @@ pub struct Scene {
     pub measured: Vec<Measured>,
     /// The policy's services, by index.
     pub selected: BTreeMap<usize, Selected>,
+    /// How most of the calls find a replica.
+    pub routing: Routing,
 }
 
 /// A service of the policy.
@@ -156,12 +158,26 @@ pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
     let selected = selected.filter_map(|(index, one)| Some((index, one.selected?)));
     Ok(Scene {
         selected: selected.collect(),
+        routing: routing(given, &graph),
         graph,
         nodes,
         present,
         bars,
         measured,
     })
+}
+
+/// Where `localFirst` holds for more than half of the calls, plans count on it.
+fn routing(given: &Given<'_>, graph: &Graph) -> Routing {
+    let is_near = |service: usize| {
+        let vertex = given.topology.vertices.get(&graph.services()[service].name);
+        vertex.is_some_and(|vertex| vertex.local_first)
+    };
+    let near = graph.edges().iter().filter(|edge| is_near(edge.to));
+    match near.map(|edge| edge.rps).sum::<f64>() * 2.0 > graph.rps() {
+        true => Routing::LocalFirst,
+        false => Routing::Even,
+    }
 }
 
 /// The services that run somewhere, by name: where, and which of them are the policy's.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use maglor_mcg::Routing;
 use maglor_mcg::relocate::{Reason, Relocation, Stage, View};
 use serde_json::{Value, json};
 
@@ -274,4 +275,13 @@ fn what_is_only_observed_names_no_places() {
         assert_eq!(told.services[0].state, state, "{mode}");
         assert!(relocation.records().is_empty());
     }
+}
+
+#[test]
+fn plans_count_on_local_calls_where_most_calls_are() {
+    let mut shop = Shop::new(&json!({}));
+    assert_eq!(shop.scene().unwrap().routing, Routing::Even);
+    let cart = shop.topology.vertices.get_mut("shop/cart").unwrap();
+    cart.local_first = true;
+    assert_eq!(shop.scene().unwrap().routing, Routing::LocalFirst);
 }

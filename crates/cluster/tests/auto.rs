@@ -6,8 +6,8 @@
 //! the requests, each of which takes four times as long; then chance is too great to say how much is gained. With
 //! `MAGLOR_PROGRAMS` (docs/cluster.md) it is said.
 //!
-//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
-//! it skips.
+//! Not part of `cargo xtask e2e`, since it measures: `cargo test -p maglor-cluster --test auto -- --ignored` on a quiet
+//! machine. The first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

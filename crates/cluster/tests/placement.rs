@@ -9,6 +9,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "mesh/exchange.rs"]
+mod exchange;
 #[path = "mesh/installed.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod installed;
@@ -92,9 +94,26 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
     assert_eq!(service_of(&status, "details")["wanted"][only], 3);
     assert_eq!(service_of(&status, "users")["state"], "Fixed");
 
+    it_is_applied(kubectl, &load, &home);
+    kubectl
+        .run(&["rollout", "restart", "deployment/details", "-n", "shop"])
+        .unwrap();
+    rolled_out(kubectl, "details");
+    until("new pods start where they are wanted", || {
+        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == home
+    });
+    load.go_on(u64::from(RATE));
+    let (sent, failed) = load.stop();
+    println!("{sent} sent while pods moved, {failed:?} failed");
+    assert!(failed.is_empty(), "{failed:?}");
+    installed.stop();
+}
+
+/// The replicas go to their caller, though a budget holds them up and all replicas of the controller die meanwhile.
+fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
     kubectl.apply(&policy("Apply")).unwrap();
     until("a budget holds it up", || {
-        let why = service_of(&self::status(kubectl), "details")["reason"].clone();
+        let why = service_of(&status(kubectl), "details")["reason"].clone();
         why.as_str()
             .is_some_and(|why| why.contains("PodDisruptionBudget"))
     });
@@ -115,10 +134,10 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
         .run(&["delete", "pdb", "details", "-n", "shop"])
         .unwrap();
     until("all are with their caller", || {
-        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == home
+        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == *home
     });
     until("it is settled", || reason(kubectl) == "Settled");
-    let status = self::status(kubectl);
+    let status = status(kubectl);
     println!("{status:#}");
     assert_eq!(status["rolledBack"], 0);
     assert_eq!(status["crossNodeCallsPerSecond"], 0.0);
@@ -133,19 +152,6 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
     );
     let get = ["get", "deployment", "details", "-n", "shop"];
     assert_eq!(kubectl.json(&get).unwrap()["spec"]["replicas"], 3);
-
-    kubectl
-        .run(&["rollout", "restart", "deployment/details", "-n", "shop"])
-        .unwrap();
-    rolled_out(kubectl, "details");
-    until("new pods start where they are wanted", || {
-        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == home
-    });
-    load.go_on(u64::from(RATE));
-    let (sent, failed) = load.stop();
-    println!("{sent} sent while pods moved, {failed:?} failed");
-    assert!(failed.is_empty(), "{failed:?}");
-    installed.stop();
 }
 
 fn rolled_out(kubectl: &Kubectl, name: &str) {

@@ -177,6 +177,7 @@ fn pair() -> World {
         cpu_millis: 100,
         memory_mib: 64,
         max_per_node: None,
+        pinned: false,
     };
     let mut graph = Graph::default();
     for name in ["web", "cart"] {

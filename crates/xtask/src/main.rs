@@ -167,14 +167,7 @@ fn main() -> ExitCode {
             .args(["--locked", "--no-fail-fast"])
             .args(["-p", "maglor-cluster", "--test", "e2e"])
             .args(["--test", "webhooks", "--test", "mesh", "--test", "gateway"])
-            .args([
-                "--test",
-                "proxy_service",
-                "--test",
-                "placement",
-                "--test",
-                "auto",
-            ])
+            .args(["--test", "proxy_service", "--test", "placement"])
             .args(["-p", "maglor-controller", "-p", "maglor-cli"])
             .args(["--test", "kubernetes", "--test", "install"])
             .args(["--test", "insertion"])

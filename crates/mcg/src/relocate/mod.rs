@@ -150,7 +150,7 @@ impl Relocation {
         self.settle(view);
         let mut round = Round {
             calls: view.graph.rps(),
-            cut: view.present.cut(view.graph),
+            cut: view.present.cut_by(view.graph, self.params.options.routing),
             plan: None,
             moves: Vec::new(),
             reason: Reason::Settled,

@@ -33,14 +33,16 @@ fn a_proxy_gets_ready_reloads_and_ends() {
         r#"{{"admin":"{}","listeners":{{"web":"127.0.0.1:2345"}}}}"#,
         admin.address()
     );
+    // It waits without starting anything: a signal that comes while a shell forks may be lost.
     let binary = script(
         &dir,
         &format!(
             "echo \"got $1 $3 $VARIABLE\" >&2; cat \"$2\" >&2\n\
-             trap 'echo again; cat \"$2\"' HUP; trap 'exit 7' TERM\n\
+             trap 'echo again; cat \"$2\"' HUP; trap 'kill $!; exit 7' TERM\n\
              exec 1>&2\n\
+             sleep 60 &\n\
              echo '{json}' > \"$ready\"\n\
-             while :; do sleep 0.01; done"
+             while :; do wait $!; done"
         ),
     );
     let proxy = ProxyBuilder::new(binary)

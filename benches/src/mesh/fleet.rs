@@ -75,7 +75,9 @@ impl Fleet {
             .collect::<Result<Vec<_>>>()?;
         let mut proxies = Vec::with_capacity(plan.processes.len());
         for (index, process) in plan.processes.iter().enumerate() {
-            let started = start_proxy(peer, process, index, &scratch, places)?;
+            let own = plan.central.as_ref();
+            let own = own.filter(|_| process.duty == Duty::ProxyService);
+            let started = start_proxy(own.unwrap_or(peer), process, index, &scratch, places)?;
             proxies.push(started);
         }
         for app in &mut apps {

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use maglor_testkit::app::{Deployment, Placed, WorkModel};
 
 use crate::error::Result;
+use crate::peer::Peer;
 use crate::ports::{self, Block};
 
 /// What a mesh is like.
@@ -43,6 +44,8 @@ pub(super) struct Central {
     pub(super) policy: String,
     /// Before the instances of this one only.
     pub(super) only: Option<String>,
+    /// What they are, if not what the other proxies are.
+    pub(super) by: Option<Peer>,
 }
 
 impl Central {
@@ -51,6 +54,7 @@ impl Central {
         Self {
             policy: policy.into(),
             only: None,
+            by: None,
         }
     }
 
@@ -105,6 +109,8 @@ pub(super) struct Route {
 pub(super) struct Plan {
     pub(super) deployment: Deployment,
     pub(super) processes: Vec<Process>,
+    /// What Proxy-Services are, if not what the other proxies are.
+    pub(super) central: Option<Peer>,
     /// Where clients connect, each with an equal share of the load.
     pub(super) targets: Vec<SocketAddr>,
     /// The `Host` of clients' requests.
@@ -125,6 +131,7 @@ impl Plan {
         let mut plan = Self {
             deployment: Deployment::default(),
             processes: Vec::new(),
+            central: shape.proxy_service.as_ref().and_then(|one| one.by.clone()),
             targets: Vec::new(),
             host: String::new(),
             controls: (0..shape.processes)

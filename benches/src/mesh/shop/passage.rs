@@ -2,7 +2,8 @@
 //!
 //! As in the paper there is one instance of the catalogue, and clients ask for its page only, so that each request
 //! passes the Proxy-Service and is not balanced by it. Servers have no queue here: what differs with the Proxy-Service
-//! and without is the passage alone, and it is known for each request (`x-exact-us`).
+//! and without is the passage alone, and it is known for each request (`x-exact-us`). The paper's Proxy-Service is Envoy,
+//! on another machine; here Envoy passes the same requests, too, where there is one.
 
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ use crate::mesh::calibrate::without_queue;
 use crate::mesh::plan::Central;
 use crate::mesh::report::Report;
 use crate::mesh::stage::{Case, Measured, Stage};
+use crate::peer::{self, Peer, Subject};
 use crate::report::{Table, number};
 
-const RATES: [u32; 4] = [100, 300, 600, 1000];
+const RATES: [u32; 5] = [100, 300, 600, 1000, 2000];
 const RATES_QUICK: [u32; 2] = [100, 600];
 const HOST: &str = "catalogue";
 const PATH: &str = "/category";
@@ -26,24 +28,25 @@ const PAPER_ADDED_MS: f64 = 1.08;
 /// What is wanted here of the median.
 const ADDED_MS: f64 = 0.2;
 
-/// The same load without a Proxy-Service and with it.
+/// The same load without a Proxy-Service, with it, and with Envoy in its place.
 #[derive(Debug, Clone)]
 pub(super) struct Passage {
     rate: u32,
     without: Measured,
     with: Measured,
+    envoy: Option<Measured>,
 }
 
 impl Passage {
-    /// What it adds to the median, ms.
-    fn added(&self) -> f64 {
-        self.with.added_p50 - self.without.added_p50
+    /// What a Proxy-Service adds to the median, ms.
+    fn added(&self, with: &Measured) -> f64 {
+        with.added_p50 - self.without.added_p50
     }
+}
 
-    /// Processor time of the Proxy-Service, ms a request.
-    fn cpu(&self) -> f64 {
-        self.with.central.iter().map(|(_, cpu)| cpu / 1000.0).sum()
-    }
+/// Processor time of the Proxy-Service, ms a request.
+fn cpu(with: &Measured) -> f64 {
+    with.central.iter().map(|(_, cpu)| cpu / 1000.0).sum()
 }
 
 /// Runs it.
@@ -56,27 +59,34 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Vec<Passag
     } else {
         &RATES
     };
+    let envoy = peer::locate(Subject::Envoy, None);
+    let envoy = envoy
+        .inspect_err(|error| eprintln!("passage: without Envoy: {error}"))
+        .ok();
     let mut all = Vec::new();
     for &rate in rates {
-        let [without, with] = [false, true].map(|central| case(stage, rate, central));
         let mut runs = Vec::new();
-        for case in [without, with] {
+        let others = envoy.iter().map(Some);
+        for by in [None, Some(&stage.maglor)].into_iter().chain(others) {
+            let case = case(stage, rate, by);
             let measured = stage.run(&case).await?;
             report.keep("passage", &case.name, &measured)?;
             runs.push(measured);
         }
-        if let Ok([without, with]) = <[Measured; 2]>::try_from(runs) {
+        let mut runs = runs.into_iter();
+        if let (Some(without), Some(with)) = (runs.next(), runs.next()) {
             all.push(Passage {
                 rate,
                 without,
                 with,
+                envoy: runs.next(),
             });
         }
     }
     Ok(all)
 }
 
-fn case(stage: &Stage, rate: u32, central: bool) -> Case {
+fn case(stage: &Stage, rate: u32, by: Option<&Peer>) -> Case {
     let model = super::model(Stretch::NONE, |name, service| {
         let mut service = without_queue(service);
         if name == HOST {
@@ -85,13 +95,16 @@ fn case(stage: &Stage, rate: u32, central: bool) -> Case {
         service
     });
     let mut shape = shape(&Way::LOR);
-    shape.proxy_service = central.then(|| Central {
+    shape.proxy_service = by.map(|peer| Central {
         only: Some(HOST.into()),
+        by: Some(peer.clone()),
         ..Central::everywhere(&shape.policy)
     });
-    let what = if central { "with" } else { "without" };
+    let what = by.map_or("no Proxy-Service".into(), |peer| {
+        format!("{} as Proxy-Service", peer.subject)
+    });
     Case {
-        name: format!("passage: {rate} requests a second, {what} Proxy-Service"),
+        name: format!("passage: {rate} requests a second, {what}"),
         model,
         shape,
         rate: f64::from(rate),
@@ -108,19 +121,27 @@ pub(super) fn bars(passages: &[Passage]) -> Vec<Bar> {
         .iter()
         .map(|one| one.with.failed + one.without.failed)
         .sum();
-    let worst = |value: fn(&Passage) -> f64| passages.iter().map(value).reduce(f64::max);
-    let cpu = passages.iter().map(Passage::cpu).sum::<f64>() / passages.len() as f64;
+    let added = passages.iter().map(|one| one.added(&one.with));
+    let mean = |cpus: Vec<f64>| cpus.iter().sum::<f64>() / cpus.len() as f64;
+    let own = mean(passages.iter().map(|one| cpu(&one.with)).collect());
+    let envoys = passages.iter().filter_map(|one| one.envoy.as_ref());
+    let envoys = mean(envoys.map(cpu).collect());
     vec![
         Bar::at_most("passage: failed requests", 0.0, Some(failed as f64)),
         Bar::at_most(
             "passage: CPU of the Proxy-Service, µs a request, mean over loads",
             1000.0 * PAPER_CPU_MS,
-            (!passages.is_empty()).then_some(1000.0 * cpu),
+            (!passages.is_empty()).then_some(1000.0 * own),
+        ),
+        Bar::at_most(
+            "passage: CPU of the Proxy-Service / Envoy's, mean over loads",
+            1.0,
+            envoys.is_finite().then_some(own / envoys),
         ),
         Bar::at_most(
             "passage: added to the median, ms, worst load",
             ADDED_MS,
-            worst(Passage::added),
+            added.reduce(f64::max),
         ),
     ]
 }
@@ -134,27 +155,32 @@ pub(super) fn text(passages: &[Passage]) -> String {
         "**by the Proxy-Service**",
         "mean",
         "p99",
-        "**its CPU, µs a request**",
+        "by Envoy",
+        "**CPU, µs a request**",
+        "Envoy's",
         "failed",
     ]);
     let micros = |ms: f64| number(Some(1000.0 * ms));
     for one in passages {
-        let (without, with) = (&one.without, &one.with);
+        let (without, with, envoy) = (&one.without, &one.with, one.envoy.as_ref());
         table.row(vec![
             one.rate.to_string(),
             micros(without.added_p50),
             micros(with.added_p50),
-            micros(one.added()),
+            micros(one.added(with)),
             micros(with.added.0 - without.added.0),
             micros(with.added.1 - without.added.1),
-            micros(one.cpu()),
+            number(envoy.map(|envoy| 1000.0 * one.added(envoy))),
+            micros(cpu(with)),
+            number(envoy.map(|envoy| 1000.0 * cpu(envoy))),
             (without.failed + with.failed).to_string(),
         ]);
     }
     format!(
         "### Figs. 8e and 8f: a passage\n\nOne instance of the catalogue, its page only, servers without queue: each \
-         request passes the Proxy-Service and is not balanced by it. *Added* is what is not the servers' work; the paper \
-         has {PAPER_ADDED_MS} ms in the mean, and {PAPER_CPU_MS} ms of a processor a request.\n\n{}",
+         request passes the Proxy-Service and is not balanced by it. *Added* is what is not the servers' work; the paper, \
+         with Envoy and on another machine, has {PAPER_ADDED_MS} ms in the mean, and {PAPER_CPU_MS} ms of a processor a \
+         request.\n\n{}",
         table.markdown()
     )
 }

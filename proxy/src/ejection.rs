@@ -5,6 +5,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use maglor_balance::guard::health::HealthParams;
@@ -19,6 +20,9 @@ use tokio::time::{Instant, timeout};
 use crate::health;
 use crate::shared::{Report, Shared};
 use crate::upstream::{Cluster, Endpoints, Pools, Target};
+
+/// Between two lines on endpoints of a cluster that fail and stay in.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Watches the clusters of the configuration in force until the process ends.
 pub(crate) async fn run(
@@ -71,6 +75,30 @@ struct Watch {
     detector: Detector,
     /// The endpoints that the detector knows.
     known: Option<Arc<Endpoints>>,
+    spared: Spared,
+}
+
+/// When it was last said that an endpoint stays in though it fails, and how often it was not: where all fail, each
+/// further failure would be a line.
+#[derive(Debug, Default)]
+struct Spared {
+    said: Option<Time>,
+    unsaid: u64,
+}
+
+impl Spared {
+    /// How often it was not said since it was; `None`: it is too early to say it again.
+    fn say(&mut self, now: Time) -> Option<u64> {
+        if self
+            .said
+            .is_some_and(|said| now.saturating_since(said) < PAUSE)
+        {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
+    }
 }
 
 /// What a probe has found.
@@ -179,12 +207,13 @@ impl Watch {
             cluster: Arc::clone(cluster),
             detector,
             known: None,
+            spared: Spared::default(),
         }
     }
 
     /// Puts decisions into effect.
     fn take(
-        &self,
+        &mut self,
         events: impl IntoIterator<Item = Event>,
         now: Time,
         probes: &mut JoinSet<Probed>,
@@ -204,7 +233,7 @@ impl Watch {
     }
 
     /// Whether the view of the cluster has to change.
-    fn take_one(&self, event: Event, now: Time, probes: &mut JoinSet<Probed>) -> bool {
+    fn take_one(&mut self, event: Event, now: Time, probes: &mut JoinSet<Probed>) -> bool {
         let cluster = self.cluster.name();
         let metrics = self.cluster.metrics();
         let (Event::Ejected { id, .. }
@@ -236,7 +265,9 @@ impl Watch {
             Event::Spared { finding, why, .. } => {
                 metrics.guards.ejection_spared(why);
                 let (reason, why) = (finding.name(), why.name());
-                tracing::info!(%cluster, %endpoint, reason, why, "endpoint not ejected");
+                if let Some(unsaid) = self.spared.say(now) {
+                    tracing::info!(%cluster, %endpoint, reason, why, unsaid, "endpoint not ejected");
+                }
                 false
             }
             Event::Probe { .. } => {
@@ -279,5 +310,20 @@ async fn probe(cluster: Arc<Cluster>, target: Arc<Target>) -> Probed {
         cluster: Arc::clone(cluster.name()),
         target: target.id,
         answers: matches!(answer, Ok(Ok(()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_said_once_in_a_while() {
+        let mut spared = Spared::default();
+        let at = |seconds: u64| Time::ZERO + Duration::from_secs(seconds);
+        let times = [0, 1, 9, 10, 11, 25, 40];
+        let said = times.map(|seconds| spared.say(at(seconds)));
+        let expected = [Some(0), None, None, Some(2), None, Some(1), Some(0)];
+        assert_eq!(said, expected);
     }
 }

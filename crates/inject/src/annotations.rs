@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::quantity::is_quantity;
 use crate::settings::Settings;
-use crate::{INJECT, Refusal};
+use crate::{INJECT, Refusal, SKIP_INBOUND_PORTS};
 
 /// What matters of a pod's namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -79,7 +79,7 @@ const KNOWN: [(&str, Put); 11] = [
         choice(&mut to.redirect, text)
     }),
     ("maglor.dev/sidecar", |to, text| choice(&mut to.form, text)),
-    ("maglor.dev/skip-inbound-ports", |to, text| {
+    (SKIP_INBOUND_PORTS, |to, text| {
         check_ports(text)?;
         text.clone_into(&mut to.skip_inbound_ports);
         Ok(())
@@ -144,8 +144,12 @@ pub(crate) fn check_ports(text: &str) -> Result<(), String> {
     }
 }
 
-/// First and last port of each range, or the part that is none.
-pub(crate) fn ports(text: &str) -> Result<Vec<(u16, u16)>, &str> {
+/// First and last port of each range of a list such as `22,8000-8010`, without blanks.
+///
+/// # Errors
+///
+/// The part that is none.
+pub fn ports(text: &str) -> Result<Vec<(u16, u16)>, &str> {
     let parts = text.split(',').filter(|_| !text.is_empty());
     let range = |part| {
         let port = |text: &str| text.parse().ok().filter(|port| *port > 0);

@@ -31,7 +31,7 @@ mod quantity;
 pub mod review;
 mod settings;
 
-pub use annotations::Namespace;
+pub use annotations::{Namespace, ports};
 pub use container::{credentials, mounts, security_context, volumes};
 pub use decision::{Refusal, Skip};
 pub use patch::patch;
@@ -43,6 +43,9 @@ pub use settings::{ADMIN_PORT, Form, PROXY_UID, PullPolicy, Redirect, Settings, 
 pub const INJECTED: &str = "maglor.dev/injected";
 /// Label of namespaces, label or annotation of pods: `enabled` or `disabled`.
 pub const INJECT: &str = "maglor.dev/inject";
+/// The annotation of pods with the ports that others reach without the sidecar. An injected pod has it also where its
+/// namespace or the settings of all said so: who calls has to know.
+pub const SKIP_INBOUND_PORTS: &str = "maglor.dev/skip-inbound-ports";
 /// The sidecar's container.
 pub const PROXY: &str = "maglor-proxy";
 /// The container that redirects before anything else runs.

@@ -12,7 +12,7 @@ use crate::settings::{
     ADMIN_PORT, Form, INBOUND_PORT, NAMESPACE, OUTBOUND_PORT, PROXY_UID, Redirect, Settings,
     TRUST_DOMAIN,
 };
-use crate::{INIT, INJECT, INJECTED, PROXY};
+use crate::{INIT, INJECT, INJECTED, PROXY, SKIP_INBOUND_PORTS};
 
 /// What has become of a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,6 +193,10 @@ fn mark(
         Redirect::None => "outbound",
     };
     annotations.insert(INJECTED.to_owned(), json!(word));
+    if !settings.skip_inbound_ports.is_empty() {
+        let skipped = json!(settings.skip_inbound_ports);
+        annotations.insert(SKIP_INBOUND_PORTS.to_owned(), skipped);
+    }
     if settings.form == Form::Container
         && !said.contains_key(DEFAULT_CONTAINER)
         && let Some(first) = first

@@ -151,6 +151,18 @@ fn without_privileges_the_application_is_told_of_a_proxy() {
 }
 
 #[test]
+fn callers_see_which_ports_are_reached_without_the_sidecar() {
+    let mut namespace = shop();
+    namespace.annotations.insert(
+        "maglor.dev/skip-inbound-ports".to_owned(),
+        "22, 8000-8010".to_owned(),
+    );
+    let pod = with(&web(), &namespace).pod;
+    let said = &pod["metadata"]["annotations"]["maglor.dev/skip-inbound-ports"];
+    assert_eq!(said, "22,8000-8010");
+}
+
+#[test]
 fn annotations_of_pod_and_namespace_say_otherwise() {
     let mut namespace = shop();
     let own = ("maglor.dev/log-level".to_owned(), "debug".to_owned());

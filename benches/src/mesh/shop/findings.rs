@@ -17,8 +17,8 @@ pub(super) fn findings(
     stretch: Stretch,
     capacity: f64,
 ) -> Findings {
-    let mut bars = bars(cells, highest);
-    bars.extend(passage::bars(passages));
+    let mut bars = passage::bars(passages);
+    let mut charts = Vec::new();
     let mut text = format!(
         "Poisson arrivals of the 22 steps in turn, {USERS} users; exponential service. Replicas and service times are in \
          `sock-shop.json`, a work model of µBench; whatever balances, {capacity:.0} requests a second are the most there \
@@ -31,15 +31,20 @@ pub(super) fn findings(
             stretch.0
         ));
     }
-    text.push_str(&limits(cells, highest));
-    text.push_str(&runs(cells));
-    text.push_str(&central(cells));
+    // No policy is asked for where only the passage is of interest.
+    if !cells.is_empty() {
+        bars.extend(sweep(cells, highest));
+        text.push_str(&limits(cells, highest));
+        text.push_str(&runs(cells));
+        text.push_str(&central(cells));
+        charts.push(chart(cells));
+    }
     text.push_str(&passage::text(passages));
     Findings {
         title: "Fig. 8 on real proxies: Sock Shop's call graph".into(),
         text,
         bars,
-        charts: vec![chart(cells)],
+        charts,
     }
 }
 
@@ -50,7 +55,7 @@ fn of<'a>(cells: &'a [Cell], way: &Way, rate: u32) -> Option<&'a Cell> {
     own.next()
 }
 
-fn bars(cells: &[Cell], highest: &[Highest]) -> Vec<Bar> {
+fn sweep(cells: &[Cell], highest: &[Highest]) -> Vec<Bar> {
     let failed: usize = cells.iter().map(|cell| cell.measured.failed).sum();
     let of = |way: &Way| {
         let own = highest.iter().find(|one| one.way.name == way.name);

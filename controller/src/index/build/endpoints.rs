@@ -93,9 +93,10 @@ pub(crate) fn of(
         }
         endpoints.list.push(endpoint);
     }
+    let all = || found.iter().map(|(address, one)| (address.port(), *one));
     endpoints.tls = match index.behind(key).filter(|_| labels.is_none()) {
-        None => tls(index, found.values().copied()),
-        Some((target, account)) => tls_by_proxies(index, found.values().copied(), &target, account),
+        None => tls(index, all()),
+        Some((target, account)) => tls_by_proxies(index, all(), &target, port, account),
     };
     endpoints.by_place = match (service.reach, local_first, index.callers.get(key)) {
         // What the Service says itself outweighs a policy.
@@ -109,8 +110,7 @@ pub(crate) fn of(
         endpoints.list.clear();
     }
     for (hostname, named) in &mut endpoints.named {
-        let all = found.values().copied();
-        let of_name = all.filter(|one| one.endpoint.hostname.as_ref() == Some(hostname));
+        let of_name = all().filter(|(_, one)| one.endpoint.hostname.as_ref() == Some(hostname));
         named.tls = tls(index, of_name);
     }
     endpoints
@@ -215,11 +215,11 @@ fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Mutual TLS where all endpoints have a sidecar, each of which proves to be one of the accounts that
-/// run the Service. Otherwise plain text: while sidecars come in, those that are there take both.
+/// Mutual TLS where the sidecar of each endpoint takes what is sent to its port, and proves to be one of the
+/// accounts that run the Service. Otherwise plain text: while sidecars come in, those that are there take both.
 fn tls<'a>(
     index: &Index,
-    endpoints: impl Iterator<Item = Member<'a>>,
+    endpoints: impl Iterator<Item = (u16, Member<'a>)>,
 ) -> Option<raw::Short<raw::UpstreamTls>> {
     identities(index, endpoints).and_then(mutual)
 }
@@ -228,22 +228,26 @@ fn tls<'a>(
 /// two is an endpoint, the same is spoken, and either is who is expected.
 fn tls_by_proxies<'a>(
     index: &'a Index,
-    endpoints: impl Iterator<Item = Member<'a>>,
+    endpoints: impl Iterator<Item = (u16, Member<'a>)>,
     target: &Key,
+    port: &ServicePort,
     account: &str,
 ) -> Option<raw::Short<raw::UpstreamTls>> {
-    let all = endpoints.chain(members::of(index, target));
-    let mut identities = identities(index, all)?;
+    let behind =
+        members::of(index, target).filter_map(|one| Some((target_port(one.slice, port)?, one)));
+    let mut identities = identities(index, endpoints.chain(behind))?;
     identities.insert(index.identity(&target.namespace, account));
     mutual(identities)
 }
 
-/// Whom endpoints prove to be; `None` = one has no sidecar.
+/// Whom endpoints prove to be; `None` = one has no sidecar for its port.
 fn identities<'a>(
     index: &Index,
-    endpoints: impl Iterator<Item = Member<'a>>,
+    endpoints: impl Iterator<Item = (u16, Member<'a>)>,
 ) -> Option<BTreeSet<String>> {
-    endpoints.map(|one| one.identity(index)).collect()
+    endpoints
+        .map(|(port, one)| one.identity(index, port))
+        .collect()
 }
 
 /// Mutual TLS with these identities, if there are any.

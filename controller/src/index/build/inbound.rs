@@ -139,7 +139,8 @@ fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId,
         let effective = effective::of(index, key, port.port, None);
         let identity = index.identity(&pod.namespace, &workload.service_account);
         let mut cluster = raw::Cluster {
-            tls: mutual([identity].into()).filter(|_| !effective.plain_text),
+            tls: mutual([identity].into())
+                .filter(|_| workload.takes(target) && !effective.plain_text),
             ..effective.cluster
         };
         cluster.protocol.get_or_insert(upstream(port.protocol));

@@ -82,9 +82,9 @@ impl Member<'_> {
         })
     }
 
-    /// Who it proves to be; `None`: it has no sidecar.
-    pub(crate) fn identity(&self, index: &Index) -> Option<String> {
-        let pod = self.pod.filter(|pod| pod.injected)?;
+    /// Who it proves to be at a port; `None`: no sidecar takes what is sent there.
+    pub(crate) fn identity(&self, index: &Index, port: u16) -> Option<String> {
+        let pod = self.pod.filter(|pod| pod.takes(port))?;
         Some(index.identity(self.namespace, &pod.service_account))
     }
 }

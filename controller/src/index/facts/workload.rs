@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use maglor_inject::quantity;
+use maglor_inject::{INJECTED, SKIP_INBOUND_PORTS, quantity};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Meta, ReadError, Serving, part};
-
-/// The annotation of pods that have a sidecar; the webhook writes it.
-pub const INJECTED: &str = "maglor.dev/injected";
 
 /// A pod.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -20,6 +17,8 @@ pub struct Workload {
     pub service_account: String,
     /// It has a sidecar that takes what others send.
     pub injected: bool,
+    /// First and last of the ports that others reach without the sidecar.
+    pub bypassed: Vec<(u16, u16)>,
     /// It has a sidecar.
     pub has_sidecar: bool,
     /// Where it runs.
@@ -124,7 +123,19 @@ fn owner(meta: &Meta, value: &Value) -> String {
     of_deployment.unwrap_or(name).to_owned()
 }
 
+/// What is no list of ports would not have been injected.
+fn bypassed(text: &str) -> Vec<(u16, u16)> {
+    let text: String = text.split_whitespace().collect();
+    maglor_inject::ports(&text).unwrap_or_default()
+}
+
 impl Workload {
+    /// Whether its sidecar takes what others send to a port.
+    pub(crate) fn takes(&self, port: u16) -> bool {
+        let bypassed = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
+        self.injected && !self.bypassed.iter().any(bypassed)
+    }
+
     pub(super) fn read(meta: Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: Spec = part(value, "spec")?;
         let injected = meta.annotations.get(INJECTED).map(String::as_str);
@@ -145,6 +156,10 @@ impl Workload {
             requests: Amounts::sum(&amounts(|one| &one.requests), false),
             limits: Amounts::sum(&amounts(|one| &one.limits), true),
             injected: injected == Some("true"),
+            bypassed: meta
+                .annotations
+                .get(SKIP_INBOUND_PORTS)
+                .map_or_else(Vec::new, |text| bypassed(text)),
             has_sidecar: matches!(injected, Some("outbound" | "true")),
             labels: meta.labels,
             service_account: spec
@@ -194,6 +209,25 @@ mod tests {
         assert_eq!(read("true"), (true, true));
         assert_eq!(read("outbound"), (false, true));
         assert_eq!(read("yes"), (false, false));
+    }
+
+    #[test]
+    fn a_port_that_is_skipped_is_reached_without_the_sidecar() {
+        let read = |injected: &str, skipped: &str| {
+            let annotations = [(INJECTED, injected), (SKIP_INBOUND_PORTS, skipped)];
+            let meta = Meta {
+                annotations: annotations
+                    .map(|(name, text)| (name.to_owned(), text.to_owned()))
+                    .into(),
+                ..Meta::default()
+            };
+            let workload = Workload::read(meta, &json!({})).unwrap();
+            [21, 22, 7999, 8000, 8010, 8011].map(|port| workload.takes(port))
+        };
+        let expected = [true, false, true, false, false, true];
+        assert_eq!(read("true", " 22, 8000-8010"), expected);
+        assert_eq!(read("true", ""), [true; 6]);
+        assert_eq!(read("outbound", "22"), [false; 6]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 /// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
 /// not to be sent to any more.
 const FAREWELL_SECONDS: u32 = 5;
-/// Time for what a proxy has begun.
-const DRAIN_SECONDS: u32 = 30;
+/// Time for what a proxy has begun, where nobody says otherwise.
+pub(crate) const DRAIN_SECONDS: u32 = 30;
 
 /// What holds for all standalone proxies.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -24,14 +24,14 @@ pub struct Settings {
     pub trust_domain: Option<String>,
 }
 
-/// The proxy's arguments for a role (`maglor-proxy ROLE`), as far as roles have them in common.
-pub(crate) fn arguments(role: &str, settings: &Settings) -> Vec<String> {
+/// The proxy's arguments for a role (`maglor-proxy ROLE`), as far as roles have them in common; `drain` as for [`pod`].
+pub(crate) fn arguments(role: &str, drain: u32, settings: &Settings) -> Vec<String> {
     let mut arguments = vec![
         role.to_owned(),
         format!("--control-plane={}", settings.control_plane),
         format!("--cluster-domain={}", settings.cluster_domain),
         format!("--admin-port={ADMIN_PORT}"),
-        format!("--drain-timeout={DRAIN_SECONDS}s"),
+        format!("--drain-timeout={drain}s"),
     ];
     match &settings.trust_domain {
         Some(domain) => {
@@ -74,11 +74,12 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
     container
 }
 
-/// A pod of one proxy; those with the same labels, of which `own` are enough to know them, are spread over nodes.
-pub(crate) fn pod(own: &Value, container: &Value) -> Value {
+/// A pod of one proxy, which has `drain` seconds for what it has begun when it is to end; those with the same labels, of
+/// which `own` are enough to know them, are spread over nodes.
+pub(crate) fn pod(own: &Value, drain: u32, container: &Value) -> Value {
     json!({
         "automountServiceAccountToken": false,
-        "terminationGracePeriodSeconds": FAREWELL_SECONDS + DRAIN_SECONDS + 5,
+        "terminationGracePeriodSeconds": FAREWELL_SECONDS + drain + 5,
         "topologySpreadConstraints": [{
             "maxSkew": 1,
             "topologyKey": "kubernetes.io/hostname",

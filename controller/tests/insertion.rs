@@ -313,7 +313,10 @@ async fn steps(kubeconfig: &Path, most: usize) -> String {
             "after {taken:?} there is no step"
         );
         let key = Key::new("shop", "web");
-        match step(client.clone(), settings.clone(), &key).await.unwrap() {
+        match step(client.clone(), settings.clone(), "maglor", &key)
+            .await
+            .unwrap()
+        {
             Some(step) => taken.push(told(&step)),
             None => tokio::time::sleep(Duration::from_millis(50)).await,
         }

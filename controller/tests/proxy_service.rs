@@ -49,6 +49,10 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Auto),
         2 => advice().prop_map(Move::Advise),
         1 => any::<bool>().prop_map(Move::Sidecars),
+        1 => (0..3u8).prop_map(Move::Wide),
+        1 => (0..3u8).prop_map(Move::Unwide),
+        1 => any::<bool>().prop_map(Move::OptOut),
+        1 => Just(Move::Round),
     ];
     proptest::collection::vec(one, 0..200)
 }
@@ -68,6 +72,7 @@ proptest! {
         // And back, whatever there was.
         for name in 0..3 {
             world.make(&Move::Unclaim(name));
+            world.make(&Move::Unwide(name));
         }
         world.settle();
         world.check_end();
@@ -117,6 +122,37 @@ fn proxies_come_and_go_as_it_is_advised() {
         (&*withdrawn[0], withdrawn.last().unwrap().as_str()),
         ("restore", "delete Service web-target")
     );
+    world.check_end();
+}
+
+/// One for many Services does what a Service's own would, gives way to that, and undoes it all before it goes.
+#[test]
+fn what_is_for_many_services_is_for_each() {
+    let mut world = World::new();
+    world.make(&Move::Advise(Choice::ProxyService));
+    world.make(&Move::Wide(0));
+    assert!(world.settle().is_empty(), "it only says what it would do");
+    world.make(&Move::Unwide(0));
+    world.make(&Move::Wide(2));
+    let inserted = world.settle();
+    let (first, last) = (&*inserted[0], inserted.last().unwrap().as_str());
+    assert_eq!((first, last), ("hold", "switch"));
+    // The resource of the Service itself goes before.
+    world.make(&Move::Claim(0));
+    world.make(&Move::Scale(3));
+    let own = ["hold", "apply Deployment web-proxy-service"];
+    assert_eq!(world.settle(), own);
+    world.make(&Move::Unclaim(0));
+    assert_eq!(world.settle(), ["release", own[1]]);
+    world.make(&Move::OptOut(true));
+    assert_eq!(world.settle().last().unwrap(), "delete Service web-target");
+    world.check_end();
+    world.make(&Move::OptOut(false));
+    assert_eq!(world.settle().last().unwrap(), "switch");
+    world.make(&Move::Unwide(2));
+    let withdrawn = world.settle();
+    let (first, last) = (&*withdrawn[0], withdrawn.last().unwrap().as_str());
+    assert_eq!((first, last), ("restore", "delete Service web-target"));
     world.check_end();
 }
 
@@ -185,7 +221,7 @@ fn what_cannot_be_is_refused() {
         ("sessionAffinity", json!("ClientIP"), "SessionAffinity"),
         ("ports", port("protocol", json!("UDP")), "UnsupportedPort"),
         ("ports", port("targetPort", json!(15020)), "UnsupportedPort"),
-        ("ports", port("name", json!("tcp-db")), "UnsupportedPort"),
+        ("ports", port("name", json!("db")), "UnsupportedPort"),
         ("ports", json!([]), "UnsupportedPort"),
     ];
     for (field, value, reason) in cases {

@@ -323,15 +323,15 @@ async fn tell(mut ready: Ready, listener: &Listener, local: &Local) -> Result<Re
     Ok(ready)
 }
 
-/// Asks the control plane of where the connection was going, where the chain asks; whether it has said
-/// what is spoken there, so that nobody has to wait for a client that waits for the server.
+/// Asks the control plane of where the connection was going, or of what the chain is for, where the chain asks; whether
+/// it has said what is spoken there, so that nobody has to wait for a client that waits for the server.
 async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
-    let (Some(on_demand), Some(address)) = (&chain.on_demand, ready.ends.original) else {
+    let Some(on_demand) = &chain.on_demand else {
         return false;
     };
     let now = local.worker.time(Instant::now());
     // What is not said in time is as if nobody knew: the connection passes as without discovery.
-    let found = on_demand.find_address(address, now).await.ok();
+    let found = on_demand.find_silent(ready.ends.original, now).await;
     let known = found
         .as_deref()
         .map(|found| (found.table.is_some(), found.bytes.is_some()));

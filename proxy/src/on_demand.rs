@@ -321,6 +321,21 @@ impl OnDemand {
         self.ask(key, now, || Some(address.to_string())).await
     }
 
+    /// What is known of a connection that has not said a word: by the name that is asked for whatever is called, else
+    /// by where it was going. `None`: neither is known, or nobody has answered in time.
+    pub(crate) async fn find_silent(
+        self: &Arc<Self>,
+        original: Option<SocketAddr>,
+        now: Time,
+    ) -> Option<Arc<Discovered>> {
+        let found = match (&self.settings.host, original) {
+            (Some(host), _) => self.ask(ONLY, now, || Some(host.clone())).await,
+            (None, Some(address)) => self.find_address(address, now).await,
+            (None, None) => return None,
+        };
+        found.ok()
+    }
+
     async fn ask(
         self: &Arc<Self>,
         key: KeyRef<'_>,

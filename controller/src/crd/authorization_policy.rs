@@ -50,17 +50,17 @@ pub struct AuthorizationPolicySpec {
     pub rules: Vec<raw::AuthorizationRule>,
 }
 
-/// Which pods; all labels must be there.
+/// Which resources; all labels must be there.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Label → value; none selects all pods.
+    /// Label → value; none selects all.
     #[serde(default)]
     pub match_labels: BTreeMap<String, String>,
 }
 
 impl LabelSelector {
-    /// Whether a pod with these labels is selected.
+    /// Whether one with these labels is selected.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);

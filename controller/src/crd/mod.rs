@@ -38,6 +38,7 @@ pub use placement_policy::{
 };
 pub use proxy_service::{
     AutoStatus, ProxyMode, ProxyService, ProxyServiceSpec, ProxyServiceStatus, Resources,
+    ServiceBalance,
 };
 pub use target::TargetRef;
 pub use traffic_policy::{TrafficPolicy, TrafficPolicySpec, merge_cluster, merge_route};

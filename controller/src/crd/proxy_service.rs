@@ -9,11 +9,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::{Shape, without};
-use super::{Condition, SpecError, TargetRef};
+use super::{LabelSelector, SpecError, TargetRef};
+use crate::proxy_pod::DRAIN_SECONDS;
+
+mod status;
+
+pub use status::{AutoStatus, ProxyServiceStatus, ServiceBalance};
 
 /// A few proxies of its own in front of a Service. They see all of its requests, so least outstanding
 /// requests is not blurred by many callers that each see a few (docs/proxy-service.md). The Service
 /// keeps its name, addresses and ports; clients notice nothing.
+///
+/// Without a `targetRef`: the same for all Services of its namespace, or of the mesh where it is in the
+/// controller's own namespace, of each while it pays (`mode: Auto`).
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[kube(
     group = "maglor.dev",
@@ -36,8 +44,17 @@ use super::{Condition, SpecError, TargetRef};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyServiceSpec {
-    /// The Service, of the same namespace. Of two resources for one Service the older one holds.
-    pub target_ref: TargetRef,
+    /// The Service, of the same namespace. Of two resources for one Service the older one holds. Absent: all of
+    /// the namespace, or of the mesh, that have no resource of their own; needs `mode: Auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_ref: Option<TargetRef>,
+    /// Without `targetRef`: only Services with these labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// Without `targetRef`: at most so many Services have proxies at a time, whose room is that of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000), extend("default" = 10))]
+    pub max_services: Option<u32>,
     /// Whether there are always proxies, or while they pay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Always"))]
@@ -67,6 +84,11 @@ pub struct ProxyServiceSpec {
     /// What a proxy's container asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+    /// How long proxies that are to end wait for requests, WebSockets and connections of bytes that are still open; then
+    /// these are cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
+    pub drain_seconds: Option<u32>,
     /// The account that the proxies run as. Default: that of the namespace, `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
@@ -172,41 +194,6 @@ pub struct Resources {
     pub limits: BTreeMap<String, String>,
 }
 
-/// What became of it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProxyServiceStatus {
-    /// `Accepted`: it can be done, or why not; `Ready`: requests go through the proxies, or why not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
-    /// Proxies that are available, and how many are wanted: `1/1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proxies: Option<String>,
-    /// With `mode: Auto`: what is seen, and what would be best.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auto: Option<AutoStatus>,
-}
-
-/// What is seen of a Service, and what would be best for it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AutoStatus {
-    /// `local`: `lor(choices=2)` in the callers' sidecars; `bounce`, `ledger`: these policies there;
-    /// `proxy-service`: proxies.
-    pub recommended: String,
-    /// Mean response time that it is predicted to have, in milliseconds.
-    pub predicted_milliseconds: f64,
-    /// Mean response time as it is now, in milliseconds.
-    pub measured_milliseconds: f64,
-    /// Mean response time that `local` is predicted to have, in milliseconds.
-    pub local_milliseconds: f64,
-    /// Mean response time that proxies are predicted to have, in milliseconds.
-    pub proxied_milliseconds: f64,
-    /// Utilization of the endpoints that follows from requests and response times; 0 to 1.
-    pub utilization: f64,
-}
-
 impl ProxyServiceSpec {
     /// Checks what the schema cannot say.
     ///
@@ -217,19 +204,20 @@ impl ProxyServiceSpec {
             path: format!("spec.{path}"),
             message,
         };
-        if self.target_ref.name.is_empty() {
-            return Err(wrong("targetRef.name", "name a Service".to_owned()));
-        }
-        if self.target_ref.port.is_some() {
-            let message = "a Service has proxies for all of its ports; remove it".to_owned();
-            return Err(wrong("targetRef.port", message));
-        }
+        let reach = match &self.target_ref {
+            Some(target) => self.check_one(target),
+            None => self.check_many(),
+        };
+        reach.map_err(|(path, message)| wrong(path, message.to_owned()))?;
         self.policy()?;
         if self
             .replicas
             .is_some_and(|count| !(1..=100).contains(&count))
         {
             return Err(wrong("replicas", "must be 1 to 100".to_owned()));
+        }
+        if !(1..=3600).contains(&self.drain_seconds()) {
+            return Err(wrong("drainSeconds", "must be 1 to 3600".to_owned()));
         }
         if let Some(autoscaling) = &self.autoscaling {
             if self.replicas.is_some() {
@@ -240,6 +228,45 @@ impl ProxyServiceSpec {
             checked.map_err(|(path, message)| wrong(path, message.to_owned()))?;
         }
         Ok(())
+    }
+
+    fn check_one(&self, target: &TargetRef) -> Result<(), (&'static str, &'static str)> {
+        if target.name.is_empty() {
+            return Err(("targetRef.name", "name a Service"));
+        }
+        if target.port.is_some() {
+            let message = "a Service has proxies for all of its ports; remove it";
+            return Err(("targetRef.port", message));
+        }
+        if self.selector.is_some() {
+            return Err((
+                "selector",
+                "`targetRef` names a Service; remove one of them",
+            ));
+        }
+        if self.max_services.is_some() {
+            return Err((
+                "maxServices",
+                "`targetRef` names a single Service; remove it",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_many(&self) -> Result<(), (&'static str, &'static str)> {
+        if !self.is_auto() {
+            let message = "name a Service; all of them at once only with `mode: Auto`";
+            return Err(("targetRef", message));
+        }
+        if self.service_account_name.is_some() {
+            let message = "who has it may speak for the callers of all Services; remove it, and proxies \
+                           have an account for each";
+            return Err(("serviceAccountName", message));
+        }
+        match self.max_services() {
+            1..=1000 => Ok(()),
+            _ => Err(("maxServices", "must be 1 to 1000")),
+        }
     }
 
     /// How the proxies choose an endpoint.
@@ -282,6 +309,18 @@ impl ProxyServiceSpec {
         self.sidecar_policies.unwrap_or(false)
     }
 
+    /// How many Services have proxies at a time, at most.
+    #[must_use]
+    pub fn max_services(&self) -> u32 {
+        self.max_services.unwrap_or(10)
+    }
+
+    /// See the field.
+    #[must_use]
+    pub fn drain_seconds(&self) -> u32 {
+        self.drain_seconds.unwrap_or(DRAIN_SECONDS)
+    }
+
     /// How many proxies.
     #[must_use]
     pub fn replicas(&self) -> u32 {
@@ -291,7 +330,10 @@ impl ProxyServiceSpec {
 
 pub(super) fn schema() -> Value {
     let mut shape = Shape::of::<ProxyServiceSpec, ProxyServiceStatus>();
-    shape.spec["required"] = json!(["targetRef"]);
+    shape.spec["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.targetRef) || (has(self.mode) && self.mode == 'Auto')",
+        "message": "name a Service as `targetRef`; all of them at once only with `mode: Auto`",
+    }]);
     shape.spec["properties"]["autoscaling"]["required"] = json!(["maxReplicas"]);
     let target = &mut shape.spec["properties"]["targetRef"];
     without(target, &["port"]);
@@ -312,12 +354,30 @@ mod tests {
         for (text, expected) in [
             ("{targetRef: {name: ''}}", "spec.targetRef.name: "),
             ("{targetRef: {name: a, port: 80}}", "spec.targetRef.port: "),
+            ("{}", "spec.targetRef: name a Service; "),
+            ("{mode: Auto, maxServices: 0}", "spec.maxServices: "),
+            (
+                "{mode: Auto, serviceAccountName: edge}",
+                "spec.serviceAccountName: ",
+            ),
+            (
+                "{targetRef: {name: a}, selector: {matchLabels: {tier: web}}}",
+                "spec.selector: ",
+            ),
+            (
+                "{targetRef: {name: a}, maxServices: 3}",
+                "spec.maxServices: ",
+            ),
             ("{targetRef: {name: a}, policy: best}", "spec.policy: "),
             (
                 "{targetRef: {name: a}, policy: 'join-idle-queue(boards=4)'}",
                 "spec.policy: join-idle-queue is for comparison",
             ),
             ("{targetRef: {name: a}, replicas: 0}", "spec.replicas: "),
+            (
+                "{targetRef: {name: a}, drainSeconds: 0}",
+                "spec.drainSeconds: ",
+            ),
             (
                 "{targetRef: {name: a}, replicas: 2, autoscaling: {maxReplicas: 4}}",
                 "spec.replicas: the number follows",
@@ -347,5 +407,7 @@ mod tests {
         assert_eq!(plain.policy().unwrap().to_string(), "lor(choices=2)");
         let all = spec("{targetRef: {name: a}, policy: lor(choices=all), replicas: 4}");
         assert_eq!((all.check(), all.replicas()), (Ok(()), 4));
+        let wide = spec("{mode: Auto, selector: {matchLabels: {tier: web}}, replicas: 2}");
+        assert_eq!((wide.check(), wide.max_services()), (Ok(()), 10));
     }
 }

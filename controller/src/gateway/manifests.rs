@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::SERVICE_TYPE;
 use crate::index::facts::gateway::GATEWAY_NAME;
 use crate::index::made_name;
-use crate::proxy_pod::{self, Settings};
+use crate::proxy_pod::{self, DRAIN_SECONDS, Settings};
 
 /// The label by which what is ours is told from what other controllers make for their Gateways.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
@@ -117,7 +117,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
     let mut container = container(settings);
     container["volumeMounts"] = json!(mounts);
     let own = json!({GATEWAY_NAME: meta.gateway});
-    let mut pod = proxy_pod::pod(&own, &container);
+    let mut pod = proxy_pod::pod(&own, DRAIN_SECONDS, &container);
     pod["serviceAccountName"] = json!(meta.name);
     pod["securityContext"] = proxy_pod::low_ports();
     pod["volumes"] = json!(volumes);
@@ -130,7 +130,7 @@ fn deployment(meta: &Metadata, settings: &Settings) -> Value {
 
 /// Which ports there are is not said: they come and go without another pod.
 fn container(settings: &Settings) -> Value {
-    let mut arguments = proxy_pod::arguments("gateway", settings);
+    let mut arguments = proxy_pod::arguments("gateway", DRAIN_SECONDS, settings);
     if settings.trust_domain.is_none() {
         let [_, _, cache] = maglor_inject::credentials();
         arguments.push(cache);

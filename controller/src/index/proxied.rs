@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What a client is asked for, and what it may do, is what the pods' own sidecars say, as without proxies:
-//! the proxies tell them who the client is, and are believed.
+//! of requests the proxies tell them who the client is, and are believed; bytes they pass as they come, with the
+//! mutual TLS of the client in them.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use maglor_config::raw::MeshMode;
 use super::Index;
 use super::build::endpoints;
 use super::facts::service::PROXIED;
-use super::facts::{Key, Service, Workload};
+use super::facts::{Key, Protocol, Service, Workload};
 
 const SUFFIX: &str = "-target";
 
@@ -38,6 +39,12 @@ impl Index {
         let front = self.services.get(target)?.front.as_ref()?;
         let own = front.service == proxied(target)?.name;
         front.account.as_deref().filter(|_| own)
+    }
+
+    /// Whether what is sent to a port has been encrypted by the clients of proxies, for whom these only pass it.
+    pub(super) fn passes_bytes(&self, target: &Key, protocol: Protocol) -> bool {
+        let bytes = matches!(protocol, Protocol::Tcp | Protocol::Tls);
+        bytes && self.proxy_account(target).is_some()
     }
 
     /// The Service of the pods behind one with proxies that have an identity, and the proxies' account.

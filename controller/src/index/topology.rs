@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Index;
-use super::build::endpoints;
+use super::build::{endpoints, members};
 use super::effective;
 use super::facts::{Amounts, Key};
 
@@ -23,6 +23,8 @@ pub struct Topology {
     pub places: BTreeMap<Key, String>,
     /// The vertex of a Service.
     pub services: BTreeMap<Key, String>,
+    /// Who serves behind a Service, where anybody does.
+    pub servers: BTreeMap<Key, Servers>,
     /// The nodes of the cluster.
     pub nodes: BTreeMap<String, Room>,
 }
@@ -42,6 +44,15 @@ pub struct Vertex {
     pub nodes: BTreeMap<String, u32>,
     /// Whether calls stay on their node where they can (`localFirst`).
     pub local_first: bool,
+}
+
+/// The pods that serve behind a Service.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Servers {
+    /// How many.
+    pub count: u32,
+    /// Whether all of them have sidecars that let their requests in.
+    pub meshed: bool,
 }
 
 /// A node, and what of it is not taken by others.
@@ -85,10 +96,28 @@ impl Index {
             let vertex = vertex.map_or_else(|| service.to_string(), str::to_owned);
             topology.services.insert((*service).clone(), vertex);
         }
+        let servers = self.services.keys().filter_map(|service| {
+            let servers = self.servers(service)?;
+            Some((service.clone(), servers))
+        });
+        topology.servers = servers.collect();
         self.add_vertices(&mut topology);
         self.add_routing(&mut topology);
         self.add_nodes(&mut topology);
         topology
+    }
+
+    fn servers(&self, service: &Key) -> Option<Servers> {
+        let mut pods = BTreeSet::new();
+        let mut meshed = true;
+        for member in members::of(self, service).filter(|one| !one.draining) {
+            let Some(pod) = member.pod else { continue };
+            // Of one with two address families there are two.
+            pods.insert(&member.endpoint.pod);
+            meshed &= pod.injected;
+        }
+        let count = u32::try_from(pods.len()).unwrap_or(u32::MAX);
+        (count > 0).then_some(Servers { count, meshed })
     }
 
     fn add_vertices(&self, topology: &mut Topology) {
@@ -269,6 +298,11 @@ mod tests {
             [("n1".to_owned(), 1), ("n2".to_owned(), 1)].into()
         );
         assert!(!topology.vertices["shop/db"].meshed);
+        let servers = |name: &str| topology.servers.get(&key(name)).copied();
+        let of = |count, meshed| Some(Servers { count, meshed });
+        assert_eq!(servers("reviews"), of(2, true));
+        assert_eq!(servers("reviews-v2"), of(1, true));
+        assert_eq!((servers("db"), servers("empty")), (of(1, false), None));
         assert_eq!(topology.vertex_of_node("shop/load"), "shop/load");
         assert_eq!(topology.vertex_of_node("envoy"), "envoy");
         let vertex = |cluster| topology.vertex_of_cluster(cluster);

@@ -1,18 +1,22 @@
 //! Asks all replicas what callers report, for those Services whose proxies are left to the decision rule.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::rule::Limits;
+use maglor_mcg::rule::{Limits, View};
 use tokio::time::Instant;
 
 use super::auto::{Advice, Auto, Calls, Seen};
 use super::observed::Observed;
+use super::scope::Candidate;
+use super::survey::may_collaborate;
 use crate::graph::Graphs;
 use crate::graph::parts::{Part, current};
 use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
+use crate::index::topology::Topology;
 
 /// What the replicas have heard is asked for again after this.
 const FRESH: Duration = Duration::from_secs(5);
@@ -23,7 +27,8 @@ pub(super) struct Advisor {
     graphs: Arc<Graphs>,
     auto: Auto,
     begun: Instant,
-    heard: Option<(Instant, Vec<Vec<Part>>)>,
+    /// By vertex.
+    heard: Option<(Instant, BTreeMap<String, Calls>)>,
 }
 
 impl Advisor {
@@ -47,11 +52,26 @@ impl Advisor {
         self.auto.governs(service)
     }
 
+    /// Forgets all but those that `stays` says.
+    pub(super) fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
+        self.auto.retain(stays);
+    }
+
+    /// What was seen of a Service last.
+    pub(super) fn view(&self, service: &Key) -> Option<View> {
+        self.auto.view(service)
+    }
+
+    /// What is there now.
+    pub(super) fn topology(&self) -> Arc<Topology> {
+        self.graphs.topology()
+    }
+
     /// What is advised for a Service; `None` where that is not asked for, or nothing can be said now.
     pub(super) async fn advice(&mut self, service: &Key, seen: &Observed) -> Option<Advice> {
         let claim = seen.claims.iter().find(|claim| !claim.deleting);
-        let spec = claim.and_then(|claim| claim.spec.as_ref().ok());
-        let Some(spec) = spec.filter(|spec| spec.is_auto()) else {
+        let spec = claim.and_then(|claim| Some((claim, claim.spec.as_ref().ok()?)));
+        let Some((claim, spec)) = spec.filter(|(_, spec)| spec.is_auto()) else {
             self.auto.forget(service);
             return None;
         };
@@ -65,26 +85,51 @@ impl Advisor {
             current,
             collaborative: spec.sidecar_policies() && seen.collaborative,
             dry_run: spec.dry_run(),
+            wide: claim.wide(),
         };
-        let calls = self.calls(service).await?;
-        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Some(
-            self.auto
-                .look(service, Time::from_nanos(nanos), seen, calls),
-        )
+        let vertex = self.graphs.vertex(service);
+        let calls = self.calls().await?.get(&vertex);
+        let calls = calls.copied().unwrap_or_default();
+        let now = self.now();
+        Some(self.auto.look(service, now, &seen, calls))
     }
 
-    /// What callers report, unless a replica does not say what it has heard.
-    async fn calls(&mut self, service: &Key) -> Option<Calls> {
-        let fresh = |(at, _): &(Instant, Vec<Vec<Part>>)| at.elapsed() < FRESH;
+    /// What is advised for a Service for which nothing was made so far, without asking the API server about it.
+    pub(super) fn glance(
+        &mut self,
+        candidate: &Candidate<'_>,
+        topology: &Topology,
+        calls: Calls,
+    ) -> Advice {
+        let (service, spec) = (&candidate.key, candidate.spec);
+        let servers = topology.servers.get(service).copied().unwrap_or_default();
+        let seen = Seen {
+            servers: usize::try_from(servers.count).unwrap_or(usize::MAX),
+            proxies: spec.replicas(),
+            current: candidate.current,
+            collaborative: may_collaborate(spec, servers.meshed, candidate.spoken_for),
+            dry_run: spec.dry_run(),
+            wide: candidate.claim.wide(),
+        };
+        let now = self.now();
+        self.auto.look(service, now, &seen, calls)
+    }
+
+    fn now(&self) -> Time {
+        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Time::from_nanos(nanos)
+    }
+
+    /// What callers report, by vertex, unless a replica does not say what it has heard.
+    pub(super) async fn calls(&mut self) -> Option<&BTreeMap<String, Calls>> {
+        let fresh = |(at, _): &(Instant, BTreeMap<String, Calls>)| at.elapsed() < FRESH;
         if !self.heard.as_ref().is_some_and(fresh) {
             let others = self.replicas.ask::<Vec<Part>>("/graph?parts").await;
             let others = others.ok().filter(|others| others.missing == 0)?;
             let mut all = others.all;
             all.push(self.graphs.parts());
-            self.heard = Some((Instant::now(), all));
+            self.heard = Some((Instant::now(), Calls::by_vertex(current(&all))));
         }
-        let (_, heard) = self.heard.as_ref()?;
-        Some(Calls::of(&self.graphs.vertex(service), current(heard)))
+        self.heard.as_ref().map(|(_, calls)| calls)
     }
 }

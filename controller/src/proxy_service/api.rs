@@ -1,5 +1,7 @@
 //! Looks at an API server, and writes to it: what is seen of a Service, one step, a status.
 
+mod land;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
@@ -29,6 +31,7 @@ pub(super) enum Kind {
     Deployment,
     EndpointSlice,
     HorizontalPodAutoscaler,
+    Namespace,
     Pod,
     ProxyService,
     Service,
@@ -55,6 +58,7 @@ impl Kind {
                 "HorizontalPodAutoscaler",
                 "horizontalpodautoscalers",
             ),
+            Self::Namespace => ("", "v1", "Namespace", "namespaces"),
             Self::Pod => ("", "v1", "Pod", "pods"),
             Self::ProxyService => ("maglor.dev", "v1alpha1", "ProxyService", "proxyservices"),
             Self::Service => ("", "v1", "Service", "services"),
@@ -87,10 +91,12 @@ pub(super) struct Server {
     client: Client,
     recorder: Recorder,
     settings: Settings,
+    /// The controller's namespace, whose `ProxyService`s may be for the mesh.
+    root: String,
 }
 
 impl Server {
-    pub(super) fn new(client: Client, settings: Settings) -> Self {
+    pub(super) fn new(client: Client, settings: Settings, root: &str) -> Self {
         let reporter = Reporter {
             controller: "maglor.dev/proxy-service".to_owned(),
             instance: None,
@@ -99,6 +105,7 @@ impl Server {
             recorder: Recorder::new(client.clone(), reporter),
             client,
             settings,
+            root: root.to_owned(),
         }
     }
 
@@ -149,22 +156,15 @@ impl Server {
     pub(super) async fn observe(&self, key: &Key) -> Result<Observed, kube::Error> {
         let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
         let target = target_name(name);
-        let mut claims = self.list(Kind::ProxyService, namespace, None).await?;
-        claims.retain(|claim| claim["spec"]["targetRef"]["name"] == name);
-        let age = |claim: &Value| {
-            let meta = &claim["metadata"];
-            let text = |name: &str| meta[name].as_str().unwrap_or_default().to_owned();
-            (text("creationTimestamp"), text("name"))
-        };
-        claims.sort_by_key(age);
+        let service = self.get(Kind::Service, namespace, name).await?;
         let pods = self
             .list(Kind::Pod, namespace, Some(&format!("{LABEL}={name}")))
             .await?;
         let mut seen = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            claims: claims.iter().map(Claim::read).collect(),
-            service: self.get(Kind::Service, namespace, name).await?,
+            claims: self.claims(key, service.as_ref()).await?,
+            service,
             policy: self.get(Kind::TrafficPolicy, namespace, &target).await?,
             account: self
                 .get(Kind::ServiceAccount, namespace, &deployment_name(name))
@@ -239,8 +239,8 @@ impl Server {
         let outcome = match step {
             Step::Apply(resource) | Step::Switch(resource) => self.apply(namespace, resource).await,
             Step::Delete(resource) => self.delete(namespace, resource).await,
-            Step::Hold(name) => self.finalizer(namespace, name, &[FINALIZER]).await,
-            Step::Release(name) => self.finalizer(namespace, name, &[]).await,
+            Step::Hold(claim) => self.finalizer(claim, &[FINALIZER]).await,
+            Step::Release(claim) => self.finalizer(claim, &[]).await,
             Step::Restore(service) => self.replace(namespace, service).await,
         };
         match outcome {
@@ -283,12 +283,8 @@ impl Server {
     }
 
     /// Our finalizers of a `ProxyService`; those of others stay.
-    async fn finalizer(
-        &self,
-        namespace: &str,
-        name: &str,
-        finalizers: &[&str],
-    ) -> Result<(), kube::Error> {
+    async fn finalizer(&self, claim: &Key, finalizers: &[&str]) -> Result<(), kube::Error> {
+        let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
             return Ok(());
         };
@@ -326,12 +322,7 @@ impl Server {
         progress: &Progress,
     ) -> Result<(), kube::Error> {
         let holder = seen.claims.iter().find(|claim| !claim.deleting);
-        for claim in &seen.claims {
-            let api = self.api(Kind::ProxyService, &seen.namespace);
-            let Some(there) = api.get_opt(&claim.name).await? else {
-                continue;
-            };
-            let before = there.data.get("status").cloned().unwrap_or_default();
+        for claim in seen.claims.iter().filter(|claim| !claim.is_wide) {
             let mut status = json!({"conditions": conditions(claim, holder, progress)});
             if holder.is_none_or(|holder| holder.uid == claim.uid)
                 && let Some(proxies) = proxies(progress)
@@ -341,31 +332,46 @@ impl Server {
             if let Some(seen) = auto_status(claim, seen) {
                 status["auto"] = json!(seen);
             }
-            let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-            keep_times(
-                &before["conditions"],
-                &mut status["conditions"],
-                &now.to_string(),
-            );
-            if before == status {
-                continue;
-            }
-            let patch = json!({
-                "apiVersion": "maglor.dev/v1alpha1",
-                "kind": "ProxyService",
-                "metadata": {"name": claim.name, "uid": claim.uid},
-                "status": status,
-            });
-            let parameters = PatchParams::apply(FIELD_MANAGER).force();
-            match api
-                .patch_status(&claim.name, &parameters, &Patch::Apply(&patch))
-                .await
-            {
-                Err(error) if is(&error, 409) || is(&error, 404) => {}
-                other => drop(other?),
-            }
+            self.write_status(claim, status).await?;
         }
         Ok(())
+    }
+
+    /// Writes the status of one, where it is different.
+    pub(super) async fn write_status(
+        &self,
+        claim: &Claim,
+        mut status: Value,
+    ) -> Result<(), kube::Error> {
+        let name = &claim.key.name;
+        let api = self.api(Kind::ProxyService, &claim.key.namespace);
+        let Some(there) = api.get_opt(name).await? else {
+            return Ok(());
+        };
+        let before = there.data.get("status").cloned().unwrap_or_default();
+        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+        keep_times(
+            &before["conditions"],
+            &mut status["conditions"],
+            &now.to_string(),
+        );
+        if before == status {
+            return Ok(());
+        }
+        let patch = json!({
+            "apiVersion": "maglor.dev/v1alpha1",
+            "kind": "ProxyService",
+            "metadata": {"name": name, "uid": claim.uid},
+            "status": status,
+        });
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        match api
+            .patch_status(name, &parameters, &Patch::Apply(&patch))
+            .await
+        {
+            Err(error) if is(&error, 409) || is(&error, 404) => Ok(()),
+            other => other.map(drop),
+        }
     }
 
     /// Tells of a step that changes who gets requests, as an event of the Service.

@@ -21,6 +21,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const ROUND_TRIP: Duration = Duration::from_micros(500);
 /// What the way through a proxy adds (papers/001, Fig. 8f: 1.08 ms).
 const PENALTY: Duration = Duration::from_millis(1);
+/// What may take the place of `lor` in the sidecars.
+const ALL: [Choice; 3] = [Choice::Bounce, Choice::Ledger, Choice::ProxyService];
 /// A view is told for so many pauses between two looks, so that noise in it writes no status: a minute by default.
 const SHOWN: u32 = 6;
 
@@ -34,7 +36,7 @@ pub struct Advice {
 }
 
 /// What is seen of a Service, besides what its callers report.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// Its own endpoints.
     pub(super) servers: usize,
@@ -46,11 +48,24 @@ pub(super) struct Seen {
     pub(super) collaborative: bool,
     /// Nothing that is advised is done.
     pub(super) dry_run: bool,
+    /// The resource for many Services that holds for it.
+    pub(super) wide: Option<Wide>,
+}
+
+/// A resource for many Services.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Wide {
+    /// Its name.
+    pub(super) name: Key,
+    /// How many of them may have proxies at a time.
+    pub(super) most: u32,
 }
 
 struct Governed {
     governor: Governor,
     shown: Option<(Time, View)>,
+    /// The resource for many Services that holds for it.
+    wide: Option<Key>,
 }
 
 /// The governors of all Services.
@@ -79,18 +94,44 @@ impl Auto {
         self.governed.contains_key(service)
     }
 
+    /// Forgets all but those that `stays` says.
+    pub(super) fn retain(&mut self, stays: impl Fn(&Key) -> bool) {
+        self.governed.retain(|service, _| stays(service));
+    }
+
+    /// What was seen of a Service last, and is told.
+    pub(super) fn view(&self, service: &Key) -> Option<View> {
+        let (_, view) = self.governed.get(service)?.shown?;
+        Some(view)
+    }
+
+    /// Whether there are to be no more proxies for other Services of the same resource than those that there are.
+    fn is_full(&self, service: &Key, wide: &Wide) -> bool {
+        let mut left = wide.most;
+        for (other, one) in &self.governed {
+            let held = other != service && one.wide.as_ref() == Some(&wide.name);
+            if held && one.governor.current() == Choice::ProxyService {
+                left = left.saturating_sub(1);
+            }
+        }
+        left == 0
+    }
+
     /// Forgets all: this replica does not write any more.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.limits);
     }
 
     /// Looks at a Service; `calls` are what its callers report.
-    pub(super) fn look(&mut self, service: &Key, now: Time, seen: Seen, calls: Calls) -> Advice {
+    pub(super) fn look(&mut self, service: &Key, now: Time, seen: &Seen, calls: Calls) -> Advice {
         let current = seen.current;
         let limits = self.limits;
+        let full = seen.wide.as_ref();
+        let full = full.is_some_and(|wide| self.is_full(service, wide));
         let new = || Governed {
             governor: Governor::new(limits, current),
             shown: None,
+            wide: None,
         };
         let governed = self.governed.entry(service.clone()).or_insert_with(new);
         let chosen = governed.governor.current();
@@ -99,6 +140,7 @@ impl Auto {
         if undone && chosen != current {
             *governed = new();
         }
+        governed.wide = seen.wide.as_ref().map(|wide| wide.name.clone());
         let telemetry = Telemetry {
             balancers: calls.callers,
             servers: u32::try_from(seen.servers).unwrap_or(u32::MAX),
@@ -112,14 +154,18 @@ impl Auto {
             proxy_penalty: PENALTY,
         };
         // What is not done is not waited for, and takes nothing from others.
-        let possible: &[Choice] = match (seen.dry_run, seen.collaborative) {
-            (true, _) => &[],
-            (false, true) => &[Choice::Bounce, Choice::Ledger, Choice::ProxyService],
-            (false, false) => &[Choice::ProxyService],
+        let proxies = !full || governed.governor.current() == Choice::ProxyService;
+        let possible = |choice: &Choice| match choice.is_collaborative() {
+            true => seen.collaborative,
+            false => proxies,
         };
+        let mut possible: Vec<Choice> = ALL.into_iter().filter(possible).collect();
+        if seen.dry_run {
+            possible.clear();
+        }
         let looked = governed
             .governor
-            .look(now, &telemetry, possible, &mut self.budget);
+            .look(now, &telemetry, &possible, &mut self.budget);
         if let Some(Change {
             to,
             reason,
@@ -150,18 +196,19 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Those of a vertex, of each proxy once.
-    pub(super) fn of<'a>(vertex: &str, parts: impl Iterator<Item = &'a Part>) -> Self {
-        let (mut callers, mut traffic) = (BTreeSet::new(), Traffic::default());
-        let to = |part: &&Part| !part.taken && part.edge.to == vertex && part.edge.rps > 0.0;
-        for part in parts.filter(to) {
+    /// Those of each vertex that is called, of each proxy once.
+    pub(super) fn by_vertex<'a>(parts: impl Iterator<Item = &'a Part>) -> BTreeMap<String, Self> {
+        let mut all: BTreeMap<&str, (BTreeSet<&str>, Traffic)> = BTreeMap::new();
+        for part in parts.filter(|part| !part.taken && part.edge.rps > 0.0) {
+            let (callers, traffic) = all.entry(&part.edge.to).or_default();
             callers.insert(&part.proxy);
-            traffic = traffic.plus(part.edge.traffic());
+            *traffic = traffic.plus(part.edge.traffic());
         }
-        Self {
-            callers: u32::try_from(callers.len()).unwrap_or(u32::MAX),
-            traffic,
-        }
+        let calls = |(vertex, (callers, traffic)): (&str, (BTreeSet<&str>, Traffic))| {
+            let callers = u32::try_from(callers.len()).unwrap_or(u32::MAX);
+            (vertex.to_owned(), Self { callers, traffic })
+        };
+        all.into_iter().map(calls).collect()
     }
 }
 
@@ -174,6 +221,11 @@ mod tests {
 
     /// What twenty callers of forty servers see, at a utilization.
     fn calls(rho: f64) -> Calls {
+        served(rho, Choice::Local)
+    }
+
+    /// The same where they are balanced so.
+    fn served(rho: f64, choice: Choice) -> Calls {
         let situation = Situation {
             balancers: 20,
             servers: 40,
@@ -184,12 +236,12 @@ mod tests {
             proxies: 1,
             proxy_penalty: PENALTY,
         };
-        let local = situation.decide().unwrap().of(Choice::Local).unwrap();
+        let predicted = situation.decide().unwrap().of(choice).unwrap();
         Calls {
             callers: 20,
             traffic: Traffic {
                 rps: situation.rps(),
-                latency_ms: local.mean.as_secs_f64() * 1000.0,
+                latency_ms: predicted.mean.as_secs_f64() * 1000.0,
                 ..Traffic::default()
             },
         }
@@ -201,10 +253,11 @@ mod tests {
         current: Choice::Local,
         collaborative: false,
         dry_run: false,
+        wide: None,
     };
 
     /// The last advice of ten minutes: later it would be seen that nothing has become better.
-    fn advised(seen: Seen, calls: Calls) -> Advice {
+    fn advised(seen: &Seen, calls: Calls) -> Advice {
         let (mut auto, service) = (Auto::new(Limits::default()), Key::new("shop", "web"));
         let looks = (0..60).map(|look| {
             let now = Time::ZERO + Duration::from_secs(10 * look);
@@ -215,12 +268,12 @@ mod tests {
 
     #[test]
     fn proxies_are_advised_where_they_pay() {
-        let busy = advised(SEEN, calls(0.75));
+        let busy = advised(&SEEN, calls(0.75));
         assert_eq!(busy.choice, Choice::ProxyService);
         let view = busy.view.unwrap();
         assert_eq!(view.best, Choice::Ledger, "of all that there is");
         assert!((view.rho - 0.75).abs() < 0.3, "{view:?}");
-        assert_eq!(advised(SEEN, calls(0.1)).choice, Choice::Local);
+        assert_eq!(advised(&SEEN, calls(0.1)).choice, Choice::Local);
     }
 
     #[test]
@@ -229,8 +282,8 @@ mod tests {
             collaborative: true,
             ..SEEN
         };
-        assert_eq!(advised(meshed, calls(0.75)).choice, Choice::Ledger);
-        assert_eq!(advised(meshed, calls(0.1)).choice, Choice::Local);
+        assert_eq!(advised(&meshed, calls(0.75)).choice, Choice::Ledger);
+        assert_eq!(advised(&meshed, calls(0.1)).choice, Choice::Local);
     }
 
     #[test]
@@ -241,10 +294,10 @@ mod tests {
             collaborative: true,
             ..SEEN
         };
-        let advice = auto.look(&service, Time::ZERO, there, calls(0.75));
+        let advice = auto.look(&service, Time::ZERO, &there, calls(0.75));
         assert_eq!(advice.choice, Choice::Ledger);
         // The operator has taken it back.
-        let advice = auto.look(&service, Time::ZERO, SEEN, calls(0.75));
+        let advice = auto.look(&service, Time::ZERO, &SEEN, calls(0.75));
         assert_eq!(advice.choice, Choice::Local);
     }
 
@@ -254,7 +307,7 @@ mod tests {
             dry_run: true,
             ..SEEN
         };
-        let advice = advised(dry, calls(0.75));
+        let advice = advised(&dry, calls(0.75));
         assert_eq!(advice.choice, Choice::Local);
         let view = advice.view.unwrap();
         assert_eq!(view.best, Choice::Ledger);
@@ -269,8 +322,51 @@ mod tests {
             current: Choice::ProxyService,
             ..SEEN
         };
-        let advice = advised(there, Calls::default());
+        let advice = advised(&there, Calls::default());
         assert_eq!((advice.choice, advice.view), (Choice::ProxyService, None));
+    }
+
+    /// Of a resource for many Services as many have proxies as it says, and others when these need them no more.
+    #[test]
+    fn no_more_services_have_proxies_than_there_is_room_for() {
+        let mut auto = Auto::new(Limits::default());
+        let services = ["a", "b", "c"].map(|name| Key::new("shop", name));
+        let mut current = [Choice::Local; 3];
+        let mut minutes = 0;
+        let mut pass = |auto: &mut Auto, current: &mut [Choice; 3], rho: [f64; 3]| {
+            for _ in 0..30 {
+                minutes += 1;
+                let now = Time::ZERO + Duration::from_secs(60 * minutes);
+                for (at, service) in services.iter().enumerate() {
+                    let seen = Seen {
+                        current: current[at],
+                        wide: Some(Wide {
+                            name: Key::new("shop", "all"),
+                            most: 2,
+                        }),
+                        ..SEEN
+                    };
+                    current[at] = auto
+                        .look(service, now, &seen, served(rho[at], current[at]))
+                        .choice;
+                }
+            }
+        };
+        let proxied = |current: &[Choice; 3]| {
+            let is = |choice: &&Choice| **choice == Choice::ProxyService;
+            current.iter().filter(is).count()
+        };
+        pass(&mut auto, &mut current, [0.75; 3]);
+        assert_eq!(proxied(&current), 2, "{current:?}");
+        // One of those that have them is called by few from now on.
+        let first = current.iter().position(|one| *one == Choice::ProxyService);
+        let mut rho = [0.75; 3];
+        rho[first.unwrap()] = 0.02;
+        for _ in 0..4 {
+            pass(&mut auto, &mut current, rho);
+        }
+        assert_eq!(proxied(&current), 2, "{current:?}");
+        assert_eq!(current[first.unwrap()], Choice::Local);
     }
 
     #[test]
@@ -293,7 +389,9 @@ mod tests {
             part("shop/c", "shop/web", 0.0, false),
             part("shop/web-0", "shop/web", 7.0, true),
         ];
-        let calls = Calls::of("shop/web", parts.iter());
+        let all = Calls::by_vertex(parts.iter());
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["shop/cart", "shop/web"]);
+        let calls = all["shop/web"];
         assert_eq!((calls.callers, calls.traffic.rps), (2, 7.0));
         assert!((calls.traffic.latency_ms - 10.0).abs() < 1e-9);
     }

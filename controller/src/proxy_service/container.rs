@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::manifests::{Listening, text, word};
+use super::manifests::{Listening, text};
 use crate::crd::ProxyServiceSpec;
+use crate::index::facts::Protocol;
 use crate::index::target_name;
 use crate::proxy_pod::{self, Settings};
 
@@ -21,9 +22,9 @@ pub(super) fn container(
         target_name(name),
         settings.cluster_domain
     );
-    let mut args = proxy_pod::arguments("service", settings);
+    let mut args = proxy_pod::arguments("service", claim.drain_seconds(), settings);
     args.extend(listening.iter().map(|one| {
-        let (number, protocol) = (one.number, word(one.protocol));
+        let (number, protocol) = (one.number, spoken(one.protocol));
         format!("--forward={number}={protocol}/{host}:{}", one.service_port)
     }));
     let port = |one: &Listening| {
@@ -39,6 +40,15 @@ pub(super) fn container(
         container["volumeMounts"] = json!(maglor_inject::mounts());
     }
     container
+}
+
+/// In the words of `maglor-proxy service`. TLS that the application terminates is bytes.
+pub(super) fn spoken(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http => "http",
+        Protocol::Http2 => "http2",
+        Protocol::Auto | Protocol::Tcp | Protocol::Tls => "tcp",
+    }
 }
 
 fn resources(claim: &ProxyServiceSpec) -> Value {

@@ -7,7 +7,7 @@ use maglor_balance::hash_bytes;
 use serde_json::{Value, json};
 
 use super::LABEL;
-use super::container::container;
+use super::container::{container, spoken};
 use super::selector::{Selector, marker};
 use crate::crd::{GROUP, ProxyServiceSpec, VERSION};
 use crate::index::facts::Protocol;
@@ -143,7 +143,7 @@ pub fn deployment(
     }
     let proxies = json!({LABEL: name});
     let container = container(service, &listening, claim, settings);
-    let mut pod = proxy_pod::pod(&proxies, &container);
+    let mut pod = proxy_pod::pod(&proxies, claim.drain_seconds(), &container);
     pod["affinity"] = json!({"podAffinity": near(own)});
     if let Some(account) = account_name(name, claim, settings) {
         pod["serviceAccountName"] = json!(account);
@@ -229,21 +229,11 @@ fn ports(listening: &[Listening]) -> String {
         format!(
             "{name}={}/{}>{}",
             one.number,
-            word(one.protocol),
+            spoken(one.protocol),
             one.service_port
         )
     };
     listening.iter().map(one).collect::<Vec<_>>().join(",")
-}
-
-pub(super) fn word(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Auto => "auto",
-        Protocol::Http => "http",
-        Protocol::Http2 => "http2",
-        Protocol::Tcp => "tcp",
-        Protocol::Tls => "tls",
-    }
 }
 
 /// Next to the endpoints, where there is room.

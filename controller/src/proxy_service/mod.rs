@@ -11,6 +11,9 @@
 //! taken away: selector of NAME: its own ─► nobody is sent to proxies ─► proxies ─► account, policy, NAME-target
 //! ```
 //!
+//! One without a `targetRef` holds for many Services, each of which is inserted and taken away as if it had one of its own;
+//! what is told of all of them follows from a few lists (`scope.rs`, `survey.rs`).
+//!
 //! What is made belongs to the Service (`ownerReferences`), not to the `ProxyService`: a deletion of that
 //! one in the foreground would remove the proxies first, while requests still go to them.
 
@@ -24,9 +27,11 @@ mod observed;
 mod progress;
 mod refusal;
 pub mod run;
+mod scope;
 mod selector;
 mod sidecars;
 mod steps;
+mod survey;
 
 pub use crate::index::target_name;
 pub use auto::Advice;
@@ -35,6 +40,7 @@ pub use manifests::{account, deployment, target, traffic_policy};
 pub use observed::{Claim, Observed, Rollout};
 pub use progress::{Progress, conditions, proxies};
 pub use refusal::Refusal;
+pub use scope::{Land, OPT_OUT, holding};
 pub use selector::{Selected, Selector, in_place, marker, selected};
 pub use steps::{Next, Step, next};
 

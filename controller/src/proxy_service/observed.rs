@@ -5,17 +5,22 @@ use std::collections::BTreeSet;
 use maglor_mcg::rule::Choice;
 use serde_json::Value;
 
-use super::auto::Advice;
+use super::auto::{Advice, Wide};
 use super::selector::{Selected, selected};
 use super::sidecars;
 use super::{FINALIZER, LABEL, Settings};
 use crate::crd::ProxyServiceSpec;
+use crate::index::facts::Key;
 
 /// A `ProxyService` for the Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Its name.
-    pub name: String,
+    pub key: Key,
+    /// The Service that it names; empty for one that is for many.
+    pub service: String,
+    /// It names no Service: it is for all of a namespace, or of the mesh.
+    pub is_wide: bool,
     /// `metadata.uid`.
     pub uid: String,
     /// Which version of it this is.
@@ -35,7 +40,8 @@ pub struct Observed {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The resources that name it, the oldest first.
+    /// The resources that name it, the oldest first; then those for many Services that hold for it, the first of
+    /// which is in force where there is no other.
     pub claims: Vec<Claim>,
     /// The Service.
     pub service: Option<Value>,
@@ -67,6 +73,15 @@ pub struct Observed {
 }
 
 impl Claim {
+    /// The resource for many Services, as what is asked of the decision rule goes by it.
+    pub(super) fn wide(&self) -> Option<Wide> {
+        let spec = self.spec.as_ref().ok().filter(|_| self.is_wide)?;
+        Some(Wide {
+            name: self.key.clone(),
+            most: spec.max_services(),
+        })
+    }
+
     /// Whether policies of the callers' sidecars may take the place of proxies.
     pub(super) fn asks_for_sidecars(&self) -> bool {
         let asks = |spec: &ProxyServiceSpec| spec.is_auto() && spec.sidecar_policies();
@@ -81,8 +96,11 @@ impl Claim {
         let read = serde_json::from_value::<ProxyServiceSpec>(value["spec"].clone());
         let read = read.map_err(|error| format!("spec: {error}"));
         let finalizers = meta["finalizers"].as_array().into_iter().flatten();
+        let target = &value["spec"]["targetRef"];
         Self {
-            name: text("name"),
+            key: Key::new(&text("namespace"), &text("name")),
+            service: target["name"].as_str().unwrap_or_default().to_owned(),
+            is_wide: target.is_null(),
             uid: text("uid"),
             generation: meta["generation"].as_i64(),
             deleting: meta["deletionTimestamp"].is_string(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maglor_mcg::rule::Choice;
+use maglor_mcg::rule::{Choice, View};
 
 use super::observed::{Claim, Observed, Rollout};
 use super::refusal::Refusal;
@@ -53,7 +53,7 @@ pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) ->
     {
         let message = format!(
             "the older ProxyService {} is for the same Service",
-            other.name
+            other.key.name
         );
         return not_ready("Conflicted", message);
     }
@@ -112,21 +112,25 @@ pub fn proxies(progress: &Progress) -> Option<String> {
     }
 }
 
-/// `status.auto`: what is advised, and what that follows from. Two digits say what there is to say, and write less
-/// often than more would.
+/// `status.auto` of a Service's own resource.
 pub(super) fn auto_status(claim: &Claim, seen: &Observed) -> Option<AutoStatus> {
     claim.spec.as_ref().ok().filter(|spec| spec.is_auto())?;
-    let view = seen.advice?.view?;
+    Some(told(&seen.advice?.view?))
+}
+
+/// What is advised, and what that follows from. Two digits say what there is to say, and write less often than more
+/// would.
+pub(super) fn told(view: &View) -> AutoStatus {
     let digits = |value: f64| format!("{value:.1e}").parse().unwrap_or(value);
     let milliseconds = |time: Duration| digits(time.as_secs_f64() * 1000.0);
-    Some(AutoStatus {
+    AutoStatus {
         recommended: view.best.name().to_owned(),
         predicted_milliseconds: milliseconds(view.predicted),
         measured_milliseconds: milliseconds(view.measured),
         local_milliseconds: milliseconds(view.local),
         proxied_milliseconds: milliseconds(view.proxied),
         utilization: digits(view.rho),
-    })
+    }
 }
 
 impl Rollout {

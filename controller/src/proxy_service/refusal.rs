@@ -164,9 +164,9 @@ fn port(seen: &Observed, spec: &Value) -> Option<Refusal> {
             return Some(refuse(number, "proxies pass TCP only"));
         }
         let spoken = Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str());
-        if !matches!(spoken, Protocol::Http | Protocol::Http2) {
-            let why = "it is not declared to speak HTTP, and proxies pass nothing else so far; see \
-                       `appProtocol`";
+        if spoken == Protocol::Auto {
+            let why = "it is not declared what is spoken there, and requests are balanced in another \
+                       way than connections; say `appProtocol: http`, `kubernetes.io/h2c`, `tcp` …";
             return Some(refuse(number, why));
         }
         let target = manifests::target_port(port);

@@ -1,6 +1,8 @@
 //! The operator: watches what may concern a Service with proxies, and takes steps until none is left.
 //! Only whoever holds the Lease writes.
 
+mod round;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use tokio::time::Instant;
 
 use super::advisor::Advisor;
 use super::api::{Kind, Server, Written};
+use super::observed::Claim;
 use super::progress::Progress;
 use super::steps::{Next, Step, next};
 use super::{LABEL, RECORD, Settings};
@@ -24,6 +27,7 @@ use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
 use crate::lease::Term;
+use round::{Rounds, Version};
 
 /// What waits for pods or endpoints is looked at again after this, later each time.
 const SOON: Duration = Duration::from_millis(200);
@@ -44,6 +48,8 @@ enum Hint {
     Perhaps(Key),
     /// A `ProxyService` of this namespace that names this Service; it may have named another one.
     Claim(Key),
+    /// A `ProxyService` that names none; `None` = it has gone.
+    Wide(Key, Option<Version>),
 }
 
 /// Runs until nobody holds the Lease any more, that is, for ever.
@@ -53,10 +59,15 @@ pub(crate) async fn run(
     limits: Limits,
     term: watch::Receiver<Term>,
 ) {
-    let server = Server::new(replicas.client.clone(), settings);
+    let server = Server::new(replicas.client.clone(), settings, &replicas.namespace);
     let (hints, heard) = mpsc::unbounded_channel();
     let mut watches = tokio::task::JoinSet::new();
-    for kind in [Kind::Deployment, Kind::ProxyService, Kind::Service] {
+    for kind in [
+        Kind::Deployment,
+        Kind::ProxyService,
+        Kind::Service,
+        Kind::TrafficPolicy,
+    ] {
         watches.spawn(watch_kind(server.clone(), kind, hints.clone()));
     }
     drop(hints);
@@ -67,20 +78,24 @@ pub(crate) async fn run(
         pause: limits.pause(),
         known: BTreeSet::new(),
         due: BTreeMap::new(),
+        wide: BTreeMap::new(),
+        rounds: Rounds::new(),
     };
     operator.work(heard).await;
 }
 
-/// Takes the next step for a Service, if there is one; the Lease is the caller's matter.
+/// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace whose
+/// `ProxyService`s may be for the mesh.
 ///
 /// # Errors
 /// When the API server does not answer, or does not let us.
 pub async fn step(
     client: Client,
     settings: Settings,
+    root: &str,
     key: &Key,
 ) -> Result<Option<Step>, kube::Error> {
-    let server = Server::new(client, settings);
+    let server = Server::new(client, settings, root);
     let seen = server.observe(key).await?;
     let Some(step) = next(&seen).step else {
         return Ok(None);
@@ -99,6 +114,16 @@ struct Operator {
     known: BTreeSet<Key>,
     /// When they are looked at next, and after which pause.
     due: BTreeMap<Key, (Instant, Duration)>,
+    /// Resources that name no Service, as they were heard of last.
+    wide: BTreeMap<Key, Version>,
+    rounds: Rounds,
+}
+
+/// How it is after the last step.
+struct Left {
+    next: Next,
+    /// A resource for many Services holds, which are all looked at together where nothing is made.
+    wide: bool,
 }
 
 impl Operator {
@@ -107,7 +132,8 @@ impl Operator {
         let mut led = None;
         loop {
             let first = self.due.values().map(|(at, _)| *at).min();
-            let sleep = tokio::time::sleep_until(first.unwrap_or_else(|| Instant::now() + ROUND));
+            let first = first.map_or(self.rounds.due, |first| first.min(self.rounds.due));
+            let sleep = tokio::time::sleep_until(first);
             tokio::select! {
                 hint = heard.recv() => match hint {
                     Some(hint) => self.hear(hint),
@@ -124,10 +150,17 @@ impl Operator {
             if !term.holds(Instant::now()) {
                 led = None;
                 self.advisor.clear();
+                // Whoever does not write has nothing to look at: a term begins with all that is known.
+                self.due.clear();
+                self.rounds.due = Instant::now() + ROUND;
                 continue;
             }
             if led.replace(term.number()) != Some(term.number()) {
                 self.all();
+                self.rounds = Rounds::new();
+            }
+            if self.rounds.due <= Instant::now() {
+                self.round().await;
             }
             let now = Instant::now();
             let due: Vec<(Key, Duration)> = self
@@ -162,7 +195,27 @@ impl Operator {
                     .chain([key])
                     .for_each(|one| self.soon(one));
             }
+            Hint::Wide(key, version) => {
+                let before = match &version {
+                    Some(version) => self.wide.insert(key, version.clone()),
+                    None => self.wide.remove(&key),
+                };
+                if before != version {
+                    self.all();
+                    self.rounds.due = Instant::now();
+                }
+            }
         }
+    }
+
+    /// Unless it is attended to anyway.
+    fn attend_soon(&mut self, key: Key) {
+        self.known.insert(key.clone());
+        self.due.entry(key).or_insert((Instant::now(), SOON));
+    }
+
+    fn writes(&self) -> bool {
+        self.term.borrow().holds(Instant::now())
     }
 
     fn soon(&mut self, key: Key) {
@@ -178,11 +231,19 @@ impl Operator {
     /// Takes all steps that can be taken for a Service.
     async fn attend(&mut self, key: &Key, pause: Duration) {
         let again = match self.steps(key).await {
-            Ok(Some(next)) => {
-                if next.progress == Progress::Withdrawn {
+            Ok(Some(Left { next, wide })) => {
+                let done = match next.progress {
+                    Progress::Withdrawn => true,
+                    Progress::NotAdvised | Progress::Refused(_) => wide && !next.waits,
+                    _ => false,
+                };
+                if done {
                     self.known.remove(key);
-                }
-                if self.advisor.governs(key) {
+                    if self.wide.values().any(Version::is_leaving) {
+                        // It may have waited for this one.
+                        self.rounds.due = Instant::now();
+                    }
+                } else if self.advisor.governs(key) {
                     self.due
                         .insert(key.clone(), (Instant::now() + self.pause, SOON));
                 }
@@ -202,19 +263,20 @@ impl Operator {
 
     /// How it is after the last step; `None` where it was not to be written any more, or there is no
     /// end.
-    async fn steps(&mut self, key: &Key) -> Result<Option<Next>, kube::Error> {
+    async fn steps(&mut self, key: &Key) -> Result<Option<Left>, kube::Error> {
         for _ in 0..STEPS {
             let mut seen = self.server.observe(key).await?;
             seen.advice = self.advisor.advice(key, &seen).await;
             let next = next(&seen);
-            if !self.term.borrow().holds(Instant::now()) {
+            if !self.writes() {
                 return Ok(None);
             }
             self.server.tell(&seen, &next.progress).await?;
             let Some(step) = &next.step else {
-                return Ok(Some(next));
+                let wide = seen.claims.first().is_some_and(|claim| claim.is_wide);
+                return Ok(Some(Left { next, wide }));
             };
-            if !self.term.borrow().holds(Instant::now()) {
+            if !self.writes() {
                 return Ok(None);
             }
             tracing::debug!(service = %key, ?step, "proxies");
@@ -229,14 +291,15 @@ impl Operator {
 
 async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hint>) {
     let config = match kind {
-        Kind::Deployment => api_server::watch().labels(LABEL),
+        Kind::Deployment | Kind::TrafficPolicy => api_server::watch().labels(LABEL),
         _ => api_server::watch(),
     };
     let api: Api<DynamicObject> = server.all(kind);
     let mut stream = pin!(watcher(api, config));
     while let Some(watched) = stream.next().await {
-        let object = match watched {
-            Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => object,
+        let (object, there) = match watched {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => (object, true),
+            Ok(Event::Delete(object)) => (object, false),
             Ok(Event::Init | Event::InitDone) => continue,
             Err(error) => {
                 note(kind, &error);
@@ -244,7 +307,7 @@ async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hin
                 continue;
             }
         };
-        if let Some(hint) = hint(kind, &object)
+        if let Some(hint) = hint(kind, &object, there)
             && hints.send(hint).is_err()
         {
             return;
@@ -258,7 +321,7 @@ fn note(kind: Kind, error: &watcher::Error) {
 }
 
 /// Which Service a resource may concern.
-fn hint(kind: Kind, object: &DynamicObject) -> Option<Hint> {
+fn hint(kind: Kind, object: &DynamicObject, there: bool) -> Option<Hint> {
     let meta = &object.metadata;
     let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);
     let label = meta.labels.as_ref().and_then(|labels| labels.get(LABEL));
@@ -267,8 +330,11 @@ fn hint(kind: Kind, object: &DynamicObject) -> Option<Hint> {
     }
     match kind {
         Kind::ProxyService => {
-            let service = object.data["spec"]["targetRef"]["name"].as_str()?;
-            Some(Hint::Claim(key(service)))
+            let claim = Claim::read(&serde_json::to_value(object).unwrap_or_default());
+            Some(match claim.is_wide {
+                true => Hint::Wide(claim.key.clone(), there.then(|| Version::of(&claim))),
+                false => Hint::Claim(key(&claim.service)),
+            })
         }
         Kind::Service => {
             let name = meta.name.as_deref()?;

@@ -53,7 +53,7 @@ pub(super) fn collaborate(seen: &Observed, claim: &Claim, choice: Choice) -> Nex
         return Next::rest(progress);
     };
     if !claim.held {
-        return Next::step(Step::Hold(claim.name.clone()), progress);
+        return Next::step(Step::Hold(claim.key.clone()), progress);
     }
     let wanted = policy(service, choice);
     let there = seen.sidecar_policy.as_ref();

@@ -17,6 +17,7 @@ use super::selector::{Selected, in_place};
 use super::sidecars;
 use super::{FIELD_MANAGER, RECORD};
 use crate::crd::ProxyServiceSpec;
+use crate::index::facts::Key;
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,9 +27,9 @@ pub enum Step {
     /// Delete a resource that is ours.
     Delete(Box<Value>),
     /// Put the finalizer on a `ProxyService`.
-    Hold(String),
+    Hold(Key),
     /// Take the finalizer from a `ProxyService`.
-    Release(String),
+    Release(Key),
     /// Replace the Service by this one, which has its own selector and nothing of ours, if it is
     /// still the version that was seen.
     Restore(Box<Value>),
@@ -122,10 +123,10 @@ fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
     let rollout = seen.rollout();
     let progress = Progress::Starting(rollout);
     if !claim.held {
-        return Next::step(Step::Hold(claim.name.clone()), progress);
+        return Next::step(Step::Hold(claim.key.clone()), progress);
     }
     if let Some(other) = leaving(seen) {
-        return Next::step(Step::Release(other.name.clone()), progress);
+        return Next::step(Step::Release(other.key.clone()), progress);
     }
     if let Some(policy) = seen.ours(seen.sidecar_policy.as_ref()) {
         // Proxies are no servers whose queues anybody tells.
@@ -228,7 +229,7 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
         }
     }
     match leaving(seen) {
-        Some(claim) => step(Step::Release(claim.name.clone())),
+        Some(claim) => step(Step::Release(claim.key.clone())),
         None => Next::rest(match progress {
             Progress::Withdrawing => Progress::Withdrawn,
             other => other,
@@ -236,9 +237,9 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
     }
 }
 
-/// One that is to be deleted and waits for us.
+/// One that is to be deleted and waits for us. Those for many Services wait for all of them.
 fn leaving(seen: &Observed) -> Option<&Claim> {
-    let mut claims = seen.claims.iter();
+    let mut claims = seen.claims.iter().filter(|claim| !claim.is_wide);
     claims.find(|claim| claim.deleting && claim.held)
 }
 

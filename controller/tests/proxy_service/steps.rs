@@ -28,8 +28,8 @@ impl World {
                     }
                 }
             }
-            Step::Hold(name) => self.finalize(name, &json!([FINALIZER])),
-            Step::Release(name) => self.finalize(name, &json!([])),
+            Step::Hold(claim) => self.finalize(&claim.name, &json!([FINALIZER])),
+            Step::Release(claim) => self.finalize(&claim.name, &json!([])),
             Step::Restore(service) => self.write_service(service, |there, service| {
                 let before = bare(there);
                 *there = service.clone();
@@ -49,7 +49,7 @@ impl World {
     }
 
     fn finalize(&mut self, name: &str, finalizers: &Value) {
-        for claim in &mut self.claims {
+        for claim in self.claims.iter_mut().chain(&mut self.wide) {
             if claim["metadata"]["name"] == name {
                 claim["metadata"]["finalizers"] = finalizers.clone();
             }

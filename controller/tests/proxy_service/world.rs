@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use maglor_controller::proxy_service::{
-    Advice, Claim, FIELD_MANAGER, Observed, Progress, Settings, Step, next,
+    Advice, Claim, FIELD_MANAGER, Observed, Progress, Settings, Step, holding, next,
 };
 use maglor_mcg::rule::Choice;
 use serde_json::{Value, json};
 
 mod steps;
+mod wide;
 
 use steps::told;
 
@@ -56,6 +57,15 @@ pub(crate) enum Move {
     Advise(Choice),
     /// Endpoints get sidecars, or lose them.
     Sidecars(bool),
+    /// Somebody makes a `ProxyService` for many Services: 0 = of the namespace, which only says what it would do; 1 = of
+    /// the namespace; 2 = of the mesh.
+    Wide(u8),
+    /// Somebody deletes it.
+    Unwide(u8),
+    /// The Service is to be left alone by these, or not any more.
+    OptOut(bool),
+    /// The operator looks at all Services at once.
+    Round,
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +85,8 @@ pub(crate) struct World {
     autoscaler: Option<Value>,
     deployment: Option<Value>,
     claims: Vec<Value>,
+    /// Those for many Services.
+    wide: Vec<Value>,
     pods: Vec<Pod>,
     endpoints: BTreeSet<String>,
     target_endpoints: BTreeSet<String>,
@@ -142,6 +154,7 @@ impl World {
             autoscaler: None,
             deployment: None,
             claims: Vec::new(),
+            wide: Vec::new(),
             pods: vec![own("v1", 1), own("v2", 2)],
             endpoints: BTreeSet::new(),
             target_endpoints: BTreeSet::new(),
@@ -230,6 +243,10 @@ impl World {
             }
             Move::Advise(choice) => self.advised = Some(*choice),
             Move::Sidecars(there) => self.collaborative = *there,
+            Move::Wide(which) => self.claim_all(*which),
+            Move::Unwide(which) => self.unclaim_all(*which),
+            Move::OptOut(out) => self.opt_out(*out),
+            Move::Round => self.look_around(),
             Move::Load(replicas) => {
                 if let (Some(_), Some(deployment)) = (&self.autoscaler, &mut self.deployment) {
                     deployment["spec"]["replicas"] = json!(replicas);
@@ -238,12 +255,21 @@ impl World {
         }
     }
 
+    /// The claims that hold for the Service.
+    fn holding(&self) -> Vec<Claim> {
+        let claims = self.claims.iter().chain(&self.wide).map(Claim::read);
+        match &self.service {
+            Some(service) => holding(claims.collect(), service, wide::ROOT, false),
+            None => claims.filter(|claim| !claim.is_wide).collect(),
+        }
+    }
+
     /// What the operator sees.
     pub(crate) fn observe(&self) -> Observed {
         Observed {
             namespace: "shop".into(),
             name: "web".into(),
-            claims: self.claims.iter().map(Claim::read).collect(),
+            claims: self.holding(),
             service: self.service.clone(),
             target: self.target.clone(),
             policy: self.policy.clone(),
@@ -280,6 +306,7 @@ impl World {
                 quiet = 0;
             }
             self.check(&Move::Operate);
+            self.make(&Move::Round);
             self.make(&Move::Deploy);
             self.check(&Move::Deploy);
             self.make(&Move::Endpoints);
@@ -323,11 +350,9 @@ impl World {
 
     /// What must hold in the end.
     pub(crate) fn check_end(&self) {
-        let live = self
-            .claims
-            .iter()
-            .any(|claim| claim["metadata"]["deletionTimestamp"].is_null());
-        if !live {
+        let leaving = |claim: &&Value| claim["metadata"]["deletionTimestamp"].is_string();
+        assert_eq!(self.wide.iter().find(leaving), None);
+        if self.holding().iter().all(|claim| claim.deleting) {
             assert!(self.claims.is_empty(), "{:?}", self.claims);
             self.check_restored();
             return;
@@ -437,7 +462,7 @@ impl World {
         }
         let number = self.number();
         self.claims.push(json!({
-            "metadata": {"name": name, "uid": format!("u-{number}"), "generation": 1},
+            "metadata": {"name": name, "namespace": "shop", "uid": format!("u-{number}"), "generation": 1},
             "spec": {"targetRef": {"name": "web"}},
         }));
     }
@@ -454,13 +479,13 @@ impl World {
 
     /// What is to be deleted and has no finalizer is gone.
     fn collect(&mut self) {
-        self.claims.retain(|claim| {
+        let stays = |claim: &Value| {
             let meta = &claim["metadata"];
-            let held = meta["finalizers"]
-                .as_array()
-                .is_some_and(|list| !list.is_empty());
-            meta["deletionTimestamp"].is_null() || held
-        });
+            let held = meta["finalizers"].as_array();
+            meta["deletionTimestamp"].is_null() || held.is_some_and(|list| !list.is_empty())
+        };
+        self.claims.retain(stays);
+        self.wide.retain(stays);
     }
 
     /// Ready pods that a Service selects.

@@ -233,7 +233,7 @@ pub struct Peers {
 /// TCP on a chain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TcpFilter {
-    /// Where bytes go.
+    /// Where bytes go, unless something else is discovered; empty = nowhere.
     pub cluster: Arc<str>,
     /// A connection on which no byte moves either way is closed after this.
     pub idle_timeout: Duration,

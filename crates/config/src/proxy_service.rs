@@ -14,7 +14,7 @@ use crate::member::Member;
 use crate::raw::{self, HttpProtocol, Short, TimeSpan};
 use crate::report::Step;
 
-/// Streams and upgraded connections may be silent for so long.
+/// Streams, connections of bytes and upgraded ones may be silent for so long.
 const SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// A connection gets older than this by a tenth at most: clients that keep theirs for ever would not learn of
@@ -36,9 +36,21 @@ pub struct Forward {
     /// Where it listens; 0 lets the system choose.
     pub port: u16,
     /// What is spoken.
-    pub protocol: HttpProtocol,
+    pub protocol: Spoken,
     /// `NAME:PORT`
     pub host: String,
+}
+
+/// What is spoken on a port.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Spoken {
+    /// HTTP/1.1 or HTTP/2.
+    Http,
+    /// HTTP/2 with prior knowledge.
+    Http2,
+    /// Bytes. They pass as they come: where clients speak mutual TLS they do so with the servers themselves, which
+    /// know them, and decide.
+    Tcp,
 }
 
 /// Why a text is no [`Forward`].
@@ -65,9 +77,10 @@ impl FromStr for Forward {
             .ok_or_else(|| wrong("there is no `/`"))?;
         let port = port.parse().map_err(|_| wrong("it begins with no port"))?;
         let protocol = match protocol {
-            "http" => HttpProtocol::Auto,
-            "http2" => HttpProtocol::Http2,
-            _ => return Err(wrong("the protocol is not http or http2")),
+            "http" => Spoken::Http,
+            "http2" => Spoken::Http2,
+            "tcp" => Spoken::Tcp,
+            _ => return Err(wrong("the protocol is not http, http2 or tcp")),
         };
         Ok(Self {
             port,
@@ -80,8 +93,9 @@ impl FromStr for Forward {
 impl fmt::Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let protocol = match self.protocol {
-            HttpProtocol::Http2 => "http2",
-            HttpProtocol::Auto | HttpProtocol::Http1 => "http",
+            Spoken::Http => "http",
+            Spoken::Http2 => "http2",
+            Spoken::Tcp => "tcp",
         };
         write!(f, "{}={protocol}/{}", self.port, self.host)
     }
@@ -104,13 +118,37 @@ impl ProxyService {
     }
 
     fn listener(&self, forward: &Forward) -> raw::Listener {
-        let only_http2 = forward.protocol == HttpProtocol::Http2;
+        let discovery = raw::Discovery {
+            host: Some(forward.host.clone()),
+            ..raw::Discovery::default()
+        };
+        let listener = raw::Listener {
+            name: Some(forward.port.to_string()),
+            address: Some(self.member.listen(forward.port)),
+            ..raw::Listener::default()
+        };
+        let version = match forward.protocol {
+            Spoken::Http => HttpProtocol::Auto,
+            Spoken::Http2 => HttpProtocol::Http2,
+            Spoken::Tcp => {
+                let http = raw::Http {
+                    discovery: Some(discovery),
+                    ..raw::Http::default()
+                };
+                return raw::Listener {
+                    http: Some(http),
+                    tcp: Some(raw::Tcp {
+                        idle_timeout: Some(TimeSpan(SILENCE)),
+                        ..raw::Tcp::default()
+                    }),
+                    ..listener
+                };
+            }
+        };
+        let only_http2 = version == HttpProtocol::Http2;
         let http = raw::Http {
-            discovery: Some(raw::Discovery {
-                host: Some(forward.host.clone()),
-                ..raw::Discovery::default()
-            }),
-            protocol: Some(forward.protocol),
+            discovery: Some(discovery),
+            protocol: Some(version),
             path_normalization: Some(raw::PathNormalization::Off),
             x_forwarded: Some(raw::ForwardedMode::Off),
             forwarded: Some(raw::ForwardedMode::Off),
@@ -122,18 +160,17 @@ impl ProxyService {
             max_connection_age: Some(TimeSpan(CONNECTION_AGE)),
             ..raw::Http::default()
         };
-        raw::Listener {
-            name: Some(forward.port.to_string()),
-            address: Some(self.member.listen(forward.port)),
+        let listener = raw::Listener {
             http: Some(http),
-            ..self.guard()
-        }
+            ..listener
+        };
+        self.guarded(listener)
     }
 
     /// Who is let in: with an identity nobody, until the control plane has said it.
-    fn guard(&self) -> raw::Listener {
+    fn guarded(&self, listener: raw::Listener) -> raw::Listener {
         if !self.member.has_identity() {
-            return raw::Listener::default();
+            return listener;
         }
         raw::Listener {
             workload: Some(self.member.node()),
@@ -145,7 +182,7 @@ impl ProxyService {
                 default: Some(raw::Effect::Deny),
                 ..raw::Authorization::default()
             }),
-            ..raw::Listener::default()
+            ..listener
         }
     }
 
@@ -226,6 +263,36 @@ mod tests {
         assert_eq!(mesh.mode, crate::tls::MeshMode::Permissive);
     }
 
+    /// Who they are from is for the servers to find out.
+    #[test]
+    fn bytes_pass_as_they_come() {
+        let mut one = proxy(&[
+            "5432=tcp/web-target.shop:5432",
+            "80=http/web-target.shop:80",
+        ]);
+        one.member.plain_text = false;
+        one.member.credentials = Credentials::Token {
+            token_file: "token".into(),
+            trust_bundle: "ca.pem".into(),
+        };
+        let loaded = one.load().unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        let [bytes, http] = &loaded.config.listeners[..] else {
+            panic!("{:?}", loaded.config.listeners);
+        };
+        assert!(bytes.workload.is_none() && bytes.authorization.is_none());
+        let chain = &bytes.filter_chains[0];
+        assert!(chain.tls.is_none() && http.filter_chains[0].tls.is_some());
+        let crate::Filter::Detect { http, tcp } = &chain.filter else {
+            panic!("{:?}", chain.filter);
+        };
+        let discovery = http.discovery.as_ref().unwrap();
+        let host = Some("web-target.shop.svc.cluster.local:5432");
+        assert_eq!((discovery.host.as_deref(), &*tcp.cluster), (host, ""));
+        let again = crate::parse(&loaded.yaml, "printed.yaml").unwrap();
+        assert_eq!(again.yaml, loaded.yaml);
+    }
+
     #[test]
     fn what_is_wrong_names_its_flag() {
         for (text, expected) in [
@@ -233,6 +300,7 @@ mod tests {
             ("web=http/web:80", "it begins with no port"),
             ("80=ftp/web:80", "the protocol is not"),
             ("80=http", "there is no `/`"),
+            ("80=tls/web:80", "the protocol is not http, http2 or tcp"),
         ] {
             let error = text.parse::<Forward>().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

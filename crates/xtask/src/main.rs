@@ -168,6 +168,7 @@ fn main() -> ExitCode {
             .args(["-p", "maglor-cluster", "--test", "e2e"])
             .args(["--test", "webhooks", "--test", "mesh", "--test", "gateway"])
             .args(["--test", "proxy_service", "--test", "placement"])
+            .args(["--test", "proxied_bytes"])
             .args(["-p", "maglor-controller", "-p", "maglor-cli"])
             .args(["--test", "kubernetes", "--test", "install"])
             .args(["--test", "insertion"])

@@ -29,6 +29,7 @@ pub(super) async fn forward(
 ) {
     let Local { worker, pools } = local;
     let Some(cluster) = discovered.or_else(|| chain.cluster.load_full()) else {
+        metrics.refused_upstream.inc(worker.shard());
         return;
     };
     let now = worker.time(Instant::now());

@@ -27,7 +27,7 @@ pub(super) struct ServiceArgs {
     #[command(flatten)]
     member: MemberArgs,
 
-    /// A port, what is spoken there (http or http2), and the service that it is for. Repeat for more.
+    /// A port, what is spoken there (http, http2 or tcp), and the service that it is for. Repeat for more.
     #[arg(long, value_name = "PORT=PROTOCOL/NAME:PORT", required = true)]
     forward: Vec<Forward>,
 

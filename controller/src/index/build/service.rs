@@ -111,7 +111,7 @@ fn settings(
     Settings {
         cluster,
         route,
-        plain_text: effective.plain_text,
+        plain_text: effective.plain_text || index.passes_bytes(key, port.protocol),
         local_first: effective.local_first.map(LocalFirst::slack),
     }
 }

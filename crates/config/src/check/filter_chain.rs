@@ -108,7 +108,12 @@ impl Context<'_, '_> {
             let table = format!("{}/{name}", self.listener);
             http::filter(raw, &at.field("http"), &table, self.scope, self.tables)
         });
-        let tcp = tcp.map(|raw| tcp_filter(raw, &at.field("tcp"), self.scope));
+        let discovers = |http: &HttpFilter| {
+            let discovery = http.discovery.as_ref();
+            discovery.is_some_and(|discovery| discovery.host.is_some())
+        };
+        let discovers = http.as_ref().is_some_and(discovers);
+        let tcp = tcp.map(|raw| tcp_filter(raw, discovers, &at.field("tcp"), self.scope));
         let behind = behind(http.as_ref());
         let is_http = http.is_some();
         let filter = match (http.map(Box::new), tcp) {
@@ -147,11 +152,18 @@ pub(super) fn behind(http: Option<&HttpFilter>) -> Behind {
     http.map_or(Behind::Tcp, |http| Behind::Http(http.protocol))
 }
 
-pub(super) fn tcp_filter(raw: &raw::Tcp, at: &At<'_>, scope: &Scope<'_>) -> TcpFilter {
+/// Where bytes go; `discovers`: the control plane says it.
+pub(super) fn tcp_filter(
+    raw: &raw::Tcp,
+    discovers: bool,
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) -> TcpFilter {
     match &raw.cluster {
         Some(name) => {
             scope.cluster(name, &at.field("cluster"));
         }
+        None if discovers => {}
         None => at.missing("cluster", "write `cluster: NAME`"),
     }
     TcpFilter {

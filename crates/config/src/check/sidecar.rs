@@ -271,7 +271,7 @@ impl Sidecar<'_, '_, '_> {
                 cluster: Some(cluster.to_owned()),
                 idle_timeout: None,
             };
-            filter_chain::tcp_filter(&raw, &place, self.context.scope)
+            filter_chain::tcp_filter(&raw, false, &place, self.context.scope)
         });
         match (protocol, tcp) {
             (P::Auto, Some(tcp)) => Some(Filter::Detect {

@@ -131,9 +131,9 @@ pub struct FilterChainMatch {
 /// Bytes to a cluster, both ways. A hashing policy hashes the client's address.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("required" = ["cluster"]))]
 pub struct Tcp {
-    /// Name of the cluster.
+    /// Name of the cluster. May be left out beside `http` with `discovery.host`: bytes go where the control plane
+    /// says, and nowhere until it has.
     pub cluster: Option<String>,
     /// A connection on which no byte moves either way is closed after this, 1ms-30d.
     #[schemars(extend("default" = "1h"))]

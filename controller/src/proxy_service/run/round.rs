@@ -1,0 +1,165 @@
+//! `ProxyService`s for many Services: all of these are looked at now and then, at the price of a few lists. Only those
+//! where something is to be done, or was, are attended to one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Operator, ROUND};
+use crate::index::facts::Key;
+use crate::proxy_service::auto::Calls;
+use crate::proxy_service::observed::Claim;
+use crate::proxy_service::scope::{Candidate, Land};
+use crate::proxy_service::steps::Step;
+use crate::proxy_service::survey::{Entry, status, urgent};
+
+/// What is seen is told for so many looks, so that noise in it writes no status: a minute by default.
+const SHOWN: u32 = 6;
+
+/// When all were looked at, and what was told of it.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    pub(super) due: Instant,
+    told: BTreeMap<Key, (Instant, Value)>,
+}
+
+impl Rounds {
+    pub(super) fn new() -> Self {
+        Self {
+            due: Instant::now(),
+            told: BTreeMap::new(),
+        }
+    }
+}
+
+impl Operator {
+    /// Looks at all Services that a resource for many holds for.
+    pub(super) async fn round(&mut self) {
+        let next = match self.look_around().await {
+            Ok(true) => self.pause,
+            Ok(false) => ROUND,
+            Err(error) => {
+                tracing::warn!(%error, "proxies: tried again");
+                self.pause
+            }
+        };
+        self.rounds.due = Instant::now() + next;
+    }
+
+    /// Whether there is such a resource.
+    async fn look_around(&mut self) -> Result<bool, kube::Error> {
+        let land = self.server.land().await?;
+        for key in land.left() {
+            self.attend_soon(key);
+        }
+        for claim in land.finished() {
+            if self.writes() {
+                let step = Step::Release(claim.key.clone());
+                self.server.take(&claim.key.namespace, &step).await?;
+            }
+        }
+        let candidates = land.candidates();
+        let governed: BTreeSet<&Key> = candidates.iter().map(|one| &one.key).collect();
+        let known = &self.known;
+        self.advisor
+            .retain(|key| governed.contains(key) || known.contains(key));
+        // Where a replica does not say what it has heard, nothing is known of any.
+        if let Some(calls) = self.advisor.calls().await.cloned() {
+            let entries = self.look_at(&candidates, &calls);
+            self.tell(&land, entries).await?;
+        }
+        Ok(land.wide().next().is_some())
+    }
+
+    /// What is seen of each that is called, by the resource that holds for it.
+    fn look_at(
+        &mut self,
+        candidates: &[Candidate<'_>],
+        calls: &BTreeMap<String, Calls>,
+    ) -> BTreeMap<Key, Vec<Entry>> {
+        let topology = self.advisor.topology();
+        let mut told: BTreeMap<Key, Vec<Entry>> = BTreeMap::new();
+        for candidate in candidates {
+            let key = &candidate.key;
+            // Of Services with the same pods one stands for all of them.
+            let vertex = topology.services.get(key);
+            let stands = vertex.is_none_or(|vertex| *vertex == key.to_string());
+            let calls = calls.get(&key.to_string()).copied();
+            if candidate.made {
+                self.attend_soon(key.clone());
+            } else if !stands || calls.is_none() {
+                continue;
+            }
+            let mut entry = Entry {
+                service: key.clone(),
+                current: candidate.current,
+                reason: None,
+                view: None,
+            };
+            if candidate.made {
+                entry.view = self.advisor.view(key);
+            } else if let Some(refusal) = candidate.refusal() {
+                entry.reason = Some(refusal.reason());
+            } else {
+                let calls = calls.unwrap_or_default();
+                let advice = self.advisor.glance(candidate, &topology, calls);
+                entry.view = advice.view;
+                if advice.choice != candidate.current {
+                    self.attend_soon(key.clone());
+                }
+            }
+            let holder = candidate.claim.key.clone();
+            told.entry(holder).or_default().push(entry);
+        }
+        told
+    }
+
+    async fn tell(
+        &mut self,
+        land: &Land,
+        mut entries: BTreeMap<Key, Vec<Entry>>,
+    ) -> Result<(), kube::Error> {
+        let shown: Duration = self.pause * SHOWN;
+        let there: BTreeSet<&Key> = land.wide().map(|claim| &claim.key).collect();
+        self.rounds.told.retain(|key, _| there.contains(key));
+        for claim in land.wide() {
+            let entries = entries.remove(&claim.key).unwrap_or_default();
+            let status = status(claim, entries);
+            let urgent = urgent(&status);
+            let last = self.rounds.told.get(&claim.key);
+            let fresh = last.is_some_and(|(at, said)| at.elapsed() < shown && *said == urgent);
+            if fresh || !self.writes() {
+                continue;
+            }
+            self.server.write_status(claim, status).await?;
+            let now = Instant::now();
+            self.rounds.told.insert(claim.key.clone(), (now, urgent));
+        }
+        Ok(())
+    }
+}
+
+/// What of a resource is of interest: its status is not.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Version {
+    uid: String,
+    generation: Option<i64>,
+    deleting: bool,
+}
+
+impl Version {
+    pub(super) fn of(claim: &Claim) -> Self {
+        Self {
+            uid: claim.uid.clone(),
+            generation: claim.generation,
+            deleting: claim.deleting,
+        }
+    }
+
+    /// It is to be deleted.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.deleting
+    }
+}

@@ -1,0 +1,159 @@
+//! A `ProxyService` in front of a port of bytes, in a mesh with strict mutual TLS, under load: what is sent there passes
+//! through the proxies in the callers' own mutual TLS, so the pods' rules hold for the callers. Proxies come and go, and no
+//! request that the bytes are fails.
+//!
+//! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when
+//! it skips.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "mesh/exchange.rs"]
+mod exchange;
+#[path = "mesh/installed.rs"]
+mod installed;
+#[path = "mesh/load.rs"]
+mod load;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use maglor_cluster::Kubectl;
+use serde_json::Value;
+
+use installed::{Installed, until};
+use load::Load;
+
+const SHOP: &str = include_str!("proxied_bytes/shop.yaml");
+const SERVICE: &str = include_str!("proxy_service/deployment.yaml");
+
+/// Services, their addresses, their replicas, ports that are not redirected.
+const SERVICES: [(&str, &str, u8, &str); 3] = [
+    ("others", "10.96.0.98", 1, "9080"),
+    ("users", "10.96.0.99", 1, "9080"),
+    ("details", "10.96.0.101", 3, ""),
+];
+
+/// Requests a second.
+const RATE: u32 = 100;
+
+const PROXY_SERVICE: &str = "{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, \
+    metadata: {name: details, namespace: shop}, \
+    spec: {targetRef: {name: details}, policy: lor(choices=all), drainSeconds: 20}}";
+
+#[test]
+#[ignore = "builds Kubernetes the first time, for a quarter of an hour: cargo xtask e2e"]
+fn bytes_pass_in_the_callers_own_mutual_tls() {
+    let Some(installed) = Installed::start("bytes", &[]) else {
+        return;
+    };
+    let kubectl = installed.kubectl();
+    kubectl.apply(SHOP).unwrap();
+    for (name, address, replicas, skipped) in SERVICES {
+        let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
+        let service = service.replace("REPLICAS", &replicas.to_string());
+        let service = service.replace("SKIPPED", skipped);
+        // To everybody but the applications these are bytes.
+        let port = if name == "details" { "tcp-app" } else { "http" };
+        let ports = format!("ports: [{{name: {port}, port: 9080, targetPort: http}}]");
+        let service = service.replace(
+            "ports: [{name: http, port: 9080, targetPort: http}]",
+            &ports,
+        );
+        assert!(service.contains(&ports), "{service}");
+        kubectl.apply(&service).unwrap();
+    }
+    for (name, ..) in SERVICES {
+        let deployment = format!("deployment/{name}");
+        let wait = ["rollout", "status", &deployment, "-n", "shop"];
+        kubectl.run(&wait).unwrap();
+    }
+    let (users, others) = (address(kubectl, "users"), address(kubectl, "others"));
+    let before = service(kubectl);
+    until("one may call", || call(&installed, users) == Some(200));
+    until("the other may not", || {
+        call(&installed, others) != Some(200)
+    });
+
+    let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
+    kubectl.apply(PROXY_SERVICE).unwrap();
+    until("the proxy is in", || ready(kubectl));
+    // Connections that are open stay where they are; the caller's application makes new ones now and then.
+    until("bytes go through it", || {
+        call(&installed, users) == Some(200) && bytes_through_proxies(&installed) > 0.0
+    });
+    assert_ne!(call(&installed, others), Some(200));
+    for proxy in pods(kubectl, "maglor.dev/proxy-service=details") {
+        // The port has a name, so the proxies choose the number.
+        let stranger = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
+        assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
+    }
+    load.go_on(u64::from(RATE));
+    let gone = ["delete", "proxyservice", "details", "-n", "shop"];
+    kubectl.run(&gone).unwrap();
+    until("the proxies are gone", || {
+        pods(kubectl, "maglor.dev/proxy-service=details").is_empty()
+    });
+    assert_eq!(service(kubectl).to_string(), before.to_string());
+    assert_ne!(call(&installed, others), Some(200));
+    let (sent, failed) = load.stop();
+    println!("{sent} sent while proxies came and went, {failed:?} failed");
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(sent > u64::from(RATE), "{sent}");
+    installed.stop();
+}
+
+/// The status of one request to details by way of a caller.
+fn call(installed: &Installed, caller: Ipv4Addr) -> Option<u16> {
+    let caller = SocketAddr::from((caller, 9080));
+    let direct = move || load::body(caller, "/direct");
+    let response = installed.cluster.in_network(direct).unwrap()?;
+    response.split(' ').nth(1)?.parse().ok()
+}
+
+fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Ipv4Addr> {
+    let pods = kubectl
+        .json(&["get", "pods", "-n", "shop", "--selector", selector])
+        .unwrap();
+    let pods = pods["items"].as_array().unwrap().iter();
+    let address = |pod: &Value| pod["status"]["podIP"].as_str()?.parse().ok();
+    pods.filter_map(address).collect()
+}
+
+fn address(kubectl: &Kubectl, app: &str) -> Ipv4Addr {
+    pods(kubectl, &format!("app={app}"))[0]
+}
+
+/// Bytes that the proxies have passed, both ways.
+fn bytes_through_proxies(installed: &Installed) -> f64 {
+    let proxies = pods(installed.kubectl(), "maglor.dev/proxy-service=details");
+    let metrics = proxies.into_iter().filter_map(|proxy| {
+        let admin = SocketAddr::from((proxy, 15_020));
+        let read = move || load::body(admin, "/metrics");
+        installed.cluster.in_network(read).unwrap()
+    });
+    let counted = |text: String| {
+        let lines = text.lines().map(ToOwned::to_owned).collect::<Vec<_>>();
+        let counts = lines
+            .iter()
+            .filter(|line| line.starts_with("maglor_tcp_bytes_total{"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        counts.sum::<f64>()
+    };
+    metrics.map(counted).sum()
+}
+
+fn ready(kubectl: &Kubectl) -> bool {
+    let get = ["get", "proxyservice", "details", "-n", "shop"];
+    let status = kubectl.json(&get).unwrap_or_default();
+    let conditions = status["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// The Service, but for its resource version.
+fn service(kubectl: &Kubectl) -> Value {
+    let service = ["service", "details", "-n", "shop"];
+    kubectl.as_kept(&service, "maglor-proxy-service").unwrap()
+}

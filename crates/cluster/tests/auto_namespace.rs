@@ -32,9 +32,10 @@ const VALUES: [&str; 1] = ["extraArgs={--load-interval=1s,--graph-window=10s,--a
 
 const CALLERS: u32 = 12;
 const SERVERS: u32 = 8;
-/// Seconds, and requests a second: of a utilization of 0.75 for programs that are not optimised.
+/// Seconds, and requests a second: of a utilization of 0.75 for programs that are not optimised, and of little.
 const SERVICE_TIME: f64 = 0.048;
 const RATE: u32 = 125;
+const FEW: u32 = 4;
 
 fn all(namespace: &str, dry_run: bool) -> String {
     format!(
@@ -54,9 +55,13 @@ fn all_services_of_a_namespace_are_seen_to() {
     let before = kept(kubectl);
     let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
     println!("repeat with SEED={seed}");
-    let arrivals = Arrivals::start(&installed.cluster, &callers(kubectl), RATE, seed);
+    let arrivals = Arrivals::start(&installed.cluster, &callers(kubectl), FEW, seed);
 
     kubectl.apply(&all("shop", true)).unwrap();
+    until("it is listed", || {
+        balance(kubectl, "shop")["balancing"] == "local"
+    });
+    arrivals.at_rate(RATE);
     until("it is said what would be best", || {
         let details = balance(kubectl, "shop");
         let seen = details["auto"]["utilization"].as_f64();

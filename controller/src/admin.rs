@@ -135,8 +135,12 @@ impl Admin {
             value(&json!(self.graphs.parts()))
         } else if query.has("proxies") {
             value(&json!(self.graphs.proxies()))
+        } else if query.has("called") {
+            value(&json!(self.graphs.called_here()))
+        } else if query.has("delays") {
+            value(&json!(self.graphs.delays()))
         } else {
-            let what = "nothing, `parts`, `proxies` or `history`\n";
+            let what = "nothing, `called`, `delays`, `history`, `parts` or `proxies`\n";
             text(StatusCode::BAD_REQUEST, what.to_owned())
         }
     }

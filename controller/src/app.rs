@@ -231,6 +231,10 @@ fn observe(
     tasks.spawn(Arc::clone(&graphs).remember());
     if let Some(kubernetes) = kubernetes {
         tasks.spawn(kubernetes.publisher(&graphs).run());
+        if settings.interval.is_some() {
+            let replicas = kubernetes.replicas();
+            tasks.spawn(graph::called::share(replicas, Arc::clone(&graphs)));
+        }
         let client = kubernetes.client.clone();
         tasks.spawn(usage::follow(client, Arc::clone(&graphs)));
     }
@@ -429,11 +433,16 @@ impl Serving {
         self.give(changes, begun);
     }
 
-    /// Tells the index from where Services are called, where that is known and has changed by much.
+    /// Tells the index from where Services are called, where that is known and has changed by much, and what
+    /// new pods will call.
     fn follow_callers(&mut self) {
         let begun = Instant::now();
         if let Some(callers) = self.graphs.callers() {
             let changes = self.pipeline.set_callers(callers);
+            self.give(changes, begun);
+        }
+        if let Some(called) = self.graphs.called() {
+            let changes = self.pipeline.set_called(called);
             self.give(changes, begun);
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::index::facts::{Key, Kind};
-use crate::index::{Changes, Index};
+use crate::index::{Called, Changes, Index};
 use crate::source::Event;
 
 /// The index and what has come of it.
@@ -49,6 +49,15 @@ impl Pipeline {
     /// Says from which nodes Services are called, in proportion, and what is different for it.
     pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) -> Changes {
         self.index.set_callers(callers);
+        match self.is_whole() {
+            true => self.index.changes(),
+            false => Changes::default(),
+        }
+    }
+
+    /// Says what is called by whose pods, and what is different for it.
+    pub fn set_called(&mut self, called: Called) -> Changes {
+        self.index.set_called(called);
         match self.is_whole() {
             true => self.index.changes(),
             false => Changes::default(),

@@ -247,7 +247,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
             encode::endpoints(&id.name, &list)
         }
         Resource::Inbound(inbound) => {
-            let inbound = xds::Inbound {
+            let own = xds::Inbound {
                 tls: Some(inbound.mtls),
                 ports: (!inbound.ports.is_empty()).then(|| inbound.ports.clone()),
                 authorization: inbound.authorization.clone(),
@@ -255,7 +255,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
                 unknown: inbound.unknown,
                 gateway: inbound.gateway.clone(),
             };
-            encode::inbound(&id.name, &inbound)
+            encode::inbound(&id.name, &own, &inbound.ahead)
         }
         Resource::Listener(listener) => {
             let listener = match listener.clone() {

@@ -121,7 +121,14 @@ pub(crate) fn resource(
         Kind::Bundle => decode::bundle(own, body)?.to_pem().into(),
         Kind::Cluster => json!(decode::cluster(own, body)?.raw),
         Kind::Endpoints => decode::endpoints(own, body)?.iter().map(endpoint).collect(),
-        Kind::Inbound => inbound(decode::inbound(own, body)?),
+        Kind::Inbound => {
+            let (inbound, ahead) = decode::inbound(own, body)?;
+            let mut value = shown_inbound(inbound);
+            if !ahead.is_empty() {
+                value["ahead"] = json!(ahead);
+            }
+            value
+        }
         Kind::Listener => listener(&decode::listener(own, body)?),
         Kind::Routes => json!(decode::routes(own, body)?),
     };
@@ -161,7 +168,7 @@ fn endpoint(endpoint: &ServedEndpoint) -> Value {
 }
 
 /// Without private keys: whoever reaches the admin port may see the rest.
-fn inbound(mut inbound: Inbound) -> Value {
+fn shown_inbound(mut inbound: Inbound) -> Value {
     let chains = inbound.gateway.iter_mut().flat_map(|port| &mut port.chains);
     for certificate in chains.flat_map(|chain| &mut chain.certificates) {
         "(not shown)".clone_into(&mut certificate.private_key);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use maglor_testkit::{RawHttp1, TIMEOUT, eventually};
+use maglor_testkit::{RawHttp1, TIMEOUT, eventually, wait};
 use serde_json::Value;
 
 use mesh::{Mesh, Pod};
@@ -149,6 +149,19 @@ fn edges(graph: &Value) -> BTreeMap<(String, String), (f64, f64)> {
     edges
 }
 
+/// Every call of an edge takes about as long as every other: so the median is r, nearly, and p99 in the range, as
+/// proxies count times, in which that is, or in the next one.
+fn quantiles(graph: &Value) {
+    for edge in graph["edges"].as_array().unwrap() {
+        let number = |name: &str| edge[name].as_f64().unwrap();
+        let (mean, p50, p99) = (number("latency_ms"), number("p50_ms"), number("p99_ms"));
+        println!("r {mean:.2} ms, p50 {p50:.2}, p99 {p99:.2}");
+        assert!(p50 <= p99, "{edge}");
+        assert!(close(p50, mean, 0.15), "{edge}");
+        assert!((mean / 2.5..=mean * 6.3).contains(&p99), "{edge}");
+    }
+}
+
 /// An edge beside what its callers have measured.
 fn compare(edge: (f64, f64), calls: &[Calls], now: Instant, what: &str) {
     let measured: Vec<_> = calls.iter().map(|calls| calls.measured(now)).collect();
@@ -193,6 +206,7 @@ fn bookinfo_is_seen_as_it_is() {
     let graph = mesh.graph();
     // Reports are up to an interval old.
     let now = Instant::now() - INTERVAL / 2;
+    quantiles(&graph);
     let edges = edges(&graph);
     let wanted = [
         ("shop/productpage", "shop/details"),
@@ -219,6 +233,42 @@ fn bookinfo_is_seen_as_it_is() {
     eventually(TIMEOUT.max(3 * WINDOW), calm, || {
         mesh.graph()["edges"].as_array().unwrap().is_empty()
     });
+}
+
+/// The only edge of a graph, once there is one that is as `wanted`.
+fn only_edge(mesh: &Mesh, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    wait::until(TIMEOUT, what, || {
+        let graph = mesh.graph();
+        let [edge] = &graph["edges"].as_array()?[..] else {
+            return None;
+        };
+        wanted(edge).then(|| edge.clone())
+    })
+}
+
+#[test]
+fn bytes_of_requests_count_too() {
+    let arguments = [["--load-interval", "200ms"], ["--graph-window", "60s"]];
+    let Some(mesh) = Mesh::start_with(arguments.as_flattened()) else {
+        return;
+    };
+    let cart = pods(&mesh, "cart", "10.96.0.10", &["cart-0"]);
+    let web = mesh.pod("web-0", "web");
+    web.reaches("cart");
+    // Long before the window is full a rate says how much there was, relative to others.
+    let mut client = RawHttp1::connect(web.sidecar.listener("outbound"));
+    let body = "x".repeat(100_000);
+    for _ in 0..5 {
+        let head = "POST /delay/1ms HTTP/1.1\r\nhost: cart\r\ncontent-length: 100000\r\n\r\n";
+        assert_eq!(client.request(format!("{head}{body}")).status, 200);
+    }
+    let bytes = |edge: &Value| edge["bytes_per_second"].as_f64().unwrap();
+    let rps = |edge: &Value| edge["rps"].as_f64().unwrap();
+    let edge = only_edge(&mesh, "requests have bytes", |edge| {
+        rps(edge) > 0.0 && bytes(edge) > 50_000.0 * rps(edge)
+    });
+    assert!(edge["connections_per_second"].as_f64().unwrap() > 0.0);
+    drop((cart, client));
 }
 
 /// A pod that runs on a node, as an endpoint of its Service.

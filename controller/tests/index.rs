@@ -11,7 +11,7 @@ mod support;
 use std::path::Path;
 
 use maglor_controller::index::facts::{Key, Kind};
-use maglor_controller::index::{Change, Index};
+use maglor_controller::index::{Change, Index, Resource};
 
 #[test]
 fn resources_lead_to_what_is_written_down() {
@@ -171,4 +171,52 @@ fn changes_are_made_before_they_are_broken() {
     }
     let go = order(&index.changes().resources);
     assert_eq!(go, ["- Routes", "- Listener", "- Endpoints", "- Cluster"]);
+}
+
+/// What the pods of a Deployment call, its new pods are told to ask for, and nobody else is.
+#[test]
+fn what_others_of_its_kind_have_called_a_pod_asks_for_ahead() {
+    let pod = |name: &str, owner: &str| {
+        format!(
+            "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+  namespace: n
+  labels: {{pod-template-hash: 5d4f}}
+  annotations: {{maglor.dev/injected: 'true'}}
+  ownerReferences: [{{kind: ReplicaSet, name: {owner}-5d4f, controller: true}}]
+spec: {{serviceAccountName: {owner}, containers: []}}
+"
+        )
+    };
+    let mut index = Index::default();
+    let others = [pod("web-1", "web"), pod("cart-1", "cart")].join("---");
+    for object in support::objects(&format!("{TWO}---{others}")) {
+        index.apply(object);
+    }
+    index.changes();
+    let (web, port) = (Key::new("n", "web"), |service: &str, port| {
+        (Key::new("n", service), port)
+    });
+    // A port that there is not, and a Service that has gone, are nothing to ask for.
+    let called = [port("a", 80), port("b", 81), port("gone", 80)];
+    index.set_called([(web.clone(), called.into())].into());
+    let ahead = |changes: &[Change]| -> Vec<(String, Vec<String>)> {
+        let told = changes.iter().filter_map(|change| match change {
+            Change::Set(id, Resource::Inbound(one)) => Some((id.name.clone(), one.ahead.clone())),
+            _ => None,
+        });
+        told.collect()
+    };
+    let told = |pod: &str| (pod.to_owned(), vec!["10.0.0.1:80".to_owned()]);
+    assert_eq!(ahead(&index.changes().resources), [told("n/web-1")]);
+    // One that is made now is told at once.
+    for object in support::objects(&pod("web-2", "web")) {
+        index.apply(object);
+    }
+    assert_eq!(ahead(&index.changes().resources), [told("n/web-2")]);
+    index.set_called([(web, [port("a", 80)].into())].into());
+    assert!(index.changes().resources.is_empty(), "nothing is different");
 }

@@ -108,6 +108,9 @@ pub(crate) trait Account: Debug {
     /// So many bytes of it have passed.
     fn count(&mut self, bytes: u64);
 
+    /// So many bytes have gone the other way, outside of any body.
+    fn sent(&mut self, bytes: u64);
+
     /// It has these trailers.
     fn trailers(&mut self, trailers: &HeaderMap);
 

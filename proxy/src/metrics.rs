@@ -8,6 +8,7 @@ mod counts;
 mod exchange;
 mod guards;
 mod mesh;
+mod upstream;
 mod xds;
 
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use maglor_telemetry::{
 use crate::detect::Protocol;
 use guards::{Families, GuardMetrics};
 pub(crate) use mesh::{Failures, IdentityMetrics, MeshMetrics, Refusals};
+use upstream::Upstream;
 
 use crate::memory::BudgetMetrics;
 
@@ -123,70 +125,6 @@ impl Downstream {
                 "tcp_bytes_total",
                 "Bytes passed through TCP chains and upgraded connections.",
                 &["listener", "direction"],
-            ),
-        }
-    }
-}
-
-/// Families of what goes to endpoints.
-#[derive(Debug)]
-struct Upstream {
-    requests: CounterFamily,
-    duration: HistogramFamily,
-    connections: GaugeFamily,
-    connections_total: CounterFamily,
-    connect_failures: CounterFamily,
-    stale_retries: CounterFamily,
-    no_endpoint: CounterFamily,
-    bytes: CounterFamily,
-    outstanding: GaugeFamily,
-}
-
-impl Upstream {
-    fn new(registry: &Registry) -> Self {
-        let cluster = &["cluster"];
-        let counter = |name, help| registry.counter(name, help, cluster);
-        Self {
-            requests: registry.counter(
-                "upstream_requests_total",
-                "Requests sent to endpoints, by status class; `none` = no response.",
-                &["cluster", "status"],
-            ),
-            duration: registry.histogram(
-                "upstream_request_duration_seconds",
-                "From the choice of the endpoint to the last byte of its response.",
-                cluster,
-                Buckets::latency(),
-            ),
-            connections: registry.gauge(
-                "upstream_connections",
-                "Connections to endpoints that are open.",
-                cluster,
-            ),
-            connections_total: counter(
-                "upstream_connections_total",
-                "Connections made to endpoints.",
-            ),
-            connect_failures: counter(
-                "upstream_connect_failures_total",
-                "Connections to endpoints that failed or took too long.",
-            ),
-            stale_retries: counter(
-                "upstream_stale_connection_retries_total",
-                "Requests sent again because their kept-alive connection had been closed.",
-            ),
-            no_endpoint: counter(
-                "upstream_no_endpoint_total",
-                "Requests for which no endpoint could be chosen.",
-            ),
-            bytes: counter(
-                "upstream_response_bytes_total",
-                "Bytes of the bodies of endpoints' responses.",
-            ),
-            outstanding: registry.gauge(
-                "upstream_outstanding_requests",
-                "Requests sent to an endpoint whose response has not ended.",
-                &["cluster", "endpoint"],
             ),
         }
     }
@@ -330,6 +268,7 @@ impl Metrics {
             connect_failures: self.upstream.connect_failures.with(&[cluster]),
             stale_retries: self.upstream.stale_retries.with(&[cluster]),
             no_endpoint: self.upstream.no_endpoint.with(&[cluster]),
+            sent: self.upstream.sent.with(&[cluster]),
             bytes: self.upstream.bytes.with(&[cluster]),
             guards: self.guards.cluster(cluster),
             choices: self.choices.cluster(cluster),
@@ -461,6 +400,7 @@ pub(crate) struct ClusterMetrics {
     pub(crate) connect_failures: Counter,
     pub(crate) stale_retries: Counter,
     pub(crate) no_endpoint: Counter,
+    sent: Counter,
     bytes: Counter,
     pub(crate) guards: GuardMetrics,
     pub(crate) choices: ChoiceMetrics,
@@ -472,7 +412,12 @@ impl ClusterMetrics {
         self.duration.observe_duration(shard, took);
     }
 
-    /// Counts the body of a response.
+    /// Counts of the body of a request, or what else goes to an endpoint.
+    pub(crate) fn sent(&self, shard: usize, bytes: u64) {
+        self.sent.add(shard, bytes);
+    }
+
+    /// Counts the body of a response, or what else comes from an endpoint.
     pub(crate) fn body(&self, shard: usize, bytes: u64) {
         self.bytes.add(shard, bytes);
     }

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use crate::io::Stream;
-use crate::metrics::ListenerMetrics;
+use crate::metrics::{ClusterMetrics, ListenerMetrics};
 use crate::tcp::{self, Outcome};
 use crate::worker::Worker;
 
 /// Moves bytes both ways until both sides have ended, or nothing has moved for `idle`.
 ///
 /// A drain does not end a relay: what it carries cannot be resumed elsewhere. It has until the
-/// process's drain timeout.
+/// process's drain timeout. `cluster` counts the bytes, too, where nobody else does.
 pub(crate) async fn relay(
     worker: &Worker,
     metrics: &ListenerMetrics,
+    cluster: Option<&ClusterMetrics>,
     downstream: Stream,
     upstream: Stream,
     idle: Duration,
@@ -22,6 +23,10 @@ pub(crate) async fn relay(
     let outcome = tcp::tunnel(downstream, upstream, idle, |to_upstream, to_downstream| {
         metrics.bytes_up.add(shard, to_upstream);
         metrics.bytes_down.add(shard, to_downstream);
+        if let Some(cluster) = cluster {
+            cluster.sent(shard, to_upstream);
+            cluster.body(shard, to_downstream);
+        }
     });
     outcome.await
 }

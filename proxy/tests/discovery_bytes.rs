@@ -73,6 +73,9 @@ fn bytes_go_to_the_service_of_the_address() {
     client.send("SELECT 1\n");
     client.connection().expect("SELECT 1\n").unwrap();
     assert_eq!(proxy.metric("maglor_xds_targets", &[]), 1.0);
+    let database = |name| proxy.metric(name, &["cluster=\"database\""]);
+    assert_eq!(database("maglor_upstream_request_bytes_total"), 9.0);
+    assert_eq!(database("maglor_upstream_response_bytes_total"), 20.0);
     let silent = proxy.metric(
         "maglor_downstream_protocol_detected_total",
         &["protocol=\"silent\""],
@@ -201,6 +204,39 @@ listeners:
     });
     client.send("still there\n");
     client.connection().expect("still there\n").unwrap();
+}
+
+#[test]
+fn what_a_workload_is_expected_to_call_is_known_before_it_does() {
+    let (control, upstream) = (ControlPlane::start(), Upstream::start("cart"));
+    let target = "10.96.0.20:80";
+    control.serve(target, "cart", &[upstream.address()]);
+    control.inbound_ahead("shop/web-1", "{}", &[target.to_owned()]);
+    let proxy = start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+outbound_grace: 0s
+control_plane: {{cluster: control, node: {{id: shop/web-1}}}}
+listeners:
+- name: in
+  address: 127.0.0.1:0
+  inbound: {{application: '127.0.0.1:1', discovery: shop/web-1}}
+- name: out
+  address: 127.0.0.1:0
+  proxy_protocol: require
+  outbound: {{discovery: {{namespace: shop, timeout: 1s}}}}
+clusters:
+- {{name: control, endpoints: ['{}']}}
+",
+        control.address
+    ));
+    eventually(TIMEOUT, "its endpoints are known", || {
+        proxy.metric("maglor_upstream_endpoints", &["cluster=\"cart\""]) == 1.0
+    });
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 0.0, "nobody calls");
+    // Who calls now asks nobody.
+    let _killed = control.kill();
+    assert_eq!(connect(&proxy, target).get("/").text(), "cart");
+    assert_eq!(proxy.metric("maglor_xds_targets", &[]), 1.0);
 }
 
 #[test]

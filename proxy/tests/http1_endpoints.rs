@@ -17,6 +17,26 @@ use maglor_testkit::{RawServer, TIMEOUT, Upstream, eventually, pattern};
 use support::{Web, connect, get, outstanding, wait_quiet};
 
 #[test]
+fn bytes_are_counted_both_ways_whatever_says_how_many_there_are() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    let counted = || {
+        let of = |name| proxy.metric(name, &[]) as u64;
+        let sent = of("maglor_upstream_request_bytes_total");
+        (sent, of("maglor_upstream_response_bytes_total"))
+    };
+    let mut client = connect(&proxy);
+    assert_eq!(client.get("/bytes/700").status, 200);
+    eventually(TIMEOUT, "a response", || counted() == (0, 700));
+    let post = |framing: &str| format!("POST /upload HTTP/1.1\r\nhost: a\r\n{framing}");
+    client.request(post("content-length: 5\r\n\r\nhello"));
+    eventually(TIMEOUT, "a length", || counted().0 == 5);
+    let chunks = "transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n";
+    client.request(post(chunks));
+    eventually(TIMEOUT, "chunks", || counted().0 == 12);
+}
+
+#[test]
 fn a_malformed_response_becomes_502_and_nothing_of_it_leaks() {
     let responses: &[&[u8]] = &[
         b"leak\r\n\r\n",

@@ -83,8 +83,13 @@ pub struct GraphEdge {
     pub calls_per_second: f64,
     /// r: mean response time in milliseconds.
     pub response_milliseconds: f64,
+    /// The response time in milliseconds that 99 of 100 calls do not exceed, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_milliseconds: Option<f64>,
     /// Calls a second that failed.
     pub failures_per_second: f64,
+    /// Bytes a second, both ways.
+    pub bytes_per_second: f64,
 }
 
 pub(super) fn schema() -> Value {

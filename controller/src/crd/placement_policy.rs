@@ -50,7 +50,8 @@ pub struct PlacementPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Traffic"))]
     pub objective: Option<PlacementObjective>,
-    /// With `objective: Latency`: how far nodes are apart. Pairs of which nothing is said are at 0.
+    /// With `objective: Latency`: how far nodes are apart, where that is not to be what proxies measure. Pairs of
+    /// which nothing is said are as far apart as measured; where nothing is measured at all, at 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub delays: Vec<NodeDelay>,
@@ -274,6 +275,15 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
+impl PlacementPolicyStatus {
+    /// Whether nothing is said against using the policy.
+    #[must_use]
+    pub fn is_accepted(&self) -> bool {
+        let refuses = |one: &Condition| one.r#type == "Accepted" && one.status == "False";
+        !self.conditions.iter().any(refuses)
+    }
+}
+
 impl PlacementPolicySpec {
     /// What is done with a plan.
     #[must_use]
@@ -313,11 +323,8 @@ impl PlacementPolicySpec {
 
     fn check_delays(&self, wrong: &dyn Fn(&str, String) -> SpecError) -> Result<(), SpecError> {
         let by_latency = self.objective == Some(PlacementObjective::Latency);
-        if by_latency == self.delays.is_empty() {
-            let message = match by_latency {
-                true => "`objective: Latency` needs the delays between nodes",
-                false => "only `objective: Latency` goes by them; remove them",
-            };
+        if !by_latency && !self.delays.is_empty() {
+            let message = "only `objective: Latency` goes by them; remove them";
             return Err(wrong("delays", message.to_owned()));
         }
         for (at, delay) in self.delays.iter().enumerate() {
@@ -380,9 +387,9 @@ pub(super) fn schema() -> Value {
         "message": "say `top` or `fewest`, not both",
     }]);
     shape.spec["x-kubernetes-validations"] = json!([{
-        "rule": "(has(self.objective) && self.objective == 'Latency') == \
-                 (has(self.delays) && size(self.delays) > 0)",
-        "message": "`objective: Latency` needs `delays`, and only that goes by them",
+        "rule": "(has(self.objective) && self.objective == 'Latency') || \
+                 !has(self.delays) || size(self.delays) == 0",
+        "message": "only `objective: Latency` goes by `delays`",
     }]);
     shape.into_schema()
 }
@@ -417,10 +424,6 @@ mod tests {
                 "spec.nodes: say `top`",
             ),
             (
-                "{namespaces: [shop], objective: Latency}",
-                "spec.delays: `objective: Latency` needs",
-            ),
-            (
                 "{namespaces: [shop], delays: [{from: a, to: b, milliseconds: 1}]}",
                 "spec.delays: only `objective: Latency`",
             ),
@@ -441,6 +444,8 @@ mod tests {
             (plain.check(), plain.mode()),
             (Ok(()), PlacementMode::Observe)
         );
+        let measured = spec("{namespaces: [shop], objective: Latency}");
+        assert_eq!(measured.check(), Ok(()));
         let full = spec(
             "{mode: Apply, namespaces: [shop], objective: Latency, nodes: {fewest: true, slackPercent: 10},
               delays: [{from: a, to: b, milliseconds: 2.5}], guard: {latencyPercent: 30}}",

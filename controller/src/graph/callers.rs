@@ -35,9 +35,7 @@ impl Callers {
     ) -> Option<BTreeMap<Key, Shares>> {
         let mut calls: BTreeMap<&str, BTreeMap<&str, f64>> = BTreeMap::new();
         for part in parts.filter(|part| part.traffic.rps > 0.0) {
-            let pod = part.proxy.split_once('/');
-            let pod = pod.map(|(namespace, name)| Key::new(namespace, name));
-            if let Some(node) = pod.and_then(|pod| topology.places.get(&pod)) {
+            if let Some(node) = topology.node_of(part.proxy) {
                 let of_node = calls.entry(part.to).or_default().entry(node).or_default();
                 *of_node += part.traffic.rps;
             }
@@ -91,7 +89,7 @@ fn distance(one: &Shares, other: &Shares) -> u32 {
 #[cfg(test)]
 mod tests {
     use maglor_balance::Time;
-    use maglor_mcg::Traffic;
+    use maglor_mcg::{Times, Traffic};
 
     use super::*;
 
@@ -118,6 +116,7 @@ mod tests {
                 rps: *rps,
                 ..Traffic::default()
             },
+            times: Times::default(),
         })
     }
 

@@ -1,6 +1,6 @@
 //! A day of snapshots in bounded memory.
 //!
-//! Kept are the numbers only, 28 bytes an edge and 40 a service; names are shared from one snapshot to the
+//! Kept are the numbers only, 40 bytes an edge and 40 a service; names are shared from one snapshot to the
 //! next while they are the same. When all together take more than [`MOST_BYTES`], every second one of the
 //! older half is dropped: a day stays, in coarser steps.
 
@@ -59,8 +59,12 @@ struct KeptEdge {
     to: u32,
     rps: f32,
     latency_ms: f32,
+    /// Negative where it is not known.
+    p50_ms: f32,
+    p99_ms: f32,
     failures: f32,
     bytes_per_second: f32,
+    connections_per_second: f32,
     in_flight: f32,
 }
 
@@ -153,8 +157,11 @@ impl Kept {
             to: index(&edge.to),
             rps: edge.rps as f32,
             latency_ms: edge.latency_ms as f32,
+            p50_ms: edge.p50_ms.map_or(-1.0, |time| time as f32),
+            p99_ms: edge.p99_ms.map_or(-1.0, |time| time as f32),
             failures: edge.failures as f32,
             bytes_per_second: edge.bytes_per_second as f32,
+            connections_per_second: edge.connections_per_second as f32,
             in_flight: edge.in_flight as f32,
         });
         let mut kept = Self {
@@ -204,8 +211,11 @@ impl Kept {
             to: name(one.to),
             rps: one.rps.into(),
             latency_ms: one.latency_ms.into(),
+            p50_ms: known(one.p50_ms),
+            p99_ms: known(one.p99_ms),
             failures: one.failures.into(),
             bytes_per_second: one.bytes_per_second.into(),
+            connections_per_second: one.connections_per_second.into(),
             in_flight: one.in_flight.into(),
         });
         Snapshot {
@@ -213,7 +223,7 @@ impl Kept {
             window_seconds: window.as_secs(),
             services: services.collect(),
             edges: edges.collect(),
-            nodes: Vec::new(),
+            ..Snapshot::default()
         }
     }
 }
@@ -238,6 +248,8 @@ mod tests {
             to: pair[1].name.clone(),
             rps: 0.5,
             latency_ms: 3.25,
+            p50_ms: Some(2.5),
+            connections_per_second: 0.25,
             ..Edge::default()
         });
         Snapshot {
@@ -245,7 +257,7 @@ mod tests {
             window_seconds: 60,
             edges: edges.collect(),
             services,
-            nodes: Vec::new(),
+            ..Snapshot::default()
         }
     }
 

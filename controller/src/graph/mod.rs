@@ -4,7 +4,9 @@
 //! the controller hears the proxies that are connected to it; who wants all of it asks all replicas for
 //! their parts and puts them together ([`parts`]).
 
+pub(crate) mod called;
 mod callers;
+pub mod delays;
 mod history;
 pub mod parts;
 pub(crate) mod publish;
@@ -19,14 +21,17 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
-use maglor_mcg::{Averaging, Counters, LiveEdges, Traffic};
+use maglor_mcg::{Averaging, Counters, LiveEdge, LiveEdges, Times, Traffic};
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use tokio::time::Instant;
 
+use self::called::Calls;
 use self::callers::Callers;
+use self::delays::{Delay, Delays};
 use self::history::History;
 use self::parts::{Part, ProxyLoad};
 pub use self::snapshot::{Edge, Node, Service, Snapshot};
+use crate::index::Called;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 
@@ -87,8 +92,24 @@ struct State {
     /// When a proxy has last reported.
     heard: HashMap<String, Time>,
     usage: HashMap<Key, Usage>,
+    delays: Delays,
     callers: Callers,
+    called: Calls,
     history: History,
+}
+
+impl State {
+    fn snapshot(&self, topology: &Topology, at: Timestamp, now: Time) -> Snapshot {
+        let edges: Vec<LiveEdge<'_>> = self.edges.edges(now).collect();
+        let taken = self.taken.edges(now).map(|edge| (edge.from, edge.traffic));
+        snapshot::Builder {
+            window: self.edges.window(),
+            topology,
+            usage: &self.usage,
+            delays: &self.delays.all(),
+        }
+        .build(at, &edges, &taken.collect())
+    }
 }
 
 impl fmt::Debug for Graphs {
@@ -113,7 +134,9 @@ impl Graphs {
                 edges,
                 heard: HashMap::new(),
                 usage: HashMap::new(),
+                delays: Delays::default(),
                 callers: Callers::default(),
+                called: Calls::default(),
                 history: History::default(),
             }),
         }
@@ -174,6 +197,19 @@ impl Graphs {
             .filter_map(|load| Some((topology.vertex_of_cluster(&load.name)?, counters(load))))
             .collect();
         let mut state = self.state();
+        if let Some(here) = topology.node_of(node) {
+            for to in others.iter().flat_map(|load| &load.round_trips) {
+                if let Some(there) = topology.addresses.get(&to.address.ip()) {
+                    state.delays.note(here, there, to.time, now);
+                }
+            }
+        }
+        if let Some(maker) = topology.maker_of(node) {
+            let busy = |load: &&&ClusterLoad| load.requests() > 0 || load.opened > 0;
+            for load in others.iter().filter(busy) {
+                state.called.note(maker, &load.name, now);
+            }
+        }
         let heard = state.heard.insert(node.to_owned(), now);
         // A report of nothing does not say since when.
         let length = match (report.interval.is_zero(), heard) {
@@ -181,7 +217,9 @@ impl Graphs {
             (true, Some(heard)) => now.saturating_since(heard),
             (true, None) => self.settings.interval.unwrap_or_default(),
         };
-        let calls = called.iter().map(|(to, counted)| (&*from, &**to, *counted));
+        let calls = called
+            .iter()
+            .map(|(to, counted)| (&*from, &**to, counted.clone()));
         state.edges.interval(node, now, length, calls);
         let taken = own.iter().map(|load| (&*from, &*from, counters(load)));
         state.taken.interval(node, now, length, taken);
@@ -191,18 +229,13 @@ impl Graphs {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let (topology, state, now) = (self.topology(), self.state(), self.now());
-        let edges = state.edges.edges(now);
-        let edges: Vec<(&str, &str, Traffic)> = edges.collect();
-        let taken = state
-            .taken
-            .edges(now)
-            .map(|(name, _, traffic)| (name, traffic));
-        snapshot::Builder {
-            window: state.edges.window(),
-            topology: &topology,
-            usage: &state.usage,
-        }
-        .build(Timestamp::now(), &edges, &taken.collect())
+        state.snapshot(&topology, Timestamp::now(), now)
+    }
+
+    /// How far nodes are from each other, as far as this replica has heard.
+    #[must_use]
+    pub fn delays(&self) -> Vec<Delay> {
+        self.state().delays.all()
     }
 
     /// From which nodes Services are called, in thousandths, where that has changed by much since the last
@@ -212,6 +245,23 @@ impl Graphs {
         let (topology, mut state, now) = (self.topology(), self.state(), self.now());
         let State { edges, callers, .. } = &mut *state;
         callers.follow(&topology, edges.parts(now))
+    }
+
+    /// What is called by the pods of whom, where that is different from the last time.
+    #[must_use]
+    pub fn called(&self) -> Option<Called> {
+        let now = self.now();
+        self.state().called.follow(now)
+    }
+
+    /// What is called by the pods of whom, as this replica has heard itself.
+    pub(crate) fn called_here(&self) -> called::Words {
+        self.state().called.own()
+    }
+
+    /// The same, as others have heard.
+    pub(crate) fn called_elsewhere(&self, others: &[called::Words]) {
+        self.state().called.set_elsewhere(others);
     }
 
     /// What this replica has heard, by proxy.
@@ -274,8 +324,11 @@ impl Graphs {
         loop {
             tick.tick().await;
             let snapshot = self.snapshot();
-            let (mut state, now) = (self.state(), self.now());
+            let (topology, mut state, now) = (self.topology(), self.state(), self.now());
             state.history.keep(&snapshot);
+            state
+                .delays
+                .retain(|node| topology.nodes.contains_key(node));
             state.edges.expire(now);
             state.taken.expire(now);
             let window = self.settings.window;
@@ -295,11 +348,17 @@ fn counters(load: &ClusterLoad) -> Counters {
     } else {
         0.0
     };
+    let times = load.times.iter().map(|range| {
+        let bound = range.most_micros.map(|micros| micros as f64 / 1000.0);
+        (bound, range.count as f64)
+    });
     Counters {
         requests,
         failures: load.failed,
         latency_ms: load.seconds * 1000.0 * scale,
+        times: Times::new(times),
         bytes: load.bytes,
+        opened: load.opened,
         in_flight: load.in_flight,
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use maglor_balance::Time;
-use maglor_mcg::{self as mcg, Traffic};
+use maglor_mcg::{self as mcg, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
 use super::{Edge, Snapshot};
@@ -23,6 +23,10 @@ pub struct Part {
     /// The proxy's share of the edge.
     #[serde(flatten)]
     pub edge: Edge,
+    /// How its response times are spread: bounds in milliseconds, and how many a second lie between each
+    /// and the one before ([`maglor_mcg::Times`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<(Option<f64>, f64)>,
 }
 
 /// What a proxy sends, wherever.
@@ -54,20 +58,13 @@ pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
 
 impl Part {
     pub(super) fn new(part: &mcg::Part<'_>, now: Time, taken: bool) -> Self {
-        let traffic = part.traffic;
+        let (from, to) = (part.from.to_owned(), part.to.to_owned());
         Self {
             proxy: part.proxy.to_owned(),
             age_seconds: now.saturating_since(part.at).as_secs_f64(),
             taken,
-            edge: Edge {
-                from: part.from.to_owned(),
-                to: part.to.to_owned(),
-                rps: traffic.rps,
-                latency_ms: traffic.latency_ms,
-                failures: traffic.failures,
-                bytes_per_second: traffic.bytes_per_second,
-                in_flight: traffic.in_flight,
-            },
+            edge: Edge::new(from, to, part.traffic),
+            times: part.times.ranges().collect(),
         }
     }
 }
@@ -80,17 +77,24 @@ impl Edge {
             latency_ms: self.latency_ms,
             failures: self.failures,
             bytes_per_second: self.bytes_per_second,
+            connections: self.connections_per_second,
             in_flight: self.in_flight,
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Both together. Quantiles do not add up: of two that are known it is the larger, which the quantile of
+    /// both together does not exceed.
+    fn plus(&self, other: &Self) -> Self {
         let sum = self.traffic().plus(other.traffic());
-        self.rps = sum.rps;
-        self.latency_ms = sum.latency_ms;
-        self.failures = sum.failures;
-        self.bytes_per_second = sum.bytes_per_second;
-        self.in_flight = sum.in_flight;
+        let larger = |one: Option<f64>, other: Option<f64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.max(other)),
+            (one, other) => one.or(other),
+        };
+        Self {
+            p50_ms: larger(self.p50_ms, other.p50_ms),
+            p99_ms: larger(self.p99_ms, other.p99_ms),
+            ..Self::new(self.from.clone(), self.to.clone(), sum)
+        }
     }
 }
 
@@ -101,7 +105,7 @@ impl Snapshot {
         for edge in &other.edges {
             let same = |own: &&mut Edge| own.from == edge.from && own.to == edge.to;
             match self.edges.iter_mut().find(same) {
-                Some(own) => own.add(edge),
+                Some(own) => *own = own.plus(edge),
                 None => self.edges.push(edge.clone()),
             }
         }
@@ -128,22 +132,29 @@ impl Snapshot {
     /// This replica's snapshot with what all replicas have heard in place of what it has heard itself.
     #[must_use]
     pub fn with_parts(mut self, replicas: &[Vec<Part>]) -> Self {
-        let mut edges: BTreeMap<(&str, &str), Edge> = BTreeMap::new();
-        let mut taken: BTreeMap<&str, Edge> = BTreeMap::new();
-        for part in current(replicas) {
-            let edge = &part.edge;
-            let sum = match part.taken {
-                true => taken.entry(&edge.to).or_default(),
-                false => edges.entry((&edge.from, &edge.to)).or_insert_with(|| Edge {
-                    from: edge.from.clone(),
-                    to: edge.to.clone(),
-                    ..Edge::default()
-                }),
-            };
-            sum.add(edge);
+        let mut edges: BTreeMap<(&str, &str), (Traffic, Times)> = BTreeMap::new();
+        let mut taken: BTreeMap<&str, Traffic> = BTreeMap::new();
+        for Part {
+            taken: is_taken,
+            edge,
+            times,
+            ..
+        } in current(replicas)
+        {
+            if *is_taken {
+                let sum = taken.entry(&edge.to).or_default();
+                *sum = sum.plus(edge.traffic());
+            } else {
+                let sum = edges.entry((&edge.from, &edge.to)).or_default();
+                sum.0 = sum.0.plus(edge.traffic());
+                sum.1.add(&Times::new(times.iter().copied()), 1.0);
+            }
         }
-        let alive = |edge: &Edge| edge.rps > 0.0 || edge.in_flight > 0.0;
-        self.edges = edges.into_values().filter(alive).collect();
+        let alive = edges.into_iter().filter(|(_, sum)| sum.0.is_some());
+        let alive = alive.map(|((from, to), (traffic, times))| {
+            Edge::new(from.to_owned(), to.to_owned(), traffic).with_times(&times)
+        });
+        self.edges = alive.collect();
         for name in self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]) {
             if !self.services.iter().any(|service| service.name == *name) {
                 self.services.push(super::Service {

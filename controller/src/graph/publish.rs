@@ -108,7 +108,9 @@ fn status(snapshot: &Snapshot, most: usize, missing: u32) -> CommunicationGraphS
                 to: edge.to.clone(),
                 calls_per_second: rounded(edge.rps),
                 response_milliseconds: rounded(edge.latency_ms),
+                p99_milliseconds: edge.p99_ms.map(rounded),
                 failures_per_second: rounded(edge.failures),
+                bytes_per_second: rounded(edge.bytes_per_second),
             })
             .collect(),
     }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_mcg::Traffic;
+use maglor_mcg::{Graph, LiveEdge, Routing, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Usage;
+use super::delays::{self, Delay};
 use crate::index::facts::Key;
 use crate::index::topology::{Topology, Vertex};
 
@@ -26,6 +27,9 @@ pub struct Snapshot {
     /// The nodes; empty in snapshots that were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Node>,
+    /// How far nodes are from each other, as proxies have measured it; empty in snapshots that were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delays: Vec<Delay>,
 }
 
 /// A vertex of the graph.
@@ -55,6 +59,9 @@ pub struct Service {
     pub pending: f64,
     /// Requests a second that they take, from wherever; where they have no sidecar, those of the edges.
     pub rps: f64,
+    /// Whether calls to it stay on their node where they can (`localFirst`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub local_first: bool,
     /// Where they run; of those without a sidecar nothing is said, because nothing is planned for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
@@ -71,11 +78,20 @@ pub struct Edge {
     pub rps: f64,
     /// r: mean response time in milliseconds, as the caller's proxy sees it.
     pub latency_ms: f64,
+    /// The response time in milliseconds that half of the calls do not exceed, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<f64>,
+    /// The one that 99 of 100 calls do not exceed, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<f64>,
     /// Calls a second that failed: 5xx, or no answer.
     pub failures: f64,
-    /// Bytes of response bodies a second.
+    /// Bytes a second of bodies, and of connections that carry no HTTP, both ways.
     pub bytes_per_second: f64,
-    /// Calls in flight.
+    /// Connections a second that were opened.
+    #[serde(default)]
+    pub connections_per_second: f64,
+    /// Calls in flight, and connections that carry no HTTP.
     pub in_flight: f64,
 }
 
@@ -91,6 +107,9 @@ pub struct Node {
     /// How many of their pods it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<u64>,
+    /// Its zone (`topology.kubernetes.io/zone`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// What a snapshot is made of besides traffic.
@@ -98,6 +117,7 @@ pub(super) struct Builder<'a> {
     pub(super) window: Duration,
     pub(super) topology: &'a Topology,
     pub(super) usage: &'a HashMap<Key, Usage>,
+    pub(super) delays: &'a [Delay],
 }
 
 impl Builder<'_> {
@@ -105,13 +125,11 @@ impl Builder<'_> {
     pub(super) fn build(
         &self,
         at: Timestamp,
-        edges: &[(&str, &str, Traffic)],
+        edges: &[LiveEdge<'_>],
         taken: &BTreeMap<&str, Traffic>,
     ) -> Snapshot {
-        let edges = edges
-            .iter()
-            .filter(|(_, _, traffic)| traffic.rps > 0.0 || traffic.in_flight > 0.0);
-        let edges: Vec<Edge> = edges.map(edge).collect();
+        let edges = edges.iter().filter(|edge| edge.traffic.is_some());
+        let edges: Vec<Edge> = edges.map(Edge::of).collect();
         let mut services: BTreeMap<&str, Service> = BTreeMap::new();
         let meshed = self
             .topology
@@ -144,6 +162,7 @@ impl Builder<'_> {
             services: services.into_values().collect(),
             edges,
             nodes: self.nodes(),
+            delays: self.delays.to_vec(),
         }
     }
 
@@ -161,6 +180,7 @@ impl Builder<'_> {
             memory_mib: vertex.requests.memory_mib.unwrap_or(0),
             cpu_limit_millis: vertex.limits.cpu_millis,
             memory_limit_mib: vertex.limits.memory_mib,
+            local_first: vertex.local_first,
             nodes: match vertex.meshed {
                 true => vertex.nodes.clone(),
                 false => BTreeMap::new(),
@@ -194,20 +214,39 @@ impl Builder<'_> {
             cpu_millis: room.left.cpu_millis.unwrap_or(0),
             memory_mib: room.left.memory_mib.unwrap_or(0),
             pods: room.pods,
+            zone: room.zone.clone(),
         });
         nodes.collect()
     }
 }
 
-fn edge((from, to, traffic): &(&str, &str, Traffic)) -> Edge {
-    Edge {
-        from: (*from).to_owned(),
-        to: (*to).to_owned(),
-        rps: traffic.rps,
-        latency_ms: traffic.latency_ms,
-        failures: traffic.failures,
-        bytes_per_second: traffic.bytes_per_second,
-        in_flight: traffic.in_flight,
+impl Edge {
+    /// Of averages; how response times are spread is not known.
+    #[must_use]
+    pub fn new(from: String, to: String, traffic: Traffic) -> Self {
+        Self {
+            from,
+            to,
+            rps: traffic.rps,
+            latency_ms: traffic.latency_ms,
+            p50_ms: None,
+            p99_ms: None,
+            failures: traffic.failures,
+            bytes_per_second: traffic.bytes_per_second,
+            connections_per_second: traffic.connections,
+            in_flight: traffic.in_flight,
+        }
+    }
+
+    fn of(live: &LiveEdge<'_>) -> Self {
+        let edge = Self::new(live.from.to_owned(), live.to.to_owned(), live.traffic);
+        edge.with_times(&live.times)
+    }
+
+    pub(super) fn with_times(mut self, times: &Times) -> Self {
+        self.p50_ms = times.quantile(0.5, self.latency_ms);
+        self.p99_ms = times.quantile(0.99, self.latency_ms);
+        self
     }
 }
 
@@ -223,6 +262,14 @@ impl Snapshot {
             placed.edges.retain(both);
         }
         placed
+    }
+
+    /// How most of the calls of a graph that was made of it find a replica.
+    #[must_use]
+    pub fn routing(&self, graph: &Graph) -> Routing {
+        let services = self.services.iter().filter(|one| one.local_first);
+        let names: BTreeSet<&str> = services.map(|one| &*one.name).collect();
+        Routing::of_most(graph, |name| names.contains(name))
     }
 
     /// What can be placed, as `maglor partition --graph` reads it: services and edges, with no other fields
@@ -252,10 +299,34 @@ impl Snapshot {
         format!("{:#}\n", json!({"services": services, "edges": edges}))
     }
 
-    /// The nodes as `maglor partition --nodes` reads them.
+    /// With what other replicas have heard of how far nodes are from each other.
+    #[must_use]
+    pub fn with_delays(mut self, others: Vec<Vec<Delay>>) -> Self {
+        let own = std::mem::take(&mut self.delays);
+        self.delays = delays::least(others.into_iter().chain([own]));
+        self
+    }
+
+    /// How far the nodes are from each other, each pair of them, where anything is known
+    /// ([`delays::completed`]).
+    #[must_use]
+    pub fn all_delays(&self) -> Vec<Delay> {
+        delays::completed(&self.nodes, &self.delays)
+    }
+
+    /// The nodes as `maglor partition --nodes` reads them, and how far they are from each other.
     #[must_use]
     pub fn nodes_file(&self) -> String {
-        format!("{:#}\n", json!({"nodes": self.nodes}))
+        let nodes = self.nodes.iter().cloned();
+        // A partition knows no zones.
+        let nodes = nodes.map(|node| Node { zone: None, ..node });
+        let nodes: Vec<Node> = nodes.collect();
+        let mut file = json!({"nodes": nodes});
+        let delays = self.all_delays();
+        if !delays.is_empty() {
+            file["delays"] = json!(delays);
+        }
+        format!("{file:#}\n")
     }
 
     /// Where everything runs now, as `maglor partition --current` reads it.

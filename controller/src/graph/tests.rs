@@ -3,7 +3,8 @@
 use super::*;
 use crate::index::Index;
 use crate::index::facts::Object;
-use crate::index::topology::Vertex;
+use crate::index::topology::{Room, Vertex};
+use maglor_xds::load::{Range, RoundTrip};
 
 fn at(seconds: u64) -> Time {
     Time::ZERO + Duration::from_secs(seconds)
@@ -44,7 +45,14 @@ fn load(cluster: &str, requests: u64) -> ClusterLoad {
         failed: requests / 10,
         timed: requests,
         seconds: requests as f64 * 0.005,
+        times: [(2500, 0), (5000, requests / 2), (10_000, requests / 2)]
+            .map(|(most, count)| Range {
+                most_micros: Some(most),
+                count,
+            })
+            .into(),
         bytes: requests * 100,
+        opened: requests / 10,
         in_flight: 2,
         ..ClusterLoad::default()
     }
@@ -59,17 +67,7 @@ fn report(seconds: u64, clusters: Vec<ClusterLoad>) -> LoadReport {
 
 fn snapshot(graphs: &Graphs, now: Time) -> Snapshot {
     let state = graphs.state();
-    let edges: Vec<_> = state.edges.edges(now).collect();
-    let taken = state
-        .taken
-        .edges(now)
-        .map(|(name, _, traffic)| (name, traffic));
-    let builder = snapshot::Builder {
-        window: state.edges.window(),
-        topology: &graphs.topology(),
-        usage: &state.usage,
-    };
-    builder.build(Timestamp::UNIX_EPOCH, &edges, &taken.collect())
+    state.snapshot(&graphs.topology(), Timestamp::UNIX_EPOCH, now)
 }
 
 const CART: &str = "cart.shop.svc.cluster.local:80";
@@ -101,6 +99,16 @@ fn reports_of_replicas_become_one_edge() {
     assert!((edge.failures - 4.0).abs() < 1e-9, "{edge:?}");
     assert!((edge.bytes_per_second - 4000.0).abs() < 1e-9, "{edge:?}");
     assert_eq!(edge.in_flight, 4.0);
+    assert!((edge.connections_per_second - 4.0).abs() < 1e-9, "{edge:?}");
+    // Half of the calls take 2.5 to 5 ms, half 5 to 10 ms; 5 ms in the mean.
+    assert!(
+        edge.p50_ms.is_some_and(|p50| (p50 - 5.0).abs() < 0.01),
+        "{edge:?}"
+    );
+    assert!(
+        edge.p99_ms.is_some_and(|p99| p99 > 5.0 && p99 < 9.9),
+        "{edge:?}"
+    );
     let names: Vec<_> = snapshot
         .services
         .iter()
@@ -166,6 +174,120 @@ fn a_proxy_that_goes_to_another_replica_counts_once() {
     assert_eq!(whole.edges.len(), 1);
     assert!((whole.edges[0].rps - 32.0).abs() < 1e-9, "{whole:?}");
     assert!((whole.edges[0].latency_ms - 5.0).abs() < 1e-9, "{whole:?}");
+}
+
+#[test]
+fn quantiles_of_several_replicas_are_those_of_all_calls() {
+    let slow = |load: ClusterLoad| ClusterLoad {
+        times: vec![
+            Range {
+                most_micros: Some(100_000),
+                count: 0,
+            },
+            Range {
+                most_micros: Some(250_000),
+                count: load.requests(),
+            },
+        ],
+        ..load
+    };
+    let (one, other) = (graphs(), graphs());
+    one.take_at("shop/web-0", &report(10, vec![load(CART, 980)]), at(10));
+    other.take_at(
+        "shop/web-1",
+        &report(10, vec![slow(load(CART, 20))]),
+        at(10),
+    );
+    let parts = |graphs: &Graphs| -> Vec<Part> {
+        let state = graphs.state();
+        let parts = state.edges.parts(at(10));
+        parts.map(|part| Part::new(&part, at(10), false)).collect()
+    };
+    let sent = serde_json::to_string(&[parts(&one), parts(&other)]).unwrap();
+    let replicas: [Vec<Part>; 2] = serde_json::from_str(&sent).unwrap();
+    let edge = &snapshot(&one, at(10)).with_parts(&replicas).edges[0];
+    // Two of a hundred are slow, by another proxy, which another replica has heard.
+    assert!(edge.p99_ms.is_some_and(|p99| p99 >= 100.0), "{edge:?}");
+    assert!(edge.p50_ms.unwrap() < 6.0, "{edge:?}");
+    // Of a replica that does not say how times are spread, the rest is known.
+    let old = sent.replace("\"times\":", "\"unknown\":");
+    let old: [Vec<Part>; 2] = serde_json::from_str(&old).unwrap();
+    let edge = &snapshot(&one, at(10)).with_parts(&old).edges[0];
+    assert!((edge.rps - 100.0).abs() < 1e-9 && edge.p99_ms.is_none());
+}
+
+#[test]
+fn connections_of_bytes_are_an_edge_without_calls() {
+    let graphs = graphs();
+    let bytes = ClusterLoad {
+        name: CART.into(),
+        bytes: 5000,
+        opened: 3,
+        in_flight: 1,
+        ..ClusterLoad::default()
+    };
+    graphs.take_at("shop/web-0", &report(10, vec![bytes]), at(10));
+    let snapshot = snapshot(&graphs, at(10));
+    let edge = &snapshot.edges[0];
+    assert_eq!((edge.rps, edge.in_flight, edge.p99_ms), (0.0, 1.0, None));
+    assert!((edge.bytes_per_second - 500.0).abs() < 1e-9, "{edge:?}");
+    assert!((edge.connections_per_second - 0.3).abs() < 1e-9, "{edge:?}");
+    // Nothing but bytes is there to keep together.
+    let graph = maglor_mcg::file::graph(&snapshot.graph_file()).unwrap();
+    assert!((graph.edges()[0].bytes_per_second - 500.0).abs() < 1e-9);
+}
+
+#[test]
+fn nodes_are_as_far_apart_as_proxies_have_measured() {
+    let graphs = graphs();
+    let mut topology = (*graphs.topology()).clone();
+    for (pod, node, address) in [
+        ("web-0", "n1", "10.0.0.1"),
+        ("web-1", "n2", "10.0.0.2"),
+        ("cart-0", "n3", "10.0.0.3"),
+    ] {
+        let key = Key::new("shop", pod);
+        topology.places.insert(key, node.to_owned());
+        let address = address.parse().unwrap();
+        topology.addresses.insert(address, node.to_owned());
+        topology.nodes.insert(node.to_owned(), Room::default());
+    }
+    graphs.set_topology(topology);
+    let far = |millis, address: &str| RoundTrip {
+        address: address.parse().unwrap(),
+        time: Duration::from_millis(millis),
+    };
+    let cart = ClusterLoad {
+        round_trips: vec![far(10, "10.0.0.3:8080"), far(7, "192.0.2.1:80")],
+        ..load(CART, 10)
+    };
+    graphs.take_at("shop/web-0", &report(10, vec![cart.clone()]), at(10));
+    // Whoever is nobody's pod is on no node.
+    graphs.take_at("an-envoy", &report(10, vec![cart]), at(10));
+    let mut snapshot = snapshot(&graphs, at(10));
+    let delay = |from: &str, to: &str, ms| Delay {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        ms,
+    };
+    assert_eq!(snapshot.delays, [delay("n1", "n3", 5.0)]);
+    // Another replica has heard of another pair.
+    snapshot = snapshot.with_delays(vec![vec![delay("n1", "n2", 1.0), delay("n1", "n3", 6.0)]]);
+    assert_eq!(snapshot.delays.len(), 2);
+    // The partitioner gets all pairs.
+    let nodes = maglor_mcg::file::nodes(&snapshot.nodes_file()).unwrap();
+    let of = |from: &str, to: &str| {
+        let [from, to] = [from, to].map(|name| nodes.node(name).unwrap());
+        nodes.delays_ms()[from * 3 + to]
+    };
+    assert_eq!(
+        (of("n1", "n3"), of("n2", "n1"), of("n2", "n3")),
+        (5.0, 1.0, 5.0)
+    );
+    let text = serde_json::to_string(&snapshot).unwrap();
+    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+    assert!(maglor_mcg::file::graph(&text).is_ok());
+    assert!(maglor_mcg::file::snapshots(&text).is_ok());
 }
 
 #[test]

@@ -63,9 +63,14 @@ pub struct Index {
     places: BTreeMap<Key, Place>,
     /// From which nodes Services are called, in proportion.
     callers: BTreeMap<Key, BTreeMap<String, u32>>,
+    /// Which ports of Services are called by the pods of whom, by what has made them.
+    called: Called,
     given: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
     statuses: BTreeMap<(Kind, Key), Status>,
 }
+
+/// Ports of Services, by the Deployment (or whatever else has made them) of the pods that call them.
+pub type Called = BTreeMap<Key, BTreeSet<(Key, u16)>>;
 
 /// What has to be computed again.
 #[derive(Debug, Default)]
@@ -265,6 +270,17 @@ impl Index {
         let differ = all.filter(|key| before.get(*key) != self.callers.get(*key));
         let differ: Vec<Key> = differ.cloned().collect();
         self.dirty.services.extend(differ);
+    }
+
+    /// Says what is called by whose pods: their proxies are to ask for it before it is called again.
+    pub fn set_called(&mut self, called: Called) {
+        let before = std::mem::replace(&mut self.called, called);
+        let differs = |maker: &Key| before.get(maker) != self.called.get(maker);
+        let pods = self.workloads.iter().filter(|(pod, workload)| {
+            workload.has_sidecar && differs(&Key::new(&pod.namespace, &workload.owner))
+        });
+        let pods: Vec<Key> = pods.map(|(pod, _)| pod.clone()).collect();
+        self.dirty.workloads.extend(pods);
     }
 
     /// What is different since the last call.

@@ -124,6 +124,9 @@ pub struct Inbound {
     /// The ports of the Gateway that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<maglor_config::gateway::Port>,
+    /// What its proxy is to ask for before anybody calls it: addresses of Services that its kind has called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<String>,
     /// Whose proxy may ask for it; told to nobody.
     #[serde(skip)]
     pub service_account: String,

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use super::Index;
 use super::build::{endpoints, members};
@@ -21,6 +22,10 @@ pub struct Topology {
     pub pods: BTreeMap<Key, String>,
     /// The node of a pod.
     pub places: BTreeMap<Key, String>,
+    /// The node of an endpoint.
+    pub addresses: BTreeMap<IpAddr, String>,
+    /// What has made a pod with a sidecar.
+    pub makers: BTreeMap<Key, Key>,
     /// The vertex of a Service.
     pub services: BTreeMap<Key, String>,
     /// Who serves behind a Service, where anybody does.
@@ -62,6 +67,8 @@ pub struct Room {
     pub left: Amounts,
     /// How many of the vertices' pods it takes.
     pub pods: Option<u64>,
+    /// Where it is.
+    pub zone: Option<String>,
 }
 
 impl Index {
@@ -101,6 +108,12 @@ impl Index {
             Some((service.clone(), servers))
         });
         topology.servers = servers.collect();
+        let meshed = self.workloads.iter().filter(|(_, one)| one.has_sidecar);
+        let made = meshed.map(|(pod, one)| (pod.clone(), Key::new(&pod.namespace, &one.owner)));
+        topology.makers = made.collect();
+        let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
+        let placed = endpoints.filter_map(|one| Some((one.address, one.node.clone()?)));
+        topology.addresses = placed.collect();
         self.add_vertices(&mut topology);
         self.add_routing(&mut topology);
         self.add_nodes(&mut topology);
@@ -155,6 +168,7 @@ impl Index {
             let room = Room {
                 left: node.allocatable,
                 pods: node.pods,
+                zone: node.zone.clone(),
             };
             topology.nodes.insert(key.name.clone(), room);
         }
@@ -183,14 +197,25 @@ impl Topology {
     /// where it is no Service's.
     #[must_use]
     pub fn vertex_of_cluster(&self, cluster: &str) -> Option<String> {
-        let (host, _) = cluster.split_once(':')?;
-        let (labels, _) = host.split_once(".svc.")?;
-        // A pod of a StatefulSet has a name of its own in front.
-        let mut labels = labels.rsplit('.');
-        let (namespace, name) = (labels.next()?, labels.next()?);
-        let service = Key::new(namespace, name);
+        let (service, _) = service_of_cluster(cluster)?;
         let known = self.services.get(&service).cloned();
         Some(known.unwrap_or_else(|| service.to_string()))
+    }
+
+    /// What has made the pod of a proxy that calls itself so: `NAMESPACE/POD`.
+    #[must_use]
+    pub fn maker_of(&self, proxy: &str) -> Option<&Key> {
+        let (namespace, pod) = proxy.split_once('/')?;
+        self.makers.get(&Key::new(namespace, pod))
+    }
+
+    /// The node of a proxy that calls itself so: `NAMESPACE/POD`.
+    #[must_use]
+    pub fn node_of(&self, proxy: &str) -> Option<&str> {
+        let (namespace, pod) = proxy.split_once('/')?;
+        self.places
+            .get(&Key::new(namespace, pod))
+            .map(|node| &**node)
     }
 
     /// The vertex of a proxy that calls itself so: `NAMESPACE/POD`, or anything.
@@ -202,6 +227,24 @@ impl Topology {
         let known = pod.and_then(|pod| self.pods.get(&pod));
         known.cloned().unwrap_or_else(|| node.to_owned())
     }
+}
+
+/// The Service of a cluster of ours, and its port as text, with the part behind it.
+fn service_of_cluster(cluster: &str) -> Option<(Key, &str)> {
+    let (host, port) = cluster.split_once(':')?;
+    let (labels, _) = host.split_once(".svc.")?;
+    // A pod of a StatefulSet has a name of its own in front.
+    let mut labels = labels.rsplit('.');
+    let (namespace, name) = (labels.next()?, labels.next()?);
+    Some((Key::new(namespace, name), port))
+}
+
+/// The Service and the port of a cluster of ours, or of a part of one; `None` where it is no Service's.
+#[must_use]
+pub fn port_of_cluster(cluster: &str) -> Option<(Key, u16)> {
+    let (service, port) = service_of_cluster(cluster)?;
+    let port = port.split_once('/').map_or(port, |(port, _)| port);
+    Some((service, port.parse().ok()?))
 }
 
 fn most_common<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
@@ -321,6 +364,11 @@ mod tests {
             vertex("new.shop.svc.cluster.local:80").as_deref(),
             Some("shop/new")
         );
+        assert_eq!(
+            port_of_cluster("r2.reviews.shop.svc.mesh.example:80/v1"),
+            Some((key("reviews"), 80))
+        );
+        assert_eq!(topology.maker_of("shop/load"), Some(&key("load")));
         for cluster in ["inbound/application", "svc.:80", ".svc.x:1", ""] {
             assert_eq!(vertex(cluster), None, "{cluster}");
         }

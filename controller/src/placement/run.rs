@@ -19,6 +19,7 @@ use super::scene::{Given, Scene, SceneError, params, scene};
 use super::status::{self, Done, Told};
 use crate::crd::{PlacementMode, PlacementPolicy, PlacementPolicyStatus};
 use crate::events::Events;
+use crate::graph::delays::Delay;
 use crate::graph::parts::Part;
 use crate::graph::replicas::Replicas;
 use crate::graph::{Graphs, Snapshot};
@@ -115,10 +116,12 @@ impl Operator {
 
     /// Takes all steps that can be taken now; whether there is anything to look at soon.
     async fn look(&mut self) -> Result<bool, kube::Error> {
-        self.advance().await?;
         let policies = self.server.policies().await?;
         let known: BTreeSet<_> = policies.iter().map(id).collect();
         self.governed.retain(|id, _| known.contains(id));
+        // Before any step is taken: what comes of it is counted on.
+        policies.iter().for_each(|policy| self.remember(policy));
+        self.advance().await?;
         let mut taken = BTreeMap::new();
         for policy in &policies {
             if let Err(error) = self.attend(policy, &mut taken).await {
@@ -149,40 +152,63 @@ impl Operator {
         };
         if let Some((reason, message)) = problem {
             if self.writes() {
-                let status = status::refused(&before, reason, &message, generation);
+                let said = self.since(policy);
+                let status = status::refused(&said, reason, &message, generation);
                 self.server.tell(policy, &status).await?;
             }
             return Ok(());
         }
-        let settle = self.options.graphs.window();
-        let governed = self.governed.entry(id.clone()).or_insert_with(|| {
-            let (records, judged_since, done) = status::records(&before);
-            Governed {
-                relocation: Relocation::restored(
-                    params(&policy.spec, settle),
-                    records,
-                    judged_since,
-                ),
-                done,
-                due: Instant::now(),
-                queue: Vec::new(),
-                why: BTreeMap::new(),
-                advised: false,
-            }
-        });
-        for service in before.services.iter().filter(|one| one.state != "Fixed") {
+        for service in before
+            .services
+            .iter()
+            .filter(|one| one.state != status::FIXED)
+        {
             taken
                 .entry(service.name.clone())
                 .or_insert_with(|| id.0.clone());
         }
+        let Some(governed) = self.governed.get_mut(&id) else {
+            return Ok(());
+        };
         // Averages of less than T are none.
-        let known = self.begun.elapsed() >= settle;
+        let known = self.begun.elapsed() >= self.options.graphs.window();
         if known && governed.due <= Instant::now() {
             let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
             governed.due = Instant::now() + Duration::from_secs(u64::from(every));
             return self.plan(policy, taken).await;
         }
+        if self.writes() {
+            // What has become of moves is not kept until the next round.
+            self.server.tell(policy, &self.since(policy)).await?;
+        }
         self.begin(policy).await
+    }
+
+    /// Takes up a policy where its status says that it was left.
+    fn remember(&mut self, policy: &PlacementPolicy) {
+        let settle = self.options.graphs.window();
+        self.governed.entry(id(policy)).or_insert_with(|| {
+            let before = policy.status.clone().unwrap_or_default();
+            let (records, judged_since, done) = status::records(&before);
+            let params = params(&policy.spec, settle);
+            Governed {
+                relocation: Relocation::restored(params, records, judged_since),
+                done,
+                due: Instant::now(),
+                queue: Vec::new(),
+                why: status::reasons(&before),
+                advised: false,
+            }
+        });
+    }
+
+    /// What was said of a policy, with what has become of moves since.
+    fn since(&self, policy: &PlacementPolicy) -> PlacementPolicyStatus {
+        let before = policy.status.clone().unwrap_or_default();
+        match self.governed.get(&id(policy)) {
+            Some(governed) => status::refreshed(&before, governed.done, &governed.why),
+            None => before,
+        }
     }
 
     /// Whether moves of a policy are under way, or about to be.
@@ -204,7 +230,7 @@ impl Operator {
         let Some(scene) = self.scene(policy, taken).await? else {
             return Ok(());
         };
-        let before = policy.status.clone().unwrap_or_default();
+        let before = self.since(policy);
         let generation = policy.metadata.generation;
         let refused = |reason, why: &str| status::refused(&before, reason, why, generation);
         let (status, round) = match scene {
@@ -281,21 +307,21 @@ impl Operator {
 
     /// What all replicas have heard; none while one does not say it.
     async fn snapshot(&self) -> Result<Option<Snapshot>, kube::Error> {
-        let others = self
-            .options
-            .replicas
-            .ask::<Vec<Part>>("/graph?parts")
-            .await?;
-        if others.missing > 0 {
+        let replicas = &self.options.replicas;
+        let others = replicas.ask::<Vec<Part>>("/graph?parts").await?;
+        let delays = replicas.ask::<Vec<Delay>>("/graph?delays").await?;
+        let missing = others.missing + delays.missing;
+        if missing > 0 {
             tracing::debug!(
-                missing = others.missing,
+                missing,
                 "placement: what other replicas have heard is not known"
             );
             return Ok(None);
         }
         let mut all = others.all;
         all.push(self.options.graphs.parts());
-        Ok(Some(self.options.graphs.snapshot().with_parts(&all)))
+        let snapshot = self.options.graphs.snapshot().with_parts(&all);
+        Ok(Some(snapshot.with_delays(delays.all)))
     }
 
     /// What people want to hear of a round.

@@ -158,26 +158,16 @@ pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
     let selected = selected.filter_map(|(index, one)| Some((index, one.selected?)));
     Ok(Scene {
         selected: selected.collect(),
-        routing: routing(given, &graph),
+        routing: Routing::of_most(&graph, |name| {
+            let vertex = given.topology.vertices.get(name);
+            vertex.is_some_and(|vertex| vertex.local_first)
+        }),
         graph,
         nodes,
         present,
         bars,
         measured,
     })
-}
-
-/// Where `localFirst` holds for more than half of the calls, plans count on it.
-fn routing(given: &Given<'_>, graph: &Graph) -> Routing {
-    let is_near = |service: usize| {
-        let vertex = given.topology.vertices.get(&graph.services()[service].name);
-        vertex.is_some_and(|vertex| vertex.local_first)
-    };
-    let near = graph.edges().iter().filter(|edge| is_near(edge.to));
-    match near.map(|edge| edge.rps).sum::<f64>() * 2.0 > graph.rps() {
-        true => Routing::LocalFirst,
-        false => Routing::Even,
-    }
 }
 
 /// The services that run somewhere, by name: where, and which of them are the policy's.
@@ -278,6 +268,14 @@ fn placed(
         pods: room.pods.map(|pods| pods.max(load[2])),
     });
     let mut nodes = Nodes::new(nodes.collect())?;
+    for delay in given.snapshot.all_delays() {
+        let known = |node: &str| given.topology.nodes.contains_key(node);
+        // The snapshot may be of a moment before or after.
+        if known(&delay.from) && known(&delay.to) {
+            nodes.set_delay(&delay.from, &delay.to, delay.ms)?;
+        }
+    }
+    // What people say counts more.
     for delay in &given.spec.delays {
         nodes.set_delay(&delay.from, &delay.to, delay.milliseconds)?;
     }

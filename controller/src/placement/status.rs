@@ -11,6 +11,8 @@ use crate::crd::{
     Condition, PlacementMeasure, PlacementMode, PlacementPolicyStatus, ServicePlacement,
 };
 
+/// The state of a service that stays.
+pub(super) const FIXED: &str = "Fixed";
 /// Services of a status at most.
 const MOST_SERVICES: usize = 500;
 
@@ -225,7 +227,7 @@ fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
             .and_then(text);
         service.failures = record.failures;
     } else if let Some(fixed) = &selected.fixed {
-        (service.state, service.reason) = ("Fixed".to_owned(), fixed.clone());
+        (service.state, service.reason) = (FIXED.to_owned(), fixed.clone());
     }
     let planned = told
         .round
@@ -240,6 +242,35 @@ fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
         (service.state, service.wanted) = ("Planned".to_owned(), planned);
     }
     Some(service)
+}
+
+/// Why services are not moved yet, or went back, as a status says it, by name.
+#[must_use]
+pub fn reasons(status: &PlacementPolicyStatus) -> BTreeMap<String, String> {
+    let said = status.services.iter();
+    let said = said.filter(|one| one.state != FIXED && !one.reason.is_empty());
+    said.map(|one| (one.name.clone(), one.reason.clone()))
+        .collect()
+}
+
+/// What was said at the last round, with what has become of moves since.
+#[must_use]
+pub fn refreshed(
+    before: &PlacementPolicyStatus,
+    done: Done,
+    why: &BTreeMap<String, String>,
+) -> PlacementPolicyStatus {
+    let mut services = before.services.clone();
+    for service in services.iter_mut().filter(|one| one.state != FIXED) {
+        service.reason = why.get(&service.name).cloned().unwrap_or_default();
+    }
+    PlacementPolicyStatus {
+        moves_done: done.moves,
+        moves_failed: done.failed,
+        rolled_back: done.rolled_back,
+        services,
+        ..before.clone()
+    }
 }
 
 /// The status of a policy that cannot be used.

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::pod::{Node, Pod};
 use super::scene::{Given, Scene, SceneError, params, scene};
-use super::status::{Done, Told, records, status};
+use super::status::{Done, Told, reasons, records, refreshed, status};
 use crate::crd::{PlacementMode, PlacementPolicySpec, PlacementPolicyStatus};
+use crate::graph::delays::Delay;
 use crate::graph::{Edge, Snapshot};
 use crate::index::facts::{Amounts, Key};
 use crate::index::topology::{Room, Topology, Vertex};
@@ -77,6 +78,7 @@ impl Shop {
             let room = Room {
                 left,
                 pods: Some(110),
+                zone: None,
             };
             topology.nodes.insert(name.to_owned(), room);
         }
@@ -229,6 +231,75 @@ fn delays_between_nodes_that_there_are_not_are_named() {
         serde_json::from_value(json!([{"from": "n1", "to": "n9", "milliseconds": 1}])).unwrap();
     let error = shop.scene().unwrap_err().to_string();
     assert!(error.contains("`n9`"), "{error}");
+}
+
+#[test]
+fn nodes_are_as_far_apart_as_measured_unless_somebody_knows_better() {
+    let delay = |from: &str, to: &str, ms| Delay {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        ms,
+    };
+    let mut shop = Shop::new(&json!({}));
+    shop.spec.objective = serde_json::from_value(json!("Latency")).unwrap();
+    assert!(
+        shop.scene().unwrap().nodes.delays_ms().is_empty(),
+        "a call is a call"
+    );
+    let known = ["n1", "n2", "n9"].map(|name| crate::graph::Node {
+        name: name.to_owned(),
+        ..crate::graph::Node::default()
+    });
+    shop.snapshot.nodes = known.into();
+    // The snapshot knows of a node that has gone since.
+    shop.snapshot.delays = vec![delay("n1", "n2", 2.5), delay("n1", "n9", 7.0)];
+    assert_eq!(
+        shop.scene().unwrap().nodes.delays_ms(),
+        [0.0, 2.5, 2.5, 0.0]
+    );
+    shop.spec.delays =
+        serde_json::from_value(json!([{"from": "n2", "to": "n1", "milliseconds": 4}])).unwrap();
+    assert_eq!(
+        shop.scene().unwrap().nodes.delays_ms(),
+        [0.0, 4.0, 4.0, 0.0]
+    );
+}
+
+/// A leader that takes over in the middle of a move says how many there were, what a move waits for as soon as it
+/// is so, and why services had been left alone before.
+#[test]
+fn moves_count_whoever_ends_them() {
+    let shop = Shop::new(&json!({}));
+    let mut relocation = Relocation::new(params(&shop.spec, Duration::from_secs(60)));
+    let mut told = shop.round(&mut relocation);
+    (told.moves_done, told.moves_failed) = (3, 1);
+    let moving = told.services.iter().position(|one| one.state == "Moving");
+    let name = told.services[moving.unwrap()].name.clone();
+    // The next one begins with what was written down.
+    let (_, _, mut done) = records(&told);
+    let mut why = reasons(&told);
+    assert_eq!((done.moves, why.len()), (3, 0));
+    done.moves += 1;
+    why.insert(name.clone(), "a PodDisruptionBudget".to_owned());
+    let said = refreshed(&told, done, &why);
+    assert_eq!((said.moves_done, said.moves_failed), (4, 1));
+    let of = |status: &PlacementPolicyStatus| {
+        let found = status.services.iter().find(|one| one.name == name);
+        found.unwrap().reason.clone()
+    };
+    assert_eq!(of(&said), "a PodDisruptionBudget");
+    assert_eq!(reasons(&said), why, "and the one after it");
+    why.clear();
+    let over = refreshed(&said, done, &why);
+    assert_eq!(of(&over), "");
+    // All else is as it was said at the round, and what keeps services where they are stays said.
+    let (_, _, before) = records(&told);
+    assert_eq!(refreshed(&over, before, &why), told);
+    let mut fixed = told.clone();
+    fixed.services[0].state = "Fixed".to_owned();
+    fixed.services[0].reason = "its data".to_owned();
+    assert_eq!(refreshed(&fixed, before, &why), fixed);
+    assert!(reasons(&fixed).is_empty());
 }
 
 /// What is written into a status is all that the next one has to know.

@@ -106,10 +106,12 @@ fn name(policy: &PlacementPolicy) -> String {
     policy.metadata.name.clone().unwrap_or_default()
 }
 
-/// What a policy wants of new pods: nothing, unless it is to be applied.
+/// What a policy wants of new pods: nothing, unless it is to be applied, and is one that can be. What the status
+/// still says of a policy that was changed since then and makes no sense any more is no wish.
 fn wanted(policy: &PlacementPolicy) -> Wanted {
     let mut wanted = Wanted::new();
-    if policy.spec.mode() != PlacementMode::Apply {
+    let refused = policy.status.iter().any(|status| !status.is_accepted());
+    if policy.spec.mode() != PlacementMode::Apply || refused || policy.spec.check().is_err() {
         return wanted;
     }
     let services = policy.status.iter().flat_map(|status| &status.services);
@@ -128,6 +130,7 @@ fn wanted(policy: &PlacementPolicy) -> Wanted {
 mod tests {
     use super::*;
     use crate::crd::{PlacementPolicySpec, PlacementPolicyStatus, ServicePlacement};
+    use crate::placement::status::refused;
 
     #[test]
     fn only_what_is_applied_is_wanted() {
@@ -138,7 +141,11 @@ mod tests {
             wanted: [("n1".to_owned(), 2)].into(),
             ..ServicePlacement::default()
         };
-        let mut policy = PlacementPolicy::new("p", PlacementPolicySpec::default());
+        let spec = PlacementPolicySpec {
+            namespaces: vec!["shop".to_owned()],
+            ..PlacementPolicySpec::default()
+        };
+        let mut policy = PlacementPolicy::new("p", spec);
         policy.status = Some(PlacementPolicyStatus {
             services: vec![service("web", "Moving"), service("cart", "Planned")],
             ..PlacementPolicyStatus::default()
@@ -154,5 +161,13 @@ mod tests {
             Some([("n1".to_owned(), 2)].into())
         );
         assert_eq!(wishes.of(&Key::new("shop", "cart-v1")), None);
+        // A policy that cannot be used wants nothing, whoever says so first.
+        let mut invalid = policy.clone();
+        invalid.spec.namespaces.clear();
+        assert!(invalid.spec.check().is_err() && wanted(&invalid).is_empty());
+        let before = policy.status.clone().unwrap_or_default();
+        let why = "the nodes: `n9` is no node";
+        policy.status = Some(refused(&before, "Invalid", why, None));
+        assert!(wanted(&policy).is_empty());
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use maglor_controller::graph::Snapshot;
+use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::parts::Part;
 use serde::Deserialize;
 
@@ -36,7 +37,8 @@ Examples:
   Without Kubernetes:
     maglor graph --controller 127.0.0.1:15011
 
-λ is calls a second, r the mean response time as the callers' proxies see it, both moving averages: docs/graph.md.";
+λ is calls a second, r the mean response time as the callers' proxies see it, p50 and p99 its quantiles, all over a
+moving window; kB/s go both ways. Delays between nodes are what connections have taken, one way: docs/graph.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -203,10 +205,12 @@ pub(crate) async fn now(place: &Where) -> Result<Snapshot, LiveError> {
         return Ok(snapshot);
     }
     let mut parts: Vec<Vec<Part>> = Vec::new();
+    let mut delays: Vec<Vec<Delay>> = Vec::new();
     for replica in &replicas {
         parts.push(replica.admin.json("/graph?parts").await?);
+        delays.push(replica.admin.json("/graph?delays").await?);
     }
-    Ok(snapshot.with_parts(&parts))
+    Ok(snapshot.with_parts(&parts).with_delays(delays))
 }
 
 /// What the replicas have kept. Each has made its snapshots at times of its own, so those of one minute are

@@ -28,7 +28,8 @@ The nodes file says what they have left for these services:
     nodes:
     - {name: edge-1, cpu_millis: 1000, memory_mib: 1024}
     - {name: edge-2, cpu_millis: 500,  memory_mib: 512, pods: 20}
-    delays: [{from: edge-1, to: edge-2, ms: 5}]  # for --objective latency; may be left out
+    delays: [{from: edge-1, to: edge-2, ms: 5}]  # for --objective latency; may be left out; of a mesh,
+                                                 # `maglor graph -o nodes` has those that were measured
 
 Result, as JSON:
   feasible   whether it fits; if not, reason says why and by how much, and the exit code is 1
@@ -127,12 +128,21 @@ pub(crate) struct Options {
 
 /// How calls find replicas.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Way {
+pub(crate) enum Way {
     /// Any replica, wherever it is.
     Even,
     /// Those of the caller's node first, as far as an even share allows.
     #[default]
     LocalFirst,
+}
+
+impl From<Way> for Routing {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Even => Self::Even,
+            Way::LocalFirst => Self::LocalFirst,
+        }
+    }
 }
 
 /// What is printed of a placement.
@@ -193,10 +203,7 @@ impl Options {
             seed: self.seed,
             effort: self.effort,
             objective: self.objective,
-            routing: match self.routing {
-                Way::Even => Routing::Even,
-                Way::LocalFirst => Routing::LocalFirst,
-            },
+            routing: self.routing.into(),
             selection: Selection {
                 nodes: self.usage,
                 balance: self.balance,
@@ -275,7 +282,7 @@ fn refusal(graph: &Graph, infeasible: &Infeasible) -> Value {
     })
 }
 
-fn objective(text: &str) -> Result<Objective, String> {
+pub(crate) fn objective(text: &str) -> Result<Objective, String> {
     match text
         .split_once(':')
         .map_or((text, None), |(name, part)| (name, Some(part)))

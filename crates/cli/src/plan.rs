@@ -7,7 +7,9 @@ use std::str::FromStr;
 
 use maglor_controller::graph::Snapshot;
 use maglor_mcg::file::{self, FileError};
-use maglor_mcg::{Graph, Nodes, Outcome, Placement, PlannerParams, partition};
+use maglor_mcg::{
+    Graph, Nodes, Objective, Outcome, Placement, PlannerParams, Routing, cost, partition,
+};
 use serde::Serialize;
 
 use crate::graph;
@@ -15,6 +17,7 @@ use crate::live::access::Where;
 use crate::live::table::{self, Column, Format, Row};
 use crate::live::{self, LiveError};
 use crate::output;
+use crate::partition::{Way, objective};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,11 +27,17 @@ Examples:
     maglor plan --without edge-2
   What if the cart is called three times as often, by twice as many replicas?
     maglor plan --load shop/cart=3 --replicas shop/cart=4
+  By bytes, or by calls times the delays that proxies have measured between nodes:
+    maglor plan --objective bytes
+    maglor plan --objective latency
+  What if the mesh had local-first routing?
+    maglor plan --routing local-first
   From a snapshot, as `maglor graph -o json` prints it:
     maglor plan --file snapshot.json
 
 The exit code is 1 where not everything fits. A plan is worth it where it wins at least a fifth of the calls that
-leave their node, and a hundredth of all. How it works: docs/placement.md.";
+leave their node (of their bytes, or of their time between nodes, by --objective), and a hundredth of all. How it
+works: docs/placement.md.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -48,6 +57,16 @@ pub(crate) struct Options {
     /// A snapshot from a file, as `maglor graph -o json` prints it, in place of the controller.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+
+    /// What is kept small: traffic (calls a second), bytes, latency (calls times the delay between
+    /// nodes), or mix:PART, PART of response time and the rest traffic.
+    #[arg(long, value_name = "WHAT", default_value = "traffic", value_parser = objective)]
+    objective: Objective,
+
+    /// How calls find replicas. Without it, as most of them do: local-first where `localFirst` holds for more
+    /// than half of the calls, else even.
+    #[arg(long, value_name = "WAY", value_enum)]
+    routing: Option<Way>,
 
     /// What a move costs, relative to the mean traffic of a replica.
     #[arg(long, value_name = "COST", default_value_t = 0.25)]
@@ -123,6 +142,8 @@ struct Report {
     /// Why not, and by how much.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// How calls are taken to find replicas.
+    routing: &'static str,
     /// Calls a second.
     total: f64,
     /// Those that leave their node now; of what runs on nodes that are still there.
@@ -216,20 +237,28 @@ fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
     let gone = present.gone(&nodes);
     nodes.add_gone(&gone);
     let present = present.of(&graph, &nodes)?;
+    let routing = options.routing.map(Routing::from);
+    let routing = routing.unwrap_or_else(|| snapshot.routing(&graph));
     let params = PlannerParams {
         options: maglor_mcg::Options {
             seed: options.seed,
+            objective: options.objective,
+            routing,
             move_cost: options.move_cost,
             ..maglor_mcg::Options::default()
         },
         ..PlannerParams::default()
     };
-    let (total, cut_now) = (graph.rps(), present.cut(&graph));
+    let (now, all) = cost(&graph, &nodes, &present, &params.options);
     let mut report = Report {
         feasible: false,
         reason: None,
-        total,
-        cut_now,
+        routing: match routing {
+            Routing::Even => "even",
+            Routing::LocalFirst => "local-first",
+        },
+        total: graph.rps(),
+        cut_now: present.cut_by(&graph, routing),
         cut_planned: None,
         worth_it: false,
         moves: Vec::new(),
@@ -237,8 +266,8 @@ fn report(snapshot: &Snapshot, options: &Options) -> Result<Report, PlanError> {
     match partition(&graph, &nodes, Some(&present), &params.options)? {
         Outcome::Infeasible(infeasible) => report.reason = Some(infeasible.to_string()),
         Outcome::Placed(plan) => {
-            let won = cut_now - plan.cut;
-            let pays = won > params.margin * cut_now && won > params.floor * total;
+            let won = now - plan.cost;
+            let pays = won > params.margin * now && won > params.floor * all;
             report.feasible = true;
             report.cut_planned = Some(plan.cut);
             report.moves = moves(&graph, &nodes, &present, &plan.placement);
@@ -286,11 +315,13 @@ fn show(report: &Report, format: Format) {
         text = table::text(&report.moves, format) + "\n";
     }
     text += &format!(
-        "calls that leave their node: {:.1}/s now ({:.0} %), {planned:.1}/s by the plan ({:.0} %), of {:.1}/s\n",
+        "calls that leave their node: {:.1}/s now ({:.0} %), {planned:.1}/s by the plan ({:.0} %), of {:.1}/s; \
+         routing: {}\n",
         report.cut_now,
         share(report.cut_now),
         share(planned),
         report.total,
+        report.routing,
     );
     text += match (report.moves.is_empty(), report.worth_it) {
         (true, _) => "nothing has to move\n",

@@ -26,14 +26,19 @@ fn snapshot(at: &str, rps: f64) -> Value {
     json!({
         "at": at,
         "window_seconds": 60,
-        "services": [service("other/db", 1), service("shop/cart", 2), service("shop/web", 1)],
+        "services": [service("other/db", 1), service("shop/cart", 2), service("shop/queue", 1),
+                     service("shop/web", 1)],
         "edges": [
             {"from": "shop/web", "to": "other/db", "rps": 1.0, "latency_ms": 9.0, "failures": 0.5,
-             "bytes_per_second": 2000.0, "in_flight": 0.0},
-            {"from": "shop/web", "to": "shop/cart", "rps": rps, "latency_ms": 3.5, "failures": 0.0,
-             "bytes_per_second": 0.0, "in_flight": 2.0},
+             "bytes_per_second": 2000.0, "connections_per_second": 0.0, "in_flight": 0.0},
+            {"from": "shop/web", "to": "shop/cart", "rps": rps, "latency_ms": 3.5, "p50_ms": 2.75,
+             "p99_ms": 12.25, "failures": 0.0, "bytes_per_second": 0.0, "connections_per_second": 0.5,
+             "in_flight": 2.0},
+            {"from": "shop/web", "to": "shop/queue", "rps": 0.0, "latency_ms": 0.0, "failures": 0.0,
+             "bytes_per_second": 7500.0, "connections_per_second": 0.0, "in_flight": 1.0},
         ],
-        "nodes": [{"name": "n1", "cpu_millis": 1900, "memory_mib": 900, "pods": 100}],
+        "nodes": [{"name": "n1", "cpu_millis": 1900, "memory_mib": 900, "pods": 100, "zone": "z"}],
+        "delays": [{"from": "n1", "to": "n2", "ms": 1.625}],
     })
 }
 
@@ -61,7 +66,17 @@ fn the_controllers_graph_is_shown_in_every_form() {
     let address = controller.address().to_string();
     let graph = |more: &[&str]| stdout(&[&["graph", "--controller", &address], more].concat());
     let table = graph(&[]);
-    for part in ["shop/cart", "40.0", "3.50", "50.0 %", "averages over 60 s"] {
+    for part in [
+        "shop/cart",
+        "40.0",
+        "3.50",
+        "50.0 %",
+        "2.75",
+        "12.25",
+        "7.5",
+        "1.625",
+        "averages over 60 s",
+    ] {
         assert!(table.contains(part), "{part}:\n{table}");
     }
     assert!(!graph(&["-n", "shop"]).contains("other/db"));
@@ -71,6 +86,7 @@ fn the_controllers_graph_is_shown_in_every_form() {
         graph(&["-o", "dot"]).contains("\"shop/web\" -> \"shop/cart\" [label=\"40/s · 3.50 ms\"")
     );
     assert!(graph(&["-o", "svg"]).contains(">40/s · 3.50 ms</text>"));
+    assert!(graph(&["-o", "dot"]).contains("\"shop/queue\" [label=\"7.5 kB/s\""));
     let before = graph(&["--at", "2026-01-01T12:01:30Z"]);
     assert!(
         before.contains("2026-01-01T12:01:00Z") && before.contains("20.0"),
@@ -183,6 +199,7 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
         (&json!(true), &json!(0.0))
     );
     assert_eq!(json["moves"].as_array().unwrap().len(), 2, "{json}");
+    assert_eq!(json["routing"], "even", "nobody has asked for more");
     // One node is enough for both, not for a third.
     assert!(plan(&["--without", "n2"]).status.success());
     let full = plan(&["--without", "n2", "--replicas", "shop/cart=2"]);
@@ -199,6 +216,61 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn a_plan_goes_by_the_routing_that_holds_and_by_measured_delays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.json");
+    let file = path.display().to_string();
+    let plan = |snapshot: &Value, more: &[&str]| -> Value {
+        std::fs::write(&path, snapshot.to_string()).unwrap();
+        let arguments = ["plan", "--file", &*file, "-o", "json"];
+        serde_json::from_str(&stdout(&[&arguments, more].concat())).unwrap()
+    };
+    // Halves of both on two nodes: half of all calls leave theirs unless they go to local replicas first.
+    let mut spread = apart();
+    for service in spread["services"].as_array_mut().unwrap() {
+        service["replicas"] = json!(2);
+        service["cpu_millis"] = json!(400);
+        service["nodes"] = json!({"n1": 1, "n2": 1});
+    }
+    let even = plan(&spread, &[]);
+    assert_eq!(
+        (&even["routing"], &even["cut_now"]),
+        (&json!("even"), &json!(20.0))
+    );
+    spread["services"][0]["local_first"] = json!(true);
+    let local = plan(&spread, &[]);
+    assert_eq!(
+        (&local["routing"], &local["cut_now"], &local["moves"]),
+        (&json!("local-first"), &json!(0.0), &json!([]))
+    );
+    let said = plan(&spread, &["--routing", "even"]);
+    assert_eq!(said["cut_now"], 20.0);
+    // Where they cannot be together they should be on nodes that are near.
+    let mut far = apart();
+    far["services"][0]["cpu_millis"] = json!(800);
+    far["services"][1]["cpu_millis"] = json!(800);
+    let third = json!({"name": "n3", "cpu_millis": 1000, "memory_mib": 512});
+    far["nodes"].as_array_mut().unwrap().push(third);
+    far["delays"] = json!([
+        {"from": "n1", "to": "n2", "ms": 10.0},
+        {"from": "n1", "to": "n3", "ms": 0.5},
+    ]);
+    assert_eq!(plan(&far, &[])["moves"], json!([]), "a call is a call");
+    let near = plan(&far, &["--objective", "latency"]);
+    assert_eq!(
+        (&near["worth_it"], &near["cut_now"]),
+        (&json!(true), &json!(40.0))
+    );
+    let moves = near["moves"].as_array().unwrap();
+    assert!(
+        moves
+            .iter()
+            .any(|one| one["node"] == "n3" && one["after"] == 1),
+        "{near}"
+    );
 }
 
 /// Calls a second and milliseconds each, by caller and called service.

@@ -111,6 +111,13 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
 
 /// The replicas go to their caller, though a budget holds them up and all replicas of the controller die meanwhile.
 fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
+    let before = pods(kubectl, "details");
+    let away = |pod: &&Value| {
+        !pod["spec"]["nodeName"]
+            .as_str()
+            .is_some_and(|node| home.contains(node))
+    };
+    let away = before.iter().filter(away).count();
     kubectl.apply(&policy("Apply")).unwrap();
     until("a budget holds it up", || {
         let why = service_of(&status(kubectl), "details")["reason"].clone();
@@ -140,6 +147,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
     let status = status(kubectl);
     println!("{status:#}");
     assert_eq!(status["rolledBack"], 0);
+    assert_eq!(status["movesDone"], away, "whoever led meanwhile");
     assert_eq!(status["crossNodeCallsPerSecond"], 0.0);
     assert_eq!(service_of(&status, "details")["state"], "Kept");
     let left = ["get", "pods", "-n", "shop", "--selector=maglor.dev/moving"];

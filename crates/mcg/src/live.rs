@@ -9,42 +9,11 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-/// What a proxy has counted of the calls between two services.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counters {
-    /// Calls that have ended.
-    pub requests: u64,
-    /// Those of them that failed.
-    pub failures: u64,
-    /// The sum of their response times in milliseconds.
-    pub latency_ms: f64,
-    /// Bytes both ways.
-    pub bytes: u64,
-    /// Calls that have not ended. Not a count: as it is now.
-    pub in_flight: u64,
-}
+use crate::times::Times;
 
-impl Counters {
-    fn since(&self, before: &Self) -> Self {
-        let restarted = self.requests < before.requests
-            || self.failures < before.failures
-            || self.bytes < before.bytes;
-        if restarted {
-            return *self;
-        }
-        Self {
-            requests: self.requests - before.requests,
-            failures: self.failures - before.failures,
-            latency_ms: (self.latency_ms - before.latency_ms).max(0.0),
-            bytes: self.bytes - before.bytes,
-            in_flight: self.in_flight,
-        }
-    }
+mod traffic;
 
-    fn is_idle(&self) -> bool {
-        self.requests == 0 && self.in_flight == 0
-    }
-}
+pub use traffic::{Counters, Traffic};
 
 /// How intervals of the window count.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -56,43 +25,18 @@ pub enum Averaging {
     Plain,
 }
 
-/// An edge's averages over the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Traffic {
-    /// λ: calls a second.
-    pub rps: f64,
-    /// r: mean response time in milliseconds; 0 if there was no call.
-    pub latency_ms: f64,
-    /// Failures a second.
-    pub failures: f64,
-    /// Bytes a second.
-    pub bytes_per_second: f64,
-    /// Calls in flight when they were last reported.
-    pub in_flight: f64,
-}
-
-impl Traffic {
-    /// Both together: r is the mean over all calls.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        let rps = self.rps + other.rps;
-        let latency = self.latency_ms * self.rps + other.latency_ms * other.rps;
-        Self {
-            rps,
-            latency_ms: if rps > 0.0 { latency / rps } else { 0.0 },
-            failures: self.failures + other.failures,
-            bytes_per_second: self.bytes_per_second + other.bytes_per_second,
-            in_flight: self.in_flight + other.in_flight,
-        }
-    }
-}
-
 /// What lies between two reports.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Interval {
     from: Time,
     to: Time,
     counted: Counters,
+}
+
+impl Interval {
+    fn seconds(&self) -> f64 {
+        self.to.saturating_since(self.from).as_secs_f64()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -137,6 +81,21 @@ pub struct Part<'a> {
     pub to: &'a str,
     /// The proxy's share of the edge.
     pub traffic: Traffic,
+    /// How its response times are spread: how many a second lie where.
+    pub times: Times,
+}
+
+/// An edge, as of now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveEdge<'a> {
+    /// Caller.
+    pub from: &'a str,
+    /// Called service.
+    pub to: &'a str,
+    /// What goes over it.
+    pub traffic: Traffic,
+    /// How its response times are spread: how many a second lie where.
+    pub times: Times,
 }
 
 /// Edges while they are observed.
@@ -202,11 +161,7 @@ impl LiveEdges {
         let mut counted: BTreeMap<Pair, Counters> = BTreeMap::new();
         for (from, to, counters) in calls {
             let sum = counted.entry((from.to_owned(), to.to_owned())).or_default();
-            sum.requests = sum.requests.saturating_add(counters.requests);
-            sum.failures = sum.failures.saturating_add(counters.failures);
-            sum.latency_ms += counters.latency_ms;
-            sum.bytes = sum.bytes.saturating_add(counters.bytes);
-            sum.in_flight = sum.in_flight.saturating_add(counters.in_flight);
+            sum.add(&counters);
         }
         for pair in counted.keys() {
             if !tracks.contains_key(pair) {
@@ -237,69 +192,87 @@ impl LiveEdges {
     }
 
     /// The edges as of now, in the order of their names.
-    pub fn edges(&self, now: Time) -> impl Iterator<Item = (&str, &str, Traffic)> {
-        let mut edges: BTreeMap<(&str, &str), Traffic> = BTreeMap::new();
+    pub fn edges(&self, now: Time) -> impl Iterator<Item = LiveEdge<'_>> {
+        let mut edges: BTreeMap<(&str, &str), (Traffic, Times)> = BTreeMap::new();
         for part in self.parts(now) {
-            let sum = edges.entry((part.from, part.to)).or_default();
-            *sum = sum.plus(part.traffic);
+            let (traffic, times) = edges.entry((part.from, part.to)).or_default();
+            *traffic = traffic.plus(part.traffic);
+            times.add(&part.times, 1.0);
         }
-        edges.into_iter().map(|((from, to), sum)| (from, to, sum))
+        let edges = edges.into_iter();
+        edges.map(|((from, to), (traffic, times))| LiveEdge {
+            from,
+            to,
+            traffic,
+            times,
+        })
     }
 
     /// The same by proxy.
     pub fn parts(&self, now: Time) -> impl Iterator<Item = Part<'_>> {
         let all = self.tracks.iter();
         let all = all.flat_map(|(proxy, tracks)| tracks.iter().map(move |one| (proxy, one)));
-        all.map(move |(proxy, ((from, to), track))| Part {
-            proxy,
-            at: track.at,
-            from,
-            to,
-            traffic: self.rates(track, now),
+        all.map(move |(proxy, ((from, to), track))| {
+            let (traffic, times) = self.rates(track, now);
+            Part {
+                proxy,
+                at: track.at,
+                from,
+                to,
+                traffic,
+                times,
+            }
         })
     }
 
     /// A proxy's rates.
-    fn rates(&self, track: &Track, now: Time) -> Traffic {
-        let mut rates = Traffic::default();
+    fn rates(&self, track: &Track, now: Time) -> (Traffic, Times) {
+        let (mut rates, mut times) = (Traffic::default(), Times::default());
         if now.saturating_since(track.at) >= self.window {
-            return rates;
+            return (rates, times);
         }
-        let (mut seconds, mut latency, mut calls) = (0.0, 0.0, 0.0);
-        for interval in &track.intervals {
-            let Interval { from, to, counted } = interval;
-            let length = to.saturating_since(*from).as_secs_f64();
-            let age = now.saturating_since(*to).as_secs_f64();
-            if length <= 0.0 {
-                continue;
-            }
-            // What began before the window counts with the part that is in it.
-            let inside = (self.window.as_secs_f64() - age).clamp(0.0, length) / length;
-            let weight = inside * self.weight(age);
-            seconds += weight * length;
+        let weighed: Vec<(&Interval, f64)> = track
+            .intervals
+            .iter()
+            .filter_map(|interval| Some((interval, self.weight(interval, now)?)))
+            .collect();
+        let seconds: f64 = weighed
+            .iter()
+            .map(|(interval, weight)| weight * interval.seconds())
+            .sum();
+        let (mut latency, mut calls) = (0.0, 0.0);
+        for (Interval { counted, .. }, weight) in weighed {
+            // By which part of a second what was counted weighs.
+            let part = if seconds > 0.0 { weight / seconds } else { 0.0 };
+            rates.rps += part * counted.requests as f64;
+            rates.failures += part * counted.failures as f64;
+            rates.bytes_per_second += part * counted.bytes as f64;
+            rates.connections += part * counted.opened as f64;
+            times.add(&counted.times, part);
             calls += weight * counted.requests as f64;
-            rates.failures += weight * counted.failures as f64;
-            rates.bytes_per_second += weight * counted.bytes as f64;
             latency += weight * counted.latency_ms;
         }
         let last = track.intervals.back();
         rates.in_flight = last.map_or(0.0, |interval| interval.counted.in_flight as f64);
-        if seconds > 0.0 {
-            rates.rps = calls / seconds;
-            rates.failures /= seconds;
-            rates.bytes_per_second /= seconds;
-        }
         if calls > 0.0 {
             rates.latency_ms = latency / calls;
         }
-        rates
+        (rates, times)
     }
 
-    fn weight(&self, age: f64) -> f64 {
-        match self.averaging {
-            Averaging::Decayed => (-2.0 * age / self.window.as_secs_f64()).exp2(),
-            Averaging::Plain => 1.0,
+    /// How much what was counted in an interval weighs; `None` where it has no length.
+    fn weight(&self, interval: &Interval, now: Time) -> Option<f64> {
+        let (length, window) = (interval.seconds(), self.window.as_secs_f64());
+        let age = now.saturating_since(interval.to).as_secs_f64();
+        if length <= 0.0 {
+            return None;
         }
+        // What began before the window counts with the part that is in it.
+        let inside = (window - age).clamp(0.0, length) / length;
+        Some(match self.averaging {
+            Averaging::Decayed => inside * (-2.0 * age / window).exp2(),
+            Averaging::Plain => inside,
+        })
     }
 }
 
@@ -317,7 +290,9 @@ mod tests {
             requests,
             failures: requests / 10,
             latency_ms,
+            times: Times::new([(Some(2.5), 0.0), (Some(5.0), requests as f64)]),
             bytes,
+            opened: requests / 50,
             in_flight: 0,
         }
     }
@@ -325,7 +300,7 @@ mod tests {
     fn only(live: &LiveEdges, now: Time) -> Traffic {
         let edges: Vec<_> = live.edges(now).collect();
         assert_eq!(edges.len(), 1, "{edges:?}");
-        edges[0].2
+        edges[0].traffic
     }
 
     #[test]
@@ -347,6 +322,13 @@ mod tests {
                 (traffic.bytes_per_second - 500.0).abs() < 1e-9,
                 "{traffic:?}"
             );
+            assert!((traffic.connections - 1.0).abs() < 1e-9, "{traffic:?}");
+            // All of them are somewhere between 2.5 and 5 ms, and 4 ms in the mean.
+            let edge = live.edges(at(62)).next().unwrap();
+            let median = edge.times.quantile(0.5, 4.0).unwrap();
+            assert!((median - 4.0).abs() < 0.2, "{median}");
+            let counted: f64 = edge.times.ranges().map(|(_, count)| count).sum();
+            assert!((counted - 50.0).abs() < 1e-9, "{counted}");
         }
     }
 
@@ -406,19 +388,31 @@ mod tests {
         live.interval("p", at(40), 2 * ten, [("a", "b", counted(400))]);
         live.interval("q", at(40), ten, [("a", "b", counted(50))]);
         let edges: Vec<_> = live.edges(at(40)).collect();
-        assert_eq!((edges[0].0, edges[0].1), ("a", "b"));
-        assert!((edges[0].2.rps - (20.0 + 5.0)).abs() < 1e-9, "{edges:?}");
-        assert!((edges[0].2.latency_ms - 4.0).abs() < 1e-9, "{edges:?}");
+        assert_eq!((edges[0].from, edges[0].to), ("a", "b"));
+        assert!(
+            (edges[0].traffic.rps - (20.0 + 5.0)).abs() < 1e-9,
+            "{edges:?}"
+        );
+        assert!(
+            (edges[0].traffic.latency_ms - 4.0).abs() < 1e-9,
+            "{edges:?}"
+        );
         // `c` was called for the first of four times ten seconds.
-        assert!((edges[1].2.rps - 2.5).abs() < 1e-9, "{edges:?}");
-        assert!((edges[1].2.latency_ms - 4.0).abs() < 1e-9, "{edges:?}");
-        assert_eq!(edges[1].2.in_flight, 0.0, "it was then, it is not now");
+        assert!((edges[1].traffic.rps - 2.5).abs() < 1e-9, "{edges:?}");
+        assert!(
+            (edges[1].traffic.latency_ms - 4.0).abs() < 1e-9,
+            "{edges:?}"
+        );
+        assert_eq!(
+            edges[1].traffic.in_flight, 0.0,
+            "it was then, it is not now"
+        );
         assert_eq!(live.parts(at(40)).count(), 3);
         for second in [50, 60, 70, 80] {
             live.interval("p", at(second), ten, [("a", "b", counted(1))]);
         }
         assert!(
-            live.edges(at(80)).all(|(_, to, _)| to != "c"),
+            live.edges(at(80)).all(|edge| edge.to != "c"),
             "not any more"
         );
     }
@@ -430,24 +424,18 @@ mod tests {
             requests: u64::MAX,
             failures: u64::MAX,
             latency_ms: f64::MAX,
+            times: Times::new([(Some(1.0), f64::MAX), (None, f64::MAX)]),
             bytes: u64::MAX,
+            opened: u64::MAX,
             in_flight: u64::MAX,
         };
-        live.interval(
-            "p",
-            at(1),
-            Duration::from_secs(9),
-            [("a", "b", most), ("a", "b", most)],
-        );
-        live.interval("p", at(1), Duration::ZERO, [("a", "b", most)]);
-        live.interval(
-            "p",
-            at(2),
-            Duration::ZERO,
-            [("a", "b", most), ("b", "a", most)],
-        );
-        for (_, _, traffic) in live.edges(at(2)) {
+        let calls = |to: &'static str| ("a", to, most.clone());
+        live.interval("p", at(1), Duration::from_secs(9), [calls("b"), calls("b")]);
+        live.interval("p", at(1), Duration::ZERO, [calls("b")]);
+        live.interval("p", at(2), Duration::ZERO, [calls("b"), calls("c")]);
+        for LiveEdge { traffic, times, .. } in live.edges(at(2)) {
             assert!(!traffic.rps.is_nan() && traffic.rps >= 0.0, "{traffic:?}");
+            let _ = times.quantile(0.99, traffic.latency_ms);
         }
     }
 }

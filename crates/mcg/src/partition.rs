@@ -201,6 +201,16 @@ pub fn partition(
     }))
 }
 
+/// What a placement costs by an objective, moves not counted: what [`Plan::cost`] is to be compared with; and
+/// the weight of all edges together.
+#[must_use]
+pub fn cost(graph: &Graph, nodes: &Nodes, placement: &Placement, options: &Options) -> (f64, f64) {
+    let (problem, state) = rated(graph, nodes, placement, options);
+    // Each edge is there from both of its ends.
+    let all = problem.weight.iter().sum::<f64>() / 2.0;
+    (state.cost(), all)
+}
+
 /// A placement as the solver sees it: what it costs by an objective alone, and what moves would change.
 pub(crate) fn rated(
     graph: &Graph,

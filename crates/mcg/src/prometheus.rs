@@ -25,10 +25,16 @@ pub enum Mesh {
 /// What a query asks for.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Quantity {
-    /// Bytes of responses a second.
+    /// Bytes a second, both ways: what is asked for several times adds up.
     Bytes,
+    /// Connections a second that carry no HTTP.
+    Connections,
     /// Calls a second that failed.
     Failures,
+    /// The response time in milliseconds that half of the calls do not exceed.
+    P50,
+    /// The one that 99 of 100 do not exceed.
+    P99,
     /// λ: calls a second.
     Requests,
     /// How many response times a second there are.
@@ -59,7 +65,11 @@ pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
     let rate = |metric: &str, selector: &str, factor: &str| {
         format!("{factor}sum by ({by}) (rate({metric}{{{selector}}}[{seconds}s]))")
     };
-    use Quantity::{Bytes, Failures, Requests, Timed, Times};
+    let quantile = |share: f64, metric: &str, selector: &str, factor: &str| {
+        let rate = format!("rate({metric}_bucket{{{selector}}}[{seconds}s])");
+        format!("{factor}histogram_quantile({share}, sum by (le, {by}) ({rate}))")
+    };
+    use Quantity::{Bytes, Connections, Failures, P50, P99, Requests, Timed, Times};
     match mesh {
         Mesh::Istio => {
             let source = "reporter=\"source\"";
@@ -70,7 +80,16 @@ pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
                 (Failures, rate("istio_requests_total", failed, "")),
                 (Times, rate(&format!("{times}_sum"), source, "")),
                 (Timed, rate(&format!("{times}_count"), source, "")),
+                (P50, quantile(0.5, times, source, "")),
+                (P99, quantile(0.99, times, source, "")),
+                (Bytes, rate("istio_request_bytes_sum", source, "")),
                 (Bytes, rate("istio_response_bytes_sum", source, "")),
+                (Bytes, rate("istio_tcp_received_bytes_total", source, "")),
+                (Bytes, rate("istio_tcp_sent_bytes_total", source, "")),
+                (
+                    Connections,
+                    rate("istio_tcp_connections_opened_total", source, ""),
+                ),
             ]
         }
         Mesh::Linkerd => {
@@ -81,6 +100,8 @@ pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
                 (Failures, rate("response_total", failed, "")),
                 (Times, rate("response_latency_ms_sum", outbound, "")),
                 (Timed, rate("response_latency_ms_count", outbound, "")),
+                (P50, quantile(0.5, "response_latency_ms", outbound, "")),
+                (P99, quantile(0.99, "response_latency_ms", outbound, "")),
             ]
         }
         Mesh::Maglor => {
@@ -95,44 +116,74 @@ pub fn queries(mesh: Mesh, window: Duration) -> Vec<(Quantity, String)> {
                 (Failures, rate("maglor_upstream_requests_total", failed, "")),
                 (Times, rate(&format!("{times}_sum"), service, "1000 * ")),
                 (Timed, rate(&format!("{times}_count"), service, "")),
+                (P50, quantile(0.5, times, service, "1000 * ")),
+                (P99, quantile(0.99, times, service, "1000 * ")),
+                (
+                    Bytes,
+                    rate("maglor_upstream_request_bytes_total", service, ""),
+                ),
                 (
                     Bytes,
                     rate("maglor_upstream_response_bytes_total", service, ""),
+                ),
+                (
+                    Connections,
+                    rate("maglor_upstream_connections_total", service, ""),
                 ),
             ]
         }
     }
 }
 
+/// What a Prometheus has seen of an edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Its averages; how many calls are in flight is not known.
+    pub traffic: Traffic,
+    /// The response time in milliseconds that half of the calls do not exceed. Of several series, which
+    /// Prometheus has not put together, the largest.
+    pub p50_ms: Option<f64>,
+    /// The same of 99 of 100 calls.
+    pub p99_ms: Option<f64>,
+}
+
 /// The edges that answers come to, by caller and called service, `NAMESPACE/NAME`. Values that are no
 /// rates, and series that do not say who calls whom, are passed over.
 #[must_use]
-pub fn edges(
-    mesh: Mesh,
-    answers: &[(Quantity, Vec<Sample>)],
-) -> BTreeMap<(String, String), Traffic> {
-    let mut sums: BTreeMap<(String, String), BTreeMap<Quantity, f64>> = BTreeMap::new();
+pub fn edges(mesh: Mesh, answers: &[(Quantity, Vec<Sample>)]) -> BTreeMap<(String, String), Seen> {
+    let mut all: BTreeMap<(String, String), BTreeMap<Quantity, f64>> = BTreeMap::new();
     for (quantity, samples) in answers {
         for sample in samples {
-            let rate = Some(sample.value).filter(|value| (0.0..=1e15).contains(value));
-            if let (Some(rate), Some(ends)) = (rate, ends(mesh, &sample.labels)) {
-                *sums.entry(ends).or_default().entry(*quantity).or_default() += rate;
-            }
+            let value = Some(sample.value).filter(|value| (0.0..=1e15).contains(value));
+            let (Some(value), Some(ends)) = (value, ends(mesh, &sample.labels)) else {
+                continue;
+            };
+            let known = all.entry(ends).or_default().entry(*quantity).or_default();
+            *known = match quantity {
+                Quantity::P50 | Quantity::P99 => known.max(value),
+                _ => *known + value,
+            };
         }
     }
-    let edges = sums.into_iter().map(|(ends, sums)| {
-        let of = |quantity| sums.get(&quantity).copied().unwrap_or(0.0);
+    let edges = all.into_iter().map(|(ends, all)| {
+        let of = |quantity| all.get(&quantity).copied().unwrap_or(0.0);
         let (times, timed) = (of(Quantity::Times), of(Quantity::Timed));
         let traffic = Traffic {
             rps: of(Quantity::Requests),
             latency_ms: if timed > 0.0 { times / timed } else { 0.0 },
             failures: of(Quantity::Failures),
             bytes_per_second: of(Quantity::Bytes),
+            connections: of(Quantity::Connections),
             in_flight: 0.0,
         };
-        (ends, traffic)
+        let seen = Seen {
+            traffic,
+            p50_ms: all.get(&Quantity::P50).copied(),
+            p99_ms: all.get(&Quantity::P99).copied(),
+        };
+        (ends, seen)
     });
-    edges.filter(|(_, traffic)| traffic.rps > 0.0).collect()
+    edges.filter(|(_, seen)| seen.traffic.is_some()).collect()
 }
 
 /// Who calls whom.
@@ -215,10 +266,10 @@ mod tests {
         }
     }
 
-    fn only(edges: BTreeMap<(String, String), Traffic>) -> (String, String, Traffic) {
+    fn only(edges: BTreeMap<(String, String), Seen>) -> (String, String, Seen) {
         assert_eq!(edges.len(), 1, "{edges:?}");
-        let ((from, to), traffic) = edges.into_iter().next().unwrap();
-        (from, to, traffic)
+        let ((from, to), seen) = edges.into_iter().next().unwrap();
+        (from, to, seen)
     }
 
     #[test]
@@ -263,13 +314,26 @@ mod tests {
                 Quantity::Failures,
                 vec![called("reviews-v3", 1.0), called("reviews-v2", f64::NAN)],
             ),
+            (
+                Quantity::P99,
+                vec![called("reviews-v3", 9.0), called("reviews-v2", 4.0)],
+            ),
+            (Quantity::P50, vec![called("reviews-v3", f64::NAN)]),
+            (Quantity::Bytes, vec![called("reviews-v3", 100.0)]),
+            (Quantity::Bytes, vec![called("reviews-v3", 900.0)]),
         ];
-        let (from, to, traffic) = only(edges(Mesh::Istio, &answers));
+        let (from, to, seen) = only(edges(Mesh::Istio, &answers));
+        let traffic = seen.traffic;
         assert_eq!((&*from, &*to), ("default/reviews", "default/ratings"));
         assert_eq!(
             (traffic.rps, traffic.latency_ms, traffic.failures),
             (40.0, 4.0, 1.0)
         );
+        assert_eq!(traffic.bytes_per_second, 1000.0, "both ways");
+        assert_eq!((seen.p50_ms, seen.p99_ms), (None, Some(9.0)));
+        // An edge of connections that carry no HTTP.
+        let answers = [(Quantity::Bytes, vec![called("db", 5.0)])];
+        assert_eq!(only(edges(Mesh::Istio, &answers)).2.traffic.rps, 0.0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use prost::Message;
 use crate::proto::envoy::config as wire;
 use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as own;
-use crate::{Inbound, Kind, Listener, ServedEndpoint, words};
+use crate::{Inbound, Kind, Listener, MOST_AHEAD, ServedEndpoint, words};
 
 /// The expression that a rewrite of the whole path stands for.
 pub(crate) const WHOLE_PATH: &str = "^.+$";
@@ -207,17 +207,18 @@ pub fn bundle(name: &str, body: &[u8]) -> Result<TrustBundle, DecodeError> {
     })
 }
 
-/// Reads what a workload's inbound listener does.
+/// Reads what a workload's inbound listener does, and which targets it is to ask for before anybody calls them, at
+/// most [`MOST_AHEAD`].
 ///
 /// # Errors
 /// [`DecodeError`]
-pub fn inbound(name: &str, body: &[u8]) -> Result<Inbound, DecodeError> {
+pub fn inbound(name: &str, body: &[u8]) -> Result<(Inbound, Vec<String>), DecodeError> {
     let message: own::Inbound = parse(Kind::Inbound, name, body)?;
     named(Kind::Inbound, name, &message.name)?;
-    Ok(resource::read(
-        &message.words,
-        &format!("inbound `{name}`"),
-    )?)
+    let inbound = resource::read(&message.words, &format!("inbound `{name}`"))?;
+    let mut ahead = message.ahead;
+    ahead.truncate(MOST_AHEAD);
+    Ok((inbound, ahead))
 }
 
 fn parse<M: Message + Default>(kind: Kind, name: &str, body: &[u8]) -> Result<M, DecodeError> {

@@ -6,7 +6,8 @@
 //! resource by resource, and the last good one stays.
 //!
 //! Beside targets it follows *workloads*: what the inbound listener of a sidecar does. The clusters for
-//! which a workload keeps ledgers are asked for, too.
+//! which a workload keeps ledgers are asked for, too, and so are the targets that the server expects it to
+//! call: who wants one of them later does not wait.
 
 mod kept;
 
@@ -37,6 +38,8 @@ pub struct Discovery {
     clusters: Known<Found>,
     endpoints: Known<Arc<[config::Endpoint]>>,
     inbound: Known<Arc<Inbound>>,
+    /// Targets that workloads are expected to call.
+    ahead: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     bundle: Option<TrustBundle>,
     keeping: Option<kept::Keeping>,
 }
@@ -118,6 +121,7 @@ impl Discovery {
             clusters: Known::new(),
             endpoints: Known::new(),
             inbound: Known::new(),
+            ahead: BTreeMap::new(),
             bundle: None,
             keeping: None,
         }
@@ -154,6 +158,7 @@ impl Discovery {
         let known = gone.filter(|name| self.inbound.get(*name).is_some_and(Option::is_some));
         let changes = known.count() > 0;
         self.workloads = wanted;
+        self.ahead.retain(|name, _| self.workloads.contains(name));
         self.follow();
         changes | self.recall().inbound
     }
@@ -268,8 +273,10 @@ impl Discovery {
                 self.routes.insert(name, Some(Arc::new(table)));
             }
             Kind::Inbound => {
-                let inbound = decode::inbound(&name, body)?;
+                let (inbound, ahead) = decode::inbound(&name, body)?;
                 inbound.check(&name, self.has_identity)?;
+                let ahead = ahead.into_iter().map(Arc::from).collect();
+                self.ahead.insert(Arc::clone(&name), ahead);
                 self.inbound.insert(name, Some(Arc::new(inbound)));
             }
         }
@@ -390,7 +397,8 @@ impl Discovery {
 
     /// Asks for what targets lead to and forgets what none leads to.
     fn follow(&mut self) {
-        let targets = self.targets.clone();
+        let mut targets = self.targets.clone();
+        targets.extend(self.ahead.values().flatten().cloned());
         sync(
             &mut self.client,
             Kind::Listener,

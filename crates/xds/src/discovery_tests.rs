@@ -4,7 +4,7 @@ use maglor_config::raw;
 
 use super::*;
 use crate::server::{Cache, Protocol, Session};
-use crate::{Health, Resource, ServedEndpoint, encode};
+use crate::{Health, MOST_AHEAD, Resource, ServedEndpoint, encode};
 
 const TARGET: &str = "a.shop.svc.cluster.local:80";
 
@@ -64,6 +64,7 @@ impl World {
             for response in responses {
                 let changes = self.discovery.receive(response);
                 all.routing |= changes.routing;
+                all.inbound |= changes.inbound;
                 all.endpoints.extend(changes.endpoints);
                 all.refused.extend(changes.refused);
             }
@@ -241,9 +242,49 @@ const WORKLOAD: &str = "shop/cart-1";
 
 impl World {
     fn inbound(&mut self, words: &str) {
-        let inbound: Inbound = resource::read(words, "x").unwrap();
-        self.put(encode::inbound(WORKLOAD, &inbound).unwrap());
+        self.inbound_ahead(words, &[]);
     }
+
+    fn inbound_ahead(&mut self, words: &str, ahead: &[String]) {
+        let inbound: Inbound = resource::read(words, "x").unwrap();
+        self.put(encode::inbound(WORKLOAD, &inbound, ahead).unwrap());
+    }
+}
+
+#[test]
+fn what_a_workload_is_expected_to_call_is_there_before_it_does() {
+    let mut world = World::new();
+    world.serve();
+    world.inbound_ahead("{}", &[TARGET.to_owned(), "nobody:1".to_owned()]);
+    world
+        .discovery
+        .want_workloads([WORKLOAD.into()].into_iter());
+    world.settle();
+    assert!(matches!(
+        world.discovery.target(TARGET),
+        Target::Http { .. }
+    ));
+    assert!(matches!(world.discovery.target("nobody:1"), Target::Absent));
+    assert_eq!(world.discovery.targets().len(), 0, "nobody has called it");
+    // Who calls it now does not wait; when nobody calls it any more, it stays as long as it is expected.
+    world.discovery.want(TARGET);
+    assert!(world.discovery.request().is_none(), "it is there");
+    world.discovery.forget(TARGET);
+    world.settle();
+    assert!(matches!(
+        world.discovery.target(TARGET),
+        Target::Http { .. }
+    ));
+    world.inbound("{}");
+    let changes = world.settle();
+    assert!(changes.inbound && changes.refused.is_empty());
+    assert!(matches!(world.discovery.target(TARGET), Target::Pending));
+    assert_eq!(world.subscribed(), [0; 4]);
+    // No more than a few, whatever somebody sends.
+    let many: Vec<String> = (0..1000).map(|port| format!("10.0.0.1:{port}")).collect();
+    world.inbound_ahead("{}", &many);
+    world.settle();
+    assert_eq!(world.subscribed()[0], MOST_AHEAD);
 }
 
 #[test]

@@ -24,7 +24,7 @@ use prost_types::Any;
 use crate::proto::envoy::config::core::v3::{self as core, config_source::ConfigSourceSpecifier};
 use crate::proto::maglor::identity::v1 as identity;
 use crate::proto::maglor::proxy::v1 as wire;
-use crate::{BUNDLE, Inbound, Kind, Listener, Resource, ServedEndpoint, decode, words};
+use crate::{BUNDLE, Inbound, Kind, Listener, MOST_AHEAD, Resource, ServedEndpoint, decode, words};
 
 /// The cluster without endpoints that clients which cannot answer a share of a route by themselves are
 /// sent to; whoever serves such routes serves it.
@@ -105,18 +105,20 @@ pub fn bundle(bundle: &TrustBundle) -> Resource {
     resource(Kind::Bundle, BUNDLE, &message)
 }
 
-/// What a workload's inbound listener does.
+/// What a workload's inbound listener does, and which targets it is to ask for before anybody calls them; beyond
+/// [`MOST_AHEAD`] they are left out.
 ///
 /// # Errors
 /// When it cannot be written as text.
-pub fn inbound(name: &str, inbound: &Inbound) -> Result<Resource, EncodeError> {
+pub fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result<Resource, EncodeError> {
     let words = words::text(inbound).map_err(|source| EncodeError::Words {
         kind: Kind::Inbound,
         name: name.to_owned(),
         source,
     })?;
     let name = name.to_owned();
-    let message = wire::Inbound { words, name };
+    let ahead = ahead.iter().take(MOST_AHEAD).cloned().collect();
+    let message = wire::Inbound { name, words, ahead };
     Ok(resource(Kind::Inbound, &message.name, &message))
 }
 

@@ -45,4 +45,4 @@ pub mod proto;
 pub use maglor_config::workload::Inbound;
 pub use prost::{DecodeError as MessageError, Message};
 pub use prost_types::Timestamp;
-pub use resource::{BUNDLE, Health, Kind, Listener, Resource, ServedEndpoint};
+pub use resource::{BUNDLE, Health, Kind, Listener, MOST_AHEAD, Resource, ServedEndpoint};

@@ -4,16 +4,17 @@
 //! A report counts what has ended since the last one, by cluster. What LRS has no field for, times and
 //! bytes, are load metrics with names of ours; Envoy and gRPC report without them.
 
+mod metric;
+
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_config::raw::TimeSpan;
 
 use crate::proto::envoy::config::core::v3::Node;
-use crate::proto::envoy::config::endpoint::v3::{
-    ClusterStats, EndpointLoadMetricStats, UpstreamLocalityStats,
-};
+use crate::proto::envoy::config::endpoint::v3::{ClusterStats, UpstreamLocalityStats};
 use crate::proto::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use crate::time;
 
@@ -21,10 +22,6 @@ use crate::time;
 pub const PATH: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 /// What a client says that can report about clusters that it is not asked about by name.
 const ALL_CLUSTERS: &str = "envoy.lrs.supports_send_all_clusters";
-/// Load metric: sum of response times in seconds, of as many requests as were timed.
-const SECONDS: &str = "maglor.response_seconds";
-/// Load metric: sum of the bytes of bodies, both ways.
-const BYTES: &str = "maglor.body_bytes";
 /// Bounds of what a server may ask for.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -46,8 +43,46 @@ pub struct ClusterLoad {
     pub timed: u64,
     /// Sum of their response times in seconds.
     pub seconds: f64,
-    /// Bytes of bodies, both ways.
+    /// Their response times by size, in order; at most [`MAX_RANGES`] ranges.
+    pub times: Vec<Range>,
+    /// Bytes both ways: of bodies, and of connections that carry no HTTP.
     pub bytes: u64,
+    /// Connections that were opened, since the last report.
+    pub opened: u64,
+    /// How far servers are, where that was measured since the last report; at most
+    /// [`MAX_ROUND_TRIPS`].
+    pub round_trips: Vec<RoundTrip>,
+}
+
+/// Ranges of response times of a cluster at most.
+pub const MAX_RANGES: usize = 64;
+/// Servers of a cluster to which the way is reported at a time.
+pub const MAX_ROUND_TRIPS: usize = 64;
+
+/// Response times up to a bound, above that of the range before. A range of none is only there to say where
+/// the next one begins.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Range {
+    /// The bound, which is in it, in microseconds; `None` = there is none.
+    pub most_micros: Option<u64>,
+    /// How many.
+    pub count: u64,
+}
+
+impl Range {
+    /// In the order of their bounds.
+    fn key(&self) -> u64 {
+        self.most_micros.unwrap_or(u64::MAX)
+    }
+}
+
+/// How long a packet takes to a server and back, by TCP's own measure.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RoundTrip {
+    /// The server.
+    pub address: SocketAddr,
+    /// The least that was seen.
+    pub time: Duration,
 }
 
 /// What a client has sent where.
@@ -55,7 +90,7 @@ pub struct ClusterLoad {
 pub struct LoadReport {
     /// Since the last report.
     pub interval: Duration,
-    /// Clusters to which something has gone, or is on its way.
+    /// Clusters to which something has gone, or is on its way, or to whose servers the way was measured.
     pub clusters: Vec<ClusterLoad>,
 }
 
@@ -145,43 +180,44 @@ impl LoadReport {
 
 impl ClusterLoad {
     fn stats(&self) -> UpstreamLocalityStats {
-        let metric = |name: &str, count, value| EndpointLoadMetricStats {
-            metric_name: name.to_owned(),
-            num_requests_finished_with_metric: count,
-            total_metric_value: value,
-        };
         UpstreamLocalityStats {
             total_successful_requests: self.succeeded,
             total_error_requests: self.failed,
             total_requests_in_progress: self.in_flight,
-            load_metric_stats: vec![
-                metric(SECONDS, self.timed, self.seconds),
-                metric(BYTES, self.timed, self.bytes as f64),
-            ],
+            total_new_connections: self.opened,
+            load_metric_stats: metric::all(self),
+            upstream_endpoint_stats: self.round_trips.iter().map(metric::endpoint).collect(),
             ..UpstreamLocalityStats::default()
         }
     }
 
     fn add(&mut self, part: &UpstreamLocalityStats) {
-        let sum = |own: &mut u64, more: u64| *own = own.saturating_add(more);
         sum(&mut self.succeeded, part.total_successful_requests);
         sum(&mut self.failed, part.total_error_requests);
         sum(&mut self.in_flight, part.total_requests_in_progress);
-        for metric in &part.load_metric_stats {
-            let value = metric.total_metric_value;
-            if !(value.is_finite() && value >= 0.0) {
-                continue;
-            }
-            match metric.metric_name.as_str() {
-                SECONDS => {
-                    sum(&mut self.timed, metric.num_requests_finished_with_metric);
-                    self.seconds += value;
-                }
-                // Whole numbers up to 2^53 are exact.
-                BYTES => sum(&mut self.bytes, value as u64),
-                _ => {}
-            }
+        sum(&mut self.opened, part.total_new_connections);
+        for stats in &part.load_metric_stats {
+            metric::take(self, stats);
         }
+        let round_trips = part
+            .upstream_endpoint_stats
+            .iter()
+            .filter_map(metric::round_trip);
+        let room = MAX_ROUND_TRIPS.saturating_sub(self.round_trips.len());
+        self.round_trips.extend(round_trips.take(room));
+    }
+
+    /// Whether nothing has gone there, and nothing is known of its servers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let counts = [
+            self.requests(),
+            self.dropped,
+            self.in_flight,
+            self.bytes,
+            self.opened,
+        ];
+        counts == [0; 5] && self.round_trips.is_empty()
     }
 
     /// Tries that have ended.
@@ -191,11 +227,41 @@ impl ClusterLoad {
     }
 }
 
+/// Adds up; a sum beyond all numbers is the largest.
+fn sum(own: &mut u64, more: u64) {
+    *own = own.saturating_add(more);
+}
+
 #[cfg(test)]
 mod tests {
     use prost::Message as _;
 
+    use super::metric::{BYTES, SECONDS};
     use super::*;
+    use crate::proto::envoy::config::endpoint::v3::{
+        EndpointLoadMetricStats, UpstreamEndpointStats,
+    };
+
+    fn range(most: u64, count: u64) -> Range {
+        Range {
+            most_micros: Some(most),
+            count,
+        }
+    }
+
+    fn above(count: u64) -> Range {
+        Range {
+            most_micros: None,
+            count,
+        }
+    }
+
+    fn round_trip(address: &str, micros: u64) -> RoundTrip {
+        RoundTrip {
+            address: address.parse().unwrap(),
+            time: Duration::from_micros(micros),
+        }
+    }
 
     #[test]
     fn what_is_reported_is_read() {
@@ -210,7 +276,13 @@ mod tests {
                     in_flight: 7,
                     timed: 103,
                     seconds: 1.25,
+                    times: vec![range(10_000, 0), range(25_000, 102), above(1)],
                     bytes: 1 << 40,
+                    opened: 4,
+                    round_trips: vec![
+                        round_trip("10.0.0.7:8080", 350),
+                        round_trip("[fd00::7]:8080", 20_000),
+                    ],
                 },
                 ClusterLoad {
                     name: "web.shop.svc.cluster.local:80".into(),
@@ -223,6 +295,46 @@ mod tests {
         let request = LoadStatsRequest::decode(&bytes[..]).unwrap();
         assert_eq!(LoadReport::read(&request), report);
         assert_eq!(report.clusters[0].requests(), 103);
+        // A range takes about as much as a number and its name.
+        let of = |load: &ClusterLoad| load.stats().encoded_len();
+        let bare = ClusterLoad {
+            times: Vec::new(),
+            round_trips: Vec::new(),
+            ..report.clusters[0].clone()
+        };
+        let times = of(&report.clusters[0]) - of(&bare);
+        assert!(times < 3 * 32 + 2 * 72, "{times}");
+    }
+
+    #[test]
+    fn ranges_of_several_localities_are_put_together() {
+        let part = |times: Vec<Range>| {
+            let load = ClusterLoad {
+                times,
+                ..ClusterLoad::default()
+            };
+            load.stats()
+        };
+        let mut load = ClusterLoad::default();
+        load.add(&part(vec![range(500, 0), range(1000, 5), above(2)]));
+        load.add(&part(vec![range(250, 1), range(1000, 7)]));
+        let together = [range(250, 1), range(500, 0), range(1000, 12), above(2)];
+        assert_eq!(load.times, together);
+        // Nobody has so many.
+        load.add(&part((0..1000).map(|most| range(most, 1)).collect()));
+        assert_eq!(load.times.len(), MAX_RANGES);
+        assert!(load.times.is_sorted_by_key(Range::key));
+        let far = (0..1000).map(|port| RoundTrip {
+            address: SocketAddr::from(([10, 0, 0, 1], port)),
+            time: Duration::from_millis(1),
+        });
+        let many = ClusterLoad {
+            round_trips: far.collect(),
+            ..ClusterLoad::default()
+        };
+        load.add(&many.stats());
+        load.add(&many.stats());
+        assert_eq!(load.round_trips.len(), MAX_ROUND_TRIPS);
     }
 
     #[test]
@@ -238,7 +350,16 @@ mod tests {
                 metric(SECONDS, f64::NAN),
                 metric(SECONDS, -1.0),
                 metric(BYTES, f64::INFINITY),
+                metric("maglor.micros_le.", 1.0),
+                metric("maglor.micros_le.-1", 1.0),
                 metric("other", 5.0),
+            ],
+            upstream_endpoint_stats: vec![
+                UpstreamEndpointStats::default(),
+                UpstreamEndpointStats {
+                    load_metric_stats: vec![metric("maglor.round_trip_seconds", f64::NAN)],
+                    ..metric::endpoint(&round_trip("10.0.0.7:8080", 1))
+                },
             ],
             ..UpstreamLocalityStats::default()
         };
@@ -259,6 +380,7 @@ mod tests {
         let load = &read.clusters[0];
         assert_eq!((load.succeeded, load.timed, load.bytes), (u64::MAX, 0, 0));
         assert_eq!((load.seconds, load.requests()), (0.0, u64::MAX));
+        assert!(load.times.is_empty() && load.round_trips.is_empty());
     }
 
     #[test]

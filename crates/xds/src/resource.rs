@@ -104,6 +104,9 @@ impl Resource {
     }
 }
 
+/// Targets that a workload's proxy asks for before anybody calls them, at most.
+pub const MOST_AHEAD: usize = 64;
+
 /// The name of the one resource of [`Kind::Bundle`].
 pub const BUNDLE: &str = "default";
 

@@ -169,6 +169,7 @@ fn main() -> ExitCode {
             .args(["--test", "webhooks", "--test", "mesh", "--test", "gateway"])
             .args(["--test", "proxy_service", "--test", "placement"])
             .args(["--test", "proxied_bytes"])
+            .args(["--test", "live_graph"])
             .args(["-p", "maglor-controller", "-p", "maglor-cli"])
             .args(["--test", "kubernetes", "--test", "install"])
             .args(["--test", "insertion"])

@@ -46,7 +46,7 @@ pub(super) async fn forward(
         }
         Err(error) => Err(error),
     };
-    let (_cluster, (upstream, _place, picked)) = match reached {
+    let (cluster, (upstream, _place, picked)) = match reached {
         Ok(reached) => reached,
         Err(error) => {
             metrics.refused_upstream.inc(worker.shard());
@@ -55,7 +55,8 @@ pub(super) async fn forward(
         }
     };
     let idle = chain.settings.idle_timeout;
-    relay(&worker, &metrics, downstream, upstream, idle).await;
+    let counted = Some(cluster.metrics());
+    relay(&worker, &metrics, counted, downstream, upstream, idle).await;
     picked.outstanding.finish(worker.time(Instant::now()));
 }
 

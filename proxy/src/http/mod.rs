@@ -22,6 +22,7 @@ mod record;
 mod replay;
 mod reply;
 mod rewrite;
+mod sent;
 mod serve;
 mod service;
 mod streams;

@@ -214,6 +214,13 @@ impl Account for Record {
         self.moved = true;
     }
 
+    fn sent(&mut self, bytes: u64) {
+        if let Some(tried) = &self.tried {
+            let metrics = tried.cluster().metrics();
+            metrics.sent(self.worker.shard(), bytes);
+        }
+    }
+
     fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(tried) = &mut self.tried {
             tried.trailers(trailers);

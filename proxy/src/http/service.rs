@@ -435,8 +435,10 @@ impl Service {
     ) {
         let idle = self.settings().stream_idle_timeout;
         let metrics = &self.chain.metrics;
-        let outcome = relay(&self.worker, metrics, downstream, upstream, idle).await;
+        // The record knows the cluster.
+        let outcome = relay(&self.worker, metrics, None, downstream, upstream, idle).await;
         if let Some(mut record) = record {
+            record.sent(outcome.bytes_to_upstream);
             record.count(outcome.bytes_to_downstream);
             record.complete();
         }

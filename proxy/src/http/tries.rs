@@ -20,6 +20,7 @@ use super::forward::Hop;
 use super::hedge::Racer;
 use super::mirror;
 use super::payload::{Payload, Reserved};
+use super::sent;
 use super::service::Service;
 use super::tried::Tried;
 use crate::error::ProxyError;
@@ -390,6 +391,7 @@ async fn exchange(
         let delay = hop.service.worker.with_rng(|rng| distance.draw(rng));
         Box::pin(tokio::time::sleep(delay)).await;
     }
+    let body = sent::counted(body, &cluster, hop.service.worker.shard());
     let sender = hop.sender(&cluster, &target, now);
     let response = match limit {
         None => sender.send(request, body).await?,

@@ -1,8 +1,7 @@
 //! What a cluster's counters say, read as one.
 
-use std::time::Duration;
-
 use maglor_telemetry::Counter;
+use maglor_telemetry::metrics::Snapshot;
 
 use super::ClusterMetrics;
 
@@ -15,10 +14,12 @@ pub(crate) struct ClusterCounts {
     pub(crate) failed: u64,
     /// Requests for which there was no endpoint.
     pub(crate) dropped: u64,
-    /// The response times of all tries together.
-    pub(crate) took: Duration,
-    /// Of the bodies of responses.
+    /// The response times of all tries; `None` = nothing was counted yet.
+    pub(crate) times: Option<Snapshot>,
+    /// Of bodies and connections, both ways.
     pub(crate) bytes: u64,
+    /// Connections made.
+    pub(crate) opened: u64,
 }
 
 impl ClusterMetrics {
@@ -27,12 +28,15 @@ impl ClusterMetrics {
     pub(crate) fn counts(&self) -> ClusterCounts {
         let [informational, ok, redirect, refused, error, none] =
             self.requests.each_ref().map(Counter::value);
+        let times = self.duration.snapshot();
         ClusterCounts {
             succeeded: informational + ok + redirect + refused,
             failed: error + none,
             dropped: self.no_endpoint.value(),
-            took: self.duration.snapshot().sum(),
-            bytes: self.bytes.value(),
+            // Most clusters of a large mesh are never called.
+            times: (times.count() > 0).then_some(times),
+            bytes: self.sent.value() + self.bytes.value(),
+            opened: self.connections_total.value(),
         }
     }
 }

@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::{ClientTls, Cluster, Target};
+use super::{ClientTls, Cluster, Target, round_trip};
 use crate::error::ProxyError;
 use crate::io::Io;
 use crate::mux;
@@ -108,6 +108,9 @@ async fn establish(
 ) -> io::Result<Io> {
     let mut tcp = TcpStream::connect(target.address).await?;
     prepare(&tcp)?;
+    if let Some(micros) = round_trip::of(&tcp) {
+        target.measured(micros);
+    }
     if let Some(version) = cluster.config().proxy_protocol {
         let mut header = BytesMut::new();
         proxy_protocol::encode(version, ends, &mut header);

@@ -14,6 +14,7 @@ mod original;
 mod pool;
 mod quality;
 mod room;
+mod round_trip;
 mod send;
 mod target;
 

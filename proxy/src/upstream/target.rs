@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use maglor_balance::guard::limits::{Admission, Slots};
 use maglor_balance::guard::outlier::Monitor;
@@ -18,6 +19,8 @@ use crate::metrics::{EndpointMetrics, Metrics};
 /// may be upgraded. Between them the time doubles.
 const STRANGER_AT_FIRST: u64 = 1_000_000_000;
 const STRANGER_AT_MOST: u64 = 60_000_000_000;
+
+const UNKNOWN: u32 = u32::MAX;
 
 static NEXT_TARGET: AtomicU64 = AtomicU64::new(0);
 
@@ -42,6 +45,8 @@ pub(crate) struct Target {
     stranger_until: AtomicU64,
     /// For how long it is not asked, in nanoseconds; 0 while it is none.
     stranger_for: AtomicU64,
+    /// The shortest way there and back that was measured and not told, in microseconds; [`UNKNOWN`] = none.
+    round_trip: AtomicU32,
     /// Lives as long as the endpoint, and so does its series.
     pub(crate) metrics: Option<EndpointMetrics>,
 }
@@ -80,6 +85,7 @@ impl Target {
             joined: AtomicU64::new(now.as_nanos()),
             stranger_until: AtomicU64::new(0),
             stranger_for: AtomicU64::new(0),
+            round_trip: AtomicU32::new(UNKNOWN),
             metrics: Some(metrics),
         }
     }
@@ -100,6 +106,7 @@ impl Target {
             joined: AtomicU64::new(0),
             stranger_until: AtomicU64::new(0),
             stranger_for: AtomicU64::new(0),
+            round_trip: AtomicU32::new(UNKNOWN),
             metrics: None,
         })
     }
@@ -153,6 +160,18 @@ impl Target {
         }
         let admitted = self.requests.admit(u32::MAX) == Admission::Admitted;
         admitted.then(|| Some(Seat(Arc::clone(&self.requests))))
+    }
+
+    /// A new connection has taken so long to there and back.
+    pub(super) fn measured(&self, micros: u32) {
+        // Relaxed: a number of its own.
+        self.round_trip.fetch_min(micros, Ordering::Relaxed);
+    }
+
+    /// The shortest way there and back since the last call, where there was a new connection.
+    pub(crate) fn take_round_trip(&self) -> Option<Duration> {
+        let micros = self.round_trip.swap(UNKNOWN, Ordering::Relaxed);
+        (micros != UNKNOWN).then(|| Duration::from_micros(micros.into()))
     }
 
     /// It has returned to service.

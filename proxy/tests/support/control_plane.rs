@@ -102,8 +102,13 @@ impl ControlPlane {
 
     /// What a workload's inbound listener does.
     pub(crate) fn inbound(&self, workload: &str, words: &str) {
+        self.inbound_ahead(workload, words, &[]);
+    }
+
+    /// The same, and what the workload is expected to call.
+    pub(crate) fn inbound_ahead(&self, workload: &str, words: &str, ahead: &[String]) {
         let inbound = resource::read(words, "test").unwrap();
-        self.put(encode::inbound(workload, &inbound).unwrap());
+        self.put(encode::inbound(workload, &inbound, ahead).unwrap());
     }
 
     /// Why a client has refused what it has not taken since.

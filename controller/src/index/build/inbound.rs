@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use maglor_balance::Spec;
 use maglor_config::raw::{self, ApplicationPort, Short};
+use maglor_xds::MOST_AHEAD;
 
 use super::endpoints::{mutual, ports_of_pod};
 use super::{port_name, service, upstream};
@@ -37,6 +38,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
             Some(gateway) => super::gateway::ports(index, &gateway),
             None => Vec::new(),
         },
+        ahead: ahead(index, key, workload),
         service_account: workload.service_account.clone(),
     };
     given.insert(
@@ -45,6 +47,19 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
     );
     given.extend(by_address(index, key, workload));
     given
+}
+
+/// The addresses under which it will call what others that were made by the same have called. A headless Service
+/// has none: its pods are asked for as they are called.
+fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
+    let maker = Key::new(&pod.namespace, &workload.owner);
+    let called = index.called.get(&maker).into_iter().flatten();
+    let addresses = called.filter_map(|(service, port)| {
+        let facts = index.services.get(service)?;
+        facts.ports.iter().find(|one| one.port == *port)?;
+        Some(SocketAddr::new(*facts.addresses.first()?, *port).to_string())
+    });
+    addresses.take(MOST_AHEAD).collect()
 }
 
 /// What is spoken on the workload's ports, and what balancers are told there. Where two Services

@@ -100,14 +100,10 @@ pub(super) async fn snapshot(
         answers.push((quantity, samples));
     }
     let edges = prometheus::edges(mesh.metrics(), &answers);
-    let edges = edges.into_iter().map(|((from, to), traffic)| Edge {
-        from,
-        to,
-        rps: traffic.rps,
-        latency_ms: traffic.latency_ms,
-        failures: traffic.failures,
-        bytes_per_second: traffic.bytes_per_second,
-        in_flight: 0.0,
+    let edges = edges.into_iter().map(|((from, to), seen)| Edge {
+        p50_ms: seen.p50_ms,
+        p99_ms: seen.p99_ms,
+        ..Edge::new(from, to, seen.traffic)
     });
     Ok(whole(at, window, edges.collect()))
 }
@@ -130,7 +126,7 @@ fn whole(at: Timestamp, window: Duration, edges: Vec<Edge>) -> Snapshot {
         window_seconds: window.as_secs(),
         services: services.into_values().collect(),
         edges,
-        nodes: Vec::new(),
+        ..Snapshot::default()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The graph as tables.
 
+use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::{Edge, Service, Snapshot};
 
 use crate::live::table::{self, Column, Format, Row, or_dash};
@@ -38,32 +39,58 @@ impl Row for Edge {
         Column::text("TO"),
         Column::number("λ/s"),
         Column::number("r ms"),
+        Column::number("p50"),
+        Column::number("p99"),
         Column::number("FAILED"),
         Column::number("kB/s"),
+        Column::number("CONN/s"),
         Column::number("IN FLIGHT"),
     ];
 
     fn cells(&self) -> Vec<String> {
-        let failed = match self.rps > 0.0 {
-            true => 100.0 * self.failures / self.rps,
-            false => 0.0,
-        };
+        // Bytes have no response times, and what fails of them nobody knows.
+        let called = (self.rps > 0.0).then_some(self.rps);
+        let time = |time: Option<f64>| or_dash(time.map(|time| format!("{time:.2}")));
+        let failed = called.map(|rps| format!("{:.1} %", 100.0 * self.failures / rps));
         vec![
             self.from.clone(),
             self.to.clone(),
             format!("{:.1}", self.rps),
-            format!("{:.2}", self.latency_ms),
-            format!("{failed:.1} %"),
+            time(called.map(|_| self.latency_ms)),
+            time(self.p50_ms),
+            time(self.p99_ms),
+            or_dash(failed),
             format!("{:.1}", self.bytes_per_second / 1000.0),
+            format!("{:.1}", self.connections_per_second),
             format!("{:.0}", self.in_flight),
         ]
     }
 }
 
-/// Services, then calls.
+impl Row for Delay {
+    const COLUMNS: &'static [Column] = &[
+        Column::text("NODE"),
+        Column::text("NODE"),
+        Column::number("DELAY ms"),
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.from.clone(),
+            self.to.clone(),
+            format!("{:.3}", self.ms),
+        ]
+    }
+}
+
+/// Services, then calls, then how far nodes are from each other.
 pub(super) fn text(snapshot: &Snapshot) -> String {
+    let delays = match snapshot.delays.is_empty() {
+        true => String::new(),
+        false => table::text(&snapshot.delays, Format::Table) + "\n",
+    };
     format!(
-        "{}\n{}\n{}, averages over {} s\n",
+        "{}\n{}\n{delays}{}, averages over {} s\n",
         table::text(&snapshot.services, Format::Table),
         table::text(&snapshot.edges, Format::Table),
         snapshot.at,

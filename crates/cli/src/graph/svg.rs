@@ -35,8 +35,11 @@ pub(super) fn lines(service: &Service) -> Vec<String> {
     lines
 }
 
-/// λ and r.
+/// λ and r; of bytes alone, how many.
 pub(super) fn traffic(edge: &Edge) -> String {
+    if edge.rps == 0.0 && edge.bytes_per_second > 0.0 {
+        return format!("{:.1} kB/s", edge.bytes_per_second / 1000.0);
+    }
     let rate = match edge.rps {
         rps if rps >= 10.0 => format!("{rps:.0}/s"),
         rps => format!("{rps:.1}/s"),

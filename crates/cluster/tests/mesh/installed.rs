@@ -22,6 +22,16 @@ impl Installed {
 
     /// The same, with so many nodes.
     pub(crate) fn start_on(name: &str, nodes: u8, sets: &[&str]) -> Option<Self> {
+        Self::start_apart(name, nodes, Duration::ZERO, sets)
+    }
+
+    /// The same, with so much between any two nodes, one way.
+    pub(crate) fn start_apart(
+        name: &str,
+        nodes: u8,
+        delay: Duration,
+        sets: &[&str],
+    ) -> Option<Self> {
         if !Cluster::is_possible(|line| println!("{line}")).unwrap() {
             return None;
         }
@@ -37,6 +47,7 @@ impl Installed {
         let cluster = Cluster::start(Options {
             name: name.into(),
             nodes,
+            delay,
             say: |line| println!("{line}"),
             ..Options::default()
         });

@@ -51,7 +51,8 @@ fn prometheus_answer(text: &str) {
                     (Quantity::Requests, samples.clone()),
                     (Quantity::Times, samples.clone()),
                 ];
-                for traffic in prometheus::edges(mesh, &answers).values() {
+                for seen in prometheus::edges(mesh, &answers).values() {
+                    let traffic = seen.traffic;
                     assert!(traffic.rps.is_finite() && traffic.latency_ms.is_finite());
                 }
             }

@@ -152,7 +152,7 @@ pub fn graph(text: &str) -> Result<Graph, FileError> {
     for (path, item) in root.list("edges")? {
         add_edge(&mut graph, &path, item)?;
     }
-    root.pass_over(&["at", "nodes", "room", "window_seconds"]);
+    root.pass_over(&["at", "delays", "nodes", "room", "window_seconds"]);
     root.finish()?;
     Ok(graph)
 }
@@ -188,6 +188,7 @@ fn add_service(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), Fi
         "autoscaled",
         "cpu_limit_millis",
         "cpu_used_millis",
+        "local_first",
         "memory_limit_mib",
         "memory_used_mib",
         "nodes",
@@ -210,7 +211,14 @@ fn add_edge(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), FileE
     let rps = fields.number("rps")?;
     let latency_ms = fields.optional_number("latency_ms")?;
     let bytes = fields.optional_number("bytes_per_second")?;
-    fields.pass_over(&["deadline_ms", "failures", "in_flight", "p99_ms"]);
+    fields.pass_over(&[
+        "connections_per_second",
+        "deadline_ms",
+        "failures",
+        "in_flight",
+        "p50_ms",
+        "p99_ms",
+    ]);
     fields.finish()?;
     let path = format!("{path} (`{from}` to `{to}`)");
     let error = |error| FileError::Graph { line, path, error };

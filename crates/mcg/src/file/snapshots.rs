@@ -91,7 +91,7 @@ fn snapshot(path: &str, item: Node) -> Result<(Option<f64>, Snapshot), FileError
     if snapshot.room.is_none() && !nodes.is_empty() {
         snapshot.room = Some(room_on(nodes, &snapshot.services)?);
     }
-    fields.pass_over(&["window_seconds"]);
+    fields.pass_over(&["delays", "window_seconds"]);
     fields.finish()?;
     Ok((at, snapshot))
 }
@@ -104,7 +104,7 @@ fn room_on(nodes: Vec<(String, Node)>, services: &[ServiceUse]) -> Result<Room, 
         fields.name("name")?;
         cpu += fields.whole("cpu_millis")?;
         memory += fields.whole("memory_mib")?;
-        fields.pass_over(&["pods"]);
+        fields.pass_over(&["pods", "zone"]);
         fields.finish()?;
     }
     for service in services {
@@ -147,7 +147,7 @@ fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
         rps: fields.weight("rps")?,
         autoscaled: fields.flag("autoscaled")?,
     };
-    fields.pass_over(&["max_per_node", "nodes", "pinned"]);
+    fields.pass_over(&["local_first", "max_per_node", "nodes", "pinned"]);
     fields.finish()?;
     Ok(service)
 }
@@ -168,7 +168,12 @@ fn edge(path: &str, item: Node) -> Result<EdgeUse, FileError> {
         failures: fields.weight("failures")?.unwrap_or(0.0),
         deadline_ms: fields.weight("deadline_ms")?,
     };
-    fields.pass_over(&["bytes_per_second", "in_flight"]);
+    fields.pass_over(&[
+        "bytes_per_second",
+        "connections_per_second",
+        "in_flight",
+        "p50_ms",
+    ]);
     fields.finish()?;
     if edge.failures > edge.rps {
         let (path, failures) = (format!("{path}.failures"), edge.failures);

@@ -4,6 +4,8 @@
 //! bit, then a walk over the bounds that share this position: with bounds a factor of two apart,
 //! at most two comparisons.
 
+use std::time::Duration;
+
 /// Nanoseconds in a second.
 const SECOND: f64 = 1e9;
 
@@ -100,6 +102,11 @@ impl Buckets {
             index += 1;
         }
         index
+    }
+
+    /// The upper bound of a bucket, which the last one has not.
+    pub(crate) fn bound(&self, bucket: usize) -> Option<Duration> {
+        self.bounds.get(bucket).copied().map(Duration::from_nanos)
     }
 
     /// The bounds in seconds, as they are shown.

@@ -111,6 +111,19 @@ impl Snapshot {
         self.counts.iter().sum()
     }
 
+    /// What was counted since an earlier snapshot of the same series, all of it without one, by bucket: its
+    /// inclusive upper bound, which the last one has not, and how many times are in it.
+    pub fn since<'a>(
+        &'a self,
+        earlier: Option<&'a Self>,
+    ) -> impl Iterator<Item = (Option<Duration>, u64)> + 'a {
+        self.counts.iter().enumerate().map(move |(bucket, count)| {
+            let before = earlier.and_then(|earlier| earlier.counts.get(bucket));
+            let counted = count.saturating_sub(before.copied().unwrap_or(0));
+            (self.buckets.bound(bucket), counted)
+        })
+    }
+
     /// The sum of all times.
     #[must_use]
     pub fn sum(&self) -> Duration {

@@ -69,9 +69,9 @@ listeners: [{name: in, address: '[::]:1', tls: mesh, inbound: {discovery: a/b}}]
 clusters: [{name: a, endpoints: ['127.0.0.1:1']}]";
 
 fn inbound(body: &[u8]) {
-    if let Ok(decoded) = decode::inbound("a", body) {
+    if let Ok((decoded, ahead)) = decode::inbound("a", body) {
         drop(decoded.check("a", true));
-        drop(encode::inbound("a", &decoded));
+        drop(encode::inbound("a", &decoded, &ahead));
         let known = Workloads::from([("a/b".into(), Arc::new(decoded))]);
         drop(workload::overlay(FILE, &known));
     }

@@ -8,4 +8,8 @@ pub struct Inbound {
     /// YAML, in the words of a configuration file.
     #[prost(string, tag = "2")]
     pub words: ::prost::alloc::string::String,
+    /// Listeners that the workload will ask for: what it calls, as others of its kind did. A proxy may ask for
+    /// them before anybody calls.
+    #[prost(string, repeated, tag = "3")]
+    pub ahead: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }

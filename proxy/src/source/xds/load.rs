@@ -7,11 +7,13 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
+use maglor_telemetry::metrics::Snapshot;
 use maglor_xds::Message as _;
 use maglor_xds::frame::{Deframer, frame};
-use maglor_xds::load::{self, ClusterLoad, LoadReport, Wish};
+use maglor_xds::load::{self, ClusterLoad, LoadReport, MAX_ROUND_TRIPS, Range, RoundTrip, Wish};
 use maglor_xds::proto::envoy::config::core::v3::Node;
 use maglor_xds::proto::envoy::service::load_stats::v3::LoadStatsResponse;
 use tokio::sync::mpsc;
@@ -61,12 +63,15 @@ impl Reporter {
             let name = cluster.name();
             let counts = cluster.metrics().counts();
             let last = before.remove(name).unwrap_or_default();
-            let load = difference(cluster, &counts, &last);
+            let mut load = difference(cluster, &counts, &last);
             self.last.insert(Arc::clone(name), counts);
             let wanted = wish.clusters.as_ref();
             let wanted = wanted.is_none_or(|wanted| wanted.iter().any(|one| **one == **name));
-            if wanted && (load.requests() > 0 || load.in_flight > 0 || load.dropped > 0) {
-                loads.push(load);
+            if wanted {
+                load.round_trips = round_trips(cluster);
+                if !load.is_empty() {
+                    loads.push(load);
+                }
             }
         }
         loads
@@ -79,6 +84,7 @@ fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> C
     let nothing = ClusterCounts::default();
     let last = if anew { &nothing } else { last };
     let (succeeded, failed) = (now.succeeded - last.succeeded, now.failed - last.failed);
+    let took = |counts: &ClusterCounts| counts.times.as_ref().map_or(Duration::ZERO, Snapshot::sum);
     ClusterLoad {
         name: Arc::clone(cluster.name()),
         succeeded,
@@ -86,9 +92,43 @@ fn difference(cluster: &Cluster, now: &ClusterCounts, last: &ClusterCounts) -> C
         dropped: now.dropped.saturating_sub(last.dropped),
         in_flight: u64::from(cluster.guard().requests.active()),
         timed: succeeded + failed,
-        seconds: now.took.saturating_sub(last.took).as_secs_f64(),
+        seconds: took(now).saturating_sub(took(last)).as_secs_f64(),
+        times: times(now, last),
         bytes: now.bytes.saturating_sub(last.bytes),
+        opened: now.opened.saturating_sub(last.opened),
+        round_trips: Vec::new(),
     }
+}
+
+/// Response times since, by range: those in which there are some, and where these begin.
+fn times(now: &ClusterCounts, last: &ClusterCounts) -> Vec<Range> {
+    let Some(now) = &now.times else {
+        return Vec::new();
+    };
+    let mut ranges: Vec<Range> = Vec::new();
+    let mut below = None;
+    for (bound, count) in now.since(last.times.as_ref()) {
+        // Bounds are of whole microseconds, and far below 2^64 of them.
+        let most_micros = bound.map(|bound| bound.as_micros() as u64);
+        let range = Range { most_micros, count };
+        if count > 0 {
+            ranges.extend(below.take());
+            ranges.push(range);
+        } else {
+            below = Some(range);
+        }
+    }
+    ranges
+}
+
+/// How far endpoints are that were connected to since.
+fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
+    let endpoints = cluster.endpoints();
+    let measured = endpoints.targets().iter().filter_map(|target| {
+        let (address, time) = (target.address, target.take_round_trip()?);
+        Some(RoundTrip { address, time })
+    });
+    measured.take(MAX_ROUND_TRIPS).collect()
 }
 
 /// Reports until it is dropped.

@@ -1,0 +1,178 @@
+//! What the pods of a Deployment call: what its new pods will call, too, and can ask for before they do.
+//!
+//! Held still: a port that was called once is remembered for a while, so what is told changes when a workload
+//! calls something else, and not with every pause.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use maglor_balance::Time;
+use maglor_xds::MOST_AHEAD;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Graphs;
+use super::replicas::Replicas;
+use crate::index::Called;
+use crate::index::facts::Key;
+use crate::index::topology::port_of_cluster;
+
+/// What nobody has called for so long is not called any more.
+const REMEMBERED: Duration = Duration::from_secs(900);
+
+/// How often other replicas of the controller are asked what they have heard.
+const ASK_EVERY: Duration = Duration::from_secs(15);
+
+/// As replicas tell each other: by `NAMESPACE/NAME` of what has made the pods, `NAMESPACE/SERVICE:PORT`.
+pub(crate) type Words = BTreeMap<String, Vec<String>>;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// By what has made the pods: ports of Services, and when they were called last.
+    known: BTreeMap<Key, BTreeMap<(Key, u16), Time>>,
+    /// What other replicas have heard.
+    elsewhere: Called,
+    told: Called,
+}
+
+/// Hears from other replicas what their proxies call; never returns.
+pub(crate) async fn share(replicas: Replicas, graphs: Arc<Graphs>) {
+    let mut tick = interval(ASK_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        match replicas.ask::<Words>("/graph?called").await {
+            // Of one that does not answer holds what it has said before.
+            Ok(answers) if answers.missing > 0 => {}
+            Ok(answers) => graphs.called_elsewhere(&answers.all),
+            Err(error) => tracing::debug!(%error, "other replicas cannot be asked what is called"),
+        }
+    }
+}
+
+fn key(text: &str) -> Option<Key> {
+    let (namespace, name) = text.split_once('/')?;
+    Some(Key::new(namespace, name))
+}
+
+impl Calls {
+    /// A pod of this maker has called a cluster. Beyond [`MOST_AHEAD`] ports nothing more is remembered.
+    pub(super) fn note(&mut self, maker: &Key, cluster: &str, now: Time) {
+        let Some(port) = port_of_cluster(cluster) else {
+            return;
+        };
+        let known = self.known.entry(maker.clone()).or_default();
+        if known.len() < MOST_AHEAD || known.contains_key(&port) {
+            known.insert(port, now);
+        }
+    }
+
+    /// What this replica has heard.
+    pub(super) fn own(&self) -> Words {
+        let words = self.known.iter().map(|(maker, ports)| {
+            let ports = ports
+                .keys()
+                .map(|(service, port)| format!("{service}:{port}"));
+            (maker.to_string(), ports.collect())
+        });
+        words.collect()
+    }
+
+    /// What others have heard, in place of what they had heard before; what cannot be read is passed over.
+    pub(super) fn set_elsewhere(&mut self, others: &[Words]) {
+        let read = |text: &str| {
+            let (service, port) = text.rsplit_once(':')?;
+            Some((key(service)?, port.parse::<u16>().ok()?))
+        };
+        let mut elsewhere = Called::new();
+        for (maker, ports) in others.iter().flatten() {
+            let Some(maker) = key(maker) else { continue };
+            let ports = ports.iter().filter_map(|port| read(port));
+            elsewhere.entry(maker).or_default().extend(ports);
+        }
+        self.elsewhere = elsewhere;
+    }
+
+    /// What is to be told, if it differs from what was.
+    pub(super) fn follow(&mut self, now: Time) -> Option<Called> {
+        for ports in self.known.values_mut() {
+            ports.retain(|_, last| now.saturating_since(*last) < REMEMBERED);
+        }
+        self.known.retain(|_, ports| !ports.is_empty());
+        let known = self.known.iter();
+        let mut called: Called = known
+            .map(|(maker, ports)| (maker.clone(), ports.keys().cloned().collect()))
+            .collect();
+        for (maker, ports) in &self.elsewhere {
+            let all: &mut BTreeSet<_> = called.entry(maker.clone()).or_default();
+            let more = ports.iter().filter(|port| !all.contains(*port)).cloned();
+            let room = MOST_AHEAD.saturating_sub(all.len());
+            let more: Vec<_> = more.take(room).collect();
+            all.extend(more);
+        }
+        if called == self.told {
+            return None;
+        }
+        self.told.clone_from(&called);
+        Some(called)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_is_told_changes_when_something_else_is_called() {
+        let (mut calls, web) = (Calls::default(), Key::new("shop", "web"));
+        assert_eq!(calls.follow(at(0)), None);
+        calls.note(&web, "cart.shop.svc.cluster.local:80", at(0));
+        calls.note(&web, "cart.shop.svc.cluster.local:80/v2", at(0));
+        calls.note(&web, "passthrough", at(0));
+        let told = calls.follow(at(1)).unwrap();
+        assert_eq!(told[&web], [(Key::new("shop", "cart"), 80)].into());
+        assert_eq!(calls.follow(at(500)), None, "a pause");
+        calls.note(&web, "db.shop.svc.cluster.local:5432", at(600));
+        assert_eq!(calls.follow(at(600)).unwrap()[&web].len(), 2);
+        let told = calls.follow(at(1000)).unwrap();
+        assert_eq!(told[&web], [(Key::new("shop", "db"), 5432)].into());
+        assert_eq!(calls.follow(at(1500)), Some(Called::new()));
+    }
+
+    #[test]
+    fn replicas_tell_each_other_what_their_own_proxies_call() {
+        let (mut one, mut other) = (Calls::default(), Calls::default());
+        let web = Key::new("shop", "web");
+        one.note(&web, "cart.shop.svc.x:80", at(0));
+        other.note(&web, "db.shop.svc.x:5432", at(0));
+        let odd = Words::from([
+            ("nobody".to_owned(), vec!["a/b:1".to_owned()]),
+            ("a/b".to_owned(), vec!["c".to_owned(), "a/c:x".to_owned()]),
+        ]);
+        one.set_elsewhere(&[other.own(), odd]);
+        let told = one.follow(at(1)).unwrap();
+        let db = (Key::new("shop", "db"), 5432);
+        assert_eq!(told[&web], [(Key::new("shop", "cart"), 80), db].into());
+        // What was heard from others is not told on: it would never end.
+        assert_eq!(one.own()["shop/web"], ["shop/cart:80"]);
+        one.set_elsewhere(&[]);
+        assert_eq!(one.follow(at(2)).unwrap()[&web].len(), 1);
+    }
+
+    #[test]
+    fn no_more_than_a_few_are_told() {
+        let (mut calls, web) = (Calls::default(), Key::new("shop", "web"));
+        for service in 0..1000 {
+            calls.note(&web, &format!("s{service}.shop.svc.x:80"), at(0));
+        }
+        assert_eq!(calls.follow(at(0)).unwrap()[&web].len(), MOST_AHEAD);
+        // Those that were told stay, so that a workload with more does not change its mind all the time.
+        calls.note(&web, "other.shop.svc.x:80", at(1));
+        assert_eq!(calls.follow(at(1)), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! Families of what goes to endpoints.
+
+use maglor_telemetry::{Buckets, CounterFamily, GaugeFamily, HistogramFamily, Registry};
+
+/// Families of what goes to endpoints.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) requests: CounterFamily,
+    pub(super) duration: HistogramFamily,
+    pub(super) connections: GaugeFamily,
+    pub(super) connections_total: CounterFamily,
+    pub(super) connect_failures: CounterFamily,
+    pub(super) stale_retries: CounterFamily,
+    pub(super) no_endpoint: CounterFamily,
+    pub(super) sent: CounterFamily,
+    pub(super) bytes: CounterFamily,
+    pub(super) outstanding: GaugeFamily,
+}
+
+impl Upstream {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let cluster = &["cluster"];
+        let counter = |name, help| registry.counter(name, help, cluster);
+        Self {
+            requests: registry.counter(
+                "upstream_requests_total",
+                "Requests sent to endpoints, by status class; `none` = no response.",
+                &["cluster", "status"],
+            ),
+            duration: registry.histogram(
+                "upstream_request_duration_seconds",
+                "From the choice of the endpoint to the last byte of its response.",
+                cluster,
+                Buckets::latency(),
+            ),
+            connections: registry.gauge(
+                "upstream_connections",
+                "Connections to endpoints that are open.",
+                cluster,
+            ),
+            connections_total: counter(
+                "upstream_connections_total",
+                "Connections made to endpoints.",
+            ),
+            connect_failures: counter(
+                "upstream_connect_failures_total",
+                "Connections to endpoints that failed or took too long.",
+            ),
+            stale_retries: counter(
+                "upstream_stale_connection_retries_total",
+                "Requests sent again because their kept-alive connection had been closed.",
+            ),
+            no_endpoint: counter(
+                "upstream_no_endpoint_total",
+                "Requests for which no endpoint could be chosen.",
+            ),
+            sent: counter(
+                "upstream_request_bytes_total",
+                "Bytes of the bodies of requests to endpoints, and of TCP connections to them.",
+            ),
+            bytes: counter(
+                "upstream_response_bytes_total",
+                "Bytes of the bodies of endpoints' responses, and of TCP connections from them.",
+            ),
+            outstanding: registry.gauge(
+                "upstream_outstanding_requests",
+                "Requests sent to an endpoint whose response has not ended.",
+                &["cluster", "endpoint"],
+            ),
+        }
+    }
+}

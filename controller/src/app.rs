@@ -37,6 +37,7 @@ use crate::serve::Table;
 use crate::source::folder::{self, FolderError};
 use crate::source::{self, Event};
 use crate::status::{self, Wanted};
+use crate::tuning;
 use crate::webhook;
 
 /// Events that are taken into the index in one go.
@@ -64,6 +65,8 @@ pub enum Source {
         gateways: Option<Box<gateway::run::Options>>,
         /// Pods may be moved, by `PlacementPolicy`s.
         moves: bool,
+        /// Deployments may be changed, by `TuningPolicy`s.
+        tunes: bool,
     },
 }
 
@@ -284,6 +287,7 @@ fn start(
     };
     let replicas = kubernetes.replicas();
     tokio::spawn(placement::run::run(kubernetes.placement(graphs, metrics)));
+    tokio::spawn(tuning::run::run(kubernetes.tuning(graphs, metrics)));
     let Kubernetes {
         client,
         namespace,
@@ -293,6 +297,7 @@ fn start(
         gateways,
         term,
         moves: _,
+        tunes: _,
         tries_once: _,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();

@@ -95,6 +95,10 @@ struct Run {
     /// Move pods where a PlacementPolicy with `mode: Apply` says so. Without: it is only said what would move.
     #[arg(long, requires = "webhook")]
     placement: bool,
+    /// Change Deployments, and write TrafficPolicies, where a TuningPolicy with `mode: Apply` says so. Without: it is
+    /// only said what would be set.
+    #[arg(long, conflicts_with = "folder")]
+    tuning: bool,
     /// Write the bound addresses to this file (JSON) once proxies are served.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -337,6 +341,7 @@ fn serve(run: Run) -> Result<(), String> {
             proxies,
             gateways,
             moves: run.placement,
+            tunes: run.tuning,
         },
     };
     let options = Options {

@@ -11,13 +11,8 @@ const RETRY_ON: [&str; 3] = ["gateway-error", "connect-failure", "refused-stream
 /// The policy of a Service, called `SERVICE-generated`.
 #[must_use]
 pub fn traffic_policy(namespace: &str, service: &str, advice: &TrafficAdvice) -> TrafficPolicy {
-    let target = TargetRef {
-        kind: "Service".to_owned(),
-        name: service.to_owned(),
-        ..TargetRef::default()
-    };
     let spec = TrafficPolicySpec {
-        target_refs: vec![target],
+        target_refs: vec![target(service)],
         cluster: Some(cluster(advice)),
         route: Some(route(advice)),
         ..TrafficPolicySpec::default()
@@ -25,6 +20,15 @@ pub fn traffic_policy(namespace: &str, service: &str, advice: &TrafficAdvice) ->
     let mut policy = TrafficPolicy::new(&format!("{service}-generated"), spec);
     policy.metadata.namespace = Some(namespace.to_owned());
     policy
+}
+
+/// A Service, as a policy names it.
+pub(crate) fn target(service: &str) -> TargetRef {
+    TargetRef {
+        kind: "Service".to_owned(),
+        name: service.to_owned(),
+        ..TargetRef::default()
+    }
 }
 
 /// The part of a cluster.

@@ -41,6 +41,15 @@ impl Term {
         self.until.is_some_and(|until| now < until)
     }
 
+    /// One that holds for a day, for tests of those who write.
+    #[cfg(test)]
+    pub(crate) fn held() -> Self {
+        Self {
+            until: Some(Instant::now() + Duration::from_secs(86_400)),
+            transitions: 1,
+        }
+    }
+
     /// The number of the term, larger than that of any before it.
     #[must_use]
     pub fn number(&self) -> i32 {

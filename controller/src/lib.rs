@@ -23,6 +23,7 @@
 //! | `external_metrics` | what the API server asks of proxies' load, for their autoscalers |
 //! | [`gateway`] | proxies that serve Gateways |
 //! | [`placement`] | services where few of their calls leave a node: how pods move |
+//! | [`tuning`] | what Algorithm 2 advises, carried out on what runs |
 //! | [`proxy_service`] | proxies in front of Services: how they come and go |
 
 mod admin;
@@ -31,6 +32,7 @@ mod api_server;
 pub mod app;
 pub mod args;
 pub mod crd;
+mod epoch;
 pub mod events;
 mod external_metrics;
 pub mod gateway;
@@ -51,4 +53,5 @@ pub mod serve;
 mod shown;
 pub mod source;
 pub mod status;
+pub mod tuning;
 pub mod webhook;

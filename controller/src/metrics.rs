@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use maglor_mcg::tune::Part;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
 use crate::identity::certify::CertifyMetrics;
@@ -26,6 +27,7 @@ pub(crate) struct Metrics {
     rotation: [(Phase, Gauge); Phase::ALL.len()],
     pub(crate) certificates: CertifyMetrics,
     pub(crate) placement: PlacementMetrics,
+    pub(crate) tuning: TuningMetrics,
     sessions: [(&'static str, Gauge); 2],
     /// By webhook and decision.
     admissions: Vec<((&'static str, webhook::Word), Counter)>,
@@ -85,6 +87,50 @@ impl PlacementMetrics {
 
     pub(crate) fn moving(&self, pods: usize) {
         self.moving.set(i64::try_from(pods).unwrap_or(i64::MAX));
+    }
+}
+
+/// What has become of a change by a `TuningPolicy`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Tuned {
+    Done,
+    Missed,
+    TakenBack,
+}
+
+/// What is counted of services that are tuned.
+#[derive(Clone, Debug)]
+pub(crate) struct TuningMetrics(Vec<((Part, Tuned), Counter)>);
+
+impl TuningMetrics {
+    fn new(registry: &Registry) -> Self {
+        let changes = registry.counter(
+            "controller_tuning_changes_total",
+            "Changes of services by TuningPolicies, by part and by what has become of them.",
+            &["part", "result"],
+        );
+        let results = [
+            (Tuned::Done, "done"),
+            (Tuned::Missed, "missed"),
+            (Tuned::TakenBack, "taken_back"),
+        ];
+        let parts = Part::ALL.map(|part| match part {
+            Part::Replicas => (part, "replicas"),
+            Part::Requests => (part, "requests"),
+            Part::Traffic => (part, "traffic"),
+        });
+        let all = parts.into_iter().flat_map(|(part, name)| {
+            let each = results.map(|(result, word)| ((part, result), changes.with(&[name, word])));
+            each.into_iter()
+        });
+        Self(all.collect())
+    }
+
+    pub(crate) fn count(&self, part: Part, result: Tuned) {
+        let known = self.0.iter();
+        for (_, counter) in known.filter(|(labels, _)| *labels == (part, result)) {
+            counter.add_shared(1);
+        }
     }
 }
 
@@ -173,6 +219,7 @@ impl Metrics {
             },
             certificates: CertifyMetrics::new(&registry),
             placement: PlacementMetrics::new(&registry),
+            tuning: TuningMetrics::new(&registry),
             registry,
         }
     }

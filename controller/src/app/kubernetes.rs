@@ -19,6 +19,7 @@ use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::placement;
 use crate::proxy_service;
+use crate::tuning;
 use crate::webhook::{self, Webhook};
 
 /// The API server, and whether this replica writes there.
@@ -31,6 +32,7 @@ pub(super) struct Kubernetes {
     pub(super) proxies: proxy_service::Settings,
     pub(super) auto: Limits,
     pub(super) moves: bool,
+    pub(super) tunes: bool,
     pub(super) gateways: Option<Box<gateway::run::Options>>,
     pub(super) term: watch::Sender<Term>,
 }
@@ -43,6 +45,7 @@ impl Kubernetes {
             proxies,
             gateways,
             moves,
+            tunes,
         } = source
         else {
             return Ok(None);
@@ -55,6 +58,7 @@ impl Kubernetes {
             proxies: proxies.clone(),
             auto,
             moves: *moves,
+            tunes: *tunes,
             gateways: gateways.clone(),
             term: watch::Sender::new(Term::default()),
         }))
@@ -89,6 +93,18 @@ impl Kubernetes {
             events: Events::new(self.client.clone(), "maglor.dev/placement", &self.replica),
             metrics: metrics.placement.clone(),
             moves: self.moves,
+        }
+    }
+
+    pub(super) fn tuning(&self, graphs: &Arc<Graphs>, metrics: &Metrics) -> tuning::run::Options {
+        tuning::run::Options {
+            client: self.tries_once.clone(),
+            replicas: self.replicas(),
+            graphs: Arc::clone(graphs),
+            term: self.term.subscribe(),
+            events: Events::new(self.client.clone(), "maglor.dev/tuning", &self.replica),
+            metrics: metrics.tuning.clone(),
+            tunes: self.tunes,
         }
     }
 

@@ -18,6 +18,7 @@ mod proxy_service;
 mod schema;
 mod target;
 mod traffic_policy;
+mod tuning_policy;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps,
@@ -42,6 +43,10 @@ pub use proxy_service::{
 };
 pub use target::TargetRef;
 pub use traffic_policy::{TrafficPolicy, TrafficPolicySpec, merge_cluster, merge_route};
+pub use tuning_policy::{
+    ServiceTuning, TunedValue, TuningChange, TuningGuard, TuningMeasure, TuningMode, TuningPart,
+    TuningPolicy, TuningPolicySpec, TuningPolicyStatus, TuningScaling, TuningThresholds,
+};
 
 /// The API group of all kinds here.
 pub const GROUP: &str = "maglor.dev";
@@ -89,6 +94,7 @@ pub fn definitions() -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
             TrafficPolicy::crd(),
             traffic_policy::schema(),
         )?,
+        with_schema("TuningPolicy", TuningPolicy::crd(), tuning_policy::schema())?,
     ])
 }
 

@@ -14,6 +14,10 @@ use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::delays::Delay;
+use super::parts::Part;
+use super::{Graphs, Snapshot};
+
 /// What pods of the controller are called by.
 const REPLICAS: &str = "app.kubernetes.io/name=maglor-controller";
 /// Their admin port.
@@ -89,6 +93,21 @@ impl Replicas {
         }
         Ok(Answers { all, missing })
     }
+
+    /// The graph as all replicas have heard it; none while one does not say what it has.
+    pub(crate) async fn whole(&self, graphs: &Graphs) -> Result<Option<Snapshot>, kube::Error> {
+        let others = self.ask::<Vec<Part>>("/graph?parts").await?;
+        let delays = self.ask::<Vec<Delay>>("/graph?delays").await?;
+        let missing = others.missing + delays.missing;
+        if missing > 0 {
+            tracing::debug!(missing, "what other replicas have heard is not known");
+            return Ok(None);
+        }
+        let mut all = others.all;
+        all.push(graphs.parts());
+        let snapshot = graphs.snapshot().with_parts(&all);
+        Ok(Some(snapshot.with_delays(delays.all)))
+    }
 }
 
 async fn ask<T: DeserializeOwned>(admin: SocketAddr, path: &str) -> Result<T, AskError> {
@@ -113,7 +132,6 @@ mod tests {
     use std::io::{Read as _, Write as _};
 
     use super::*;
-    use crate::graph::parts::Part;
 
     /// Answers one request.
     fn replica(answer: &'static str) -> SocketAddr {

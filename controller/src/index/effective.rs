@@ -4,7 +4,7 @@ use maglor_config::raw;
 
 use super::Index;
 use super::facts::{Key, TrafficPolicy};
-use crate::crd::{LocalFirst, TrafficPolicySpec, merge_cluster, merge_route};
+use crate::crd::{LocalFirst, merge_cluster, merge_route};
 
 /// What holds for a port of a Service, all levels merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,14 +23,26 @@ pub(super) enum Level {
     Port,
     Service,
     Namespace,
+    /// What was written by observation (`TuningPolicy`): only where no person says anything, nearer or further.
+    Generated,
 }
 
 impl Level {
-    pub(super) const ALL: [Self; 3] = [Self::Port, Self::Service, Self::Namespace];
+    pub(super) const ALL: [Self; 4] = [Self::Port, Self::Service, Self::Namespace, Self::Generated];
+
+    /// At which level a policy speaks about a Service as a whole, or one of its ports.
+    pub(super) fn of_target(policy: &TrafficPolicy, port: Option<u16>) -> Self {
+        match (policy.generated, port) {
+            (true, _) => Self::Generated,
+            (false, None) => Self::Service,
+            (false, Some(_)) => Self::Port,
+        }
+    }
 }
 
 /// At which level a policy speaks about a port.
-fn level(spec: &TrafficPolicySpec, service: &str, port: u16) -> Option<Level> {
+fn level(policy: &TrafficPolicy, service: &str, port: u16) -> Option<Level> {
+    let spec = policy.spec.value.as_ref()?;
     if spec.target_refs.is_empty() {
         return Some(Level::Namespace);
     }
@@ -38,10 +50,8 @@ fn level(spec: &TrafficPolicySpec, service: &str, port: u16) -> Option<Level> {
         .target_refs
         .iter()
         .filter(|target| target.name == service);
-    let levels = targets.filter_map(|target| match target.port {
-        None => Some(Level::Service),
-        Some(one) => (one == port).then_some(Level::Port),
-    });
+    let about = targets.filter(|target| target.port.is_none_or(|one| one == port));
+    let levels = about.map(|target| Level::of_target(policy, target.port));
     levels.min()
 }
 
@@ -52,10 +62,7 @@ pub(super) fn winner<'a>(
     port: u16,
     at: Level,
 ) -> Option<(&'a Key, &'a TrafficPolicy)> {
-    let at_level = |policy: &TrafficPolicy| {
-        let spec = policy.spec.value.as_ref();
-        spec.and_then(|spec| level(spec, &service.name, port)) == Some(at)
-    };
+    let at_level = |policy: &TrafficPolicy| level(policy, &service.name, port) == Some(at);
     let policies = index.in_namespace(&index.traffic, &service.namespace);
     policies
         .filter(|(_, policy)| at_level(policy))
@@ -102,4 +109,58 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
     }
     effective.local_first = local_first.filter(|wish| wish.enabled);
     effective
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::index::facts::{Kind, Object};
+    use crate::index::status;
+
+    fn policy(name: &str, generated: bool, spec: &Value) -> Value {
+        let labels = match generated {
+            true => json!({"maglor.dev/tuned-by": "shop"}),
+            false => json!({}),
+        };
+        json!({"apiVersion": "maglor.dev/v1alpha1", "kind": "TrafficPolicy",
+               "metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec})
+    }
+
+    /// Whoever is older, and however near: people first, field by field.
+    #[test]
+    fn what_is_generated_holds_where_nobody_says_anything() {
+        let mut index = Index::default();
+        let mut apply = |value: &Value| {
+            index.apply(Object::read(value).unwrap());
+            let effective = of(&index, &Key::new("shop", "web"), 80, None);
+            let limits = effective
+                .cluster
+                .limits
+                .and_then(|limits| limits.max_requests);
+            let timeout = effective.route.timeout.map(|span| span.0.as_secs());
+            let told = |name| status::of(&index, Kind::TrafficPolicy, &Key::new("shop", name));
+            let told = told("a-generated").map(|status| status.to_json());
+            let told = told.map_or(json!(null), |told| told["conditions"][0]["reason"].clone());
+            (limits, timeout, told)
+        };
+        apply(&json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}));
+        let web = json!([{"name": "web"}]);
+        let both = json!({"targetRefs": web, "cluster": {"limits": {"max_requests": 32}},
+                          "route": {"timeout": "1s"}});
+        let accepted = json!("Accepted");
+        let seen = apply(&policy("a-generated", true, &both));
+        assert_eq!(seen, (Some(32), Some(1), accepted.clone()));
+        let own = json!({"targetRefs": web, "route": {"timeout": "2s"}});
+        let seen = apply(&policy("own", false, &own));
+        assert_eq!(seen, (Some(32), Some(2), accepted.clone()));
+        let all = json!({"cluster": {"limits": {"max_requests": 64}}, "route": {"timeout": "3s"}});
+        let seen = apply(&policy("z", false, &all));
+        assert_eq!(seen, (Some(64), Some(2), accepted.clone()));
+        let mesh = json!({"apiVersion": "maglor.dev/v1alpha1", "kind": "MeshConfig",
+            "metadata": {"name": "default"}, "spec": {"route": {"timeout": "4s"}}});
+        assert_eq!(apply(&mesh), (Some(64), Some(2), accepted));
+    }
 }

@@ -152,7 +152,7 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Status {
         };
     }
     let (mut wins, mut missing, mut lost) = (0, Vec::new(), Vec::new());
-    for (text, found) in targets(index, key, spec) {
+    for (text, found) in targets(index, key, policy, spec) {
         match found {
             Target::Wins => wins += 1,
             Target::Missing => missing.push(text),
@@ -188,7 +188,12 @@ enum Target<'a> {
     Wins,
 }
 
-fn targets<'a>(index: &'a Index, key: &Key, spec: &TrafficPolicySpec) -> Vec<(String, Target<'a>)> {
+fn targets<'a>(
+    index: &'a Index,
+    key: &Key,
+    policy: &TrafficPolicy,
+    spec: &TrafficPolicySpec,
+) -> Vec<(String, Target<'a>)> {
     let mut found = Vec::new();
     for target in &spec.target_refs {
         let service = Key::new(&key.namespace, &target.name);
@@ -210,10 +215,7 @@ fn targets<'a>(index: &'a Index, key: &Key, spec: &TrafficPolicySpec) -> Vec<(St
                     .collect(),
             ),
         };
-        let level = match target.port {
-            Some(_) => Level::Port,
-            None => Level::Service,
-        };
+        let level = Level::of_target(policy, target.port);
         let other = ports
             .first()
             .and_then(|port| winner(index, &service, *port, level));

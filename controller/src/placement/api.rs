@@ -61,7 +61,7 @@ impl Server {
         Ok(policies)
     }
 
-    pub(super) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
+    pub(crate) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
         let kind = resource("", "Node", "nodes");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind);
         // As the API server remembers it: this is looked at again and again.
@@ -74,7 +74,7 @@ impl Server {
     }
 
     /// The pods of a namespace, as the API server remembers them.
-    pub(super) async fn pods_of(&self, namespace: &str) -> Result<Vec<Pod>, kube::Error> {
+    pub(crate) async fn pods_of(&self, namespace: &str) -> Result<Vec<Pod>, kube::Error> {
         let list = self
             .pods(namespace)
             .list(&ListParams::default().match_any())

@@ -11,7 +11,7 @@
 //! and neither the number of replicas nor an autoscaler is touched.
 
 pub mod affinity;
-mod api;
+pub(crate) mod api;
 pub mod fits;
 pub mod moving;
 pub mod pod;

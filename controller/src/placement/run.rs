@@ -18,11 +18,10 @@ use super::pod::Pod;
 use super::scene::{Given, Scene, SceneError, params, scene};
 use super::status::{self, Done, Told};
 use crate::crd::{PlacementMode, PlacementPolicy, PlacementPolicyStatus};
+use crate::epoch;
 use crate::events::Events;
-use crate::graph::delays::Delay;
-use crate::graph::parts::Part;
+use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
-use crate::graph::{Graphs, Snapshot};
 use crate::lease::Term;
 use crate::metrics::PlacementMetrics;
 
@@ -261,7 +260,8 @@ impl Operator {
         policy: &PlacementPolicy,
         taken: &BTreeMap<String, String>,
     ) -> Result<Option<Result<Scene, SceneError>>, kube::Error> {
-        let Some(snapshot) = self.snapshot().await? else {
+        let known = self.options.replicas.whole(&self.options.graphs).await?;
+        let Some(snapshot) = known else {
             return Ok(None);
         };
         let mut pods = Vec::new();
@@ -303,25 +303,6 @@ impl Operator {
             governed.relocation = relocation;
             (governed.account(policy, &scene, &round), round)
         }))
-    }
-
-    /// What all replicas have heard; none while one does not say it.
-    async fn snapshot(&self) -> Result<Option<Snapshot>, kube::Error> {
-        let replicas = &self.options.replicas;
-        let others = replicas.ask::<Vec<Part>>("/graph?parts").await?;
-        let delays = replicas.ask::<Vec<Delay>>("/graph?delays").await?;
-        let missing = others.missing + delays.missing;
-        if missing > 0 {
-            tracing::debug!(
-                missing,
-                "placement: what other replicas have heard is not known"
-            );
-            return Ok(None);
-        }
-        let mut all = others.all;
-        all.push(self.options.graphs.parts());
-        let snapshot = self.options.graphs.snapshot().with_parts(&all);
-        Ok(Some(snapshot.with_delays(delays.all)))
     }
 
     /// What people want to hear of a round.
@@ -394,7 +375,7 @@ fn look(mut relocation: Relocation, scene: Scene, (busy, apply): (bool, bool)) -
         busy,
         apply,
     };
-    let round = relocation.round(status::now(), &view);
+    let round = relocation.round(epoch::now(), &view);
     (relocation, scene, round)
 }
 

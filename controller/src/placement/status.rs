@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::Timestamp;
 use maglor_balance::Time;
 use maglor_mcg::relocate::{Measured, Reason, Record, Relocation, Round, Spread, Stage};
 
@@ -10,6 +9,7 @@ use super::scene::Scene;
 use crate::crd::{
     Condition, PlacementMeasure, PlacementMode, PlacementPolicyStatus, ServicePlacement,
 };
+use crate::epoch;
 
 /// The state of a service that stays.
 pub(super) const FIXED: &str = "Fixed";
@@ -71,28 +71,6 @@ pub fn is_wanted(service: &ServicePlacement) -> bool {
     stage(&service.state).is_some() && !service.wanted.is_empty()
 }
 
-/// Time that goes on where another process ended: since 1970.
-#[must_use]
-pub fn now() -> Time {
-    time(Timestamp::now())
-}
-
-fn time(at: Timestamp) -> Time {
-    Time::from_nanos(u64::try_from(at.as_nanosecond()).unwrap_or(0))
-}
-
-/// To the second, as Kubernetes writes times.
-fn text(at: Time) -> Option<String> {
-    let seconds = i64::try_from(at.as_nanos() / 1_000_000_000).ok()?;
-    Timestamp::from_second(seconds)
-        .ok()
-        .map(|at| at.to_string())
-}
-
-fn read_time(text: Option<&String>) -> Option<Time> {
-    text?.parse::<Timestamp>().ok().map(time)
-}
-
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -125,7 +103,7 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
             former: (!service.former.is_empty()).then(|| service.former.clone()),
             before: service.before.as_ref().map(read_measure),
             after: service.after.as_ref().map(read_measure),
-            rests_until: read_time(service.rests_until.as_ref()).unwrap_or(Time::ZERO),
+            rests_until: epoch::read(service.rests_until.as_ref()).unwrap_or(Time::ZERO),
             failures: service.failures,
         })
     };
@@ -138,7 +116,7 @@ pub fn records(status: &PlacementPolicyStatus) -> (BTreeMap<String, Record>, Opt
     };
     (
         records.collect(),
-        read_time(status.judged_since.as_ref()),
+        epoch::read(status.judged_since.as_ref()),
         done,
     )
 }
@@ -179,7 +157,7 @@ pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus
         moves_done: told.done.moves,
         moves_failed: told.done.failed,
         rolled_back: told.done.rolled_back,
-        judged_since: told.relocation.judged_since().and_then(text),
+        judged_since: told.relocation.judged_since().and_then(epoch::text),
         services,
         services_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
     }
@@ -223,8 +201,8 @@ fn service(told: &Told<'_>, index: usize) -> Option<ServicePlacement> {
         service.before = record.before.map(measure);
         service.after = record.after.map(measure);
         service.rests_until = Some(record.rests_until)
-            .filter(|at| *at > now())
-            .and_then(text);
+            .filter(|at| *at > epoch::now())
+            .and_then(epoch::text);
         service.failures = record.failures;
     } else if let Some(fixed) = &selected.fixed {
         (service.state, service.reason) = (FIXED.to_owned(), fixed.clone());

@@ -7,7 +7,7 @@ use maglor_inject::{Namespace, Outcome, Settings, patch};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::crd::{PlacementPolicySpec, ProxyServiceSpec};
+use crate::crd::{PlacementPolicySpec, ProxyServiceSpec, TuningPolicySpec};
 use crate::index::facts::{Facts, Object};
 use crate::placement::affinity::{Place, ask};
 
@@ -116,6 +116,7 @@ pub fn validate(review: &Review) -> Decision {
     let checked = match new["kind"].as_str() {
         Some("PlacementPolicy") => Some(placement_policy(new)),
         Some("ProxyService") => Some(proxy_service(new)),
+        Some("TuningPolicy") => Some(tuning_policy(new)),
         _ => None,
     };
     if let Some(checked) = checked {
@@ -141,6 +142,12 @@ fn placement_policy(object: &Value) -> Result<(), String> {
 
 fn proxy_service(object: &Value) -> Result<(), String> {
     let spec = ProxyServiceSpec::deserialize(&object["spec"]);
+    let spec = spec.map_err(|error| format!("spec: {error}"))?;
+    spec.check().map_err(|error| error.to_string())
+}
+
+fn tuning_policy(object: &Value) -> Result<(), String> {
+    let spec = TuningPolicySpec::deserialize(&object["spec"]);
     let spec = spec.map_err(|error| format!("spec: {error}"))?;
     spec.check().map_err(|error| error.to_string())
 }
@@ -270,6 +277,24 @@ mod tests {
                 "spec.windows: ",
             ),
             (json!({"namespaces": ["shop"], "moves": 1}), "moves"),
+        ] {
+            let text = reason(asked(spec));
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_tuning_policy_is_refused_as_its_operator_would() {
+        let with = |spec: Value| {
+            json!({"apiVersion": "maglor.dev/v1alpha1", "kind": "TuningPolicy",
+                "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
+        };
+        let asked = |spec: Value| validate(&review(with(spec), Value::Null));
+        assert_eq!(asked(json!({"mode": "Apply"})).word, "accepted");
+        for (spec, expected) in [
+            (json!({"mode": "Perhaps"}), "Perhaps"),
+            (json!({"roundSeconds": 1}), "spec.roundSeconds: "),
+            (json!({"namespaces": ["shop"]}), "namespaces"),
         ] {
             let text = reason(asked(spec));
             assert!(text.contains(expected), "{text}");

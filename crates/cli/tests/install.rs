@@ -38,7 +38,7 @@ const CASES: [&[&str]; 6] = [
         "extraArgs={--log-format=json,--x=y}",
         "imagePullSecrets={}",
     ],
-    &["placement.enabled=true"],
+    &["placement.enabled=true", "tuning.enabled=true"],
 ];
 
 fn chart() -> PathBuf {

@@ -8,6 +8,7 @@
 //!   node's calls should go. [`prometheus`] has the edges of a mesh that a Prometheus watches.
 //! * [`advise`] generates configuration from what is observed (Algorithm 2).
 //! * [`relocate`] says which replicas move now, and which go back.
+//! * [`tune`] says which of what is advised is set now, and what is taken back.
 //! * [`rule`] says which way of balancing is fastest for a service, and when to change it.
 //! * [`file`](mod@file) reads all three from text, and names the line of what is wrong.
 //!
@@ -47,6 +48,7 @@ mod select;
 mod solve;
 mod tau;
 mod times;
+pub mod tune;
 
 pub use bars::Bars;
 pub use graph::{Edge, Graph, GraphError, Service};

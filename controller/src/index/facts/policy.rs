@@ -6,6 +6,9 @@ use serde_json::Value;
 use super::{Age, Meta};
 use crate::crd::{self, AuthorizationPolicySpec, MeshConfigSpec, TrafficPolicySpec};
 
+/// The label of a `TrafficPolicy` that a `TuningPolicy` of this name has written.
+pub const TUNED_BY: &str = "maglor.dev/tuned-by";
+
 /// A `spec` that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked<T> {
@@ -29,6 +32,8 @@ impl<T: Clone> Checked<T> {
 pub struct TrafficPolicy {
     /// Of two on one level the older one wins.
     pub age: Age,
+    /// It follows from what was observed: it holds only where no other says anything.
+    pub generated: bool,
     /// Which version of the resource this is.
     pub generation: Option<i64>,
     /// What it says.
@@ -79,6 +84,7 @@ impl TrafficPolicy {
     pub(super) fn read(meta: &Meta, value: &Value) -> Self {
         Self {
             age: meta.age(),
+            generated: meta.labels.contains_key(TUNED_BY),
             generation: meta.generation,
             spec: spec(value, |spec: &TrafficPolicySpec| {
                 crd::check::blocks(spec.cluster.as_ref(), spec.route.as_ref())

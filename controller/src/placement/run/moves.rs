@@ -7,11 +7,11 @@ use maglor_mcg::relocate::Move;
 
 use super::{Governed, Operator, id, pod_reference, reference};
 use crate::crd::{PlacementMode, PlacementPolicy};
+use crate::epoch;
 use crate::placement::api::Written;
 use crate::placement::fits::fixed;
 use crate::placement::moving::{self, Step, Ticket};
 use crate::placement::pod::Pod;
-use crate::placement::status;
 
 /// A pod that is made is ready after so many seconds where nobody says otherwise.
 const READY_SECONDS: u32 = 180;
@@ -98,7 +98,7 @@ impl Operator {
             governed.done.failed = governed.done.failed.saturating_add(1);
             let said = format!("a move was given up: {why}");
             governed.why.insert(service.clone(), said);
-            governed.relocation.failed(service, status::now());
+            governed.relocation.failed(service, epoch::now());
             governed.queue.retain(|one| one.service != *service);
         }
     }
@@ -140,7 +140,7 @@ impl Operator {
                     );
                     governed.why.insert(one.service.clone(), why.to_owned());
                     governed.queue.retain(|other| other.service != one.service);
-                    governed.relocation.failed(&one.service, status::now());
+                    governed.relocation.failed(&one.service, epoch::now());
                 }
             }
         }

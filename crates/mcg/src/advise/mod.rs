@@ -135,6 +135,11 @@ impl Advisor {
         }
     }
 
+    /// Goes on with others; what was observed holds.
+    pub fn set_params(&mut self, params: Params) {
+        self.params = params;
+    }
+
     /// Takes what is observed now. Snapshots come in the order of time, best every 15 to 60 s. What has
     /// not been seen for an hour is forgotten.
     pub fn observe(&mut self, now: Time, snapshot: &Snapshot) {

@@ -95,6 +95,41 @@ impl Trial {
         }
     }
 
+    /// Goes on where another one ended: what is on trial since when, how often on end something was taken
+    /// back, and until when nothing is tried.
+    #[must_use]
+    pub fn restored(
+        params: TrialParams,
+        running: Option<(Time, Health)>,
+        failed: u32,
+        until: Time,
+    ) -> Self {
+        Self {
+            params,
+            running,
+            worse: 0,
+            failed,
+            until,
+        }
+    }
+
+    /// Goes on with others; what was seen holds.
+    pub fn set_params(&mut self, params: TrialParams) {
+        self.params = params;
+    }
+
+    /// How often on end something was taken back.
+    #[must_use]
+    pub fn failed(&self) -> u32 {
+        self.failed
+    }
+
+    /// Until when nothing is tried because something was taken back; a time that has passed: it may be.
+    #[must_use]
+    pub fn until(&self) -> Time {
+        self.until
+    }
+
     /// Whether a change may be made now: none is on trial, and the last one was not taken back lately.
     #[must_use]
     pub fn is_open(&self, now: Time) -> bool {
@@ -140,7 +175,8 @@ impl Trial {
         Verdict::Wait
     }
 
-    fn take_back(&mut self, now: Time) {
+    /// What was to be tried is taken back: it has been worse, or never came to be as it was wanted.
+    pub fn take_back(&mut self, now: Time) {
         let times = 1u32 << self.failed.min(10);
         self.until = now + self.params.penalty.saturating_mul(times);
         self.failed = self.failed.saturating_add(1);

@@ -1,0 +1,188 @@
+//! Looks at an API server, and writes to it: Deployments, who else decides about them, generated policies, statuses.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::{FIELD_MANAGER, text};
+use crate::crd::{GROUP, TuningPolicy, TuningPolicyStatus, VERSION};
+use crate::index::facts::Key;
+use crate::status::{FIELD_MANAGER as STATUS_MANAGER, keep_times};
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Written {
+    /// It is done.
+    Done,
+    /// The resource is not what was seen any more, or refuses it: look again.
+    Stale,
+}
+
+/// The kinds that are read in a namespace.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Deployment,
+    HorizontalPodAutoscaler,
+    TrafficPolicy,
+    VerticalPodAutoscaler,
+}
+
+impl Kind {
+    fn resource(self) -> ApiResource {
+        let (group, version, kind, plural) = match self {
+            Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
+            Self::HorizontalPodAutoscaler => (
+                "autoscaling",
+                "v2",
+                "HorizontalPodAutoscaler",
+                "horizontalpodautoscalers",
+            ),
+            Self::TrafficPolicy => (GROUP, VERSION, "TrafficPolicy", "trafficpolicies"),
+            Self::VerticalPodAutoscaler => (
+                "autoscaling.k8s.io",
+                "v1",
+                "VerticalPodAutoscaler",
+                "verticalpodautoscalers",
+            ),
+        };
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        ApiResource::from_gvk_with_plural(&kind, plural)
+    }
+}
+
+/// An API server.
+#[derive(Clone)]
+pub(super) struct Server {
+    client: Client,
+}
+
+impl Server {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
+    }
+
+    /// The policies, the oldest first; none where the kind is not defined.
+    pub(super) async fn policies(&self) -> Result<Vec<TuningPolicy>, kube::Error> {
+        let api: Api<TuningPolicy> = Api::all(self.client.clone());
+        let mut policies = match api.list(&ListParams::default()).await {
+            Ok(list) => list.items,
+            Err(error) if is(&error, 404) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        policies.retain(|policy| policy.metadata.deletion_timestamp.is_none());
+        let age = |policy: &TuningPolicy| {
+            let meta = &policy.metadata;
+            let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+            (created, meta.namespace.clone(), meta.name.clone())
+        };
+        policies.sort_by_key(age);
+        Ok(policies)
+    }
+
+    /// All of a kind in a namespace, as the API server has them now; none where the kind is not defined, or, as with
+    /// autoscalers of an add-on, not ours to read: then nothing is ours to write, either.
+    pub(super) async fn list(
+        &self,
+        kind: Kind,
+        namespace: &str,
+    ) -> Result<Vec<Value>, kube::Error> {
+        let list = self.api(kind, namespace).list(&ListParams::default()).await;
+        match list {
+            Ok(list) => Ok(list.items.iter().map(value).collect()),
+            Err(error) if is(&error, 404) => Ok(Vec::new()),
+            Err(error) if kind == Kind::VerticalPodAutoscaler && is(&error, 403) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes a Deployment, if it is still the one that was seen.
+    pub(super) async fn patch(&self, key: &Key, patch: Value) -> Result<Written, kube::Error> {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api(Kind::Deployment, &key.namespace);
+        written(
+            api.patch(&key.name, &params, &Patch::Strategic(patch))
+                .await,
+        )
+    }
+
+    /// Writes a generated policy, unless somebody else has changed what it says.
+    pub(super) async fn apply(
+        &self,
+        namespace: &str,
+        policy: &Value,
+    ) -> Result<Written, kube::Error> {
+        let params = PatchParams::apply(FIELD_MANAGER);
+        let api = self.api(Kind::TrafficPolicy, namespace);
+        let name = text(&policy["metadata"]["name"]);
+        written(api.patch(name, &params, &Patch::Apply(policy)).await)
+    }
+
+    /// Takes a generated policy away.
+    pub(super) async fn delete(&self, namespace: &str, name: &str) -> Result<Written, kube::Error> {
+        let api = self.api(Kind::TrafficPolicy, namespace);
+        written(api.delete(name, &DeleteParams::default()).await)
+    }
+
+    /// Writes a policy's status, where it is different; its generation is the one that was seen.
+    pub(super) async fn tell(
+        &self,
+        policy: &TuningPolicy,
+        status: &TuningPolicyStatus,
+    ) -> Result<(), kube::Error> {
+        let meta = &policy.metadata;
+        let name = meta.name.clone().unwrap_or_default();
+        let before = json!(policy.status.clone().unwrap_or_default());
+        let mut status = json!(status);
+        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+        keep_times(
+            &before["conditions"],
+            &mut status["conditions"],
+            &now.to_string(),
+        );
+        if before == status {
+            return Ok(());
+        }
+        let patch = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": "TuningPolicy",
+            // With its id, so that nothing is made where it has gone.
+            "metadata": {"name": name, "namespace": meta.namespace, "uid": meta.uid},
+            "status": status,
+        });
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let api: Api<TuningPolicy> = Api::namespaced(self.client.clone(), namespace);
+        let params = PatchParams::apply(STATUS_MANAGER).force();
+        match api.patch_status(&name, &params, &Patch::Apply(patch)).await {
+            Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
+            written => written.map(|_| ()),
+        }
+    }
+}
+
+fn value(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {
+    match result {
+        Ok(_) => Ok(Written::Done),
+        Err(error) if [404, 409, 422].iter().any(|code| is(&error, *code)) => {
+            tracing::info!(%error, "tuning: looked at again");
+            Ok(Written::Stale)
+        }
+        Err(error) => Err(error),
+    }
+}

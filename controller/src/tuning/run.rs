@@ -1,0 +1,385 @@
+//! The operator: looks now and then at what is observed and set, and changes what is worth it. Only whoever holds the
+//! Lease writes. What is begun is written down first, so that whoever comes after a crash judges it.
+
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource as _;
+use maglor_balance::Time;
+use maglor_mcg::advise::{Advice, Advisor};
+use maglor_mcg::tune::{Round, Seen, Tuning, View};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::api::{Kind, Server};
+use super::scene::{Given, Scene, advice_params, params, scene};
+use super::status::{self, Done, Told};
+use super::traffic::{Policies, advised};
+use crate::crd::{TuningMode, TuningPolicy};
+use crate::epoch;
+use crate::events::Events;
+use crate::graph::Graphs;
+use crate::graph::replicas::Replicas;
+use crate::lease::Term;
+use crate::metrics::TuningMetrics;
+use crate::placement::api::Server as Pods;
+
+/// How often it is looked whether anything is to be done.
+const TICK: Duration = Duration::from_secs(2);
+/// Where nobody wants anything.
+const IDLE: Duration = Duration::from_secs(10);
+/// How often it is looked at what is observed where nobody says otherwise.
+const ROUND_SECONDS: u32 = 30;
+
+/// What the operator has, and may do.
+pub(crate) struct Options {
+    /// It tries no request again: who writes looks again first.
+    pub(crate) client: kube::Client,
+    pub(crate) replicas: Replicas,
+    pub(crate) graphs: Arc<Graphs>,
+    pub(crate) term: watch::Receiver<Term>,
+    pub(crate) events: Events,
+    pub(crate) metrics: TuningMetrics,
+    /// Deployments may be changed: whoever installed the controller has said so.
+    pub(crate) tunes: bool,
+}
+
+/// Whose it is: namespace, name and id of a policy, and whether it is carried out: one that is, begins anew.
+type Id = (String, String, String, bool);
+
+/// A policy that is being carried out.
+struct Governed {
+    advisor: Advisor,
+    tuning: Tuning,
+    done: Done,
+    /// When the next round is due.
+    due: Time,
+    /// Its services.
+    subjects: BTreeSet<String>,
+    /// It was said that something is to be changed.
+    recommended: bool,
+}
+
+/// What a round is about.
+struct Stage<'a> {
+    policy: &'a TuningPolicy,
+    scene: Scene,
+    policies: Policies,
+    advice: BTreeMap<String, Advice>,
+}
+
+struct Operator {
+    options: Options,
+    server: Server,
+    pods: Pods,
+    /// Since the beginning of the term.
+    governed: BTreeMap<Id, Governed>,
+    /// When this process began to hear proxies.
+    begun: Time,
+}
+
+/// Runs as long as the process does.
+pub(crate) async fn run(options: Options) {
+    let mut operator = Operator::new(options, epoch::now());
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut led = None;
+    let mut rests = Instant::now();
+    loop {
+        tick.tick().await;
+        let term = *operator.options.term.borrow();
+        if !term.holds(Instant::now()) {
+            led = None;
+            continue;
+        }
+        if led.replace(term.number()) != Some(term.number()) {
+            operator.governed.clear();
+            rests = Instant::now();
+        }
+        if Instant::now() < rests {
+            continue;
+        }
+        match operator.look(epoch::now()).await {
+            Ok(true) => {}
+            Ok(false) => rests = Instant::now() + IDLE,
+            Err(error) => tracing::warn!(%error, "tuning: tried again"),
+        }
+    }
+}
+
+impl Operator {
+    fn new(options: Options, now: Time) -> Self {
+        Self {
+            server: Server::new(options.client.clone()),
+            pods: Pods::new(options.client.clone()),
+            options,
+            governed: BTreeMap::new(),
+            begun: now,
+        }
+    }
+
+    fn writes(&self) -> bool {
+        self.options.term.borrow().holds(Instant::now())
+    }
+
+    /// Looks at all policies; whether there are any.
+    async fn look(&mut self, now: Time) -> Result<bool, kube::Error> {
+        let policies = self.server.policies().await?;
+        let known: BTreeSet<Id> = policies.iter().map(id).collect();
+        self.governed.retain(|id, _| known.contains(id));
+        let mut taken = BTreeMap::new();
+        for policy in &policies {
+            if let Err(error) = self.attend(now, policy, &mut taken).await {
+                let (namespace, name, ..) = id(policy);
+                tracing::warn!(namespace, policy = name, %error, "tuning: tried again");
+            }
+        }
+        Ok(!policies.is_empty())
+    }
+
+    /// Makes a round of a policy, where it is time.
+    async fn attend(
+        &mut self,
+        now: Time,
+        policy: &TuningPolicy,
+        taken: &mut BTreeMap<String, String>,
+    ) -> Result<(), kube::Error> {
+        let id = id(policy);
+        let before = policy.status.clone().unwrap_or_default();
+        let problem = match policy.spec.check() {
+            Err(error) => Some(("Invalid", error.to_string())),
+            Ok(()) if id.3 && !self.options.tunes => Some((
+                "NotEnabled",
+                "the controller may not change Deployments: install it with `tuning.enabled=true`"
+                    .to_owned(),
+            )),
+            Ok(()) => None,
+        };
+        if let Some((reason, message)) = problem {
+            if self.writes() {
+                let generation = policy.metadata.generation;
+                let status = status::refused(&before, reason, &message, generation);
+                self.server.tell(policy, &status).await?;
+            }
+            return Ok(());
+        }
+        let settle = self.options.graphs.window();
+        let governed = self.governed.entry(id.clone()).or_insert_with(|| {
+            let params = params(&policy.spec, settle);
+            let (records, done) = status::records(&before, &params);
+            // What is not carried out is not judged, nor taken back.
+            let records = if id.3 { records } else { BTreeMap::new() };
+            Governed {
+                advisor: Advisor::new(advice_params(&policy.spec)),
+                tuning: Tuning::restored(params, records),
+                done,
+                due: now,
+                subjects: BTreeSet::new(),
+                recommended: false,
+            }
+        });
+        // Averages of less than T are none.
+        let known = now.saturating_since(self.begun) >= settle;
+        if known && governed.due <= now {
+            let every = policy.spec.round_seconds.unwrap_or(ROUND_SECONDS);
+            governed.due = now + Duration::from_secs(u64::from(every));
+            self.round(now, policy, taken).await?;
+        }
+        if let Some(governed) = self.governed.get(&id) {
+            for name in &governed.subjects {
+                taken.entry(name.clone()).or_insert_with(|| id.1.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// A round.
+    async fn round(
+        &mut self,
+        now: Time,
+        policy: &TuningPolicy,
+        taken: &BTreeMap<String, String>,
+    ) -> Result<(), kube::Error> {
+        let Some((scene, policies)) = self.scene(policy, taken).await? else {
+            return Ok(());
+        };
+        let Some(governed) = self.governed.get_mut(&id(policy)) else {
+            return Ok(());
+        };
+        let before = policy.status.clone().unwrap_or_default();
+        let generation = policy.metadata.generation;
+        let Some(advice) = governed.advise(now, policy, &scene).await else {
+            return Ok(());
+        };
+        let settle = self.options.graphs.window();
+        governed.tuning.set_params(params(&policy.spec, settle));
+        let round = governed.look(now, policy, (&scene, &policies, &advice));
+        let told = Told {
+            now,
+            scene: &scene,
+            advice: &advice,
+            policies: &policies,
+            round: &round,
+            records: governed.tuning.records(),
+            mode: policy.spec.mode(),
+            done: governed.done,
+        };
+        let status = match scene.subjects.is_empty() {
+            true => {
+                let why = "no pod with a sidecar runs there that is selected";
+                status::refused(&before, "NoServices", why, generation)
+            }
+            false => status::status(&told, generation),
+        };
+        if !self.writes() {
+            return Ok(());
+        }
+        self.server.tell(policy, &status).await?;
+        self.recommend(policy, &round);
+        let stage = Stage {
+            policy,
+            scene,
+            policies,
+            advice,
+        };
+        self.carry_out(&stage, &round).await
+    }
+
+    /// What is to be looked at; none while a replica does not say what it has heard.
+    async fn scene(
+        &self,
+        policy: &TuningPolicy,
+        taken: &BTreeMap<String, String>,
+    ) -> Result<Option<(Scene, Policies)>, kube::Error> {
+        let known = self.options.replicas.whole(&self.options.graphs).await?;
+        let Some(snapshot) = known else {
+            return Ok(None);
+        };
+        let (namespace, own, ..) = id(policy);
+        let list = |kind| self.server.list(kind, &namespace);
+        let found = list(Kind::TrafficPolicy).await?;
+        let policies = Policies::read(&found, policy);
+        let others = taken.iter().filter(|(_, owner)| **owner != own);
+        let scene = scene(&Given {
+            namespace: &namespace,
+            snapshot: &snapshot,
+            topology: &self.options.graphs.topology(),
+            pods: &self.pods.pods_of(&namespace).await?,
+            nodes: &self.pods.nodes().await?,
+            deployments: &list(Kind::Deployment).await?,
+            horizontal: &list(Kind::HorizontalPodAutoscaler).await?,
+            vertical: &list(Kind::VerticalPodAutoscaler).await?,
+            policies: &policies,
+            spec: &policy.spec,
+            taken: &others
+                .map(|(name, owner)| (name.clone(), owner.clone()))
+                .collect(),
+        });
+        Ok(Some((scene, policies)))
+    }
+
+    /// Says once that something is to be changed.
+    fn recommend(&mut self, policy: &TuningPolicy, round: &Round) {
+        let Some(governed) = self.governed.get_mut(&id(policy)) else {
+            return;
+        };
+        let some = !round.waiting.is_empty();
+        let was = std::mem::replace(&mut governed.recommended, some);
+        if some && !was && policy.spec.mode() == TuningMode::Recommend {
+            let count = round.waiting.len();
+            let note = format!("{count} service(s) are to be configured otherwise; see the status");
+            self.options
+                .events
+                .tell(reference(policy), "TuningRecommended", "Advise", &note);
+        }
+    }
+}
+
+impl Governed {
+    /// What is advised, by name; none if that has not come to an end.
+    async fn advise(
+        &mut self,
+        now: Time,
+        policy: &TuningPolicy,
+        scene: &Scene,
+    ) -> Option<BTreeMap<String, Advice>> {
+        let mut advisor = std::mem::take(&mut self.advisor);
+        advisor.set_params(advice_params(&policy.spec));
+        let observed = scene.observed.clone();
+        // Thousands of services take a while.
+        let advised = tokio::task::spawn_blocking(move || {
+            advisor.observe(now, &observed);
+            let advice = advisor.advise();
+            (advisor, advice)
+        });
+        let (advisor, advice) = advised.await.ok()?;
+        self.advisor = advisor;
+        self.subjects = scene.subjects.keys().cloned().collect();
+        let own = advice.into_iter();
+        let own = own.filter(|one| scene.subjects.contains_key(&one.service));
+        Some(own.map(|one| (one.service.clone(), one)).collect())
+    }
+
+    fn look(
+        &mut self,
+        now: Time,
+        policy: &TuningPolicy,
+        (scene, policies, advice): (&Scene, &Policies, &BTreeMap<String, Advice>),
+    ) -> Round {
+        let seen = scene.subjects.iter().map(|(name, subject)| {
+            let advice = advice.get(name);
+            let traffic = advice.and_then(|one| one.traffic.as_ref());
+            let service = subject.service.as_ref();
+            let differs = service.zip(traffic).is_some_and(|(service, traffic)| {
+                let wanted = advised(&service.namespace, &service.name, traffic);
+                let own = policies.own.get(&service.name);
+                own.is_none_or(|own| own.spec != wanted)
+            });
+            Seen {
+                name,
+                present: subject.present,
+                advice,
+                traffic_differs: differs,
+                rolled_out: subject.workload.as_ref().is_none_or(|one| one.rolled_out),
+                health: subject.health,
+                held: subject.hold.held,
+                rooms: subject.rooms.clone(),
+            }
+        });
+        let seen: Vec<Seen<'_>> = seen.collect();
+        let view = View {
+            services: &seen,
+            calls: &scene.calls,
+            apply: policy.spec.mode() == TuningMode::Apply,
+        };
+        let round = self.tuning.round(now, &view);
+        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+        let done = &mut self.done;
+        done.changes = done.changes.saturating_add(count(round.begun.len()));
+        done.taken_back = done.taken_back.saturating_add(count(round.undone.len()));
+        round
+    }
+}
+
+fn id(policy: &TuningPolicy) -> Id {
+    let meta = &policy.metadata;
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let apply = policy.spec.mode() == TuningMode::Apply;
+    (
+        text(&meta.namespace),
+        text(&meta.name),
+        text(&meta.uid),
+        apply,
+    )
+}
+
+fn reference(policy: &TuningPolicy) -> ObjectReference {
+    policy.object_ref(&())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! What a round has decided is written: to Deployments, and as `TrafficPolicy`s.
+
+use maglor_mcg::tune::{Begun, Change, Part, Round, Undone};
+
+use super::{Operator, Stage, id, reference};
+use crate::crd::{TrafficPolicySpec, TuningMode, TuningPart};
+use crate::metrics::Tuned;
+use crate::tuning::api::Written;
+use crate::tuning::containers::share;
+use crate::tuning::scene::{Subject, advice_params};
+use crate::tuning::status::part_word;
+use crate::tuning::traffic::{advised, document, name, slow_start};
+
+impl Operator {
+    /// Takes back what is no good, begins what is wanted, and takes generated policies away that nobody wants any more.
+    pub(super) async fn carry_out(
+        &mut self,
+        stage: &Stage<'_>,
+        round: &Round,
+    ) -> Result<(), kube::Error> {
+        for undone in &round.undone {
+            if self.writes() {
+                self.undo(stage, undone).await?;
+            }
+        }
+        for begun in &round.begun {
+            if self.writes() {
+                self.begin(stage, begun).await?;
+            }
+        }
+        self.withdraw(stage).await
+    }
+
+    async fn begin(&mut self, stage: &Stage<'_>, begun: &Begun) -> Result<(), kube::Error> {
+        let part = part_of(begun.change);
+        let written = match stage.scene.subjects.get(&begun.service) {
+            Some(subject) => self.change(stage, subject, begun).await?,
+            None => Written::Stale,
+        };
+        let Some(governed) = self.governed.get_mut(&id(stage.policy)) else {
+            return Ok(());
+        };
+        if written == Written::Stale {
+            governed.tuning.missed(&begun.service, part);
+            governed.done.changes = governed.done.changes.saturating_sub(1);
+            self.options.metrics.count(part, Tuned::Missed);
+            return Ok(());
+        }
+        self.options.metrics.count(part, Tuned::Done);
+        let what = words(begun.change);
+        let note = format!("{}: {what}: {}", begun.service, begun.reason);
+        tracing::info!(service = begun.service, what, "tuning");
+        self.options
+            .events
+            .tell(reference(stage.policy), "ServiceTuned", "Tune", &note);
+        Ok(())
+    }
+
+    async fn change(
+        &self,
+        stage: &Stage<'_>,
+        subject: &Subject,
+        begun: &Begun,
+    ) -> Result<Written, kube::Error> {
+        let (_, policy, ..) = id(stage.policy);
+        let workload = subject.workload.as_ref();
+        match (begun.change, workload) {
+            (Change::Replicas { from, to }, Some(workload)) => {
+                if to > from && self.grows(stage, subject).await? == Written::Stale {
+                    return Ok(Written::Stale);
+                }
+                let patch = workload.scale(&policy, to);
+                self.server.patch(&workload.key, patch).await
+            }
+            (
+                Change::Requests {
+                    cpu_millis,
+                    memory_mib,
+                },
+                Some(workload),
+            ) => {
+                let shares = share(
+                    &workload.containers,
+                    subject.injected,
+                    cpu_millis,
+                    memory_mib,
+                );
+                if shares.is_empty() {
+                    // Its containers are at their limits.
+                    return Ok(Written::Stale);
+                }
+                let patch = workload.request(&policy, &shares);
+                self.server.patch(&workload.key, patch).await
+            }
+            (Change::Traffic, _) => {
+                let advice = stage.advice.get(&begun.service);
+                let traffic = advice.and_then(|one| one.traffic.as_ref());
+                let (Some(service), Some(traffic)) = (&subject.service, traffic) else {
+                    return Ok(Written::Stale);
+                };
+                let spec = advised(&service.namespace, &service.name, traffic);
+                let former = stage.policies.own.get(&service.name).map(|own| &own.spec);
+                self.generate(stage, &service.name, &spec, former).await
+            }
+            (_, None) => Ok(Written::Stale),
+        }
+    }
+
+    /// Before there are more replicas, callers are told that the share of a new one grows.
+    async fn grows(&self, stage: &Stage<'_>, subject: &Subject) -> Result<Written, kube::Error> {
+        let Some(service) = &subject.service else {
+            return Ok(Written::Done);
+        };
+        let policies = &stage.policies;
+        let known = policies.own.contains_key(&service.name);
+        if known || policies.taken.contains(&name(&service.name)) {
+            return Ok(Written::Done);
+        }
+        let spec = self.least(stage, &service.name);
+        self.generate(stage, &service.name, &spec, None).await
+    }
+
+    fn least(&self, stage: &Stage<'_>, service: &str) -> TrafficPolicySpec {
+        let params = advice_params(&stage.policy.spec);
+        slow_start(service, params.scaling.slow_start)
+    }
+
+    async fn generate(
+        &self,
+        stage: &Stage<'_>,
+        service: &str,
+        spec: &TrafficPolicySpec,
+        former: Option<&TrafficPolicySpec>,
+    ) -> Result<Written, kube::Error> {
+        let (namespace, ..) = id(stage.policy);
+        let document = document(stage.policy, service, spec, former);
+        self.server.apply(&namespace, &document).await
+    }
+
+    /// Puts back what was there before.
+    async fn undo(&mut self, stage: &Stage<'_>, undone: &Undone) -> Result<(), kube::Error> {
+        let Some(subject) = stage.scene.subjects.get(&undone.service) else {
+            return Ok(());
+        };
+        let workload = subject.workload.as_ref();
+        let patch = workload.and_then(|one| Some((&one.key, one.put_back(undone.part)?)));
+        match (undone.part, patch, &subject.service) {
+            (Part::Replicas | Part::Requests, Some((key, patch)), _) => {
+                self.server.patch(key, patch).await?;
+            }
+            (Part::Traffic, _, Some(service)) => {
+                let own = stage.policies.own.get(&service.name);
+                let edited = stage.policies.edited.contains_key(&service.name);
+                let former = own.and_then(|own| own.former.clone());
+                let former = former.unwrap_or_else(|| self.least(stage, &service.name));
+                if own.is_some() && !edited {
+                    self.generate(stage, &service.name, &former, None).await?;
+                }
+            }
+            _ => {}
+        }
+        self.options.metrics.count(undone.part, Tuned::TakenBack);
+        let (service, part, reason) = (&undone.service, part_word(undone.part), &undone.reason);
+        tracing::warn!(service, part, reason, "tuning: taken back");
+        let note = format!("{service}: {part} are as they were before: {reason}");
+        self.options
+            .events
+            .warn(reference(stage.policy), "TuningTakenBack", "Tune", &note);
+        Ok(())
+    }
+
+    /// Takes generated policies away of Services that are not the policy's any more, or that are to be left alone.
+    async fn withdraw(&self, stage: &Stage<'_>) -> Result<(), kube::Error> {
+        let spec = &stage.policy.spec;
+        let wanted = |service: &str, own: &TrafficPolicySpec| {
+            let mut subjects = stage.scene.subjects.values();
+            let subject =
+                subjects.find(|one| one.service.as_ref().is_some_and(|key| key.name == service));
+            let alone = |one: &Subject| one.workload.as_ref().is_some_and(|one| one.disabled);
+            let said = spec.sets(TuningPart::Traffic) || *own == self.least(stage, service);
+            spec.mode() == TuningMode::Apply && said && subject.is_some_and(|one| !alone(one))
+        };
+        let (namespace, ..) = id(stage.policy);
+        for (service, own) in &stage.policies.own {
+            if !wanted(service, &own.spec) && self.options.tunes && self.writes() {
+                self.server.delete(&namespace, &name(service)).await?;
+                tracing::info!(
+                    namespace,
+                    service,
+                    "tuning: its generated policy is taken away"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn part_of(change: Change) -> Part {
+    match change {
+        Change::Replicas { .. } => Part::Replicas,
+        Change::Requests { .. } => Part::Requests,
+        Change::Traffic => Part::Traffic,
+    }
+}
+
+fn words(change: Change) -> String {
+    match change {
+        Change::Replicas { from, to } => format!("{from} → {to} replicas"),
+        Change::Requests {
+            cpu_millis,
+            memory_mib,
+        } => format!("each requests {cpu_millis}m, {memory_mib}Mi"),
+        Change::Traffic => "callers limit and time it otherwise".to_owned(),
+    }
+}

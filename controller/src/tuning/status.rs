@@ -1,0 +1,419 @@
+//! What a `TuningPolicy` says of what was seen, advised and done; and what the next one that writes remembers by it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use maglor_balance::Time;
+use maglor_mcg::advise::{Advice, Advised, Health, TrafficAdvice, Trial};
+use maglor_mcg::tune::{Of, Params, Part, Record, Round, Stage};
+
+use super::scene::{Scene, Subject};
+use super::traffic::{Policies, advised as traffic_advised};
+use crate::crd::{
+    Condition, ServiceTuning, TunedValue, TuningChange, TuningMeasure, TuningMode,
+    TuningPolicyStatus,
+};
+use crate::epoch;
+
+/// Services of a status at most: some 300 kB.
+const MOST_SERVICES: usize = 100;
+/// Bytes of a reason at most.
+const LONGEST: usize = 256;
+
+/// What has been done since the resource is there.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Done {
+    /// Changes that were made.
+    pub changes: u32,
+    /// Those of them that were taken back.
+    pub taken_back: u32,
+}
+
+/// What a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// The time.
+    pub now: Time,
+    /// What was seen.
+    pub scene: &'a Scene,
+    /// What is advised, by name.
+    pub advice: &'a BTreeMap<String, Advice>,
+    /// What there is of `TrafficPolicy`s.
+    pub policies: &'a Policies,
+    /// What came of it.
+    pub round: &'a Round,
+    /// What is remembered.
+    pub records: &'a BTreeMap<Of, Record>,
+    /// What is done with advice.
+    pub mode: TuningMode,
+    /// What has been done.
+    pub done: Done,
+}
+
+/// A part by its name.
+#[must_use]
+pub fn part_word(part: Part) -> &'static str {
+    match part {
+        Part::Replicas => "Replicas",
+        Part::Requests => "Requests",
+        Part::Traffic => "Traffic",
+    }
+}
+
+fn stage_word(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Changing => "Changing",
+        Stage::Judged => "Judged",
+        Stage::Kept => "Kept",
+        Stage::TakenBack => "TakenBack",
+    }
+}
+
+const STAGES: [Stage; 4] = [
+    Stage::Changing,
+    Stage::Judged,
+    Stage::Kept,
+    Stage::TakenBack,
+];
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+fn measure(health: &Health) -> TuningMeasure {
+    TuningMeasure {
+        calls: rounded(health.calls),
+        failures: rounded(health.failures),
+        response_milliseconds: rounded(health.latency_ms),
+    }
+}
+
+fn read_measure(measure: &TuningMeasure) -> Health {
+    Health {
+        calls: measure.calls,
+        failures: measure.failures,
+        latency_ms: measure.response_milliseconds,
+        p95_ms: 0.0,
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let end = (0..=LONGEST.min(text.len())).rev();
+    let end = end.into_iter().find(|at| text.is_char_boundary(*at));
+    text[..end.unwrap_or(0)].to_owned()
+}
+
+/// What a status remembers.
+#[must_use]
+pub fn records(status: &TuningPolicyStatus, params: &Params) -> (BTreeMap<Of, Record>, Done) {
+    let mut records = BTreeMap::new();
+    for service in &status.services {
+        for change in &service.changes {
+            let part = Part::ALL
+                .into_iter()
+                .find(|part| part_word(*part) == change.part);
+            let stage = STAGES
+                .into_iter()
+                .find(|one| stage_word(*one) == change.stage);
+            let (Some(part), Some(stage)) = (part, stage) else {
+                continue;
+            };
+            let since = epoch::read(change.since.as_ref()).unwrap_or(Time::ZERO);
+            let before = change.before.as_ref().map(read_measure).unwrap_or_default();
+            let until = epoch::read(change.rests_until.as_ref()).unwrap_or(Time::ZERO);
+            let running = (stage == Stage::Judged).then_some((since, before));
+            let trial = Trial::restored(params.trial, running, change.failures, until);
+            let mut record = Record::new(stage, since, before, change.reason.clone(), trial);
+            record.after = change.after.as_ref().map(read_measure);
+            records.insert((service.name.clone(), part), record);
+        }
+    }
+    let done = Done {
+        changes: status.changes_done,
+        taken_back: status.taken_back,
+    };
+    (records, done)
+}
+
+/// What is to be said.
+#[must_use]
+pub fn status(told: &Told<'_>, generation: Option<i64>) -> TuningPolicyStatus {
+    let mut services: Vec<ServiceTuning> = told
+        .scene
+        .subjects
+        .iter()
+        .map(|(name, subject)| service(told, name, subject))
+        .collect();
+    // What changes is what people look for, and what must not be forgotten.
+    services.sort_by_key(|one| (rank(&one.state), one.changes.is_empty(), one.name.clone()));
+    let left_out = services.len().saturating_sub(MOST_SERVICES);
+    services.truncate(MOST_SERVICES);
+    let (requested, advised) = totals(told);
+    let (settled, reason, message) = settled(told);
+    TuningPolicyStatus {
+        conditions: vec![
+            Condition::new("Accepted", true, "Accepted", "it is in force", generation),
+            Condition::new("Settled", settled, reason, message, generation),
+        ],
+        requested,
+        advised,
+        changes_done: told.done.changes,
+        taken_back: told.done.taken_back,
+        services,
+        services_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+    }
+}
+
+fn rank(state: &str) -> u8 {
+    match state {
+        "Changing" => 0,
+        "Judged" => 1,
+        "TakenBack" => 2,
+        "Wanted" => 3,
+        _ => 4,
+    }
+}
+
+fn settled(told: &Told<'_>) -> (bool, &'static str, String) {
+    let count = |stage: Stage| {
+        told.records
+            .values()
+            .filter(|one| one.stage == stage)
+            .count()
+    };
+    let (changing, judged) = (count(Stage::Changing), count(Stage::Judged));
+    let wanted = told.round.waiting.len();
+    let says =
+        |one: &Advice| one.cpu_millis.is_some() || one.replicas.is_some() || one.traffic.is_some();
+    if !told.advice.values().any(says) {
+        let message = "nothing is known yet of what its services use and how they are called";
+        return (true, "Observing", message.to_owned());
+    }
+    match (changing, judged, wanted) {
+        (1.., ..) => (
+            false,
+            "Changing",
+            format!("{changing} change(s) are on the way"),
+        ),
+        (_, 1.., _) => (
+            false,
+            "Judging",
+            format!("{judged} change(s) are compared with before"),
+        ),
+        (_, _, 1..) if told.mode == TuningMode::Apply => (
+            false,
+            "Waiting",
+            format!("{wanted} service(s) are to be changed, not yet"),
+        ),
+        (_, _, 1..) => {
+            let message = format!("{wanted} service(s) would be changed with `mode: Apply`");
+            (false, "Recommended", message)
+        }
+        _ => (true, "Settled", "what is set is what is advised".to_owned()),
+    }
+}
+
+/// What a service is to have: as advised, or as it has where that is somebody else's to say.
+fn wanted(subject: &Subject, advice: Option<&Advice>) -> (u64, u64, u64) {
+    let (present, held) = (subject.present, subject.hold.held);
+    let replicas = advice.and_then(|one| one.replicas.as_ref());
+    let cpu = advice.and_then(|one| one.cpu_millis.as_ref());
+    let memory = advice.and_then(|one| one.memory_mib.as_ref());
+    let or = |advised: Option<&Advised<u64>>, held: bool, present: u64| {
+        advised.filter(|_| !held).map_or(present, |one| one.value)
+    };
+    let replicas = replicas.filter(|_| !held.replicas && present.replicas > 0);
+    (
+        u64::from(replicas.map_or(present.replicas, |one| one.value)),
+        or(cpu, held.cpu, present.cpu_millis),
+        or(memory, held.memory, present.memory_mib),
+    )
+}
+
+fn totals(told: &Told<'_>) -> (String, String) {
+    let (mut now, mut then) = ((0, 0), (0, 0));
+    let add = |sum: &mut (u64, u64), replicas: u64, cpu: u64, memory: u64| {
+        sum.0 += replicas * cpu;
+        sum.1 += replicas * memory;
+    };
+    for (name, subject) in &told.scene.subjects {
+        let present = subject.present;
+        let replicas = u64::from(present.replicas);
+        add(&mut now, replicas, present.cpu_millis, present.memory_mib);
+        let (replicas, cpu, memory) = wanted(subject, told.advice.get(name));
+        add(&mut then, replicas, cpu, memory);
+    }
+    let text = |(cpu, memory): (u64, u64)| format!("{cpu}m, {memory}Mi");
+    (text(now), text(then))
+}
+
+fn service(told: &Told<'_>, name: &str, subject: &Subject) -> ServiceTuning {
+    let advice = told.advice.get(name);
+    let own = Part::ALL.into_iter().filter_map(|part| {
+        let record = told.records.get(&(name.to_owned(), part))?;
+        Some((part, record))
+    });
+    let own: Vec<(Part, &Record)> = own.collect();
+    let now = told.now;
+    let is = |stage: Stage| own.iter().any(|(_, one)| one.stage == stage);
+    let waiting = told.round.waiting.get(name);
+    let rests = own.iter().any(|(_, one)| now < one.trial.until());
+    let (state, reason) = match waiting {
+        _ if is(Stage::Changing) => ("Changing", String::new()),
+        _ if is(Stage::Judged) => ("Judged", String::new()),
+        _ if rests => ("TakenBack", String::new()),
+        Some((part, why)) => ("Wanted", format!("{}: {why}", part_word(*part))),
+        None => ("Settled", String::new()),
+    };
+    let mut held = subject.hold.why.clone();
+    let traffic = advice.and_then(|one| one.traffic.as_ref());
+    if let (Some(service), Some(traffic)) = (&subject.service, traffic) {
+        let advised = traffic_advised(&service.namespace, &service.name, traffic);
+        held.extend(told.policies.said(&service.name, &advised));
+    }
+    let deployment = subject.workload.as_ref();
+    ServiceTuning {
+        name: name.to_owned(),
+        deployment: deployment.map_or_else(String::new, |one| one.key.name.clone()),
+        state: state.to_owned(),
+        reason,
+        held: held.iter().map(|why| shortened(why)).collect(),
+        values: match told.mode {
+            TuningMode::Observe => Vec::new(),
+            _ => advice.map_or_else(Vec::new, |advice| values(subject, advice)),
+        },
+        changes: own
+            .iter()
+            .map(|(part, record)| change(*part, record, now))
+            .collect(),
+    }
+}
+
+fn change(part: Part, record: &Record, now: Time) -> TuningChange {
+    TuningChange {
+        part: part_word(part).to_owned(),
+        stage: stage_word(record.stage).to_owned(),
+        since: epoch::text(record.since),
+        reason: shortened(&record.reason),
+        before: Some(measure(&record.before)),
+        after: record.after.as_ref().map(measure),
+        rests_until: Some(record.trial.until())
+            .filter(|at| *at > now)
+            .and_then(epoch::text),
+        failures: record.trial.failed(),
+    }
+}
+
+fn values(subject: &Subject, advice: &Advice) -> Vec<TunedValue> {
+    let (present, held) = (subject.present, subject.hold.held);
+    let mut values = Vec::new();
+    let mut add = |name: &str, present: String, value: String, reason: &str| {
+        values.push(TunedValue {
+            name: name.to_owned(),
+            present,
+            value,
+            reason: shortened(reason),
+        });
+    };
+    if let Some(one) = advice.replicas.as_ref().filter(|_| !held.replicas) {
+        add(
+            "replicas",
+            present.replicas.to_string(),
+            one.value.to_string(),
+            &one.reason,
+        );
+    }
+    if let Some(one) = advice.cpu_millis.as_ref().filter(|_| !held.cpu) {
+        let (from, to) = (
+            format!("{}m", present.cpu_millis),
+            format!("{}m", one.value),
+        );
+        add("requests.cpu", from, to, &one.reason);
+    }
+    if let Some(one) = advice.memory_mib.as_ref().filter(|_| !held.memory) {
+        let (from, to) = (
+            format!("{}Mi", present.memory_mib),
+            format!("{}Mi", one.value),
+        );
+        add("requests.memory", from, to, &one.reason);
+    }
+    if let Some(traffic) = advice.traffic.as_ref().filter(|_| !held.traffic) {
+        for (name, value, reason) in traffic_values(traffic) {
+            add(name, String::new(), value, reason);
+        }
+    }
+    values
+}
+
+/// Fields of a `TrafficPolicy`, what they are to be, and why.
+fn traffic_values(traffic: &TrafficAdvice) -> Vec<(&'static str, String, &str)> {
+    let text = |one: &Advised<u32>| one.value.to_string();
+    let time = |one: &Advised<Duration>| format!("{}ms", one.value.as_millis());
+    let TrafficAdvice {
+        max_requests,
+        max_pending_requests: pending,
+        queue_timeout: wait,
+        max_connections,
+        max_idle_connections: idle,
+        timeout,
+        slow_start,
+        ..
+    } = traffic;
+    let mut all = vec![
+        (
+            "cluster.limits.max_requests",
+            text(max_requests),
+            &*max_requests.reason,
+        ),
+        (
+            "cluster.limits.max_pending_requests",
+            text(pending),
+            &*pending.reason,
+        ),
+        (
+            "cluster.limits.max_connections",
+            text(max_connections),
+            &*max_connections.reason,
+        ),
+        ("cluster.limits.queue_timeout", time(wait), &*wait.reason),
+        ("cluster.max_idle_connections", text(idle), &*idle.reason),
+        (
+            "cluster.slow_start.window",
+            time(slow_start),
+            &*slow_start.reason,
+        ),
+        ("route.timeout", time(timeout), &*timeout.reason),
+    ];
+    if let Some(retry) = &traffic.retry {
+        let value = format!(
+            "{} of {} ms, {} % of the requests at most",
+            retry.value.attempts,
+            retry.value.per_try_timeout.as_millis(),
+            retry.value.budget_percent
+        );
+        all.push(("route.retry", value, &retry.reason));
+    }
+    if let Some(breaker) = &traffic.breaker {
+        let value = format!(
+            "{} failures in a row, or {} %",
+            breaker.value.consecutive_failures, breaker.value.failure_percent
+        );
+        all.push(("cluster.circuit_breaker", value, &breaker.reason));
+    }
+    all
+}
+
+/// The status of a policy that cannot be used.
+#[must_use]
+pub fn refused(
+    before: &TuningPolicyStatus,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+) -> TuningPolicyStatus {
+    let condition = |kind: &str| Condition::new(kind, false, reason, message, generation);
+    TuningPolicyStatus {
+        conditions: vec![condition("Accepted"), condition("Settled")],
+        ..before.clone()
+    }
+}

@@ -1,0 +1,65 @@
+//! What is remembered of a change, so that whoever restores it goes on where another one ended.
+
+use maglor_balance::Time;
+
+use super::Part;
+use crate::advise::{Health, Trial};
+
+/// How far a change is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Stage {
+    /// It is made, and not all replicas are as they are to be.
+    Changing,
+    /// It is compared with before.
+    Judged,
+    /// It stays.
+    Kept,
+    /// It was worse, or could not be: what was there before is there again.
+    TakenBack,
+}
+
+/// A change of one part of a service.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// How far it is.
+    pub stage: Stage,
+    /// Since when.
+    pub since: Time,
+    /// How the service fared before.
+    pub before: Health,
+    /// And lately, where it is compared.
+    pub after: Option<Health>,
+    /// Why it was changed, or taken back.
+    pub reason: String,
+    /// Whether it may be tried again.
+    pub trial: Trial,
+    /// When it was compared the last time.
+    pub(super) looked: Option<Time>,
+}
+
+impl Record {
+    /// A change as it was written down.
+    #[must_use]
+    pub fn new(stage: Stage, since: Time, before: Health, reason: String, trial: Trial) -> Self {
+        Self {
+            stage,
+            since,
+            before,
+            after: None,
+            reason,
+            trial,
+            looked: None,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Changing | Stage::Judged)
+    }
+
+    pub(super) fn enter(&mut self, stage: Stage, now: Time) {
+        (self.stage, self.since) = (stage, now);
+    }
+}
+
+/// Whose change it is.
+pub type Of = (String, Part);

@@ -1,13 +1,13 @@
 //! `maglor inject`: what the webhook does, for files.
 
-use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use maglor_inject::manifest::{self, ManifestError};
 use maglor_inject::{Form, Redirect, Settings, SettingsError};
 
+use crate::input::read_text;
 use crate::output;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -118,13 +118,7 @@ fn settings(options: &Options) -> Result<Settings, InjectError> {
 }
 
 fn read(file: &Path) -> Result<String, InjectError> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(file)
-    };
-    text.map_err(|source| InjectError::Read {
+    read_text(file).map_err(|source| InjectError::Read {
         file: file.display().to_string(),
         source,
     })

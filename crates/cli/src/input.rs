@@ -1,5 +1,6 @@
 //! Files that commands compute from: what is wrong with one is said with its name and line.
 
+use std::io;
 use std::path::Path;
 
 use maglor_mcg::file::FileError;
@@ -9,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub(crate) enum InputError {
     #[error("{file}: {error}")]
-    Read { file: String, error: std::io::Error },
+    Read { file: String, error: io::Error },
     #[error("{}: {error}", place(file, *line))]
     File {
         file: String,
@@ -33,9 +34,17 @@ impl InputError {
     }
 }
 
-/// The text of a file.
+/// The text of a file; `-` is standard input.
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    match path == Path::new("-") {
+        true => io::read_to_string(io::stdin()),
+        false => std::fs::read_to_string(path),
+    }
+}
+
+/// The same, with an error that names the file.
 pub(crate) fn text(path: &Path) -> Result<String, InputError> {
-    std::fs::read_to_string(path).map_err(|error| InputError::Read {
+    read_text(path).map_err(|error| InputError::Read {
         file: path.display().to_string(),
         error,
     })

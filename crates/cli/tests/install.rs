@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde::Deserialize as _;
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
@@ -34,6 +33,7 @@ const CASES: [&[&str]; 6] = [
     &[
         "meshConfig.mtls=strict",
         "nodeSelector.disk=ssd",
+        "nodeSelector.edge=on",
         "resources.limits.cpu=2",
         "extraArgs={--log-format=json,--x=y}",
         "imagePullSecrets={}",
@@ -52,9 +52,9 @@ fn documents(output: &Output) -> Vec<Value> {
         String::from_utf8_lossy(&output.stderr)
     );
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let documents = serde_yaml::Deserializer::from_str(&text);
-    let documents = documents.map(|document| Value::deserialize(document).unwrap());
-    let mut documents: Vec<_> = documents.filter(|one| !one.is_null()).collect();
+    // As Kubernetes reads it.
+    let documents = maglor_inject::yaml::documents(&text).unwrap();
+    let mut documents: Vec<_> = documents.into_iter().map(|one| one.value).collect();
     let name = |one: &Value| (one["kind"].to_string(), one["metadata"]["name"].to_string());
     documents.sort_by_key(name);
     documents
@@ -118,6 +118,29 @@ fn compare(helm: &Path) {
     );
 }
 
+/// `off` without quotes is false to Kubernetes, and no word that a definition could list.
+#[test]
+fn words_stay_words() {
+    fn words(value: &Value) {
+        match value {
+            Value::Array(list) => list.iter().for_each(words),
+            Value::Object(map) => {
+                for (name, inner) in map {
+                    if let ("enum", Value::Array(list)) = (name.as_str(), inner) {
+                        assert!(list.iter().all(Value::is_string), "{list:?}");
+                    }
+                    words(inner);
+                }
+            }
+            _ => {}
+        }
+    }
+    let documents = documents(&maglor(&["install", "--set", "nodeSelector.edge=on"]));
+    documents.iter().for_each(words);
+    let all = serde_json::to_string(&documents).unwrap();
+    assert!(all.contains("\"edge\":\"on\"") && all.contains("\"off\""));
+}
+
 #[test]
 fn errors_are_one_line_that_names_what_is_wrong() {
     for (arguments, expected) in [
@@ -128,6 +151,10 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (
             &["install", "-f", "/nowhere.yaml"],
             "maglor install: /nowhere.yaml: ",
+        ),
+        (
+            &["install", "--set", "replicas=many"],
+            "maglor install: --set replicas=many: `replicas` is a number, 0 or more",
         ),
         (
             &["install", "-n", "Not_A_Name"],

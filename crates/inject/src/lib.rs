@@ -18,7 +18,8 @@
 //! - [`Settings`]: what holds for all; `annotations`: what a namespace or a pod says otherwise.
 //! - `decision`: why a pod gets no sidecar, or is refused; `pod`: how it gets one; `container`: what is added.
 //! - `probe`: the kubelet's questions, which have no mutual TLS.
-//! - [`patch`]: the difference, for the API server; [`review`]: its questions; [`manifest`]: files with pods in them.
+//! - [`patch`]: the difference, for the API server; [`review`]: its questions; [`manifest`]: files with pods in them, in
+//!   YAML as Kubernetes reads it ([`yaml`]).
 
 mod annotations;
 mod container;
@@ -30,6 +31,7 @@ mod probe;
 mod quantity;
 pub mod review;
 mod settings;
+pub mod yaml;
 
 pub use annotations::{Namespace, ports};
 pub use container::{credentials, mounts, security_context, volumes};

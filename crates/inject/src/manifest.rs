@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::{Namespace, Outcome, Refusal, Settings, inject};
+use crate::{Namespace, Outcome, Refusal, Settings, inject, yaml};
 
 /// Why a file cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +24,16 @@ pub enum ManifestError {
         /// Why not.
         source: Refusal,
     },
-    /// It is no YAML.
-    #[error("document {document}: {message}")]
-    Syntax {
+    /// It is no YAML that Kubernetes reads.
+    #[error(transparent)]
+    Syntax(#[from] yaml::ReadError),
+    /// What came out cannot be written.
+    #[error("document {document}: {source}")]
+    Written {
         /// Which document, from 1.
         document: usize,
-        /// What is wrong, and at which line of the file.
-        message: String,
+        /// Why not.
+        source: serde_yaml::Error,
     },
 }
 
@@ -43,19 +46,12 @@ pub struct Manifest {
     pub report: Vec<String>,
 }
 
-/// A document of a file.
-struct Document {
-    /// Where it begins, from 1.
-    line: usize,
-    value: Value,
-}
-
 /// Gives the pods of a text with YAML or JSON documents sidecars.
 ///
 /// # Errors
 /// The first document that cannot be read, or has a pod that cannot have a sidecar.
 pub fn inject_all(text: &str, settings: &Settings) -> Result<Manifest, ManifestError> {
-    let mut documents = read(text)?;
+    let mut documents = yaml::documents(text)?;
     let mut namespaces = BTreeMap::new();
     for (at, document) in documents.iter().enumerate() {
         for object in objects(&document.value).filter(|one| one["kind"] == "Namespace") {
@@ -78,15 +74,15 @@ pub fn inject_all(text: &str, settings: &Settings) -> Result<Manifest, ManifestE
                 manifest.report.push(line);
             }
         }
-        let yaml = serde_yaml::to_string(&document.value);
-        let yaml = yaml.map_err(|error| ManifestError::Syntax {
+        let written = yaml::to_string(&document.value);
+        let written = written.map_err(|source| ManifestError::Written {
             document: at + 1,
-            message: error.to_string(),
+            source,
         })?;
         if at > 0 {
             manifest.text.push_str("---\n");
         }
-        manifest.text.push_str(&yaml);
+        manifest.text.push_str(&written);
     }
     Ok(manifest)
 }
@@ -173,41 +169,6 @@ fn is_list(value: &Value) -> bool {
     kind.is_some_and(|kind| kind.ends_with("List")) && value["items"].is_array()
 }
 
-/// Cuts a text into documents and reads each. A line that begins with `---` begins one, wherever it stands (YAML 1.2,
-/// 9.1.2), so that lines can be told of what is not wrong as YAML.
-fn read(text: &str) -> Result<Vec<Document>, ManifestError> {
-    let mut pieces: Vec<(usize, String)> = vec![(1, String::new())];
-    for (at, line) in text.lines().enumerate() {
-        let rest = line.strip_prefix("---");
-        let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
-        if rest.is_some() {
-            pieces.push((at + 1, String::new()));
-        }
-        if let Some((_, piece)) = pieces.last_mut() {
-            piece.push_str(rest.unwrap_or(line));
-            piece.push('\n');
-        }
-    }
-    let mut documents = Vec::new();
-    for (line, piece) in pieces {
-        let nothing = |line: &str| line.trim().is_empty() || line.starts_with(['#', '%']);
-        if piece.lines().all(nothing) {
-            continue;
-        }
-        // As many lines before it as in the file: then the parser's own count is the file's.
-        let placed = "\n".repeat(line - 1) + &piece;
-        let value: Value =
-            serde_yaml::from_str(&placed).map_err(|error| ManifestError::Syntax {
-                document: documents.len() + 1,
-                message: error.to_string(),
-            })?;
-        if !value.is_null() {
-            documents.push(Document { line, value });
-        }
-    }
-    Ok(documents)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,13 +239,34 @@ spec:
     }
 
     #[test]
+    fn what_kubernetes_reads_is_what_it_was() {
+        let text = "\
+kind: Pod
+metadata: {name: web, annotations: {redirect: \"on\"}}
+spec:
+  containers: [{name: web, stdin: yes, env: [{name: A, value: 'no'}]}]
+  volumes: [{name: v, secret: {secretName: s, defaultMode: 0644}}]
+";
+        let manifest = done(text);
+        for line in [
+            "    redirect: 'on'",
+            "    stdin: true",
+            "      value: 'no'",
+            "      defaultMode: 420",
+        ] {
+            let there = manifest.text.lines().any(|one| one == line);
+            assert!(there, "{line} in\n{}", manifest.text);
+        }
+    }
+
+    #[test]
     fn errors_name_document_and_line() {
         let refused = DEPLOYMENT.replace(
             "{name: web}]",
             "{name: web, ports: [{containerPort: 15001}]}]",
         );
         for (text, expected) in [
-            (format!("{DEPLOYMENT}---\na: [\n"), "document 2: "),
+            (format!("{DEPLOYMENT}---\na: [\n"), "document 2 at line 1"),
             (
                 format!("{DEPLOYMENT}---\n{refused}"),
                 "document 2 at line 9: deployment/web: web: port 15001 is the sidecar's",

@@ -129,7 +129,7 @@ fn reasons(text: &mut String, service: &str, rows: &[Setting], of: impl Fn(&str)
 }
 
 fn document(text: &mut String, value: Value) {
-    text.push_str(&serde_yaml::to_string(&pruned(value)).unwrap_or_default());
+    text.push_str(&maglor_inject::yaml::to_string(&pruned(value)).unwrap_or_default());
 }
 
 /// Without what is not set.

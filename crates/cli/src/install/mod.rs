@@ -6,7 +6,6 @@
 mod template;
 mod values;
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 
 use self::template::TemplateError;
 use self::values::ValuesError;
+use crate::input::read_text;
 use crate::output;
 
 const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
@@ -142,7 +142,7 @@ fn print(command: &str, documents: Result<Vec<Value>, InstallError>) -> ExitCode
         let mut text = String::new();
         for document in documents {
             text.push_str("---\n");
-            text.push_str(&serde_yaml::to_string(&document)?);
+            text.push_str(&maglor_inject::yaml::to_string(&document)?);
         }
         Ok(text)
     });
@@ -217,7 +217,7 @@ fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
     let mut chosen = values::parse("values.yaml", VALUES)?;
     for file in &common.files {
         let place = file.display().to_string();
-        let text = fs::read_to_string(file).map_err(|source| InstallError::Read {
+        let text = read_text(file).map_err(|source| InstallError::Read {
             file: place.clone(),
             source,
         })?;

@@ -136,7 +136,8 @@ fn evaluate(code: &str, data: &Value) -> Result<String, String> {
         match (words.next(), words.next()) {
             (Some("toJson"), None) if first => text = value.to_string(),
             (Some("toYaml"), None) if first => {
-                let yaml = serde_yaml::to_string(value).map_err(|error| error.to_string())?;
+                let yaml =
+                    maglor_inject::yaml::to_string(value).map_err(|error| error.to_string())?;
                 yaml.trim_end().clone_into(&mut text);
             }
             // As YAML reads it: a JSON text.

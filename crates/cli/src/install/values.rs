@@ -10,18 +10,26 @@ const FREE: [&str; 3] = ["meshConfig", "nodeSelector", "resources"];
 pub(super) enum ValuesError {
     #[error("{place}: {message}")]
     Syntax { place: String, message: String },
+    #[error("{place}: `{path}` is {wanted}, as its default is")]
+    Kind {
+        place: String,
+        path: String,
+        wanted: &'static str,
+    },
     #[error("{place}: there is no value `{path}`; those there are: maglor install --values-only")]
     Unknown { place: String, path: String },
 }
 
 /// Reads a document of values.
 pub(super) fn parse(place: &str, text: &str) -> Result<Value, ValuesError> {
-    let read: Result<Value, _> = serde_yaml::from_str(text);
-    match read {
-        Ok(Value::Null) => Ok(Value::Object(Map::new())),
-        Ok(values @ Value::Object(_)) => Ok(values),
-        Ok(_) => Err(syntax(place, "must be `KEY: VALUE`")),
-        Err(error) => Err(syntax(place, &error.to_string())),
+    let documents = maglor_inject::yaml::documents(text);
+    let documents = documents.map_err(|error| syntax(place, &error.to_string()))?;
+    let mut values = documents.into_iter().map(|document| document.value);
+    match (values.next(), values.next()) {
+        (None, _) => Ok(Value::Object(Map::new())),
+        (Some(values @ Value::Object(_)), None) => Ok(values),
+        (Some(_), None) => Err(syntax(place, "must be `KEY: VALUE`")),
+        (Some(_), Some(_)) => Err(syntax(place, "must be one document")),
     }
 }
 
@@ -104,9 +112,42 @@ fn merge_at(
                 path.truncate(length);
             }
         }
-        (base, over) => *base = over,
+        (base, over) => {
+            if let Some(wanted) = wanted(base, &over).filter(|_| !free) {
+                return Err(ValuesError::Kind {
+                    place: place.to_owned(),
+                    path: path.clone(),
+                    wanted,
+                });
+            }
+            *base = over;
+        }
     }
     Ok(())
+}
+
+/// What a value has to be in place of its default, where it is something else.
+fn wanted(default: &Value, value: &Value) -> Option<&'static str> {
+    let fits = match default {
+        Value::Array(_) => value.is_array(),
+        Value::Bool(_) => value.is_boolean(),
+        Value::Null => true,
+        // Of pods, a share is a number, too.
+        Value::Number(_) => {
+            let share = value.as_str().and_then(|text| text.strip_suffix('%'));
+            value.is_u64() || share.is_some_and(|share| share.parse::<u8>().is_ok())
+        }
+        Value::Object(_) => value.is_object(),
+        Value::String(_) => !(value.is_array() || value.is_object()),
+    };
+    let wanted = match default {
+        Value::Array(_) => "a list",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number, 0 or more",
+        Value::Object(_) => "a mapping",
+        Value::Null | Value::String(_) => "one text",
+    };
+    (!fits).then_some(wanted)
 }
 
 #[cfg(test)]
@@ -143,6 +184,19 @@ mod tests {
         .unwrap();
         assert_eq!(base["a"]["b"], 2);
         assert_eq!(base["resources"]["limits"]["cpu"], 1);
+        for (path, value) in [
+            ("a", json!(5)),
+            ("a.b", json!("x")),
+            ("a.b", json!(-1)),
+            ("tolerations", json!("x")),
+        ] {
+            let nested = path
+                .rsplit('.')
+                .fold(value.clone(), |value, name| json!({name: value}));
+            let error = merge("f", &mut base, nested).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("f: `{path}` is ")), "{error}");
+        }
+        merge("f", &mut base, json!({"a": {"b": "50%"}})).unwrap();
         let error = merge("--set a.c=1", &mut base, json!({"a": {"c": 1}})).unwrap_err();
         assert!(
             error

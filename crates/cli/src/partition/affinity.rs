@@ -24,7 +24,7 @@ pub(super) fn documents(
         let document = deployment(graph, nodes, placement, (service, label));
         format!(
             "---\n{}",
-            serde_yaml::to_string(&document).unwrap_or_default()
+            maglor_inject::yaml::to_string(&document).unwrap_or_default()
         )
     };
     let services = graph.services().iter().enumerate();

@@ -1,0 +1,339 @@
+//! Texts to documents.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
+use serde_json::{Map, Value};
+
+use super::scalar::resolve;
+
+/// Definitions of resources are nested some sixty deep; who goes on after this wants to exhaust the stack.
+const MAX_DEPTH: usize = 256;
+/// Values of a text, aliases counted as often as they are used.
+const MAX_VALUES: usize = 2_000_000;
+
+/// A document of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Where it begins, from 1.
+    pub line: usize,
+    /// What it says; never null.
+    pub value: Value,
+}
+
+/// Why a text cannot be read.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("document {document} at line {line}: {message}")]
+pub struct ReadError {
+    /// Which document, from 1.
+    pub document: usize,
+    /// Where, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// The documents of a text, YAML or JSON, without those that are empty.
+///
+/// # Errors
+/// The first thing that is wrong: it is no YAML, a key is there twice, a number or tag is none that Kubernetes has, or
+/// there is more than 2 000 000 values or 256 levels of them.
+pub fn documents(text: &str) -> Result<Vec<Document>, ReadError> {
+    let mut reader = Reader {
+        parser: Parser::new_from_str(text),
+        anchors: HashMap::new(),
+        document: 1,
+        line: 1,
+        values: 0,
+    };
+    let (mut documents, mut begins) = (Vec::new(), 1);
+    while let Some(event) = reader.next()? {
+        match event {
+            Event::DocumentStart(_) => {
+                reader.anchors.clear();
+                begins = reader.line;
+            }
+            Event::DocumentEnd | Event::Nothing | Event::StreamEnd | Event::StreamStart => {}
+            event => {
+                let value = reader.value(event, 0)?;
+                if !value.is_null() {
+                    documents.push(Document {
+                        line: begins,
+                        value,
+                    });
+                    reader.document = documents.len() + 1;
+                }
+            }
+        }
+    }
+    Ok(documents)
+}
+
+/// The resources of a document: those of a `List`, or itself.
+#[must_use]
+pub fn items(mut document: Value) -> Vec<Value> {
+    if document["kind"] != "List" {
+        return vec![document];
+    }
+    match document["items"].take() {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
+struct Reader<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    /// What aliases stand for, with the number of values in it.
+    anchors: HashMap<usize, (Value, usize)>,
+    document: usize,
+    line: usize,
+    values: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn fault(&self, message: impl Into<String>) -> ReadError {
+        ReadError {
+            document: self.document,
+            line: self.line,
+            message: message.into(),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Event<'a>>, ReadError> {
+        match self.parser.next_event() {
+            None => Ok(None),
+            Some(Ok((event, span))) => {
+                self.line = span.start.line().max(1);
+                Ok(Some(event))
+            }
+            Some(Err(error)) => {
+                self.line = error.marker().line().max(1);
+                Err(self.fault(error.info()))
+            }
+        }
+    }
+
+    fn count(&mut self, values: usize) -> Result<(), ReadError> {
+        self.values = self.values.saturating_add(values);
+        if self.values > MAX_VALUES {
+            return Err(self.fault(format!("there are more than {MAX_VALUES} values")));
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, event: Event<'a>, depth: usize) -> Result<Value, ReadError> {
+        if depth > MAX_DEPTH {
+            return Err(self.fault(format!("this is nested more than {MAX_DEPTH} deep")));
+        }
+        let before = self.values;
+        self.count(1)?;
+        let (anchor, value) = match event {
+            Event::Alias(anchor) => {
+                let Some((value, values)) = self.anchors.get(&anchor).cloned() else {
+                    return Err(self.fault("an alias inside the value that it names"));
+                };
+                self.count(values)?;
+                return Ok(value);
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                (anchor, self.scalar(&text, style, tag.as_deref())?)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.collection(tag.as_deref())?;
+                (anchor, self.sequence(depth)?)
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.collection(tag.as_deref())?;
+                (anchor, self.mapping(depth)?)
+            }
+            _ => return Err(self.fault("a value is missing")),
+        };
+        if anchor > 0 {
+            let values = self.values - before;
+            self.anchors.insert(anchor, (value.clone(), values));
+        }
+        Ok(value)
+    }
+
+    fn scalar(
+        &self,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&Tag>,
+    ) -> Result<Value, ReadError> {
+        let resolved = match tag {
+            None if style == ScalarStyle::Plain => resolve(text),
+            None => Some(Value::from(text)),
+            Some(tag) if tag.is_yaml_core_schema() => match &*tag.suffix {
+                "str" => Some(Value::from(text)),
+                "bool" | "float" | "int" | "null" => resolve(text),
+                _ => return Err(self.meaningless(tag)),
+            },
+            Some(tag) => return Err(self.meaningless(tag)),
+        };
+        resolved.ok_or_else(|| self.fault(format!("`{text}` is no number that Kubernetes has")))
+    }
+
+    fn meaningless(&self, tag: &Tag) -> ReadError {
+        self.fault(format!("the tag `{tag}` means nothing to Kubernetes"))
+    }
+
+    fn collection(&self, tag: Option<&Tag>) -> Result<(), ReadError> {
+        match tag {
+            Some(tag) if !(tag.is_yaml_core_schema() && matches!(&*tag.suffix, "map" | "seq")) => {
+                Err(self.meaningless(tag))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sequence(&mut self, depth: usize) -> Result<Value, ReadError> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                None | Some(Event::SequenceEnd) => return Ok(Value::Array(items)),
+                Some(event) => items.push(self.value(event, depth + 1)?),
+            }
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Result<Value, ReadError> {
+        let (mut own, mut merged) = (Map::new(), Map::new());
+        loop {
+            let (key, merges) = match self.next()? {
+                None | Some(Event::MappingEnd) => break,
+                Some(Event::Scalar(text, style, _, tag)) => {
+                    let merges = &*text == "<<" && style == ScalarStyle::Plain && tag.is_none();
+                    let key = self.scalar(&text, style, tag.as_deref())?;
+                    (self.key(key)?, merges)
+                }
+                Some(_) => return Err(self.fault("a key has to be a word")),
+            };
+            if own.contains_key(&key) {
+                return Err(self.fault(format!("`{key}` is there twice")));
+            }
+            let Some(event) = self.next()? else {
+                return Err(self.fault("a value is missing"));
+            };
+            let value = self.value(event, depth + 1)?;
+            match merges {
+                true => self.merge(&mut merged, value)?,
+                false => {
+                    own.insert(key, value);
+                }
+            }
+        }
+        merged.append(&mut own);
+        Ok(Value::Object(merged))
+    }
+
+    /// As JSON has it: texts only.
+    fn key(&self, key: Value) -> Result<String, ReadError> {
+        match key {
+            Value::String(text) => Ok(text),
+            Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
+            _ => Err(self.fault("a key has to be a word")),
+        }
+    }
+
+    /// `<<: *defaults`, or a list of such: what is there already stays.
+    fn merge(&self, into: &mut Map<String, Value>, value: Value) -> Result<(), ReadError> {
+        let maps = match value {
+            Value::Array(maps) => maps,
+            one => vec![one],
+        };
+        for map in maps {
+            let Value::Object(fields) = map else {
+                return Err(self.fault("`<<` takes a mapping, or a list of mappings"));
+            };
+            for (key, value) in fields {
+                into.entry(key).or_insert(value);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn one(text: &str) -> Value {
+        let mut documents = documents(text).unwrap();
+        assert_eq!(documents.len(), 1, "{text}");
+        documents.remove(0).value
+    }
+
+    #[test]
+    fn quotes_and_tags_make_texts() {
+        let text =
+            "a: 0644\nb: '0644'\nc: !!str 0644\nd: |-\n  yes\ne: !!int \"0644\"\non: off\n1: x\n";
+        let expected = json!({"a": 420, "b": "0644", "c": "0644", "d": "yes", "e": 420, "true": false, "1": "x"});
+        assert_eq!(one(text), expected);
+    }
+
+    #[test]
+    fn aliases_and_merges_are_written_out() {
+        let text =
+            "a: &a {x: 1, y: [2]}\nb: *a\nc: {<<: *a, x: 3}\nd: {<<: [{x: 4}, *a]}\n'<<': e\n";
+        let y = [2];
+        let expected = json!({"a": {"x": 1, "true": y}, "b": {"x": 1, "true": y},
+            "c": {"x": 3, "true": y}, "d": {"x": 4, "true": y}, "<<": "e"});
+        assert_eq!(one(text), expected);
+    }
+
+    #[test]
+    fn documents_begin_at_their_lines() {
+        let text = "# nothing\n---\n---\na: 1\n---\n\n---\r\nb: 2\r\n...\n# nothing\n";
+        let found = documents(text).unwrap();
+        let found: Vec<_> = found.iter().map(|one| (one.line, &one.value)).collect();
+        assert_eq!(found, [(3, &json!({"a": 1})), (7, &json!({"b": 2}))]);
+        assert_eq!(documents("").unwrap(), []);
+        assert_eq!(documents("\u{feff}a: 1").unwrap()[0].line, 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let deep = "- ".repeat(300);
+        let bomb = format!("- &a {:?}\n{}", vec![1; 3000], "- *a\n".repeat(1000));
+        for (text, expected) in [
+            (
+                "a: 1\nb: 2\na: 3\n",
+                "document 1 at line 3: `a` is there twice",
+            ),
+            (
+                "a: 1\n---\nb: .inf\n",
+                "document 2 at line 3: `.inf` is no number that Kubernetes has",
+            ),
+            (
+                "a: !!binary aGk=",
+                "document 1 at line 1: the tag `tag:yaml.org,2002:!binary` means nothing",
+            ),
+            (
+                "a: !thing {}",
+                "document 1 at line 1: the tag `!thing` means nothing",
+            ),
+            (
+                "? [a]\n: b\n",
+                "document 1 at line 1: a key has to be a word",
+            ),
+            ("~: b\n", "document 1 at line 1: a key has to be a word"),
+            (
+                "a: &a [*a]\n",
+                "document 1 at line 1: an alias inside the value that it names",
+            ),
+            ("a: {<<: 1}\n", "document 1 at line 1: `<<` takes a mapping"),
+            (
+                &deep,
+                "document 1 at line 1: this is nested more than 256 deep",
+            ),
+            (&bomb, "there are more than 2000000 values"),
+            ("a: [\n", "document 1 at line 2: "),
+        ] {
+            let error = documents(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
+}

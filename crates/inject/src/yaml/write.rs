@@ -1,0 +1,146 @@
+//! Values to text.
+
+use serde::Serialize;
+use serde_yaml::Value;
+
+use super::scalar::resolve;
+
+/// Stands before a text that needs quotes; itself it needs none.
+const MARK: char = '\u{e000}';
+
+/// A value as YAML that means the same in version 1.1 and in 1.2: texts that one of them would take for something else are
+/// in quotes.
+///
+/// # Errors
+/// When the value is none that YAML has.
+pub fn to_string<T: Serialize>(value: &T) -> Result<String, serde_yaml::Error> {
+    let mut value = serde_yaml::to_value(value)?;
+    // The library sets the quotes of version 1.2. What else needs them is marked, and gets them behind it.
+    let text = serde_yaml::to_string(&value)?;
+    let runs = text.split(|c| c != MARK).map(str::len);
+    let longest = runs.max().unwrap_or(0) / MARK.len_utf8();
+    let mark = String::from_iter(std::iter::repeat_n(MARK, longest + 1));
+    match mark_texts(&mut value, &mark) {
+        0 => Ok(text),
+        _ => Ok(quoted(&serde_yaml::to_string(&value)?, &mark)),
+    }
+}
+
+/// Whether a text without quotes would be something else.
+fn needs_quotes(text: &str) -> bool {
+    text == "<<" || !matches!(resolve(text), Some(serde_json::Value::String(_)))
+}
+
+/// Marks the texts and keys that need quotes; how many there are.
+fn mark_texts(value: &mut Value, mark: &str) -> usize {
+    match value {
+        Value::String(text) if needs_quotes(text) => {
+            text.insert_str(0, mark);
+            1
+        }
+        Value::Sequence(items) => items.iter_mut().map(|one| mark_texts(one, mark)).sum(),
+        Value::Mapping(fields) => {
+            let mut marked = 0;
+            let entries = std::mem::take(fields).into_iter();
+            *fields = entries
+                .map(|(mut key, mut value)| {
+                    marked += mark_texts(&mut key, mark) + mark_texts(&mut value, mark);
+                    (key, value)
+                })
+                .collect();
+            marked
+        }
+        _ => 0,
+    }
+}
+
+/// With quotes around what is marked. Words that need them have letters, digits and a few signs, so each ends before a
+/// line's end or the colon behind a key.
+fn quoted(text: &str, mark: &str) -> String {
+    let mut pieces = text.split(mark);
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let end = piece.find(['\n', ':']).unwrap_or(piece.len());
+        let (word, rest) = piece.split_at(end);
+        out.push_str(&format!("'{word}'{rest}"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::documents;
+    use super::*;
+
+    fn again(value: &Value) -> Value {
+        let text = to_string(value).unwrap();
+        let mut read = documents(&text).unwrap_or_else(|error| panic!("{error}\nin\n{text}"));
+        assert_eq!(read.len(), 1, "{text}");
+        // Read as version 1.2 it is the same.
+        let newer: Value = serde_yaml::from_str(&text).unwrap();
+        assert_eq!(newer, *value, "{text}");
+        read.remove(0).value
+    }
+
+    #[test]
+    fn texts_stay_texts_in_both_versions() {
+        for text in [
+            "",
+            "~",
+            "null",
+            "y",
+            "No",
+            "on",
+            "OFF",
+            "true",
+            "0644",
+            "1_000",
+            "0_7",
+            "1_0.5",
+            "0x1F",
+            "0b11",
+            "0o17",
+            "+1",
+            ".5",
+            "1e3",
+            ".inf",
+            "-.NaN",
+            "<<",
+            "=",
+            "1:30",
+            "- a",
+            "a: b",
+            "#",
+            "on # off",
+            "yes\nno\n",
+            "\u{e000}on",
+            " on",
+            "on ",
+            "'on'",
+            "\"on\"",
+            "\t",
+            "\u{85}",
+            "é",
+        ] {
+            let value = json!({"key": text, "list": [text, {"deep": text}], "other": 1});
+            assert_eq!(again(&value), value, "{text:?}");
+            if !text.contains('\n') {
+                let value = json!({text: text});
+                assert_eq!(again(&value), value, "{text:?} as a key");
+            }
+        }
+    }
+
+    #[test]
+    fn what_needs_no_quotes_has_none() {
+        let text =
+            to_string(&json!({"mode": "on", "name": "offset", "off": ["no", "v1", 1, true]}))
+                .unwrap();
+        assert_eq!(
+            text,
+            "mode: 'on'\nname: offset\n'off':\n- 'no'\n- v1\n- 1\n- true\n"
+        );
+    }
+}

@@ -6,11 +6,14 @@
 use std::fmt;
 
 use maglor_config::resource::line_of;
+use maglor_inject::yaml;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::crd::Condition;
-use crate::index::facts::{Key, Kind, Object, ReadError};
+use crate::crd::check::SpecError;
+use crate::crd::{Condition, GROUP, check, typed};
+use crate::index::facts::route::Unsupported;
+use crate::index::facts::{Facts, Key, Kind, Object, ReadError};
 use crate::index::{Index, Status};
 
 /// How bad a problem is.
@@ -65,19 +68,25 @@ impl fmt::Display for Problem {
 pub struct Analysis {
     /// Resources of kinds that the mesh reads.
     pub resources: usize,
-    /// Resources of other kinds.
+    /// Resources of other kinds, those included that are a problem because of that.
     pub others: usize,
     /// What is wrong, by file and line.
     pub problems: Vec<Problem>,
 }
 
-/// Where a resource was read.
-struct Source<'a> {
+/// A document of a file.
+#[derive(Clone, Copy)]
+struct Place<'a> {
     file: &'a str,
-    /// The text of its document.
+    /// The text of the document.
     text: &'a str,
     /// Lines of the file before it.
     before: usize,
+}
+
+/// Where a resource was read.
+struct Source<'a> {
+    place: Place<'a>,
     id: (Kind, Key),
 }
 
@@ -88,37 +97,45 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
     let (mut index, mut sources) = (Index::default(), Vec::new());
     for (file, text) in files {
         for (before, text) in documents(text) {
-            match read(text) {
-                Ok(objects) => {
-                    for object in objects {
-                        match object {
-                            Ok(object) => {
-                                let id = (object.kind, object.key.clone());
-                                sources.push(Source {
-                                    file,
-                                    text,
-                                    before,
-                                    id,
-                                });
-                                index.apply(object);
-                            }
-                            Err(ReadError::UnknownKind { .. }) => analysis.others += 1,
-                            Err(error) => {
-                                analysis
-                                    .problems
-                                    .push(unread(file, before + 1, error.to_string()));
-                            }
-                        }
-                    }
+            let place = Place { file, text, before };
+            let values = match read(text) {
+                Ok(values) => values,
+                Err(error) => {
+                    let line = before + error.line;
+                    analysis.problems.push(unread(file, line, error.message));
+                    continue;
                 }
-                Err((line, message)) => {
-                    let line = before + line.unwrap_or(1);
-                    analysis.problems.push(unread(file, line, message));
+            };
+            for value in values {
+                if let Err(error) = typed_as_its_own(&value) {
+                    analysis.resources += 1;
+                    let problem =
+                        place.problem(&value, Severity::Error, "Invalid", error.to_string());
+                    analysis.problems.push(problem);
+                    continue;
+                }
+                match Object::read(&value) {
+                    Ok(object) => {
+                        if let Some(unsupported) = for_nobody(&object.facts) {
+                            let message = unsupported.to_string();
+                            let reason = "UnsupportedValue";
+                            let problem = place.problem(&value, Severity::Error, reason, message);
+                            analysis.problems.push(problem);
+                        }
+                        let id = (object.kind, object.key.clone());
+                        sources.push(Source { place, id });
+                        index.apply(object);
+                    }
+                    Err(ReadError::UnknownKind { .. }) => analysis.other(place, &value),
+                    Err(error) => {
+                        let problem = unread(file, before + 1, error.to_string());
+                        analysis.problems.push(problem);
+                    }
                 }
             }
         }
     }
-    analysis.resources = sources.len();
+    analysis.resources += sources.len();
     for (kind, key, status) in index.changes().statuses {
         let id = (kind, key);
         let Some(source) = sources.iter().find(|source| source.id == id) else {
@@ -132,6 +149,82 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
     analysis.problems.sort_by_key(place);
     analysis.problems.dedup();
     analysis
+}
+
+impl Analysis {
+    /// Takes what the index does not read.
+    fn other(&mut self, place: Place<'_>, value: &Value) {
+        let (version, kind) = (word(&value["apiVersion"]), word(&value["kind"]));
+        let group = group(value);
+        let mut problem = |severity, reason: &str, message: String| {
+            let problem = place.problem(value, severity, reason, message);
+            self.problems.push(problem);
+        };
+        if let Some(checked) = check::operated(value) {
+            if let Err(error) = checked {
+                problem(Severity::Error, "Invalid", error.to_string());
+            }
+            self.resources += 1;
+            return;
+        }
+        if group == GROUP {
+            let message = format!("there is no such kind in `{version}`: it would not be stored");
+            problem(Severity::Error, "UnknownKind", message);
+        } else if group.ends_with(".istio.io") || group == "gateway.networking.k8s.io" {
+            let message = format!("`{version}` {kind} is not read: nothing of it is done");
+            problem(Severity::Warning, "UnsupportedKind", message);
+        }
+        self.others += 1;
+    }
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn group(value: &Value) -> &str {
+    let version = word(&value["apiVersion"]);
+    version.split_once('/').unwrap_or_default().0
+}
+
+/// Whether an API server would take a resource of the mesh's own.
+fn typed_as_its_own(value: &Value) -> Result<(), SpecError> {
+    match group(value) {
+        GROUP => typed::check(value),
+        _ => Ok(()),
+    }
+}
+
+/// Why a route says nothing, where it names nobody whose status could say it.
+fn for_nobody(facts: &Facts) -> Option<&Unsupported> {
+    match facts {
+        Facts::Route(route) if route.parents.is_empty() && route.gateways.is_empty() => {
+            route.rules.as_ref().err()
+        }
+        _ => None,
+    }
+}
+
+impl Place<'_> {
+    fn problem(&self, value: &Value, severity: Severity, reason: &str, message: String) -> Problem {
+        let name = word(&value["metadata"]["name"]);
+        Problem {
+            file: self.file.to_owned(),
+            line: self.line(&message),
+            resource: format!("{} {name}", word(&value["kind"])),
+            severity,
+            reason: reason.to_owned(),
+            message,
+        }
+    }
+
+    /// The line of what a message is about: of the field that it begins with, else of the name.
+    fn line(&self, message: &str) -> usize {
+        let path = message.split(": ").next();
+        let path = path.filter(|path| path.starts_with("spec"));
+        let line = line_of(self.text, path.unwrap_or("metadata.name"));
+        self.before + line.unwrap_or(1)
+    }
 }
 
 fn unread(file: &str, line: usize, message: String) -> Problem {
@@ -185,14 +278,9 @@ impl Source<'_> {
                 0 => part.to_owned(),
                 _ => format!("spec{part}"),
             };
-            let path = message
-                .split(": ")
-                .next()
-                .filter(|path| path.starts_with("spec"));
-            let line = line_of(self.text, path.unwrap_or("metadata.name")).unwrap_or(1);
             Problem {
-                file: self.file.to_owned(),
-                line: self.before + line,
+                file: self.place.file.to_owned(),
+                line: self.place.line(&message),
                 resource: format!("{} {key}", kind.names().1),
                 severity,
                 reason: condition.reason.clone(),
@@ -203,40 +291,30 @@ impl Source<'_> {
     }
 }
 
-/// The documents of a file, with the number of lines before each.
+/// The documents of a file, with the number of lines before each: what is wrong in one leaves the others to be looked at.
+/// A line that begins with `---` begins one, wherever it stands (YAML 1.2, 9.1.2).
 fn documents(text: &str) -> Vec<(usize, &str)> {
-    let (mut found, mut start, mut before, mut lines) = (Vec::new(), 0, 0, 0);
+    let (mut found, mut start, mut before) = (Vec::new(), 0, 0);
     let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        let next = at + line.len();
-        lines += 1;
-        if line.trim_end() == "---" {
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let rest = line.strip_prefix("---");
+        if rest.is_some_and(|rest| rest.trim_start() != rest || rest.is_empty()) {
             found.push((before, &text[start..at]));
-            (start, before) = (next, lines);
+            (start, before) = (at, number);
         }
-        at = next;
+        at += line.len();
     }
     found.push((before, &text[start..]));
     found
 }
 
-type Objects = Vec<Result<Object, ReadError>>;
-
 /// The resources of a document; a list has several.
-fn read(text: &str) -> Result<Objects, (Option<usize>, String)> {
-    let value = Value::deserialize(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
-        let line = error.location().map(|location| location.line());
-        (line, error.to_string())
-    })?;
-    let items = match &value {
-        Value::Null => Vec::new(),
-        Value::Object(map) if map.get("kind") == Some(&Value::from("List")) => {
-            let items = map.get("items").and_then(Value::as_array);
-            items.cloned().unwrap_or_default()
-        }
-        _ => vec![value],
-    };
-    Ok(items.iter().map(Object::read).collect())
+fn read(text: &str) -> Result<Vec<Value>, yaml::ReadError> {
+    let mut resources = Vec::new();
+    for document in yaml::documents(text)? {
+        resources.extend(yaml::items(document.value));
+    }
+    Ok(resources)
 }
 
 #[cfg(test)]
@@ -248,7 +326,7 @@ mod tests {
         let text = "# Two resources.
 apiVersion: networking.istio.io/v1beta1
 kind: VirtualService
-metadata: {name: a, namespace: n}
+metadata: {name: a, namespace: shop}
 spec:
   hosts: [a]
   http:
@@ -262,7 +340,7 @@ metadata: {name: s}
 ---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
-metadata: {name: a, namespace: n}
+metadata: {name: a, namespace: shop}
 spec:
   host: a
   trafficPolicy:
@@ -272,12 +350,12 @@ spec:
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: a, namespace: n}
+metadata: {name: a, namespace: shop}
 spec: {ports: [{port: 80}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
-metadata: {name: a, namespace: n}
+metadata: {name: a, namespace: shop}
 spec:
   parentRefs: [{group: '', kind: Service, name: a}]
   rules:
@@ -289,9 +367,9 @@ a: [
         assert_eq!((analysis.resources, analysis.others), (4, 1));
         let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
         let expected = [
-            "a.yaml:9: error: VirtualService n/a: spec.http[0].match[0].sourceLabels: it is not supported (UnsupportedValue)",
-            "a.yaml:24: warning: DestinationRule n/a: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
-            "a.yaml:33: warning: HTTPRoute n/a: Service n/b does not exist (BackendNotFound)",
+            "a.yaml:9: error: VirtualService shop/a: spec.http[0].match[0].sourceLabels: it is not supported (UnsupportedValue)",
+            "a.yaml:24: warning: DestinationRule shop/a: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
+            "a.yaml:33: warning: HTTPRoute shop/a: Service shop/b does not exist (BackendNotFound)",
         ];
         assert_eq!(found[..3], expected);
         assert!(
@@ -300,6 +378,100 @@ a: [
             found[3]
         );
         assert_eq!(found.len(), 4);
+    }
+
+    #[test]
+    fn every_kind_of_the_meshs_own_is_looked_at() {
+        let text = "--- # The first.
+{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {name: a}, spec: {targetRef: {name: web}}}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: ProxyService
+metadata: {name: b}
+spec:
+  targetRef: {name: web}
+  replicas: 0
+---
+apiVersion: maglor.dev/v1alpha1
+kind: PlacementPolicy
+metadata: {name: c}
+spec:
+  namespaces: [shop]
+  windows: 0
+---
+apiVersion: maglor.dev/v1alpha1
+kind: CommunicationGraph
+metadata: {name: default}
+spec: {maxEdges: 3000}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: TraficPolicy
+metadata: {name: d}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: e}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: f}
+data: {a: 1, a: 2}
+";
+        let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+        assert_eq!((analysis.resources, analysis.others), (4, 2));
+        let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+        let expected = [
+            "a.yaml:9: error: ProxyService b: spec.replicas: must be 1 to 100 (Invalid)",
+            "a.yaml:16: error: PlacementPolicy c: spec.windows: must be 1 to 1000 (Invalid)",
+            "a.yaml:21: error: CommunicationGraph default: spec.maxEdges: must be 0 to 2000 (Invalid)",
+            "a.yaml:25: error: TraficPolicy d: there is no such kind in `maglor.dev/v1alpha1`: it would not be stored (UnknownKind)",
+            "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not read: nothing of it is done (UnsupportedKind)",
+            "a.yaml:34: error: document: `a` is there twice (Unreadable)",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    /// An API server would refuse them; nothing may say that they are all right.
+    #[test]
+    fn what_is_not_of_its_type_is_named() {
+        let text = "apiVersion: maglor.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: a}
+spec:
+  rules:
+  - from:
+    - namespaces: shop
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: b}
+spec:
+  parentRefs: [{group: '', kind: Service, name: web}]
+  rules:
+  - timeouts: {request: 5}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: c}
+spec:
+  parentRefs: web
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {ports: [{port: 80}]}
+";
+        let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+        assert_eq!((analysis.resources, analysis.others), (4, 0));
+        let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+        for (found, expected) in found.iter().zip([
+            "a.yaml:7: error: AuthorizationPolicy a: spec.rules[0].from[0].namespaces: a list is wanted",
+            "a.yaml:12: error: HTTPRoute default/b: spec: invalid type: integer `5`, expected a string",
+            "a.yaml:21: error: GRPCRoute c: spec.parentRefs: ",
+        ]) {
+            assert!(found.starts_with(expected), "{expected}: {found}");
+        }
+        assert_eq!(found.len(), 3, "{found:?}");
     }
 
     #[test]

@@ -86,12 +86,6 @@ struct Run {
     /// Who this replica is, different from every other, such as the pod's name. Default: by process.
     #[arg(long, value_name = "NAME")]
     replica: Option<String>,
-    #[command(flatten)]
-    identity: Identity,
-    #[command(flatten)]
-    graph: Graph,
-    #[command(flatten)]
-    proxies: Proxies,
     /// Move pods where a PlacementPolicy with `mode: Apply` says so. Without: it is only said what would move.
     #[arg(long, requires = "webhook")]
     placement: bool,
@@ -108,6 +102,13 @@ struct Run {
     /// `text` or `json`.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: String,
+    // Last: a heading holds for all that follows.
+    #[command(flatten)]
+    identity: Identity,
+    #[command(flatten)]
+    graph: Graph,
+    #[command(flatten)]
+    proxies: Proxies,
 }
 
 /// How the communication graph is observed.
@@ -232,6 +233,7 @@ fn leaf_ttl(text: &str) -> Result<Duration, String> {
 
 /// The proxies of `ProxyService`s and of Gateways.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Proxies that are started")]
 struct Proxies {
     /// Image of the proxies that a ProxyService starts. Default: that of sidecars.
     #[arg(long, value_name = "IMAGE")]

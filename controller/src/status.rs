@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::crd::{GROUP, VERSION};
 use crate::index::facts::gateway::GATEWAY_CONTROLLER;
 use crate::index::facts::{Key, Kind};
 use crate::index::{CONTROLLER, Status};
@@ -209,8 +210,32 @@ fn merged(before: &Value, status: &Status, now: &str) -> Value {
     wanted
 }
 
+/// What to apply to a resource of the mesh's own so that it has a status; `None` where that is as it was `before`. With
+/// the resource's id, so that nothing is made where it has gone.
+pub(crate) fn patch_of(
+    kind: &str,
+    (name, uid): (&str, Option<&str>),
+    before: &Value,
+    mut status: Value,
+) -> Option<Value> {
+    let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+    keep_times(
+        &before["conditions"],
+        &mut status["conditions"],
+        &now.to_string(),
+    );
+    (*before != status).then(|| {
+        json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": kind,
+            "metadata": {"name": name, "uid": uid},
+            "status": status,
+        })
+    })
+}
+
 /// Gives each condition the time since when its status is what it is.
-pub(crate) fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
+fn keep_times(before: &Value, wanted: &mut Value, now: &str) {
     let none = Vec::new();
     let before = before.as_array().unwrap_or(&none);
     for condition in wanted.as_array_mut().into_iter().flatten() {

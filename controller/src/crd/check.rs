@@ -1,8 +1,13 @@
 //! Whether what a resource says can be used: the proxy's own checks, with the resource's own paths.
 
-use maglor_config::raw;
+use maglor_config::{Diagnostic, raw, resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::traffic_policy::foreign_fields;
+use super::{
+    CommunicationGraphSpec, GROUP, PlacementPolicySpec, ProxyServiceSpec, TuningPolicySpec, VERSION,
+};
 
 /// Why a resource is not used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -21,6 +26,57 @@ pub enum SpecError {
         /// What is wrong with it, and what to write instead.
         message: String,
     },
+}
+
+/// Checks the `spec` of a kind that operators read, not the index: a `CommunicationGraph`, `PlacementPolicy`,
+/// `ProxyService` or `TuningPolicy` of this version. `None` if it is something else.
+#[must_use]
+pub fn operated(object: &Value) -> Option<Result<(), SpecError>> {
+    if object["apiVersion"] != format!("{GROUP}/{VERSION}") {
+        return None;
+    }
+    Some(match object["kind"].as_str()? {
+        "CommunicationGraph" => spec(object).and_then(|spec: CommunicationGraphSpec| spec.check()),
+        "PlacementPolicy" => spec(object).and_then(|spec: PlacementPolicySpec| spec.check()),
+        "ProxyService" => spec(object).and_then(|spec: ProxyServiceSpec| spec.check()),
+        "TuningPolicy" => spec(object).and_then(|spec: TuningPolicySpec| spec.check()),
+        _ => return None,
+    })
+}
+
+/// Reads the `spec` of a resource of the mesh's own.
+///
+/// # Errors
+/// The first field that is not of its type, or unknown.
+pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
+    let spec = &object["spec"];
+    T::deserialize(spec).map_err(|error| {
+        // The reader of a proxy's file knows where in it that is.
+        let told = resource::read::<T>(&spec.to_string(), "spec").err();
+        let first = told.and_then(|errors| errors.0.into_iter().next());
+        first.map_or_else(
+            || SpecError::Value {
+                path: "spec".to_owned(),
+                message: error.to_string(),
+            },
+            |first| {
+                let path = match &*first.path {
+                    "" => "spec".to_owned(),
+                    path => format!("spec.{path}"),
+                };
+                value(path, first)
+            },
+        )
+    })
+}
+
+/// What the proxy's checks say, of a field of a resource.
+fn value(path: String, told: Diagnostic) -> SpecError {
+    let message = match told.help {
+        Some(help) => format!("{}; {help}", told.message),
+        None => told.message,
+    };
+    SpecError::Value { path, message }
 }
 
 const ROUTE: &str = "listeners[0].http.virtual_hosts[0].routes[0]";
@@ -145,16 +201,13 @@ fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), 
         .path
         .replace("clusters[0]", "spec.cluster")
         .replace("listeners[0].authorization", "spec");
-    let message = match first.help {
-        Some(help) => format!("{}; {help}", first.message),
-        None => first.message,
-    };
-    Err(SpecError::Value { path, message })
+    Err(value(path, first))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crd::TrafficPolicySpec;
 
     fn cluster(text: &str) -> raw::Cluster {
         serde_yaml::from_str(text).unwrap()
@@ -171,6 +224,40 @@ mod tests {
         .unwrap();
         assert_eq!(blocks(Some(&cluster), Some(&route)), Ok(()));
         assert_eq!(blocks(None, None), Ok(()));
+    }
+
+    #[test]
+    fn what_is_not_of_its_type_is_named_with_its_path() {
+        let read = |text: &str| {
+            let object: Value = serde_yaml::from_str(text).unwrap();
+            spec::<TrafficPolicySpec>(&object).unwrap_err().to_string()
+        };
+        for (text, expected) in [
+            (
+                "spec: {cluster: {limits: {max_requests: -1}}}",
+                "spec.cluster.limits.max_requests: ",
+            ),
+            (
+                "spec: {cluster: {limits: {max_request: 1}}}",
+                "did you mean `max_requests`?",
+            ),
+            (
+                "spec: {route: {retry: {retriable_status_codes: x}}}",
+                "spec.route.retry.retriable_status_codes",
+            ),
+            (
+                "spec: {targetRefs: [{kind: Service, name: a}, {nam: a}]}",
+                "spec.targetRefs[1]",
+            ),
+            ("spec: {bogus: 1}", "bogus"),
+            ("spec: 5", "spec: "),
+        ] {
+            let error = read(text);
+            assert!(
+                error.starts_with("spec") && error.contains(expected),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::check::SpecError;
 use super::schema::Shape;
 
 /// The only [`CommunicationGraph`] that is written.
@@ -43,6 +44,20 @@ pub struct CommunicationGraphSpec {
 }
 
 impl CommunicationGraphSpec {
+    /// Checks what the schema says, for those who have not asked it.
+    ///
+    /// # Errors
+    /// The field that is wrong.
+    pub fn check(&self) -> Result<(), SpecError> {
+        match self.max_edges {
+            Some(edges) if edges > MOST_EDGES => Err(SpecError::Value {
+                path: "spec.maxEdges".to_owned(),
+                message: format!("must be 0 to {MOST_EDGES}"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// How many edges the status has at most.
     #[must_use]
     pub fn edges(&self) -> usize {

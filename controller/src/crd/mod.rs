@@ -19,6 +19,7 @@ mod schema;
 mod target;
 mod traffic_policy;
 mod tuning_policy;
+pub mod typed;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps,
@@ -106,26 +107,10 @@ pub fn yaml() -> Result<Vec<(String, String)>, DefinitionError> {
     let mut documents = Vec::new();
     for definition in definitions()? {
         let name = definition.metadata.name.clone().unwrap_or_default();
-        let text = serde_yaml::to_string(&definition).unwrap_or_default();
-        documents.push((name, quoted(&text)));
+        let text = maglor_inject::yaml::to_string(&definition).unwrap_or_default();
+        documents.push((name, text));
     }
     Ok(documents)
-}
-
-/// With quotes around words that YAML 1.1, which Kubernetes reads, takes for true or false (`off`).
-fn quoted(text: &str) -> String {
-    let line = |line: &str| {
-        let begun = ["- ", ": "]
-            .iter()
-            .filter_map(|sign| line.rfind(sign))
-            .max();
-        let (before, word) = line.split_at(begun.map_or(0, |at| at + 2));
-        match word {
-            "n" | "no" | "off" | "on" | "y" | "yes" => format!("{before}'{word}'\n"),
-            _ => format!("{line}\n"),
-        }
-    };
-    text.lines().map(line).collect()
 }
 
 fn with_schema(
@@ -149,10 +134,6 @@ mod tests {
 
     #[test]
     fn words_that_kubernetes_takes_for_booleans_are_quoted() {
-        assert_eq!(
-            quoted("enum:\n- off\n- v1\nmode: on\nname: offset\n"),
-            "enum:\n- 'off'\n- v1\nmode: 'on'\nname: offset\n"
-        );
         for (name, text) in yaml().unwrap() {
             assert!(!text.contains("- off\n"), "{name}");
             assert!(text.contains("openAPIV3Schema"), "{name}");

@@ -1,7 +1,6 @@
 //! Looks at an API server, and writes to it: pods on their way, what keeps pods where they are, statuses.
 
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams,
     Preconditions,
@@ -13,9 +12,9 @@ use serde_json::{Value, json};
 use super::moving::{self, Deployment, Seen, Step, Ticket};
 use super::pod::{Node, Pod, ReplicaSet};
 use super::{HASH, MOVING};
-use crate::crd::{GROUP, PlacementPolicy, PlacementPolicyStatus, VERSION};
+use crate::crd::{PlacementPolicy, PlacementPolicyStatus};
 use crate::index::facts::Key;
-use crate::status::{FIELD_MANAGER, keep_times};
+use crate::status::{FIELD_MANAGER, patch_of};
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -268,23 +267,10 @@ impl Server {
     ) -> Result<(), kube::Error> {
         let name = policy.metadata.name.clone().unwrap_or_default();
         let before = json!(policy.status.clone().unwrap_or_default());
-        let mut status = json!(status);
-        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-        keep_times(
-            &before["conditions"],
-            &mut status["conditions"],
-            &now.to_string(),
-        );
-        if before == status {
+        let id = (name.as_str(), policy.metadata.uid.as_deref());
+        let Some(patch) = patch_of("PlacementPolicy", id, &before, json!(status)) else {
             return Ok(());
-        }
-        let patch = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"),
-            "kind": "PlacementPolicy",
-            // With its id, so that nothing is made where it has gone.
-            "metadata": {"name": name, "uid": policy.metadata.uid},
-            "status": status,
-        });
+        };
         let api: Api<PlacementPolicy> = Api::all(self.client.clone());
         let params = PatchParams::apply(FIELD_MANAGER).force();
         match api.patch_status(&name, &params, &Patch::Apply(patch)).await {

@@ -4,7 +4,6 @@ mod land;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     Preconditions,
@@ -23,7 +22,7 @@ use super::steps::Step;
 use super::{FIELD_MANAGER, FINALIZER, LABEL, Settings};
 use crate::index::facts::Key;
 use crate::index::target_name;
-use crate::status::keep_times;
+use crate::status::patch_of;
 
 /// The kinds that are read or written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -341,7 +340,7 @@ impl Server {
     pub(super) async fn write_status(
         &self,
         claim: &Claim,
-        mut status: Value,
+        status: Value,
     ) -> Result<(), kube::Error> {
         let name = &claim.key.name;
         let api = self.api(Kind::ProxyService, &claim.key.namespace);
@@ -349,21 +348,10 @@ impl Server {
             return Ok(());
         };
         let before = there.data.get("status").cloned().unwrap_or_default();
-        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-        keep_times(
-            &before["conditions"],
-            &mut status["conditions"],
-            &now.to_string(),
-        );
-        if before == status {
+        let id = (name.as_str(), Some(claim.uid.as_str()));
+        let Some(patch) = patch_of("ProxyService", id, &before, status) else {
             return Ok(());
-        }
-        let patch = json!({
-            "apiVersion": "maglor.dev/v1alpha1",
-            "kind": "ProxyService",
-            "metadata": {"name": name, "uid": claim.uid},
-            "status": status,
-        });
+        };
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         match api
             .patch_status(name, &parameters, &Patch::Apply(&patch))

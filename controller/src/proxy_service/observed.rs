@@ -9,7 +9,7 @@ use super::auto::{Advice, Wide};
 use super::selector::{Selected, selected};
 use super::sidecars;
 use super::{FINALIZER, LABEL, Settings};
-use crate::crd::ProxyServiceSpec;
+use crate::crd::{ProxyServiceSpec, check};
 use crate::index::facts::Key;
 
 /// A `ProxyService` for the Service.
@@ -93,8 +93,8 @@ impl Claim {
     pub fn read(value: &Value) -> Self {
         let meta = &value["metadata"];
         let text = |name: &str| meta[name].as_str().unwrap_or_default().to_owned();
-        let read = serde_json::from_value::<ProxyServiceSpec>(value["spec"].clone());
-        let read = read.map_err(|error| format!("spec: {error}"));
+        let read = check::spec::<ProxyServiceSpec>(value);
+        let checked = read.and_then(|spec| spec.check().map(|()| spec));
         let finalizers = meta["finalizers"].as_array().into_iter().flatten();
         let target = &value["spec"]["targetRef"];
         Self {
@@ -105,10 +105,7 @@ impl Claim {
             generation: meta["generation"].as_i64(),
             deleting: meta["deletionTimestamp"].is_string(),
             held: finalizers.into_iter().any(|one| one == FINALIZER),
-            spec: read.and_then(|spec| match spec.check() {
-                Ok(()) => Ok(spec),
-                Err(error) => Err(error.to_string()),
-            }),
+            spec: checked.map_err(|error| error.to_string()),
         }
     }
 }

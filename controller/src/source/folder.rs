@@ -9,17 +9,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use maglor_inject::yaml;
 use notify::{EventKind, RecursiveMode, Watcher as _};
-use serde::Deserialize as _;
-use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::Event;
 use crate::index::facts::{Key, Kind, Object};
 
 /// Whoever writes files touches them several times; wait for the end.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Where a folder never comes to rest (a log is written there, say), look this often.
+const AT_LATEST: Duration = Duration::from_secs(1);
 
 /// Why a folder cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,9 @@ pub enum FolderError {
 pub struct Folder {
     path: PathBuf,
     files: BTreeMap<PathBuf, Vec<Object>>,
+    /// What was refused when it was last read, and why. It is told once: the log may be written into this folder, so that
+    /// telling it would be a reason to look again.
+    told: BTreeSet<(String, String)>,
 }
 
 impl Folder {
@@ -56,10 +60,11 @@ impl Folder {
         Self {
             path: path.to_owned(),
             files: BTreeMap::new(),
+            told: BTreeSet::new(),
         }
     }
 
-    /// Reads all files.
+    /// Reads all files. What is refused as it was the last time is not told again.
     ///
     /// # Errors
     /// When the folder itself cannot be listed.
@@ -92,6 +97,17 @@ impl Folder {
         }
         self.files = files;
         events.extend(self.resets());
+        let mut refused = BTreeSet::new();
+        events.retain(|event| match event {
+            Event::Refused { what, why } => {
+                let one = (what.clone(), why.clone());
+                let known = self.told.contains(&one);
+                refused.insert(one);
+                !known
+            }
+            _ => true,
+        });
+        self.told = refused;
         Ok(events)
     }
 
@@ -133,21 +149,12 @@ impl Folder {
 /// What is wrong with it, with the line where the parser knows it.
 pub fn objects(text: &str) -> Result<Vec<Object>, String> {
     let mut found = Vec::new();
-    for (at, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
-        let value = Value::deserialize(document).map_err(|error| error.to_string())?;
-        let items = match &value {
-            Value::Null => continue,
-            Value::Object(map) if map.get("kind") == Some(&Value::from("List")) => map
-                .get("items")
-                .and_then(Value::as_array)
-                .cloned()
-                .unwrap_or_default(),
-            _ => vec![value],
-        };
-        for item in items {
+    let documents = yaml::documents(text).map_err(|error| error.to_string())?;
+    for document in documents {
+        for item in yaml::items(document.value) {
             let object = Object::read(&item).map_err(|error| {
                 let name = item["metadata"]["name"].as_str().unwrap_or("without name");
-                format!("document {}, {name}: {error}", at + 1)
+                format!("document at line {}, {name}: {error}", document.line)
             })?;
             found.push(object);
         }
@@ -189,7 +196,9 @@ pub async fn watch(path: &Path, events: mpsc::Sender<Event>) -> Result<(), Folde
             () = events.closed() => return Ok(()),
             change = changed.recv() => if change.is_none() { return Ok(()) },
         }
-        while let Ok(Some(())) = timeout(SETTLE, changed.recv()).await {}
+        let latest = Instant::now() + AT_LATEST;
+        let quiet = || latest.min(Instant::now() + SETTLE);
+        while let Ok(Some(())) = timeout_at(quiet(), changed.recv()).await {}
         read = folder.read().unwrap_or_else(|error| {
             vec![Event::Refused {
                 what: path.display().to_string(),
@@ -227,19 +236,23 @@ mod tests {
     #[test]
     fn documents_and_lists_are_read() {
         let text = format!(
-            "{SERVICE}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Node, metadata: {{name: n}}}}\n"
+            "{SERVICE}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Node, metadata: {{name: node}}}}\n"
         );
         assert_eq!(objects(&text).unwrap().len(), 2);
         assert!(objects("").unwrap().is_empty());
         for (text, expected) in [
-            ("a: [", "line 2"),
+            ("a: [", "document 1 at line 2"),
+            (
+                "a: 1\nb: 2\na: 3\n",
+                "document 1 at line 3: `a` is there twice",
+            ),
             (
                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: s}}",
-                "document 1, s: apiVersion `v1`, kind `ConfigMap`",
+                "document at line 1, s: apiVersion `v1`, kind `ConfigMap`",
             ),
             (
                 "{apiVersion: v1, kind: Node}",
-                "document 1, without name: metadata.name is missing",
+                "document at line 1, without name: metadata.name is missing",
             ),
         ] {
             let error = objects(text).unwrap_err();
@@ -265,6 +278,16 @@ mod tests {
             (count(&events, Kind::Service), refused(&events).len()),
             (1, 1)
         );
+        // Told once, until it is something else.
+        assert_eq!(refused(&read.read().unwrap()).len(), 0);
+        std::fs::write(&file, "kind: [").unwrap();
+        assert_eq!(refused(&read.read().unwrap()).len(), 0, "the same fault");
+        std::fs::write(&file, "a: 1\na: 2\n").unwrap();
+        assert_eq!(refused(&read.read().unwrap()).len(), 1, "another one");
+        std::fs::write(&file, SERVICE).unwrap();
+        assert_eq!(refused(&read.read().unwrap()).len(), 0);
+        std::fs::write(&file, "a: 1\na: 2\n").unwrap();
+        assert_eq!(refused(&read.read().unwrap()).len(), 1, "again");
         std::fs::remove_file(&file).unwrap();
         assert_eq!(count(&read.read().unwrap(), Kind::Service), 0);
     }

@@ -4,10 +4,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_inject::review::{Review, Verdict};
 use maglor_inject::{Namespace, Outcome, Settings, patch};
 
-use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::crd::{PlacementPolicySpec, ProxyServiceSpec, TuningPolicySpec};
+use crate::crd::check;
 use crate::index::facts::{Facts, Object};
 use crate::placement::affinity::{Place, ask};
 
@@ -112,16 +111,10 @@ pub fn validate(review: &Review) -> Decision {
     if new.is_null() || (!old.is_null() && new["spec"] == old["spec"]) {
         return accepted;
     }
-    // Operators read these, not the index.
-    let checked = match new["kind"].as_str() {
-        Some("PlacementPolicy") => Some(placement_policy(new)),
-        Some("ProxyService") => Some(proxy_service(new)),
-        Some("TuningPolicy") => Some(tuning_policy(new)),
-        _ => None,
-    };
+    let checked = check::operated(new);
     if let Some(checked) = checked {
         return match checked {
-            Err(problem) => denied(problem),
+            Err(problem) => denied(problem.to_string()),
             Ok(()) => accepted,
         };
     }
@@ -132,24 +125,6 @@ pub fn validate(review: &Review) -> Decision {
             None => accepted,
         },
     }
-}
-
-fn placement_policy(object: &Value) -> Result<(), String> {
-    let spec = PlacementPolicySpec::deserialize(&object["spec"]);
-    let spec = spec.map_err(|error| format!("spec: {error}"))?;
-    spec.check().map_err(|error| error.to_string())
-}
-
-fn proxy_service(object: &Value) -> Result<(), String> {
-    let spec = ProxyServiceSpec::deserialize(&object["spec"]);
-    let spec = spec.map_err(|error| format!("spec: {error}"))?;
-    spec.check().map_err(|error| error.to_string())
-}
-
-fn tuning_policy(object: &Value) -> Result<(), String> {
-    let spec = TuningPolicySpec::deserialize(&object["spec"]);
-    let spec = spec.map_err(|error| format!("spec: {error}"))?;
-    spec.check().map_err(|error| error.to_string())
 }
 
 /// What is wrong with one of the mesh's own resources.

@@ -1,12 +1,12 @@
 //! `maglor analyze`: what the mesh would not do of resources that are still files.
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use maglor_controller::analyze::{Analysis, Problem, Severity, analyze};
 use serde_json::{Value, json};
 
+use crate::input::read_text;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -33,12 +33,7 @@ enum Output {
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut files = Vec::new();
     for path in &options.files {
-        let mut text = String::new();
-        let read = match path.as_os_str() == "-" {
-            true => std::io::stdin().read_to_string(&mut text).map(|_| text),
-            false => std::fs::read_to_string(path),
-        };
-        match read {
+        match read_text(path) {
             Ok(text) => files.push((path.display().to_string(), text)),
             Err(error) => {
                 eprintln!("{}: {error}", path.display());

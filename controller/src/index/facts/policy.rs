@@ -62,20 +62,15 @@ fn spec<T: DeserializeOwned>(
     value: &Value,
     check: impl FnOnce(&T) -> Result<(), crd::SpecError>,
 ) -> Checked<T> {
-    let spec = value.get("spec").unwrap_or(&Value::Null);
-    let read = T::deserialize(spec).map_err(|error| format!("spec: {error}"));
-    let checked = read.and_then(|spec| match check(&spec) {
-        Ok(()) => Ok(spec),
-        Err(error) => Err(error.to_string()),
-    });
-    match checked {
+    let read = crd::check::spec(value);
+    match read.and_then(|spec| check(&spec).map(|()| spec)) {
         Ok(value) => Checked {
             value: Some(value),
             problem: None,
         },
         Err(problem) => Checked {
             value: None,
-            problem: Some(problem),
+            problem: Some(problem.to_string()),
         },
     }
 }

@@ -7,12 +7,13 @@ mod matching;
 mod resource;
 
 use maglor_config::raw;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 pub use self::matching::Precedence;
 use self::resource::{BackendRef, Filter, GATEWAY, Rule as ResourceRule, Spec};
 use super::{Age, Key, Meta, part};
-use crate::crd::check;
+use crate::crd::check::{self, SpecError};
 
 /// Which of the two kinds a route is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -158,6 +159,15 @@ impl Unsupported {
     }
 }
 
+impl From<SpecError> for Unsupported {
+    fn from(error: SpecError) -> Self {
+        match error {
+            SpecError::Foreign { .. } => Self::new("spec", error.to_string()),
+            SpecError::Value { path, message } => Self { path, message },
+        }
+    }
+}
+
 impl Route {
     pub(super) fn http(meta: &Meta, value: &Value) -> Self {
         Self::read(RouteKind::Http, meta, value)
@@ -168,7 +178,8 @@ impl Route {
     }
 
     fn read(kind: RouteKind, meta: &Meta, value: &Value) -> Self {
-        let spec: Result<Spec, _> = part(value, "spec");
+        // The second one knows the place of what is wrong.
+        let spec: Result<Spec, SpecError> = part(value, "spec").or_else(|_| check::spec(value));
         let (mut gateways, mut hostnames) = (Vec::new(), Vec::new());
         if let Ok(spec) = &spec {
             gateways = spec.gateways(&meta.namespace);
@@ -185,7 +196,15 @@ impl Route {
                     .collect::<Result<Vec<Rule>, _>>()
                     .and_then(checked),
             ),
-            Err(error) => (Vec::new(), Err(Unsupported::new("spec", error.to_string()))),
+            Err(error) => {
+                // Those whom it is for are told why it is not in force.
+                let spec = Spec {
+                    parent_refs: Vec::deserialize(&value["spec"]["parentRefs"]).unwrap_or_default(),
+                    ..Spec::default()
+                };
+                gateways = spec.gateways(&meta.namespace);
+                (spec.parents(&meta.namespace), Err(error.into()))
+            }
         };
         Self {
             kind,

@@ -182,8 +182,14 @@ fn what_is_not_supported_is_named() {
     );
     let error = error.rules.unwrap_err().to_string();
     assert!(error.starts_with("spec.rules[1]: "), "{error}");
-    let error = read(RouteKind::Http, "  rules: {}").rules.unwrap_err();
-    assert!(error.to_string().starts_with("spec: "), "{error}");
+    let route = read(
+        RouteKind::Http,
+        "  parentRefs: [{group: '', kind: Service, name: web}, {name: edge}]\n  rules: {}",
+    );
+    let error = route.rules.unwrap_err();
+    assert!(error.to_string().starts_with("spec.rules: "), "{error}");
+    // Whom it is for has to hear of it.
+    assert_eq!((route.parents.len(), route.gateways.len()), (1, 1));
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub enum GraphError {
     #[error("`{0}` is no service of the graph")]
     Unknown(String),
     /// A weight that is negative, beyond all traffic, or not a number.
-    #[error("{field} is {value}: it must be a number from 0 to 10^15")]
+    #[error("{field} is {}: it must be a number from 0 to 10^15", short(*value))]
     Weight {
         /// The weight's name in a graph file.
         field: &'static str,
@@ -101,7 +101,8 @@ impl Graph {
     /// Σλ over all edges: calls a second.
     #[must_use]
     pub fn rps(&self) -> f64 {
-        self.edges.iter().map(|edge| edge.rps).sum()
+        // An empty sum of floating point numbers is -0.
+        self.edges.iter().fold(0.0, |sum, edge| sum + edge.rps)
     }
 
     /// Adds a vertex.
@@ -163,10 +164,19 @@ impl Graph {
     }
 }
 
+/// Without hundreds of zeros.
+fn short(value: f64) -> String {
+    match value.abs() < 1e18 {
+        true => value.to_string(),
+        false => format!("{value:e}"),
+    }
+}
+
 fn weight(field: &'static str, value: f64) -> Result<f64, GraphError> {
     // Far above any traffic, and sums of many stay finite.
     if (0.0..=1e15).contains(&value) {
-        Ok(value)
+        // -0 is within, too.
+        Ok(value.abs())
     } else {
         Err(GraphError::Weight { field, value })
     }
@@ -215,10 +225,12 @@ mod tests {
             graph.add_calls("a", "b", 1.0, 1.0, 0.0),
             Err(GraphError::Unknown("b".into()))
         );
-        for bad in [-1.0, f64::NAN, f64::INFINITY] {
+        for bad in [-1.0, f64::NAN, f64::INFINITY, 1e300] {
             let error = graph.add_calls("a", "a", bad, 1.0, 0.0).unwrap_err();
-            assert!(error.to_string().starts_with("rps is "), "{error}");
+            let error = error.to_string();
+            assert!(error.starts_with("rps is ") && error.len() < 80, "{error}");
         }
         assert!(graph.edges().is_empty());
+        assert!(graph.rps().is_sign_positive());
     }
 }

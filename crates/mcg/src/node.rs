@@ -6,6 +6,11 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
+/// So many nodes may have delays between them, which are kept for each pair: 128 MiB.
+const MOST_WITH_DELAYS: usize = 4096;
+/// Beyond any distance, and sums over all traffic stay finite.
+const MOST_DELAY_MS: f64 = 1e9;
+
 /// A node and what it has for the replicas of the graph: what is allocatable less what daemons and
 /// unmanaged pods request.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -32,8 +37,8 @@ pub struct Nodes {
 /// Why nodes are none.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum NodesError {
-    /// A delay that is negative, infinite or not a number.
-    #[error("the delay between `{from}` and `{to}` is {ms} ms: it must be a number, 0 or more")]
+    /// A delay that is negative, beyond all distances, or not a number.
+    #[error("the delay between `{from}` and `{to}` is {ms} ms: it must be a number from 0 to 10^9")]
     Delay {
         /// One node.
         from: String,
@@ -48,6 +53,9 @@ pub enum NodesError {
     /// A node without a name.
     #[error("a node needs a name")]
     Nameless,
+    /// Delays between more nodes than can be kept.
+    #[error("there are {0} nodes: delays can be given between {MOST_WITH_DELAYS} at most")]
+    ManyDelays(usize),
     /// No node at all.
     #[error("there is no node: nothing can be placed")]
     None,
@@ -98,18 +106,21 @@ impl Nodes {
     /// nothing is said are at 0 once one is.
     ///
     /// # Errors
-    /// An end is no node, or the delay is negative or not finite.
+    /// An end is no node, the delay is not 0 to 10^9, or there are more than 4096 nodes.
     pub fn set_delay(&mut self, from: &str, to: &str, ms: f64) -> Result<(), NodesError> {
         let index = |name: &str| {
             let known = self.node(name);
             known.ok_or_else(|| NodesError::Unknown(name.to_owned()))
         };
         let (a, b) = (index(from)?, index(to)?);
-        if !(ms.is_finite() && ms >= 0.0) {
+        if !(0.0..=MOST_DELAY_MS).contains(&ms) {
             let (from, to) = (from.to_owned(), to.to_owned());
             return Err(NodesError::Delay { from, to, ms });
         }
         let count = self.nodes.len();
+        if count > MOST_WITH_DELAYS {
+            return Err(NodesError::ManyDelays(count));
+        }
         self.delays_ms.resize(count * count, 0.0);
         for at in [a * count + b, b * count + a] {
             if let Some(delay) = self.delays_ms.get_mut(at).filter(|_| a != b) {
@@ -181,7 +192,15 @@ mod tests {
             nodes.set_delay("a", "d", 5.0),
             Err(NodesError::Unknown("d".into()))
         );
-        assert!(nodes.set_delay("a", "b", f64::NAN).is_err());
+        for bad in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
+            assert!(nodes.set_delay("a", "b", bad).is_err(), "{bad}");
+        }
+        let names: Vec<String> = (0..5000).map(|at| at.to_string()).collect();
+        let mut many = Nodes::new(names.iter().map(|name| node(name)).collect()).unwrap();
+        assert_eq!(
+            many.set_delay("1", "2", 1.0),
+            Err(NodesError::ManyDelays(5000))
+        );
     }
 
     #[test]

@@ -92,7 +92,8 @@ impl Placement {
             Routing::LocalFirst => self.remote_share(from, to),
         };
         let edges = graph.edges().iter();
-        edges.map(|edge| edge.rps * share(edge.from, edge.to)).sum()
+        // An empty sum of floating point numbers is -0.
+        edges.fold(0.0, |sum, edge| sum + edge.rps * share(edge.from, edge.to))
     }
 
     /// The share of the calls from one service to another that leave their node, 0 to 1, by local-first

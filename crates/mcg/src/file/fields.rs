@@ -32,7 +32,7 @@ impl Fields {
         self.line
     }
 
-    fn path_of(&self, field: &str) -> String {
+    pub(super) fn path_of(&self, field: &str) -> String {
         if self.path.is_empty() {
             field.to_owned()
         } else {
@@ -130,6 +130,11 @@ impl Fields {
         }
     }
 
+    /// Whether there is such a field, null or not.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.entries.iter().any(|(key, _)| **key == *field)
+    }
+
     /// The items of a list, each with its path; none if the list is absent.
     pub(super) fn list(&mut self, field: &'static str) -> Result<Vec<(String, Node)>, FileError> {
         let path = self.path_of(field);
@@ -210,6 +215,10 @@ fn wrong(path: String, line: usize, expected: &'static str, found: &Value) -> Fi
         Value::Scalar { text, plain: true } => format!("`{text}`"),
         Value::Scalar { text, plain: false } => format!("the text \"{text}\""),
         Value::Sequence(_) => "a list".to_owned(),
+    };
+    let path = match path.is_empty() {
+        true => "the file".to_owned(),
+        false => path,
     };
     FileError::Expected {
         line,

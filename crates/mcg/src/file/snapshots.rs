@@ -1,6 +1,7 @@
 //! Snapshots of the graph over time, for Algorithm 2.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use maglor_balance::Time;
@@ -20,10 +21,10 @@ use crate::graph::GraphError;
 pub fn snapshots(text: &str) -> Result<Vec<(Time, Snapshot)>, FileError> {
     let root = yaml::read(text)?;
     let mut fields = Fields::new(String::new(), root.clone())?;
-    let list = fields.list("snapshots")?;
-    if list.is_empty() {
+    if !fields.has("snapshots") {
         return Ok(vec![(Time::ZERO, snapshot("", root)?.1)]);
     }
+    let list = fields.list("snapshots")?;
     fields.finish()?;
     let mut all: Vec<(Time, Snapshot)> = Vec::new();
     let (mut first, mut last): (Option<f64>, f64) = (None, 0.0);
@@ -48,10 +49,10 @@ fn snapshot(path: &str, item: Node) -> Result<(Option<f64>, Snapshot), FileError
     let mut fields = Fields::new(path.to_owned(), item)?;
     let at = fields
         .optional("at")
-        .map(|node| time(format!("{path}.at"), &node))
+        .map(|node| time(fields.path_of("at"), &node))
         .transpose()?;
     let mut snapshot = Snapshot::default();
-    let mut names = HashSet::new();
+    let (mut names, mut pairs) = (HashSet::new(), HashMap::new());
     for (path, item) in fields.list("services")? {
         let line = item.line;
         let service = service(&path, item)?;
@@ -77,10 +78,17 @@ fn snapshot(path: &str, item: Node) -> Result<(Option<f64>, Snapshot), FileError
             let error = GraphError::Unknown(name.clone());
             return Err(FileError::Graph { line, path, error });
         }
-        add(&mut snapshot.edges, edge);
+        let pair = (edge.from.clone(), edge.to.clone());
+        match pairs.entry(pair) {
+            Entry::Occupied(there) => add(&mut snapshot.edges[*there.get()], &edge),
+            Entry::Vacant(place) => {
+                place.insert(snapshot.edges.len());
+                snapshot.edges.push(edge);
+            }
+        }
     }
     if let Some(node) = fields.optional("room") {
-        let mut room = Fields::new(format!("{path}.room").trim_matches('.').to_owned(), node)?;
+        let mut room = Fields::new(fields.path_of("room"), node)?;
         snapshot.room = Some(Room {
             cpu_millis: room.whole("cpu_millis")?,
             memory_mib: room.whole("memory_mib")?,
@@ -189,12 +197,7 @@ fn edge(path: &str, item: Node) -> Result<EdgeUse, FileError> {
 }
 
 /// Pairs that are there already add up, response times by the mean over all calls.
-fn add(edges: &mut Vec<EdgeUse>, more: EdgeUse) {
-    let same = |edge: &&mut EdgeUse| edge.from == more.from && edge.to == more.to;
-    let Some(edge) = edges.iter_mut().find(same) else {
-        edges.push(more);
-        return;
-    };
+fn add(edge: &mut EdgeUse, more: &EdgeUse) {
     let calls = edge.rps + more.rps;
     if calls > 0.0 {
         edge.latency_ms = (edge.latency_ms * edge.rps + more.latency_ms * more.rps) / calls;
@@ -233,20 +236,24 @@ fn rfc_3339(text: &str) -> Option<f64> {
     let (year, month, day) = (next()?, next()?, next()?);
     let ends = |c: char| matches!(c, 'Z' | 'z' | '+' | '-');
     let (clock, zone) = rest.split_at(rest.find(ends)?);
-    let mut parts = clock.splitn(3, ':').map(str::parse::<f64>);
-    let mut next = || {
-        parts
-            .next()?
-            .ok()
-            .filter(|part| (0.0..=60.0).contains(part))
+    let mut parts = clock.splitn(3, ':');
+    let mut below = |most: u32| {
+        let part = parts.next()?.parse::<u32>().ok()?;
+        (part < most).then_some(f64::from(part))
     };
-    let (hour, minute, second) = (next()?, next()?, next()?);
+    let (hour, minute) = (below(24)?, below(60)?);
+    // 60: a leap second.
+    let second = parts.next()?.parse::<f64>().ok();
+    let second = second.filter(|second| (0.0..61.0).contains(second))?;
     let offset = match zone {
         "Z" | "z" => 0.0,
         zone => {
             let (hours, minutes) = zone.get(1..)?.split_once(':')?;
-            let (hours, minutes) = (hours.parse::<f64>().ok()?, minutes.parse::<f64>().ok()?);
-            let offset = hours * 3600.0 + minutes * 60.0;
+            let (hours, minutes) = (hours.parse::<u32>().ok()?, minutes.parse::<u32>().ok()?);
+            if hours > 23 || minutes > 59 {
+                return None;
+            }
+            let offset = f64::from(hours * 3600 + minutes * 60);
             if zone.starts_with('-') {
                 -offset
             } else {
@@ -254,7 +261,14 @@ fn rfc_3339(text: &str) -> Option<f64> {
             }
         }
     };
-    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 if leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=days).contains(&day) {
         return None;
     }
     // Days of the proleptic Gregorian calendar, years counted from March.
@@ -277,7 +291,16 @@ mod tests {
             ("1970-01-01T00:00:00Z", Some(0.0)),
             ("2000-02-29T12:30:15.5Z", Some(951_827_415.5)),
             ("2026-11-21T21:00:00+01:00", Some(1_795_291_200.0)),
+            ("2026-11-21T00:00:00-00:30", Some(1_795_219_200.0 + 1800.0)),
+            ("2016-12-31T23:59:60Z", Some(1_483_228_800.0)),
             ("2026-13-01T00:00:00Z", None),
+            ("2026-02-29T00:00:00Z", None),
+            ("2026-04-31T00:00:00Z", None),
+            ("2026-11-21T24:00:00Z", None),
+            ("2026-11-21T12:60:00Z", None),
+            ("2026-11-21T12:00:nanZ", None),
+            ("2026-11-21T1.5:00:00Z", None),
+            ("2026-11-21T00:00:00+24:00", None),
             ("2026-11-21", None),
             ("12", None),
         ] {
@@ -333,6 +356,9 @@ mod tests {
                 2,
                 "snapshots[0].at: a number is expected, not `noon`",
             ),
+            ("at: noon", 1, "at: a number is expected, not `noon`"),
+            ("[]", 1, "the file: a mapping is expected, not a list"),
+            ("snapshots: {}", 1, "snapshots: a list is expected"),
             (
                 "services: []\nedges:\n- {from: a, to: b, rps: 1}",
                 3,

@@ -62,14 +62,9 @@ pub(super) fn cookie(raw: &raw::Cookie, at: &At<'_>) -> Option<HashKind> {
         at.field("path")
             .error("a cookie's path contains no `;` and no `,`");
     }
-    let ttl = raw.ttl.map(|ttl| {
-        rule::time(
-            Some(ttl),
-            &at.field("ttl"),
-            Duration::ZERO,
-            Duration::ZERO..=3650 * DAY,
-        )
-    });
+    let ttl = raw
+        .ttl
+        .map(|ttl| rule::given_time(ttl, &at.field("ttl"), Duration::ZERO..=3650 * DAY));
     let (name, path) = (name.clone(), path.to_owned());
     Some(HashKind::Cookie { name, ttl, path })
 }

@@ -89,8 +89,10 @@ pub(super) fn with_routes(
             5 * MINUTE,
             MILLISECOND..=30 * DAY,
         ),
-        max_connection_age: age
-            .map(|age| time(Some(age), "max_connection_age", HOUR, SECOND..=3650 * DAY)),
+        max_connection_age: age.map(|age| {
+            let at = &at.field("max_connection_age");
+            rule::given_time(age, at, SECOND..=3650 * DAY)
+        }),
         max_header_bytes: rule::size(
             raw.max_header_bytes,
             &at.field("max_header_bytes"),

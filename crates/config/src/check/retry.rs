@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use maglor_balance::guard::retry::{BackOff, Condition, Conditions, HedgePolicy, RetryPolicy};
 
-use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND};
+use super::rule::{self, DAY, MILLISECOND, MINUTE};
 use super::{Scope, guard, hash, headers, matching};
 use crate::report::At;
 use crate::route::HashKind;
@@ -40,7 +40,7 @@ pub(super) fn retry(
     conditions.complete(raw, attempts, at);
     let per_try = raw.per_try_timeout.map(|time| {
         let at = at.field("per_try_timeout");
-        rule::time(Some(time), &at, SECOND, MILLISECOND..=30 * DAY)
+        rule::given_time(time, &at, MILLISECOND..=30 * DAY)
     });
     if let Some(per_try) = per_try {
         within_timeout(per_try, timeout, &at.field("per_try_timeout"));
@@ -178,7 +178,7 @@ pub(super) fn hedge(
     let at_delay = &at.field("delay");
     let delay = raw
         .delay
-        .map(|time| rule::time(Some(time), at_delay, SECOND, MILLISECOND..=30 * DAY));
+        .map(|time| rule::given_time(time, at_delay, MILLISECOND..=30 * DAY));
     match (delay, retry.per_try_timeout) {
         (None, None) => {
             at.error("when the next try starts is not said")

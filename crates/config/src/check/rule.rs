@@ -43,19 +43,35 @@ pub(super) fn time(
 ) -> Duration {
     let value = value.map_or(default, |span| span.0);
     if !range.contains(&value) {
-        let (min, max) = (TimeSpan(*range.start()), TimeSpan(*range.end()));
-        let message = if value.is_zero() {
-            format!("a time of 0 makes no sense here: the range is {min} to {max}")
-        } else {
-            format!("{} is not in the range {min} to {max}", TimeSpan(value))
-        };
-        at.error(message).help(format!(
+        at.error(not_within(value, &range)).help(format!(
             "remove the line for the default, {}",
             TimeSpan(default)
         ));
         return default;
     }
     value
+}
+
+/// A time in range where there is no default: that the line is there means something.
+pub(super) fn given_time(
+    TimeSpan(value): TimeSpan,
+    at: &At<'_>,
+    range: RangeInclusive<Duration>,
+) -> Duration {
+    let near = value.clamp(*range.start(), *range.end());
+    if near != value {
+        at.error(not_within(value, &range))
+            .help(format!("the nearest is {}", TimeSpan(near)));
+    }
+    near
+}
+
+fn not_within(value: Duration, range: &RangeInclusive<Duration>) -> String {
+    let (min, max) = (TimeSpan(*range.start()), TimeSpan(*range.end()));
+    if value.is_zero() {
+        return format!("a time of 0 makes no sense here: the range is {min} to {max}");
+    }
+    format!("{} is not in the range {min} to {max}", TimeSpan(value))
 }
 
 /// A percentage, or its default.
@@ -83,11 +99,12 @@ pub(super) fn size(
     let value = value.map_or(default, |size| size.0);
     if !range.contains(&value) {
         let (min, max) = (Size(*range.start()), Size(*range.end()));
+        let near = if value < *range.start() { min } else { max };
         at.error(format!(
             "{} is not in the range {min} to {max}",
             Size(value)
         ))
-        .help(format!("the default is {}", Size(default)));
+        .help(format!("the nearest is {near}"));
     }
     usize::try_from(value).unwrap_or(usize::MAX)
 }

@@ -1,7 +1,5 @@
 //! Rate limits and faults on purpose.
 
-use std::time::Duration;
-
 use maglor_balance::guard::GrpcStatus;
 use maglor_balance::guard::fault::{AbortAnswer, FaultAbort, FaultDelay, FaultParams};
 use maglor_balance::guard::rate::RateParams;
@@ -81,11 +79,10 @@ fn fault_delay(raw: &raw::FaultDelay, at: &At<'_>) -> Option<FaultDelay> {
         at.missing("fixed_delay", "write `fixed_delay: 500ms`");
         return None;
     };
-    let default = Duration::from_millis(500);
     let at = &at.field("fixed_delay");
     Some(FaultDelay {
         percent,
-        fixed_delay: rule::time(Some(time), at, default, MILLISECOND..=HOUR),
+        fixed_delay: rule::given_time(time, at, MILLISECOND..=HOUR),
     })
 }
 

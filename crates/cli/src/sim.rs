@@ -16,7 +16,7 @@ use crate::output;
 
 /// What is refused is refused in one line, so most values are read as text and parsed here.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
     /// How balancers choose: random, round-robin, lor(choices=2), lor(choices=all), peak-ewma,
     /// a-lsq(choices=2,overhead=10), bounce(tries=3), ledger(group=40,fallback=bounce),

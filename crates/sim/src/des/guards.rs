@@ -9,7 +9,7 @@ use maglor_balance::guard::retry::{Condition, Conditions, RetryPolicy};
 /// Servers that answer some requests with an error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
-    /// How many of each service's servers: its first ones.
+    /// How many of each service's servers: its first ones; at most all of them.
     pub servers: u32,
     /// The share of their requests that fails, 0–1.
     pub share: f64,
@@ -24,7 +24,7 @@ pub struct Faults {
 /// Nothing: neither retries nor ejection, breaker or limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Guards {
-    /// When a request that failed is sent again, to another server.
+    /// When a request that failed is sent again, to another server; at most 20 attempts.
     pub retries: Option<RetryPolicy>,
     /// How many retries there may be.
     pub budget: BudgetParams,
@@ -32,7 +32,7 @@ pub struct Guards {
     pub ejection: Option<OutlierParams>,
     /// When no request is sent at all for a while.
     pub breaker: Option<BreakerParams>,
-    /// Requests that a balancer may have under way; one more is answered with an error at once.
+    /// Requests that a balancer may have under way, 1 or more; one more is answered with an error at once.
     pub max_requests: Option<u32>,
 }
 

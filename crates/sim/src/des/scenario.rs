@@ -1,8 +1,9 @@
 //! What is simulated, and which of it makes sense.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_balance::{Spec, SpecError};
+use maglor_balance::{Endpoint, Spec, SpecError, Time, View, ViewParams};
 
 use super::arrivals::Arrivals;
 use super::distribution::Service;
@@ -199,17 +200,32 @@ impl Scenario {
     }
 
     fn check_disturbances(&self) -> Result<(), ScenarioError> {
+        let mut hosts = None;
         for disturbance in &self.disturbances {
-            if let Change::Leave(server) | Change::Return(server) = disturbance.change
-                && server >= self.servers
-            {
-                let last = self.servers - 1;
-                return Err(ScenarioError::Absent(format!(
-                    "server {server}; the last one is {last}"
-                )));
+            let (what, at, count) = match disturbance.change {
+                Change::Leave(server) | Change::Return(server) => ("server", server, self.servers),
+                Change::LedgerDies(group) | Change::LedgerRestarts(group) => {
+                    let hosts = *hosts.get_or_insert_with(|| self.hosts());
+                    ("ledger or board", group, hosts)
+                }
+            };
+            if at >= count {
+                return Err(ScenarioError::Absent(match count.checked_sub(1) {
+                    Some(last) => format!("{what} {at}; the last one is {last}"),
+                    None => format!("{what} under the policy {}", self.policy),
+                }));
             }
         }
         Ok(())
+    }
+
+    /// How many ledgers or boards each service has.
+    fn hosts(&self) -> u32 {
+        let endpoint = |server: u32| Endpoint::new(Arc::from(server.to_string()));
+        let endpoints: Vec<Endpoint> = (0..self.servers).map(endpoint).collect();
+        let view = View::build(endpoints, &ViewParams::default(), Time::ZERO);
+        let groups = self.policy.groups(&view);
+        groups.map_or(0, |groups| groups.len() as u32)
     }
 
     fn check_sizes(&self) -> Result<(), ScenarioError> {
@@ -243,10 +259,22 @@ impl Scenario {
             "numbers of 0.001-1000",
         )?;
         if let Some(faults) = &self.faults {
+            let (servers, all) = (faults.servers, self.servers);
+            if servers > all {
+                let absent = format!("server {}; the last one is {}", servers - 1, all - 1);
+                return Err(ScenarioError::Absent(absent));
+            }
             let share = (0.0..=1.0).contains(&faults.share);
             refuse_unless(share, "share of failures", &faults.share, "0-1")?;
             let work = (0.0..=1000.0).contains(&faults.work);
             refuse_unless(work, "work of a failure", &faults.work, "0-1000")?;
+        }
+        if let Some(retries) = &self.guards.retries {
+            let fits = retries.attempts <= 20;
+            refuse_unless(fits, "retries", &retries.attempts, "0-20, as in the proxy")?;
+        }
+        if let Some(most) = self.guards.max_requests {
+            refuse_unless(most > 0, "max_requests", &most, "1 or more")?;
         }
         let loss = self.network.loss;
         refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")
@@ -342,7 +370,41 @@ mod tests {
     fn the_default_makes_sense_and_nonsense_is_refused_in_one_line() {
         let base = Scenario::default();
         assert_eq!(base.check(), Ok(()));
-        let edits: [fn(&mut Scenario); 12] = [
+        let change = |change| Disturbance {
+            at: Duration::ZERO,
+            change,
+        };
+        let with = |policy: &str, last| Scenario {
+            policy: policy.parse().unwrap(),
+            disturbances: vec![change(last)],
+            ..Scenario::default()
+        };
+        for (policy, groups) in [("ledger(group=20)", 2), ("join-idle-queue(boards=4)", 4)] {
+            let good = with(policy, Change::LedgerDies(groups - 1));
+            assert_eq!(good.check(), Ok(()));
+            let error = with(policy, Change::LedgerRestarts(groups)).check();
+            let error = error.unwrap_err().to_string();
+            let last = groups - 1;
+            assert_eq!(
+                error,
+                format!("there is no ledger or board {groups}; the last one is {last}")
+            );
+        }
+        let error = with("lor(choices=2)", Change::LedgerDies(0)).check();
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "there is no ledger or board under the policy lor(choices=2)"
+        );
+        let edits: [fn(&mut Scenario); 15] = [
+            |s| {
+                s.faults = Some(Faults {
+                    servers: 41,
+                    share: 0.5,
+                    work: 1.0,
+                });
+            },
+            |s| s.guards = Guards::retrying(21),
+            |s| s.guards.max_requests = Some(0),
             |s| s.rho = 1.0,
             |s| s.rho = f64::NAN,
             |s| s.rho = 0.0,

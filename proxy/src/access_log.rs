@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -157,6 +158,8 @@ pub(crate) struct AccessLog {
     settings: Settings,
     waiting: Mutex<Waiting>,
     file: Mutex<File>,
+    /// Whether the file could not be written when it was last tried.
+    failing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -174,6 +177,7 @@ impl AccessLog {
             settings,
             waiting: Mutex::default(),
             file: Mutex::new(file),
+            failing: AtomicBool::new(false),
         })
     }
 
@@ -194,13 +198,25 @@ impl AccessLog {
         }
     }
 
-    /// Writes what waits; returns how many lines were dropped since the last time.
-    pub(crate) fn flush(&self) -> io::Result<u64> {
+    /// Writes what waits; returns how many lines were dropped since the last time, and why they cannot be written, where
+    /// that is news: of a disk that is full it is told once.
+    pub(crate) fn flush(&self) -> (u64, Option<io::Error>) {
         let Waiting { lines, dropped } = std::mem::take(&mut *lock(&self.waiting));
-        if !lines.is_empty() {
-            lock(&self.file).write_all(&lines)?;
+        if lines.is_empty() {
+            return (dropped, None);
         }
-        Ok(dropped)
+        // Relaxed: one thread writes.
+        match lock(&self.file).write_all(&lines) {
+            Ok(()) => {
+                self.failing.store(false, Ordering::Relaxed);
+                (dropped, None)
+            }
+            Err(error) => {
+                let lost = lines.iter().filter(|byte| **byte == b'\n').count();
+                let known = self.failing.swap(true, Ordering::Relaxed);
+                (dropped + lost as u64, (!known).then_some(error))
+            }
+        }
     }
 
     /// Opens the file anew, after it was rotated away.
@@ -291,6 +307,32 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted_and_told_of_once() {
+        let settings = Settings {
+            path: "/dev/full".into(),
+            format: AccessLogFormat::Text,
+        };
+        let log = AccessLog::open(&settings).unwrap();
+        let write = || {
+            let ended = Ended {
+                status: StatusCode::OK,
+                flag: "-",
+                response_bytes: 2,
+                took: Duration::from_millis(1),
+            };
+            log.write(&Entry::example("GET", "/"), ended);
+        };
+        write();
+        write();
+        let (dropped, why) = log.flush();
+        assert_eq!(dropped, 2);
+        assert_eq!(why.unwrap().kind(), io::ErrorKind::StorageFull);
+        write();
+        assert!(matches!(log.flush(), (1, None)));
+        assert!(matches!(log.flush(), (0, None)));
+    }
 
     #[test]
     fn hostile_values_stay_inside_their_quotes() {

@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use crate::app::SharedApp;
 use crate::observers::{Lines, TapError};
 use crate::probes;
+use crate::throttle::Throttle;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -60,11 +61,14 @@ pub(crate) struct Admin {
 
 /// Answers until the process ends.
 pub(crate) async fn serve(socket: TcpListener, admin: Admin) {
+    let told = Throttle::new();
     loop {
         let tcp = match socket.accept().await {
             Ok((tcp, _)) => tcp,
             Err(error) => {
-                tracing::warn!(%error, "admin: accept failed");
+                if let Some(unsaid) = told.allow() {
+                    tracing::warn!(%error, unsaid, "admin: accept failed");
+                }
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;
             }

@@ -355,14 +355,11 @@ impl App {
         let Some(log) = self.shared.observers.access_log() else {
             return;
         };
-        match log.flush() {
-            Ok(dropped) => self
-                .shared
-                .metrics
-                .control
-                .access_log_dropped
-                .add_shared(dropped),
-            Err(error) => tracing::warn!(%error, "cannot write the access log"),
+        let (dropped, news) = log.flush();
+        let control = &self.shared.metrics.control;
+        control.access_log_dropped.add_shared(dropped);
+        if let Some(error) = news {
+            tracing::warn!(%error, "cannot write the access log");
         }
     }
 

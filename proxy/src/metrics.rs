@@ -155,7 +155,7 @@ impl Control {
         );
         let dropped = counter(
             "access_log_dropped_total",
-            "Access log lines dropped because their file could not keep up.",
+            "Access log lines dropped because their file could not be written, or not so fast.",
             &[],
         );
         Self {

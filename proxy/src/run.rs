@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -129,6 +130,7 @@ async fn control(
         files,
         watch,
         file: options.file,
+        refused: None,
     };
     life.until_stopped(&mut signals, &drain, stop).await;
     life.end(&mut signals).await;
@@ -196,6 +198,9 @@ struct Life {
     file: Option<PathBuf>,
     watch: Option<Watch>,
     files: Files,
+    /// What was refused last, the file's text (as a hash) and why: it is told once. The folder is watched, and the log
+    /// may be written there, so that telling it would be a reason to look again.
+    refused: Option<(Option<u64>, String)>,
 }
 
 impl Life {
@@ -245,10 +250,19 @@ impl Life {
             Ok(Some(files)) => {
                 count_reload(&app);
                 self.files = files;
+                self.refused = None;
                 tracing::info!(file = %file.display(), "configuration applied");
             }
-            Ok(None) => tracing::debug!("configuration unchanged"),
+            Ok(None) => {
+                self.refused = None;
+                tracing::debug!("configuration unchanged");
+            }
             Err(error) => {
+                let refused = Some((hash_of(file), error.to_string()));
+                if !files_changed && self.refused == refused {
+                    return;
+                }
+                self.refused = refused;
                 control.reloads_failed.add_shared(1);
                 tracing::error!(
                     file = %file.display(),
@@ -359,6 +373,14 @@ fn is_enrolled(config: &Config) -> bool {
         config.identity,
         Some(maglor_config::Identity::ControlPlane(_))
     )
+}
+
+/// What tells a file's text from another one's; `None` if it cannot be read.
+fn hash_of(file: &Path) -> Option<u64> {
+    let text = std::fs::read(file).ok()?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&text);
+    Some(hasher.finish())
 }
 
 async fn changed(watch: Option<&mut Watch>) {

@@ -18,6 +18,7 @@ use crate::fields;
 use crate::memory;
 use crate::shared::Shared;
 use crate::state::Listener;
+use crate::throttle::Throttle;
 use crate::upstream::Pools;
 use crate::worker::Worker;
 
@@ -153,6 +154,7 @@ async fn accept(
     mut stopped: oneshot::Receiver<()>,
 ) {
     let state = Rc::new(state);
+    let told = Throttle::new();
     let serve = |tcp| {
         tokio::task::spawn_local(accept::serve(tcp, Rc::clone(&state), local.clone()));
     };
@@ -164,7 +166,9 @@ async fn accept(
                 Ok(tcp) => serve(tcp),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "accept failed");
+                    if let Some(unsaid) = told.allow() {
+                        tracing::warn!(%error, unsaid, "accept failed");
+                    }
                     tokio::time::sleep(ACCEPT_BACK_OFF).await;
                 }
             },

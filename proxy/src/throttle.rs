@@ -1,4 +1,4 @@
-//! Log lines that strangers can cause: one a second, and how many there were besides.
+//! Log lines that strangers can cause, or a process without descriptors: one a second, and how many there were besides.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use support::{Web, connect, get, start};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -356,4 +357,28 @@ fn an_endpoints_connections_are_limited_and_shared() {
         "nobody was forgotten"
     );
     assert_eq!(upstream.connections(), 12);
+}
+
+/// Connections that find no descriptor wait, the log stays short, and all goes on when there is one.
+#[test]
+fn without_descriptors_connections_wait_and_little_is_said() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    assert_eq!(get(&proxy, "/").status, 200);
+    let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
+    let most = Rlimit {
+        current: Some(40),
+        maximum: Some(40),
+    };
+    prlimit(pid, Resource::Nofile, most).unwrap();
+    let clients: Vec<_> = (0..60).map(|_| connect(&proxy)).collect();
+    proxy.wait_for_log("accept failed");
+    let began = Instant::now();
+    // The worker tries again every 20 ms.
+    std::thread::sleep(Duration::from_millis(600));
+    let said = proxy.stderr().matches("accept failed").count();
+    let seconds = began.elapsed().as_secs() as usize;
+    assert!(said <= 2 + seconds, "{said} lines in {seconds} s");
+    drop(clients);
+    assert_eq!(get(&proxy, "/").status, 200);
 }

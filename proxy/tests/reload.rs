@@ -162,6 +162,33 @@ fn a_bad_configuration_changes_nothing() {
     assert_eq!(get(&proxy, "/").text(), "a");
 }
 
+/// `maglor-proxy --config maglor.yaml 2> maglor.log`: what is said of a file is no change of it.
+#[test]
+fn a_log_beside_the_file_is_no_change_of_it() {
+    let upstream = Upstream::start("a");
+    let good = Web::to([upstream.address()]).yaml();
+    let proxy = support::start(&good);
+    proxy.replace_config("not: [yaml");
+    eventually(TIMEOUT, "the configuration is refused", || {
+        refused(&proxy) == 1
+    });
+    let log = proxy.config_file().with_file_name("maglor.log");
+    let times = |text: &str| proxy.stderr().matches(text).count();
+    for number in 0..8 {
+        fs::write(&log, format!("line {number}")).unwrap();
+        // More than it takes for the folder to be looked at.
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    assert_eq!((refused(&proxy), times("last good one stays")), (1, 1));
+    // Who asks is told, and another fault is another one.
+    proxy.signal(Signal::Hangup);
+    eventually(TIMEOUT, "it is refused again", || refused(&proxy) == 2);
+    proxy.replace_config("not: {yaml");
+    eventually(TIMEOUT, "the other one is refused", || refused(&proxy) == 3);
+    reload(&proxy, &good.replace("backend", "other"));
+    assert_eq!(get(&proxy, "/").text(), "a");
+}
+
 #[test]
 fn listeners_come_go_and_move() {
     let upstream = Upstream::start("a");

@@ -48,9 +48,9 @@ Nothing is applied. The exit code is 2 if a file cannot be used; the line is nam
 follow from what was observed: docs/generated.md.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
-    /// What was observed (YAML or JSON).
+    /// What was observed (YAML or JSON); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     observed: PathBuf,
 
@@ -112,6 +112,8 @@ enum Failure {
         file: String,
         error: settings::CurrentError,
     },
+    #[error("{0}: nothing was observed: there is no service in it")]
+    Nothing(String),
     #[error("what is advised for {service} is refused by the proxy's own checks: {error}")]
     Refused {
         service: String,
@@ -133,6 +135,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 impl Options {
     fn print(&self) -> Result<(), Failure> {
         let snapshots = input::read(&self.observed, file::snapshots)?;
+        if snapshots.iter().all(|(_, one)| one.services.is_empty()) {
+            return Err(Failure::Nothing(self.observed.display().to_string()));
+        }
         let mut advisor = Advisor::new(self.params());
         for (at, snapshot) in &snapshots {
             advisor.observe(*at, snapshot);

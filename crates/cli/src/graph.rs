@@ -14,6 +14,7 @@ use maglor_controller::graph::parts::Part;
 use serde::Deserialize;
 
 use self::prometheus::{Mesh, Url};
+use crate::input::read_text;
 use crate::live::access::Where;
 use crate::live::{self, LiveError, table};
 use crate::output;
@@ -55,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", conflicts_with = "at")]
     since: Option<String>,
 
-    /// A snapshot from a file, as `-o json` prints it.
+    /// A snapshot from a file, as `-o json` prints it; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "since", "prometheus"])]
     file: Option<PathBuf>,
 
@@ -183,13 +184,12 @@ async fn snapshot(options: &Options) -> Result<Snapshot, LiveError> {
 
 /// A snapshot from a file.
 pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
-    let text = std::fs::read_to_string(path).map_err(|source| LiveError::File {
+    let text = read_text(path).map_err(|source| LiveError::File {
         path: path.to_owned(),
         source,
     })?;
-    serde_json::from_str(&text).map_err(|source| LiveError::Answer {
-        whom: path.display().to_string(),
-        path: String::new(),
+    serde_json::from_str(&text).map_err(|source| LiveError::Snapshot {
+        path: path.to_owned(),
         source,
     })
 }

@@ -161,7 +161,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    match cli.command {
+    output::exit_code(run(cli.command))
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
         Command::Advise(options) => advise::run(&options),
         Command::Analyze(options) => analyze::run(&options),
         Command::Check(options) => check::run(&options),
@@ -215,6 +219,56 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Command lines of a text, without prompts, comments, pipes and redirections, as words.
+    fn command_lines(text: &str) -> Vec<Vec<String>> {
+        let text = text.replace("\\\n", " ");
+        let lines = text.lines().map(str::trim);
+        let lines = lines.map(|line| line.strip_prefix("$ ").unwrap_or(line));
+        let lines = lines.filter(|line| line.starts_with("maglor "));
+        let words = |line: &str| {
+            let mut words = Vec::new();
+            // Every other piece is between two quotes.
+            for (at, piece) in line.split('\'').enumerate() {
+                match at % 2 {
+                    0 => words.extend(piece.split_whitespace().map(str::to_owned)),
+                    _ => words.push(piece.to_owned()),
+                }
+            }
+            let ends = |word: &String| ["|", ">", "&"].contains(&&**word) || word.starts_with('#');
+            let end = words.iter().position(ends).unwrap_or(words.len());
+            words.truncate(end);
+            words.retain(|word| word != "$PROXIES");
+            words
+        };
+        lines.map(words).collect()
+    }
+
+    fn helps(command: &clap::Command, texts: &mut Vec<String>) {
+        texts.extend(command.get_after_help().map(ToString::to_string));
+        for inner in command.get_subcommands() {
+            helps(inner, texts);
+        }
+    }
+
+    #[test]
+    fn every_command_line_that_is_shown_is_one() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut texts = Vec::new();
+        helps(&Cli::command(), &mut texts);
+        for entry in std::fs::read_dir(root.join("docs")).unwrap() {
+            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+            let blocks = text.split("```").skip(1).step_by(2);
+            texts.extend(blocks.map(str::to_owned));
+        }
+        let lines: Vec<_> = texts.iter().flat_map(|text| command_lines(text)).collect();
+        assert!(lines.len() > 80, "{}", lines.len());
+        for line in lines {
+            if let Err(error) = Cli::try_parse_from(&line) {
+                panic!("{}: {error}", line.join(" "));
+            }
+        }
     }
 
     #[test]

@@ -1,9 +1,39 @@
-//! Standard output that may be closed by who reads it.
+//! Standard output: it may be closed by who reads it, or be a file on a disk that is full.
 
 use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Prints; a reader that has gone (`maglor schema | head`) is no error.
+/// Whether something could not be written that somebody counts on.
+static FAILED: AtomicBool = AtomicBool::new(false);
+/// Whether nobody reads any more, or nothing more can be written.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Prints.
+///
+/// A reader that has gone (`maglor schema | head`) is no error. Any other failure is said once, and makes the exit code
+/// ([`exit_code`]) one of failure.
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else {
+        return;
+    };
+    // Relaxed: nothing else is read by these.
+    ENDED.store(true, Ordering::Relaxed);
+    if error.kind() != io::ErrorKind::BrokenPipe && !FAILED.swap(true, Ordering::Relaxed) {
+        eprintln!("maglor: standard output: {error}");
+    }
+}
+
+/// Whether it makes no sense to print more.
+pub(crate) fn has_ended() -> bool {
+    ENDED.load(Ordering::Relaxed)
+}
+
+/// The exit code of a command, given that all it has printed must have been written.
+pub(crate) fn exit_code(code: ExitCode) -> ExitCode {
+    match FAILED.load(Ordering::Relaxed) {
+        true => ExitCode::FAILURE,
+        false => code,
+    }
 }

@@ -60,9 +60,9 @@ Examples:
 Equal inputs and seeds give equal placements. How it works: docs/placement.md.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
-    /// Services and calls (YAML or JSON).
+    /// Services and calls (YAML or JSON); `-` is standard input, for one of these files.
     #[arg(long, value_name = "FILE")]
     graph: PathBuf,
 

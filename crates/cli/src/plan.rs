@@ -40,7 +40,7 @@ leave their node (of their bytes, or of their time between nodes, by --objective
 works: docs/placement.md.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Options {
     /// Plan as if this node had failed; may be repeated.
     #[arg(long, value_name = "NODE")]
@@ -54,7 +54,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SERVICE=N")]
     replicas: Vec<Assigned<u32>>,
 
-    /// A snapshot from a file, as `maglor graph -o json` prints it, in place of the controller.
+    /// A snapshot from a file, as `maglor graph -o json` prints it, in place of the controller; `-` is standard
+    /// input.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 
@@ -84,6 +85,9 @@ pub(crate) struct Options {
     place: Where,
 }
 
+/// Nobody supposes more.
+const MOST: f64 = 1e6;
+
 /// `SERVICE=VALUE`.
 #[derive(Clone, Debug)]
 struct Assigned<T> {
@@ -91,19 +95,20 @@ struct Assigned<T> {
     value: T,
 }
 
-impl<T: FromStr + PartialOrd + Default> FromStr for Assigned<T> {
+impl<T: FromStr> FromStr for Assigned<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || "write it as SERVICE=NUMBER, such as shop/cart=2".to_owned();
         let (service, value) = text.split_once('=').ok_or_else(wrong)?;
+        let number: f64 = value.parse().map_err(|_| wrong())?;
         let value: T = value.parse().map_err(|_| wrong())?;
-        match value > T::default() {
+        match number > 0.0 && number <= MOST {
             true => Ok(Self {
                 service: service.to_owned(),
                 value,
             }),
-            false => Err("the number has to be above 0".to_owned()),
+            false => Err(format!("the number has to be above 0, and at most {MOST}")),
         }
     }
 }
@@ -339,7 +344,15 @@ mod tests {
     fn numbers_are_above_zero() {
         let load: Assigned<f64> = "shop/cart=2.5".parse().unwrap();
         assert_eq!((&*load.service, load.value), ("shop/cart", 2.5));
-        for bad in ["cart", "cart=", "cart=0", "cart=-1", "cart=nan"] {
+        for bad in [
+            "cart",
+            "cart=",
+            "cart=0",
+            "cart=-1",
+            "cart=nan",
+            "cart=inf",
+            "cart=1e300",
+        ] {
             assert!(bad.parse::<Assigned<f64>>().is_err(), "{bad}");
         }
         assert!("cart=1.5".parse::<Assigned<u32>>().is_err());

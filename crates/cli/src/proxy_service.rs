@@ -11,6 +11,7 @@ use serde_json::Value;
 mod answer;
 mod workload;
 
+use crate::input::read_text;
 use crate::output;
 use answer::Answer;
 use workload::{Service, Services, WorkloadError};
@@ -63,9 +64,9 @@ enum Task {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = PLAN)]
+#[command(after_help = PLAN, allow_negative_numbers = true)]
 struct PlanOptions {
-    /// Several services at once (YAML or JSON).
+    /// Several services at once (YAML or JSON); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
 
@@ -169,7 +170,7 @@ impl PlanOptions {
 
 fn read(path: &Path) -> Result<Vec<Service>, WorkloadError> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| WorkloadError::Read {
+    let text = read_text(path).map_err(|error| WorkloadError::Read {
         file: file.clone(),
         error,
     })?;

@@ -152,6 +152,12 @@ fn what_is_wrong_is_named_with_its_line() {
             "observed.yaml:3: snapshots[1].at: snapshots come in the order",
         ),
         ("", "observed.yaml: the file is empty"),
+        ("{}", "observed.yaml: nothing was observed"),
+        ("snapshots: []", "observed.yaml: nothing was observed"),
+        (
+            "5",
+            "observed.yaml:1: the file: a mapping is expected, not `5`",
+        ),
     ] {
         let output = maglor(folder.path(), text, &[]);
         assert_eq!(output.status.code(), Some(2), "{text}");

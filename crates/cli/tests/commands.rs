@@ -308,6 +308,37 @@ fn the_examples_of_the_readme_are_valid() {
     }
 }
 
+/// A disk that is full is a failure; a reader that has gone is none.
+#[test]
+fn what_cannot_be_written_is_told() {
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .arg("schema")
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.starts_with("maglor: standard output: No space left"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .arg("schema")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+}
+
 #[test]
 fn impossible_input_is_refused_in_one_line() {
     for (command, given) in [
@@ -321,6 +352,9 @@ fn impossible_input_is_refused_in_one_line() {
         ("sim", "--servers=0"),
         ("sim", "--balancers=-1"),
         ("sim", "--rho=1.5"),
+        ("sim", "--faults=41:0.3:1"),
+        ("sim", "--retries=21"),
+        ("sim", "--max-requests=0"),
     ] {
         let output = maglor(&[command, given]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -339,13 +373,15 @@ fn resources_are_analyzed_before_they_are_applied() {
     };
     let bad = write(
         "bad.yaml",
-        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: n}\nspec:\n  hosts: [a]\n  tcp: [{}]\n",
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: shop}\nspec:\n  hosts: [a]\n  tcp: [{}]\n",
     );
     let output = maglor(&["analyze", &bad]);
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);
     assert!(
-        text.starts_with(&format!("{bad}:6: error: VirtualService n/a: spec.tcp: ")),
+        text.starts_with(&format!(
+            "{bad}:6: error: VirtualService shop/a: spec.tcp: "
+        )),
         "{text}"
     );
     let output = maglor(&["analyze", "-o", "json", &bad]);

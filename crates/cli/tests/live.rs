@@ -371,6 +371,19 @@ fn traffic_is_counted_shown_and_tapped() {
             (&"client".into(), &"outbound".into())
         );
     }
+    // Who reads a line and goes is not kept waiting for an end that does not come.
+    for command in [&["tap"][..], &["top", "--every", "200ms"]] {
+        let mut child = Command::new(MAGLOR)
+            .args([command, &["--proxy", &proxy]].concat())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut read = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(read.next().unwrap().is_ok(), "{command:?}");
+        drop(read);
+        eventually(TIMEOUT, "it ends", || child.try_wait().unwrap().is_some());
+        assert!(child.wait().unwrap().success(), "{command:?}");
+    }
     drop(load);
 
     // What is not there is not shown.

@@ -5,8 +5,9 @@
     reason = "a failure is what a test is for"
 )]
 
+use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -242,6 +243,37 @@ fn affinities_tell_the_scheduler_of_nodes_and_neighbours() {
     );
     let near = &database["podAffinity"][preferred][0]["podAffinityTerm"];
     assert_eq!(near["labelSelector"]["matchLabels"]["app"], "cart");
+}
+
+#[test]
+fn a_graph_may_come_through_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("nodes.yaml"), NODES).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args(["partition", "--graph", "-", "--nodes", "nodes.yaml"])
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(GRAPH.as_bytes()).unwrap();
+    drop(input);
+    assert_eq!(json(&child.wait_with_output().unwrap())["feasible"], true);
+}
+
+#[test]
+fn numbers_that_are_nothing_have_no_sign() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = "services:\n- {name: web, replicas: 2, cpu_millis: 100, memory_mib: 10}\n";
+    for edges in ["", "edges: [{from: web, to: web, rps: -0.0}]\n"] {
+        let output = maglor(folder.path(), &format!("{graph}{edges}"), NODES, &[]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.contains("\"cut\": 0.0") && !text.contains('-'),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -97,6 +97,14 @@ pub(crate) enum LiveError {
     /// The runtime cannot be set up.
     #[error("runtime: {0}")]
     Runtime(#[source] io::Error),
+    /// A file is none of ours.
+    #[error("{}: no snapshot of the graph: {source}", path.display())]
+    Snapshot {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
     /// Another status than 200.
     #[error("{whom}{path}: {status}: {text}")]
     Status {
@@ -156,6 +164,7 @@ impl LiveError {
             Self::PortForward { .. } => {
                 Some("you need `create` on `pods/portforward` in that namespace")
             }
+            Self::Snapshot { .. } => Some("`maglor graph -o json` prints one"),
             Self::Status {
                 status: StatusCode::NOT_FOUND,
                 ..

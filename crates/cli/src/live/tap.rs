@@ -124,7 +124,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             while let Some(line) = told.recv().await {
                 line?.print(options.output);
                 count += 1;
-                if options.max.is_some_and(|max| count >= max) {
+                if output::has_ended() || options.max.is_some_and(|max| count >= max) {
                     break;
                 }
             }

@@ -97,6 +97,9 @@ async fn tables(options: &Options, mut observer: Observer, live: bool) -> Result
         let traffic = observer.look().await?;
         let clear = if live { CLEAR } else { "" };
         output::print(&format!("{clear}{}\n", table(options, &traffic)));
+        if output::has_ended() {
+            break;
+        }
         count += 1;
     }
     Ok(())

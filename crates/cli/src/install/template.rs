@@ -209,7 +209,7 @@ mod tests {
             ),
             (
                 "m: {{ .Values.map | toYaml | nindent 2 }}\n",
-                "m: \n  x:\n  - 1\n  y: z\n",
+                "m: \n  x:\n  - 1\n  'y': z\n",
             ),
             (
                 "a\n{{- if .Values.none }}\nb\n{{- else }}\nc\n{{- end }}\nd\n",

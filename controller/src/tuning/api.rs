@@ -1,6 +1,5 @@
 //! Looks at an API server, and writes to it: Deployments, who else decides about them, generated policies, statuses.
 
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use super::{FIELD_MANAGER, text};
 use crate::crd::{GROUP, TuningPolicy, TuningPolicyStatus, VERSION};
 use crate::index::facts::Key;
-use crate::status::{FIELD_MANAGER as STATUS_MANAGER, keep_times};
+use crate::status::{FIELD_MANAGER as STATUS_MANAGER, patch_of};
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -141,23 +140,10 @@ impl Server {
         let meta = &policy.metadata;
         let name = meta.name.clone().unwrap_or_default();
         let before = json!(policy.status.clone().unwrap_or_default());
-        let mut status = json!(status);
-        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-        keep_times(
-            &before["conditions"],
-            &mut status["conditions"],
-            &now.to_string(),
-        );
-        if before == status {
+        let id = (name.as_str(), meta.uid.as_deref());
+        let Some(patch) = patch_of("TuningPolicy", id, &before, json!(status)) else {
             return Ok(());
-        }
-        let patch = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"),
-            "kind": "TuningPolicy",
-            // With its id, so that nothing is made where it has gone.
-            "metadata": {"name": name, "namespace": meta.namespace, "uid": meta.uid},
-            "status": status,
-        });
+        };
         let namespace = meta.namespace.as_deref().unwrap_or_default();
         let api: Api<TuningPolicy> = Api::namespaced(self.client.clone(), namespace);
         let params = PatchParams::apply(STATUS_MANAGER).force();

@@ -79,9 +79,14 @@ fn bytes_pass_in_the_callers_own_mutual_tls() {
     let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
     kubectl.apply(PROXY_SERVICE).unwrap();
     until("the proxy is in", || ready(kubectl));
-    // Connections that are open stay where they are; the caller's application makes new ones now and then.
+    // Connections that are open stay where they are: another caller makes new ones.
+    let second = ["scale", "deployment/users", "-n", "shop", "--replicas=2"];
+    kubectl.run(&second).unwrap();
     until("bytes go through it", || {
-        call(&installed, users) == Some(200) && bytes_through_proxies(&installed) > 0.0
+        let callers = pods(kubectl, "app=users").into_iter();
+        let mut new = callers.filter(|caller| *caller != users);
+        new.any(|caller| call(&installed, caller) == Some(200))
+            && bytes_through_proxies(&installed) > 0.0
     });
     assert_ne!(call(&installed, others), Some(200));
     for proxy in pods(kubectl, "maglor.dev/proxy-service=details") {

@@ -53,7 +53,7 @@ fn greeter(name: &'static str) -> RawServer {
 
 fn greeting(client: &mut RawHttp1) -> String {
     let line = client.connection().read_until(b"\n").unwrap();
-    String::from_utf8(line.to_vec()).unwrap()
+    String::from_utf8(line).unwrap()
 }
 
 fn connect(proxy: &Proxy) -> RawHttp1 {

@@ -417,6 +417,13 @@ impl ClusterMetrics {
         self.sent.add(shard, bytes);
     }
 
+    /// Counts bytes of a connection that carries no HTTP, both ways. Not inlined: the relay asks in many places.
+    #[inline(never)]
+    pub(crate) fn relayed(&self, shard: usize, sent: u64, received: u64) {
+        self.sent(shard, sent);
+        self.body(shard, received);
+    }
+
     /// Counts the body of a response, or what else comes from an endpoint.
     pub(crate) fn body(&self, shard: usize, bytes: u64) {
         self.bytes.add(shard, bytes);

@@ -24,8 +24,7 @@ pub(crate) async fn relay(
         metrics.bytes_up.add(shard, to_upstream);
         metrics.bytes_down.add(shard, to_downstream);
         if let Some(cluster) = cluster {
-            cluster.sent(shard, to_upstream);
-            cluster.body(shard, to_downstream);
+            cluster.relayed(shard, to_upstream, to_downstream);
         }
     });
     outcome.await

@@ -37,9 +37,7 @@ pub struct Discovery {
     routes: Known<Arc<config::RouteTable>>,
     clusters: Known<Found>,
     endpoints: Known<Arc<[config::Endpoint]>>,
-    inbound: Known<Arc<Inbound>>,
-    /// Targets that workloads are expected to call.
-    ahead: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    inbound: Known<Workload>,
     bundle: Option<TrustBundle>,
     keeping: Option<kept::Keeping>,
 }
@@ -56,6 +54,13 @@ enum Route {
     },
     Inline(Arc<config::RouteTable>),
     Tcp(Arc<str>),
+}
+
+/// What a workload does, and the targets that it is expected to call.
+#[derive(Clone, Debug)]
+struct Workload {
+    inbound: Arc<Inbound>,
+    ahead: Arc<[String]>,
 }
 
 /// A cluster, and the name of its endpoints where they come apart.
@@ -121,7 +126,6 @@ impl Discovery {
             clusters: Known::new(),
             endpoints: Known::new(),
             inbound: Known::new(),
-            ahead: BTreeMap::new(),
             bundle: None,
             keeping: None,
         }
@@ -158,7 +162,6 @@ impl Discovery {
         let known = gone.filter(|name| self.inbound.get(*name).is_some_and(Option::is_some));
         let changes = known.count() > 0;
         self.workloads = wanted;
-        self.ahead.retain(|name, _| self.workloads.contains(name));
         self.follow();
         changes | self.recall().inbound
     }
@@ -168,7 +171,9 @@ impl Discovery {
     pub fn workloads(&self) -> Workloads {
         let known = self.inbound.iter();
         known
-            .filter_map(|(name, inbound)| Some((Arc::clone(name), Arc::clone(inbound.as_ref()?))))
+            .filter_map(|(name, known)| {
+                Some((Arc::clone(name), Arc::clone(&known.as_ref()?.inbound)))
+            })
             .collect()
     }
 
@@ -275,9 +280,11 @@ impl Discovery {
             Kind::Inbound => {
                 let (inbound, ahead) = decode::inbound(&name, body)?;
                 inbound.check(&name, self.has_identity)?;
-                let ahead = ahead.into_iter().map(Arc::from).collect();
-                self.ahead.insert(Arc::clone(&name), ahead);
-                self.inbound.insert(name, Some(Arc::new(inbound)));
+                let workload = Workload {
+                    inbound: Arc::new(inbound),
+                    ahead: ahead.into(),
+                };
+                self.inbound.insert(name, Some(workload));
             }
         }
         Ok(())
@@ -398,7 +405,11 @@ impl Discovery {
     /// Asks for what targets lead to and forgets what none leads to.
     fn follow(&mut self) {
         let mut targets = self.targets.clone();
-        targets.extend(self.ahead.values().flatten().cloned());
+        for workload in self.inbound.values().flatten() {
+            for name in workload.ahead.iter() {
+                targets.insert(name.as_str().into());
+            }
+        }
         sync(
             &mut self.client,
             Kind::Listener,
@@ -413,7 +424,7 @@ impl Discovery {
         );
         let (mut tables, mut clusters) = (BTreeSet::new(), BTreeSet::new());
         let kept = self.inbound.values().flatten();
-        clusters.extend(kept.flat_map(|inbound| inbound.clusters().map(Arc::from)));
+        clusters.extend(kept.flat_map(|kept| kept.inbound.clusters().map(Arc::from)));
         for route in self.listeners.values().flatten() {
             match route {
                 Route::Http { routes, bytes } => {

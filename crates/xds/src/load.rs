@@ -186,7 +186,6 @@ impl ClusterLoad {
             total_requests_in_progress: self.in_flight,
             total_new_connections: self.opened,
             load_metric_stats: metric::all(self),
-            upstream_endpoint_stats: self.round_trips.iter().map(metric::endpoint).collect(),
             ..UpstreamLocalityStats::default()
         }
     }
@@ -199,12 +198,6 @@ impl ClusterLoad {
         for stats in &part.load_metric_stats {
             metric::take(self, stats);
         }
-        let round_trips = part
-            .upstream_endpoint_stats
-            .iter()
-            .filter_map(metric::round_trip);
-        let room = MAX_ROUND_TRIPS.saturating_sub(self.round_trips.len());
-        self.round_trips.extend(round_trips.take(room));
     }
 
     /// Whether nothing has gone there, and nothing is known of its servers.
@@ -238,9 +231,7 @@ mod tests {
 
     use super::metric::{BYTES, SECONDS};
     use super::*;
-    use crate::proto::envoy::config::endpoint::v3::{
-        EndpointLoadMetricStats, UpstreamEndpointStats,
-    };
+    use crate::proto::envoy::config::endpoint::v3::EndpointLoadMetricStats;
 
     fn range(most: u64, count: u64) -> Range {
         Range {
@@ -352,14 +343,9 @@ mod tests {
                 metric(BYTES, f64::INFINITY),
                 metric("maglor.micros_le.", 1.0),
                 metric("maglor.micros_le.-1", 1.0),
+                metric("maglor.round_trip_seconds.10.0.0.7:8080", f64::NAN),
+                metric("maglor.round_trip_seconds.10.0.0.7", 1.0),
                 metric("other", 5.0),
-            ],
-            upstream_endpoint_stats: vec![
-                UpstreamEndpointStats::default(),
-                UpstreamEndpointStats {
-                    load_metric_stats: vec![metric("maglor.round_trip_seconds", f64::NAN)],
-                    ..metric::endpoint(&round_trip("10.0.0.7:8080", 1))
-                },
             ],
             ..UpstreamLocalityStats::default()
         };

@@ -79,14 +79,6 @@ pub struct EndpointLoadMetricStats {
     #[prost(double, tag = "3")]
     pub total_metric_value: f64,
 }
-/// What went to one server, since the last report.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct UpstreamEndpointStats {
-    #[prost(message, optional, tag = "1")]
-    pub address: ::core::option::Option<super::super::core::v3::Address>,
-    #[prost(message, repeated, tag = "5")]
-    pub load_metric_stats: ::prost::alloc::vec::Vec<EndpointLoadMetricStats>,
-}
 /// What went to the servers of a locality, since the last report.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UpstreamLocalityStats {
@@ -103,8 +95,6 @@ pub struct UpstreamLocalityStats {
     pub load_metric_stats: ::prost::alloc::vec::Vec<EndpointLoadMetricStats>,
     #[prost(uint32, tag = "6")]
     pub priority: u32,
-    #[prost(message, repeated, tag = "7")]
-    pub upstream_endpoint_stats: ::prost::alloc::vec::Vec<UpstreamEndpointStats>,
     #[prost(uint64, tag = "8")]
     pub total_issued_requests: u64,
     #[prost(uint64, tag = "10")]

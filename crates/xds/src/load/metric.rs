@@ -1,11 +1,10 @@
 //! What LRS has no fields for, as load metrics with names of ours.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{ClusterLoad, MAX_RANGES, Range, RoundTrip, sum};
-use crate::proto::envoy::config::core::v3::{self as core, address, socket_address::PortSpecifier};
-use crate::proto::envoy::config::endpoint::v3::{EndpointLoadMetricStats, UpstreamEndpointStats};
+use super::{ClusterLoad, MAX_RANGES, MAX_ROUND_TRIPS, Range, RoundTrip, sum};
+use crate::proto::envoy::config::endpoint::v3::EndpointLoadMetricStats;
 
 /// Sum of response times in seconds, of as many requests as were timed.
 pub(super) const SECONDS: &str = "maglor.response_seconds";
@@ -15,8 +14,9 @@ pub(super) const BYTES: &str = "maglor.body_bytes";
 const TIMES: &str = "maglor.micros_le.";
 /// The bound of those that have none.
 const NO_BOUND: &str = "inf";
-/// Of one server: how long a packet takes there and back, in seconds.
-const ROUND_TRIP: &str = "maglor.round_trip_seconds";
+/// How long a packet takes to the server of this address and back, in seconds. Envoy's message for what is
+/// known of one server would be a kilobyte of a proxy's code for each of its parts.
+const ROUND_TRIP: &str = "maglor.round_trip_seconds.";
 /// A way that takes longer was not measured.
 const FARTHEST: f64 = 60.0;
 
@@ -43,6 +43,11 @@ pub(super) fn all(load: &ClusterLoad) -> Vec<EndpointLoadMetricStats> {
         // The sum is in the other metric.
         all.push(metric(&name, range.count, 0.0));
     }
+    for to in &load.round_trips {
+        let mut name = ROUND_TRIP.to_owned();
+        name += &to.address.to_string();
+        all.push(metric(&name, 1, to.time.as_secs_f64()));
+    }
     all
 }
 
@@ -65,6 +70,12 @@ pub(super) fn take(load: &mut ClusterLoad, stats: &EndpointLoadMetricStats) {
         name => {
             if let Some(most_micros) = name.strip_prefix(TIMES).and_then(bound) {
                 add(&mut load.times, Range { most_micros, count });
+            }
+            let address = name.strip_prefix(ROUND_TRIP);
+            if let Some(address) = address.and_then(|address| address.parse().ok())
+                && load.round_trips.len() < MAX_ROUND_TRIPS
+            {
+                load.round_trips.extend(round_trip(address, count, value));
             }
         }
     }
@@ -89,36 +100,11 @@ fn add(times: &mut Vec<Range>, range: Range) {
     }
 }
 
-/// The way to one server.
-pub(super) fn endpoint(to: &RoundTrip) -> UpstreamEndpointStats {
-    let address = core::SocketAddress {
-        address: to.address.ip().to_string(),
-        port_specifier: Some(PortSpecifier::PortValue(to.address.port().into())),
-    };
-    UpstreamEndpointStats {
-        address: Some(core::Address {
-            address: Some(address::Address::SocketAddress(address)),
-        }),
-        load_metric_stats: vec![metric(ROUND_TRIP, 1, to.time.as_secs_f64())],
-    }
-}
-
-/// The same, read.
-pub(super) fn round_trip(stats: &UpstreamEndpointStats) -> Option<RoundTrip> {
-    let address = stats.address.as_ref()?.address.as_ref()?;
-    let address::Address::SocketAddress(socket) = address;
-    let ip: IpAddr = socket.address.parse().ok()?;
-    let Some(PortSpecifier::PortValue(port)) = &socket.port_specifier else {
-        return None;
-    };
-    let port = u16::try_from(*port).ok()?;
-    let named = |stats: &&EndpointLoadMetricStats| stats.metric_name == ROUND_TRIP;
-    let stats = stats.load_metric_stats.iter().find(named)?;
+/// How far a server is.
+fn round_trip(address: SocketAddr, count: u64, sum: f64) -> Option<RoundTrip> {
     // The mean, where somebody reports several.
-    let seconds = stats.total_metric_value / stats.num_requests_finished_with_metric as f64;
+    let seconds = sum / count as f64;
     let seconds = Some(seconds).filter(|seconds| (0.0..=FARTHEST).contains(seconds))?;
-    Some(RoundTrip {
-        address: SocketAddr::new(ip, port),
-        time: Duration::try_from_secs_f64(seconds).ok()?,
-    })
+    let time = Duration::try_from_secs_f64(seconds).ok()?;
+    Some(RoundTrip { address, time })
 }

@@ -218,17 +218,29 @@ impl Operator {
         let settle = self.options.graphs.window();
         governed.tuning.set_params(params(&policy.spec, settle));
         let round = governed.look(now, policy, (&scene, &policies, &advice));
+        let stage = Stage {
+            policy,
+            scene,
+            policies,
+            advice,
+        };
+        // What is no good goes back before anybody hears of it: who comes after a crash looks at it once more. What is
+        // changed is told first: who comes then judges it.
+        self.take_back(&stage, &round).await;
+        let Some(governed) = self.governed.get(&id(policy)) else {
+            return Ok(());
+        };
         let told = Told {
             now,
-            scene: &scene,
-            advice: &advice,
-            policies: &policies,
+            scene: &stage.scene,
+            advice: &stage.advice,
+            policies: &stage.policies,
             round: &round,
             records: governed.tuning.records(),
             mode: policy.spec.mode(),
             done: governed.done,
         };
-        let status = match scene.subjects.is_empty() {
+        let status = match stage.scene.subjects.is_empty() {
             true => {
                 let why = "no pod with a sidecar runs there that is selected";
                 status::refused(&before, "NoServices", why, generation)
@@ -240,12 +252,6 @@ impl Operator {
         }
         self.server.tell(policy, &status).await?;
         self.recommend(policy, &round);
-        let stage = Stage {
-            policy,
-            scene,
-            policies,
-            advice,
-        };
         self.carry_out(&stage, &round).await
     }
 

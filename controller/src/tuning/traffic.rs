@@ -153,6 +153,18 @@ pub fn slow_start(service: &str, window: std::time::Duration) -> TrafficPolicySp
     }
 }
 
+/// Without what is not set: an API server takes no field that a definition does not have, not even as `null`.
+fn set(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let there = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(there.map(|(name, value)| (name, set(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(set).collect()),
+        value => value,
+    }
+}
+
 /// As it is applied; it goes with the policy that wrote it.
 #[must_use]
 pub fn document(
@@ -174,7 +186,7 @@ pub fn document(
                 "name": meta.name, "uid": meta.uid,
             }],
         },
-        "spec": spec,
+        "spec": set(json!(spec)),
     });
     if let Some(former) = former {
         let former = serde_json::to_string(former).unwrap_or_default();

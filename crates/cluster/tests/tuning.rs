@@ -77,9 +77,18 @@ impl Meter<'_> {
         }
     }
 
+    /// Waits for a condition; on the way, what is done with details is printed.
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let mut before = Value::Null;
         until(what, || {
             self.measure();
+            let mut details = service_of(self.kubectl, "details");
+            let changes = details["changes"].take();
+            let now = json!([details["state"], details["reason"], changes]);
+            if now != before {
+                println!("{now}");
+                before = now;
+            }
             holds()
         });
     }

@@ -330,6 +330,25 @@ fn what_is_never_ready_goes_back() {
     assert_eq!(wait(&world.round(20), "web"), Some(Wait::Resting));
 }
 
+/// What could not be written is said again until it is.
+#[test]
+fn what_could_not_be_taken_back_is_taken_back_later() {
+    let (name, mut web) = Service::new("web", advice("web", 4, 100, 100));
+    web.takes = None;
+    let mut world = World::new([(name, web)]);
+    let mut said = 0;
+    for round in 0..20 {
+        let undone = world.round(round).undone.len();
+        said += undone;
+        if undone > 0 && said < 3 {
+            world.tuning.owed("web", Part::Replicas);
+        }
+    }
+    assert_eq!(said, 3);
+    let record = &world.tuning.records()[&("web".to_owned(), Part::Replicas)];
+    assert_eq!((record.stage, record.trial.failed()), (Stage::TakenBack, 1));
+}
+
 #[test]
 fn one_that_is_judged_has_neighbours_that_wait() {
     let mut world =

@@ -176,6 +176,8 @@ async fn what_is_worse_goes_back_also_after_a_crash() {
     // The next one knows it by the status alone.
     world.crash();
     world.latency_ms = 90.0;
+    // Somebody else is faster when it is to be taken back.
+    world.api.objects().conflicts = 1;
     world
         .until("it is taken back", |world| replicas(world) == 1)
         .await;

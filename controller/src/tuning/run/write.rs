@@ -12,39 +12,55 @@ use crate::tuning::status::part_word;
 use crate::tuning::traffic::{advised, document, name, slow_start};
 
 impl Operator {
-    /// Takes back what is no good, begins what is wanted, and takes generated policies away that nobody wants any more.
+    /// Takes back what is no good; what cannot be taken back now, in the next round.
+    pub(super) async fn take_back(&mut self, stage: &Stage<'_>, round: &Round) {
+        for undone in &round.undone {
+            let (service, part) = (&undone.service, undone.part);
+            let written = match self.writes() {
+                true => self.undo(stage, undone).await,
+                false => Ok(Written::Stale),
+            };
+            if let Err(error) = &written {
+                tracing::warn!(service, %error, "tuning: not taken back, tried again");
+            }
+            let governed = self.governed.get_mut(&id(stage.policy));
+            if let (false, Some(governed)) = (matches!(written, Ok(Written::Done)), governed) {
+                governed.tuning.owed(service, part);
+                governed.done.taken_back = governed.done.taken_back.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Begins what is wanted, and takes generated policies away that nobody wants any more.
     pub(super) async fn carry_out(
         &mut self,
         stage: &Stage<'_>,
         round: &Round,
     ) -> Result<(), kube::Error> {
-        for undone in &round.undone {
-            if self.writes() {
-                self.undo(stage, undone).await?;
-            }
-        }
+        let mut all = Ok(());
         for begun in &round.begun {
             if self.writes() {
-                self.begin(stage, begun).await?;
+                all = all.and(self.begin(stage, begun).await);
             }
         }
-        self.withdraw(stage).await
+        all.and(self.withdraw(stage).await)
     }
 
     async fn begin(&mut self, stage: &Stage<'_>, begun: &Begun) -> Result<(), kube::Error> {
         let part = part_of(begun.change);
         let written = match stage.scene.subjects.get(&begun.service) {
-            Some(subject) => self.change(stage, subject, begun).await?,
-            None => Written::Stale,
+            Some(subject) => self.change(stage, subject, begun).await,
+            None => Ok(Written::Stale),
         };
         let Some(governed) = self.governed.get_mut(&id(stage.policy)) else {
             return Ok(());
         };
-        if written == Written::Stale {
+        // Whatever the reason: it is not made, and looked at again.
+        if !matches!(written, Ok(Written::Done)) {
             governed.tuning.missed(&begun.service, part);
             governed.done.changes = governed.done.changes.saturating_sub(1);
             self.options.metrics.count(part, Tuned::Missed);
-            return Ok(());
+            return written.map(|_| ());
         }
         self.options.metrics.count(part, Tuned::Done);
         let what = words(begun.change);
@@ -138,35 +154,38 @@ impl Operator {
     }
 
     /// Puts back what was there before.
-    async fn undo(&mut self, stage: &Stage<'_>, undone: &Undone) -> Result<(), kube::Error> {
+    async fn undo(&self, stage: &Stage<'_>, undone: &Undone) -> Result<Written, kube::Error> {
         let Some(subject) = stage.scene.subjects.get(&undone.service) else {
-            return Ok(());
+            return Ok(Written::Done);
         };
         let workload = subject.workload.as_ref();
         let patch = workload.and_then(|one| Some((&one.key, one.put_back(undone.part)?)));
-        match (undone.part, patch, &subject.service) {
+        let written = match (undone.part, patch, &subject.service) {
             (Part::Replicas | Part::Requests, Some((key, patch)), _) => {
-                self.server.patch(key, patch).await?;
+                self.server.patch(key, patch).await?
             }
             (Part::Traffic, _, Some(service)) => {
                 let own = stage.policies.own.get(&service.name);
                 let edited = stage.policies.edited.contains_key(&service.name);
                 let former = own.and_then(|own| own.former.clone());
                 let former = former.unwrap_or_else(|| self.least(stage, &service.name));
-                if own.is_some() && !edited {
-                    self.generate(stage, &service.name, &former, None).await?;
+                match own.is_some() && !edited {
+                    true => self.generate(stage, &service.name, &former, None).await?,
+                    false => Written::Done,
                 }
             }
-            _ => {}
+            _ => Written::Done,
+        };
+        if written == Written::Done {
+            self.options.metrics.count(undone.part, Tuned::TakenBack);
+            let (service, part, reason) = (&undone.service, part_word(undone.part), &undone.reason);
+            tracing::warn!(service, part, reason, "tuning: taken back");
+            let note = format!("{service}: {part} are as they were before: {reason}");
+            self.options
+                .events
+                .warn(reference(stage.policy), "TuningTakenBack", "Tune", &note);
         }
-        self.options.metrics.count(undone.part, Tuned::TakenBack);
-        let (service, part, reason) = (&undone.service, part_word(undone.part), &undone.reason);
-        tracing::warn!(service, part, reason, "tuning: taken back");
-        let note = format!("{service}: {part} are as they were before: {reason}");
-        self.options
-            .events
-            .warn(reference(stage.policy), "TuningTakenBack", "Tune", &note);
-        Ok(())
+        Ok(written)
     }
 
     /// Takes generated policies away of Services that are not the policy's any more, or that are to be left alone.

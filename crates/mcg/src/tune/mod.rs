@@ -246,6 +246,13 @@ impl Tuning {
         }
     }
 
+    /// What was to be taken back could not be: the next round says so again.
+    pub fn owed(&mut self, service: &str, part: Part) {
+        if let Some(record) = self.records.get_mut(&(service.to_owned(), part)) {
+            record.owed = true;
+        }
+    }
+
     /// Looks at what there is.
     pub fn round(&mut self, now: Time, view: &View<'_>) -> Round {
         let names: BTreeSet<&str> = view.services.iter().map(|one| one.name).collect();
@@ -298,6 +305,14 @@ impl Tuning {
                         Verdict::RollBack { reason } => back = Some(reason),
                     }
                 }
+            }
+            Stage::TakenBack if std::mem::take(&mut record.owed) => {
+                let (service, reason) = (seen.name.to_owned(), record.reason.clone());
+                undone.push(Undone {
+                    service,
+                    part,
+                    reason,
+                });
             }
             _ => {}
         }

@@ -35,6 +35,8 @@ pub struct Record {
     pub trial: Trial,
     /// When it was compared the last time.
     pub(super) looked: Option<Time>,
+    /// It was to be taken back, and could not be yet.
+    pub(super) owed: bool,
 }
 
 impl Record {
@@ -49,6 +51,7 @@ impl Record {
             reason,
             trial,
             looked: None,
+            owed: false,
         }
     }
 

@@ -15,6 +15,8 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::crd::definitions;
+
 /// What there is, by path.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
@@ -60,6 +62,27 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
+/// Whether the definition of `TrafficPolicy` has all fields of a `spec`.
+fn declares(spec: &Value) -> bool {
+    fn has(schema: &Value, value: &Value) -> bool {
+        match (value, &schema["properties"]) {
+            (Value::Object(fields), Value::Object(known)) => fields
+                .iter()
+                .all(|(name, value)| known.get(name).is_some_and(|schema| has(schema, value))),
+            (Value::Array(items), _) => items.iter().all(|item| has(&schema["items"], item)),
+            (value, _) => !value.is_null(),
+        }
+    }
+    let definitions = definitions().unwrap();
+    let mut definitions = definitions.iter();
+    let of_kind = definitions
+        .find(|one| one.spec.names.kind == "TrafficPolicy")
+        .unwrap();
+    let schema = of_kind.spec.versions[0].schema.as_ref().unwrap();
+    let schema = json!(schema.open_api_v3_schema);
+    has(&schema["properties"]["spec"], spec)
+}
+
 impl Objects {
     pub(super) fn put(&mut self, path: &str, mut object: Value) {
         self.version += 1;
@@ -100,6 +123,9 @@ impl Objects {
         };
         if of_status.is_some() {
             object["status"] = patch["status"].clone();
+        } else if applied && !declares(&patch["spec"]) {
+            // As the real one says it.
+            return (StatusCode::INTERNAL_SERVER_ERROR, json!({}));
         } else if applied {
             // Nobody else owns a field here.
             object["metadata"] = patch["metadata"].clone();

@@ -55,7 +55,9 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
         let service = service.replace("PLACEMENT", "enabled");
         kubectl.apply(&service.replace("SKIPPED", skipped)).unwrap();
     }
-    services.map(|(name, ..)| rolled_out(kubectl, name));
+    for (name, ..) in services {
+        rolled_out(kubectl, name);
+    }
     let users = only_pod(kubectl, "users");
     let load = Load::start(&installed.cluster, at(&users, 9080), RATE);
     let wanted = |graph: &Value| edge(graph).is_some_and(|edge| edge["rps"].as_f64() > Some(10.0));

@@ -106,6 +106,30 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
     first.is_some_and(|one| one == "gateway" || one == "mesh")
 }
 
+/// The tests that want a Kubernetes of their own, one after the other.
+fn end_to_end() -> ExitCode {
+    const OF_CLUSTERS: [&str; 9] = [
+        "e2e",
+        "webhooks",
+        "mesh",
+        "gateway",
+        "proxy_service",
+        "proxied_bytes",
+        "placement",
+        "tuning",
+        "live_graph",
+    ];
+    const OF_PROGRAMS: [&str; 4] = ["kubernetes", "install", "insertion", "kubernetes_identity"];
+    let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);
+    Cargo::new("test")
+        .args(["--locked", "--no-fail-fast"])
+        .args(["-p", "maglor-cluster", "-p", "maglor-controller"])
+        .args(["-p", "maglor-cli"])
+        .args(tests.flat_map(|test| ["--test", test]))
+        .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
+        .become_it()
+}
+
 fn main() -> ExitCode {
     let run = |package: &[&str]| Cargo::new("run").args(package).arg("--");
     match Task::parse() {
@@ -163,19 +187,7 @@ fn main() -> ExitCode {
                 .args(passed.arguments)
                 .become_it()
         }
-        Task::E2e => Cargo::new("test")
-            .args(["--locked", "--no-fail-fast"])
-            .args(["-p", "maglor-cluster", "--test", "e2e"])
-            .args(["--test", "webhooks", "--test", "mesh", "--test", "gateway"])
-            .args(["--test", "proxy_service", "--test", "placement"])
-            .args(["--test", "proxied_bytes", "--test", "live_graph"])
-            .args(["--test", "tuning"])
-            .args(["-p", "maglor-controller", "-p", "maglor-cli"])
-            .args(["--test", "kubernetes", "--test", "install"])
-            .args(["--test", "insertion"])
-            .args(["--test", "kubernetes_identity"])
-            .args(["--", "--ignored", "--nocapture", "--test-threads=1"])
-            .become_it(),
+        Task::E2e => end_to_end(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::HotFunctions => hot::run(),
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])

@@ -108,13 +108,12 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// The tests that want a Kubernetes of their own, one after the other.
 fn end_to_end() -> ExitCode {
-    const OF_CLUSTERS: [&str; 9] = [
+    const OF_CLUSTERS: [&str; 8] = [
         "e2e",
         "webhooks",
         "mesh",
         "gateway",
         "proxy_service",
-        "proxied_bytes",
         "placement",
         "tuning",
         "live_graph",

@@ -133,7 +133,7 @@ fn bad_resources_are_refused(kubectl: &Kubectl) {
         .apply(&policy("cluster: {policy: bounce(tries=3)}"))
         .unwrap();
     for (text, expected) in [
-        (policy("cluster: {policy: nonsense}"), "\"validate.maglor.dev\" denied the request: spec: there is no policy `nonsense`"),
+        (policy("cluster: {policy: nonsense}"), "\"validate.maglor.dev\" denied the request: spec.cluster.policy: there is no policy `nonsense`"),
         (policy("cluster: {policy: 'maglev(table_size=10)'}"), "prime"),
         (policy("route: {retry: {attempts: 99}}"), "spec.route.retry.attempts"),
         (

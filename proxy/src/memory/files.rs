@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 const REFILL: Duration = Duration::from_secs(1);
 /// Less than this is not worth it, in bytes.
 const WORTH: u64 = 512 << 10;
+/// Some work comes round now and then: connections are looked after, peers asked whether they live. When pages
+/// of it are there again so soon after they were let go, twice as many bytes are let be,
+const AGAIN: Duration = Duration::from_secs(30);
+/// but no more than this: a handshake is more.
+const MOST_LET_BE: u64 = 2 << 20;
 /// What requests need is found out anew after this time, then after twice the time, and so on,
 const SOON: Duration = Duration::from_secs(1);
 /// but this often at the least.
@@ -23,6 +28,10 @@ pub(super) struct Watch {
     needed: u64,
     /// When `needed` is to be learnt anew, after pages were let go.
     refilled: Option<Instant>,
+    /// Bytes beyond `needed` that are not worth it.
+    let_be: u64,
+    /// Until then pages that have come are some that are needed now and then.
+    again: Instant,
     /// When pages are let go though no more have come, because `needed` was learnt while something
     /// else was going on.
     next: Instant,
@@ -35,6 +44,8 @@ impl Watch {
         Self {
             needed: 0,
             refilled: None,
+            let_be: WORTH,
+            again: now,
             next: now,
             pause: SOON,
         }
@@ -44,6 +55,7 @@ impl Watch {
     pub(super) fn settle(&mut self, now: Instant) {
         self.next = now;
         self.pause = SOON;
+        self.let_be = WORTH;
     }
 
     /// Whether all pages are to be let go, of which so many bytes are resident.
@@ -55,14 +67,21 @@ impl Watch {
             }
             return false;
         }
-        let grown = resident > self.needed + (self.needed / 4).max(WORTH);
-        if grown {
+        let more = resident.saturating_sub(self.needed);
+        if more > self.let_be.max(self.needed / 4) {
             self.pause = SOON;
+            if now >= self.again {
+                self.let_be = WORTH;
+            } else if more <= MOST_LET_BE {
+                self.let_be = (self.let_be * 2).min(MOST_LET_BE);
+            }
         } else if now < self.next {
             return false;
         }
-        self.refilled = Some(now + REFILL);
-        self.next = now + REFILL + self.pause;
+        let refilled = now + REFILL;
+        self.refilled = Some(refilled);
+        self.again = refilled + AGAIN;
+        self.next = refilled + self.pause;
         self.pause = (self.pause * 2).min(RARELY);
         true
     }
@@ -165,6 +184,17 @@ mod tests {
             .filter(|second| look(&mut watch, *second))
             .collect();
         assert_eq!(then, [100, 102], "the second one when its end is over, too");
+    }
+
+    #[test]
+    fn what_is_needed_now_and_then_is_not_let_go_each_time() {
+        // Requests need 4 MB, what is done every 3, 5 and 10 s another 600 kB each.
+        let given = given_back(3600, |second, last| {
+            let since = |period: &u64| last.is_none_or(|last| second / period > last / period);
+            4 * MB + [3, 5, 10].iter().filter(|period| since(period)).count() as u64 * 600_000
+        });
+        assert!(given.len() <= 24, "{given:?}");
+        assert!(given.iter().any(|second| *second > 1000), "{given:?}");
     }
 
     #[test]

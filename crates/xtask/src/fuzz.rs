@@ -123,7 +123,10 @@ impl Target {
             eprintln!("error: {}: {error}", corpus.display());
             return false;
         }
-        let mut command = Cargo::fuzz("run").arg("--fuzz-dir").arg(&self.folder);
+        // One folder for all packages: most of what they build is the same.
+        let built = shell::target().join("fuzz");
+        let mut command = Cargo::fuzz("run").arg("--target-dir").arg(built);
+        command = command.arg("--fuzz-dir").arg(&self.folder);
         command = command.arg(&self.name).arg(root.join(&corpus));
         if root.join(&seeds).is_dir() {
             command = command.arg(root.join(&seeds));

@@ -50,6 +50,11 @@ pub(crate) fn watch() -> watcher::Config {
     watcher::Config::default().timeout(WATCH)
 }
 
+/// Whether it is what an API server has answered, with this status code.
+pub(crate) fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

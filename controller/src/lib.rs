@@ -43,6 +43,7 @@ pub mod identity;
 pub mod index;
 pub mod lease;
 mod metrics;
+mod operate;
 pub mod pipeline;
 pub mod placement;
 mod port;

@@ -128,6 +128,15 @@ fn with_schema(
     Ok(definition)
 }
 
+/// What is left out of statuses.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+pub(crate) fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

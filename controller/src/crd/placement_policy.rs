@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::Shape;
-use super::{Condition, LabelSelector, SpecError};
+use super::{Condition, LabelSelector, SpecError, is_zero};
 
 /// Services run where few of their calls leave a node (docs/placement.md). By default it is only said what
 /// would run elsewhere; with `mode: Apply` pods are moved, a few at a time, and back where that was no good.
@@ -265,14 +265,6 @@ pub struct PlacementMeasure {
     pub failure_percent: f64,
     /// The part of them that leaves its node, in percent, as replicas are spread.
     pub cross_node_percent: f64,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands out references"
-)]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
 }
 
 impl PlacementPolicyStatus {

@@ -10,7 +10,6 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::parts::Part;
 use super::replicas::Replicas;
 use super::{Graphs, Snapshot};
 use crate::crd::{
@@ -67,14 +66,12 @@ impl Publisher {
                     .spec
             }
         };
-        let others = self.replicas.ask::<Vec<Part>>("/graph?parts").await?;
+        let parts = self.replicas.parts(&self.graphs).await?;
         let mut snapshot = self.graphs.snapshot();
-        if !others.all.is_empty() {
-            let mut all = others.all;
-            all.push(self.graphs.parts());
-            snapshot = snapshot.with_parts(&all);
+        if parts.all.len() > 1 {
+            snapshot = snapshot.with_parts(&parts.all);
         }
-        let status = status(&snapshot, spec.edges(), others.missing);
+        let status = status(&snapshot, spec.edges(), parts.missing);
         let patch = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": "CommunicationGraph",

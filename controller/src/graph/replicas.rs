@@ -94,18 +94,23 @@ impl Replicas {
         Ok(Answers { all, missing })
     }
 
+    /// What the others have heard, and, last, this one.
+    pub(crate) async fn parts(&self, graphs: &Graphs) -> Result<Answers<Vec<Part>>, kube::Error> {
+        let mut answers = self.ask::<Vec<Part>>("/graph?parts").await?;
+        answers.all.push(graphs.parts());
+        Ok(answers)
+    }
+
     /// The graph as all replicas have heard it; none while one does not say what it has.
     pub(crate) async fn whole(&self, graphs: &Graphs) -> Result<Option<Snapshot>, kube::Error> {
-        let others = self.ask::<Vec<Part>>("/graph?parts").await?;
+        let parts = self.parts(graphs).await?;
         let delays = self.ask::<Vec<Delay>>("/graph?delays").await?;
-        let missing = others.missing + delays.missing;
+        let missing = parts.missing + delays.missing;
         if missing > 0 {
             tracing::debug!(missing, "what other replicas have heard is not known");
             return Ok(None);
         }
-        let mut all = others.all;
-        all.push(graphs.parts());
-        let snapshot = graphs.snapshot().with_parts(&all);
+        let snapshot = graphs.snapshot().with_parts(&parts.all);
         Ok(Some(snapshot.with_delays(delays.all)))
     }
 }

@@ -7,14 +7,16 @@ use kube::api::{
 };
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::moving::{self, Deployment, Seen, Step, Ticket};
 use super::pod::{Node, Pod, ReplicaSet};
 use super::{HASH, MOVING};
+use crate::api_server::is;
 use crate::crd::{PlacementPolicy, PlacementPolicyStatus};
 use crate::index::facts::Key;
-use crate::status::{FIELD_MANAGER, patch_of};
+use crate::operate;
+use crate::status::FIELD_MANAGER;
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,20 +46,7 @@ impl Server {
 
     /// The policies, the oldest first; none where the kind is not defined.
     pub(super) async fn policies(&self) -> Result<Vec<PlacementPolicy>, kube::Error> {
-        let api: Api<PlacementPolicy> = Api::all(self.client.clone());
-        let mut policies = match api.list(&ListParams::default()).await {
-            Ok(list) => list.items,
-            Err(error) if is(&error, 404) => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        policies.retain(|policy| policy.metadata.deletion_timestamp.is_none());
-        let age = |policy: &PlacementPolicy| {
-            let meta = &policy.metadata;
-            let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-            (created, meta.name.clone())
-        };
-        policies.sort_by_key(age);
-        Ok(policies)
+        operate::policies(&self.client).await
     }
 
     pub(crate) async fn nodes(&self) -> Result<Vec<Node>, kube::Error> {
@@ -265,18 +254,8 @@ impl Server {
         policy: &PlacementPolicy,
         status: &PlacementPolicyStatus,
     ) -> Result<(), kube::Error> {
-        let name = policy.metadata.name.clone().unwrap_or_default();
-        let before = json!(policy.status.clone().unwrap_or_default());
-        let id = (name.as_str(), policy.metadata.uid.as_deref());
-        let Some(patch) = patch_of("PlacementPolicy", id, &before, json!(status)) else {
-            return Ok(());
-        };
         let api: Api<PlacementPolicy> = Api::all(self.client.clone());
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        match api.patch_status(&name, &params, &Patch::Apply(patch)).await {
-            Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
-            written => written.map(|_| ()),
-        }
+        operate::tell(&api, policy, policy.status.as_ref(), status).await
     }
 }
 
@@ -287,10 +266,6 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
 
 fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
-}
-
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {

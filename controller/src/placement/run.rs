@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use maglor_mcg::relocate::{Move, Relocation, Round, View};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::api::Server;
 use super::pod::Pod;
@@ -24,11 +24,8 @@ use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
 use crate::lease::Term;
 use crate::metrics::PlacementMetrics;
+use crate::operate::{self, Operator as _};
 
-/// How often it is looked whether anything is to be done.
-const TICK: Duration = Duration::from_secs(2);
-/// Where nobody wants anything, and nothing is under way.
-const IDLE: Duration = Duration::from_secs(10);
 /// How often a plan is made where nobody says otherwise.
 const ROUND_SECONDS: u32 = 60;
 
@@ -74,7 +71,7 @@ struct Operator {
 /// Runs as long as the process does.
 pub(crate) async fn run(options: Options) {
     let server = Server::new(options.client.clone());
-    let mut operator = Operator {
+    let operator = Operator {
         options,
         server,
         governed: BTreeMap::new(),
@@ -82,38 +79,20 @@ pub(crate) async fn run(options: Options) {
         blocked: BTreeSet::new(),
         begun: Instant::now(),
     };
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut led = None;
-    let mut rests = Instant::now();
-    loop {
-        tick.tick().await;
-        let term = *operator.options.term.borrow();
-        if !term.holds(Instant::now()) {
-            led = None;
-            continue;
-        }
-        if led.replace(term.number()) != Some(term.number()) {
-            operator.governed.clear();
-            rests = Instant::now();
-        }
-        if Instant::now() < rests {
-            continue;
-        }
-        match operator.look().await {
-            Ok(true) => {}
-            Ok(false) => rests = Instant::now() + IDLE,
-            Err(error) => tracing::warn!(%error, "placement: tried again"),
-        }
-    }
+    operate::run(operator).await;
 }
 
-impl Operator {
-    fn writes(&self) -> bool {
-        self.options.term.borrow().holds(Instant::now())
+impl operate::Operator for Operator {
+    const NAME: &'static str = "placement";
+
+    fn term(&self) -> &watch::Receiver<Term> {
+        &self.options.term
     }
 
-    /// Takes all steps that can be taken now; whether there is anything to look at soon.
+    fn begin_term(&mut self) {
+        self.governed.clear();
+    }
+
     async fn look(&mut self) -> Result<bool, kube::Error> {
         let policies = self.server.policies().await?;
         let known: BTreeSet<_> = policies.iter().map(id).collect();
@@ -129,7 +108,9 @@ impl Operator {
         }
         Ok(!policies.is_empty() || !self.under_way.is_empty())
     }
+}
 
+impl Operator {
     /// Begins moves of a policy, or makes its next plan where it is time.
     async fn attend(
         &mut self,

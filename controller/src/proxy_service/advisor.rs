@@ -13,7 +13,7 @@ use super::observed::Observed;
 use super::scope::Candidate;
 use super::survey::may_collaborate;
 use crate::graph::Graphs;
-use crate::graph::parts::{Part, current};
+use crate::graph::parts::current;
 use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
@@ -124,11 +124,9 @@ impl Advisor {
     pub(super) async fn calls(&mut self) -> Option<&BTreeMap<String, Calls>> {
         let fresh = |(at, _): &(Instant, BTreeMap<String, Calls>)| at.elapsed() < FRESH;
         if !self.heard.as_ref().is_some_and(fresh) {
-            let others = self.replicas.ask::<Vec<Part>>("/graph?parts").await;
-            let others = others.ok().filter(|others| others.missing == 0)?;
-            let mut all = others.all;
-            all.push(self.graphs.parts());
-            self.heard = Some((Instant::now(), Calls::by_vertex(current(&all))));
+            let parts = self.replicas.parts(&self.graphs).await;
+            let parts = parts.ok().filter(|parts| parts.missing == 0)?;
+            self.heard = Some((Instant::now(), Calls::by_vertex(current(&parts.all))));
         }
         self.heard.as_ref().map(|(_, calls)| calls)
     }

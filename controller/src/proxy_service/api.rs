@@ -20,6 +20,7 @@ use super::progress::{Progress, auto_status, conditions, proxies};
 use super::sidecars::{is_about, policy_name};
 use super::steps::Step;
 use super::{FIELD_MANAGER, FINALIZER, LABEL, Settings};
+use crate::api_server::is;
 use crate::index::facts::Key;
 use crate::index::target_name;
 use crate::status::patch_of;
@@ -423,10 +424,6 @@ fn addresses(pod: &Value) -> Vec<String> {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 /// A resource as JSON, with its kind, which lists leave out.

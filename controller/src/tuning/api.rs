@@ -3,12 +3,13 @@
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{FIELD_MANAGER, text};
+use crate::api_server::is;
 use crate::crd::{GROUP, TuningPolicy, TuningPolicyStatus, VERSION};
 use crate::index::facts::Key;
-use crate::status::{FIELD_MANAGER as STATUS_MANAGER, patch_of};
+use crate::operate;
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -68,20 +69,7 @@ impl Server {
 
     /// The policies, the oldest first; none where the kind is not defined.
     pub(super) async fn policies(&self) -> Result<Vec<TuningPolicy>, kube::Error> {
-        let api: Api<TuningPolicy> = Api::all(self.client.clone());
-        let mut policies = match api.list(&ListParams::default()).await {
-            Ok(list) => list.items,
-            Err(error) if is(&error, 404) => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        policies.retain(|policy| policy.metadata.deletion_timestamp.is_none());
-        let age = |policy: &TuningPolicy| {
-            let meta = &policy.metadata;
-            let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-            (created, meta.namespace.clone(), meta.name.clone())
-        };
-        policies.sort_by_key(age);
-        Ok(policies)
+        operate::policies(&self.client).await
     }
 
     /// All of a kind in a namespace, as the API server has them now; none where the kind is not defined, or, as with
@@ -137,29 +125,14 @@ impl Server {
         policy: &TuningPolicy,
         status: &TuningPolicyStatus,
     ) -> Result<(), kube::Error> {
-        let meta = &policy.metadata;
-        let name = meta.name.clone().unwrap_or_default();
-        let before = json!(policy.status.clone().unwrap_or_default());
-        let id = (name.as_str(), meta.uid.as_deref());
-        let Some(patch) = patch_of("TuningPolicy", id, &before, json!(status)) else {
-            return Ok(());
-        };
-        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<TuningPolicy> = Api::namespaced(self.client.clone(), namespace);
-        let params = PatchParams::apply(STATUS_MANAGER).force();
-        match api.patch_status(&name, &params, &Patch::Apply(patch)).await {
-            Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
-            written => written.map(|_| ()),
-        }
+        operate::tell(&api, policy, policy.status.as_ref(), status).await
     }
 }
 
 fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
-}
-
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 fn written<T>(result: Result<T, kube::Error>) -> Result<Written, kube::Error> {

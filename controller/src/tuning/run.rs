@@ -13,7 +13,6 @@ use maglor_balance::Time;
 use maglor_mcg::advise::{Advice, Advisor};
 use maglor_mcg::tune::{Round, Seen, Tuning, View};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior};
 
 use super::api::{Kind, Server};
 use super::scene::{Given, Scene, advice_params, params, scene};
@@ -26,12 +25,9 @@ use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
 use crate::lease::Term;
 use crate::metrics::TuningMetrics;
+use crate::operate::{self, Operator as _};
 use crate::placement::api::Server as Pods;
 
-/// How often it is looked whether anything is to be done.
-const TICK: Duration = Duration::from_secs(2);
-/// Where nobody wants anything.
-const IDLE: Duration = Duration::from_secs(10);
 /// How often it is looked at what is observed where nobody says otherwise.
 const ROUND_SECONDS: u32 = 30;
 
@@ -84,30 +80,22 @@ struct Operator {
 
 /// Runs as long as the process does.
 pub(crate) async fn run(options: Options) {
-    let mut operator = Operator::new(options, epoch::now());
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut led = None;
-    let mut rests = Instant::now();
-    loop {
-        tick.tick().await;
-        let term = *operator.options.term.borrow();
-        if !term.holds(Instant::now()) {
-            led = None;
-            continue;
-        }
-        if led.replace(term.number()) != Some(term.number()) {
-            operator.governed.clear();
-            rests = Instant::now();
-        }
-        if Instant::now() < rests {
-            continue;
-        }
-        match operator.look(epoch::now()).await {
-            Ok(true) => {}
-            Ok(false) => rests = Instant::now() + IDLE,
-            Err(error) => tracing::warn!(%error, "tuning: tried again"),
-        }
+    operate::run(Operator::new(options, epoch::now())).await;
+}
+
+impl operate::Operator for Operator {
+    const NAME: &'static str = "tuning";
+
+    fn term(&self) -> &watch::Receiver<Term> {
+        &self.options.term
+    }
+
+    fn begin_term(&mut self) {
+        self.governed.clear();
+    }
+
+    async fn look(&mut self) -> Result<bool, kube::Error> {
+        self.look_at(epoch::now()).await
     }
 }
 
@@ -122,12 +110,8 @@ impl Operator {
         }
     }
 
-    fn writes(&self) -> bool {
-        self.options.term.borrow().holds(Instant::now())
-    }
-
     /// Looks at all policies; whether there are any.
-    async fn look(&mut self, now: Time) -> Result<bool, kube::Error> {
+    async fn look_at(&mut self, now: Time) -> Result<bool, kube::Error> {
         let policies = self.server.policies().await?;
         let known: BTreeSet<Id> = policies.iter().map(id).collect();
         self.governed.retain(|id, _| known.contains(id));

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::crd::Condition;
+use crate::crd::{Condition, is_zero};
 
 /// What is seen, advised and done.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -107,12 +107,4 @@ pub struct TuningMeasure {
     pub failures: f64,
     /// Their mean response time in milliseconds.
     pub response_milliseconds: f64,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands out references"
-)]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
 }

@@ -8,6 +8,7 @@ use maglor_mcg::relocate::Move;
 use super::{Governed, Operator, id, pod_reference, reference};
 use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::epoch;
+use crate::operate::Operator as _;
 use crate::placement::api::Written;
 use crate::placement::fits::fixed;
 use crate::placement::moving::{self, Step, Ticket};

@@ -5,6 +5,7 @@ use maglor_mcg::tune::{Begun, Change, Part, Round, Undone};
 use super::{Operator, Stage, id, reference};
 use crate::crd::{TrafficPolicySpec, TuningMode, TuningPart};
 use crate::metrics::Tuned;
+use crate::operate::Operator as _;
 use crate::tuning::api::Written;
 use crate::tuning::containers::share;
 use crate::tuning::scene::{Subject, advice_params};

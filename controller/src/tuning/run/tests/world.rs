@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use maglor_mcg::Averaging;
 use maglor_xds::load::{ClusterLoad, LoadReport};
+use tokio::time::Instant;
 
 use super::super::*;
 use super::api::Api;
@@ -203,7 +204,7 @@ impl World {
             assert!(Instant::now() < deadline, "{edge:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.operator.look(self.now).await.unwrap();
+        self.operator.look_at(self.now).await.unwrap();
         self.now = self.now + PERIOD;
     }
 

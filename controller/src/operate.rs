@@ -1,0 +1,115 @@
+//! What the operators of policies share: turns while this replica holds the Lease, the policies, and their statuses.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::api_server::is;
+use crate::lease::Term;
+use crate::status::{FIELD_MANAGER, patch_of};
+
+/// How often it is looked whether anything is to be done.
+const TICK: Duration = Duration::from_secs(2);
+/// Where nobody wants anything, and nothing is under way.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Somebody who carries policies out, now and then.
+pub(crate) trait Operator {
+    /// In messages.
+    const NAME: &'static str;
+
+    /// Which replica writes.
+    fn term(&self) -> &watch::Receiver<Term>;
+
+    /// A term begins: another replica may have written meanwhile.
+    fn begin_term(&mut self);
+
+    /// Takes all steps that can be taken now; whether there is anything to look at soon.
+    fn look(&mut self) -> impl Future<Output = Result<bool, kube::Error>> + Send;
+
+    /// Whether this replica may write.
+    fn writes(&self) -> bool {
+        self.term().borrow().holds(Instant::now())
+    }
+}
+
+/// Lets an operator look whenever this replica holds the Lease, as long as the process runs.
+pub(crate) async fn run<O: Operator>(mut operator: O) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut led = None;
+    let mut rests = Instant::now();
+    loop {
+        tick.tick().await;
+        let term = *operator.term().borrow();
+        if !term.holds(Instant::now()) {
+            led = None;
+            continue;
+        }
+        if led.replace(term.number()) != Some(term.number()) {
+            operator.begin_term();
+            rests = Instant::now();
+        }
+        if Instant::now() < rests {
+            continue;
+        }
+        match operator.look().await {
+            Ok(true) => {}
+            Ok(false) => rests = Instant::now() + IDLE,
+            Err(error) => tracing::warn!(%error, "{}: tried again", O::NAME),
+        }
+    }
+}
+
+/// The policies of a kind, the oldest first; none where the kind is not defined.
+pub(crate) async fn policies<K>(client: &Client) -> Result<Vec<K>, kube::Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let mut policies = match api.list(&ListParams::default()).await {
+        Ok(list) => list.items,
+        Err(error) if is(&error, 404) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    policies.retain(|policy| policy.meta().deletion_timestamp.is_none());
+    let age = |policy: &K| {
+        let meta = policy.meta();
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        (created, meta.namespace.clone(), meta.name.clone())
+    };
+    policies.sort_by_key(age);
+    Ok(policies)
+}
+
+/// Writes a policy's status, where it is not as it was `before`; its generation is the one that was seen.
+pub(crate) async fn tell<K, S>(
+    api: &Api<K>,
+    policy: &K,
+    before: Option<&S>,
+    status: &S,
+) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    S: Clone + Default + Serialize,
+{
+    let meta = policy.meta();
+    let name = meta.name.clone().unwrap_or_default();
+    let before = json!(before.cloned().unwrap_or_default());
+    let id = (name.as_str(), meta.uid.as_deref());
+    let Some(patch) = patch_of(&K::kind(&()), id, &before, json!(status)) else {
+        return Ok(());
+    };
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    match api.patch_status(&name, &params, &Patch::Apply(patch)).await {
+        Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
+        written => written.map(|_| ()),
+    }
+}

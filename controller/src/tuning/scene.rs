@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::owners::{Hold, hold};
 use super::traffic::Policies;
-use super::workload::{Workload, injected};
+use super::workload::{Container, Workload, injected};
 use crate::crd::{TuningPart, TuningPolicySpec};
 use crate::graph::Snapshot;
 use crate::index::facts::Key;
@@ -57,6 +57,8 @@ pub struct Subject {
     pub hold: Hold,
     /// What is set.
     pub present: Settings,
+    /// The most CPU that a pod gets, in thousandths of a core, where its own containers all have a limit.
+    pub cpu_limit_millis: Option<u64>,
     /// How it fares.
     pub health: Health,
     /// What each of the nodes that take its pods has left.
@@ -219,6 +221,7 @@ fn subject(
         rooms: nodes
             .filter_map(|node| left.get(&*node.name).copied())
             .collect(),
+        cpu_limit_millis: cpu_limit(containers, injected),
         health: health(given.snapshot, name),
         workload,
         injected,
@@ -226,6 +229,14 @@ fn subject(
         hold,
         present,
     })
+}
+
+/// What is injected mostly has no limit, so the pod has none; yet it cannot use more than its own containers may, and
+/// about what is requested for the rest.
+fn cpu_limit(own: &[Container], injected: (u64, u64)) -> Option<u64> {
+    let limits = own.iter().map(|one| one.cpu_limit_millis);
+    let sum = limits.sum::<Option<u64>>()?;
+    (!own.is_empty()).then(|| sum.saturating_add(injected.0))
 }
 
 /// The Service by whose name a vertex is called, where that is one.
@@ -298,15 +309,20 @@ fn observed(
         // As many as there are to be: while they are replaced, there are more.
         let wanted = subject
             .map(|one| one.present.replicas)
-            .filter(|count| *count > 0);
+            .filter(|count| *count > 0)
+            .unwrap_or(one.replicas);
+        // Those that are there use what they use, however many there are to be.
+        let part = f64::from(one.replicas) / f64::from(wanted.max(1));
         ServiceUse {
             name: one.name.clone(),
-            replicas: wanted.unwrap_or(one.replicas),
+            replicas: wanted,
             cpu_millis: one.cpu_millis,
             memory_mib: one.memory_mib,
-            cpu_limit_millis: one.cpu_limit_millis,
+            cpu_limit_millis: one
+                .cpu_limit_millis
+                .or(subject.and_then(|one| one.cpu_limit_millis)),
             memory_limit_mib: one.memory_limit_mib,
-            cpu_used_millis: one.cpu_used_millis,
+            cpu_used_millis: one.cpu_used_millis.map(|used| used * part),
             memory_used_mib: one.memory_used_mib,
             pending: one.pending,
             rps: Some(one.rps),
@@ -347,4 +363,22 @@ fn health(snapshot: &Snapshot, name: &str) -> Health {
         health.failures += edge.failures * window;
     }
     health
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_uses_what_its_own_containers_may_and_what_is_injected() {
+        let container = |cpu_limit_millis| Container {
+            cpu_limit_millis,
+            ..Container::default()
+        };
+        let two = [container(Some(100)), container(Some(50))];
+        assert_eq!(cpu_limit(&two, (10, 16)), Some(160));
+        let one_has_none = [container(Some(100)), container(None)];
+        assert_eq!(cpu_limit(&one_has_none, (10, 16)), None);
+        assert_eq!(cpu_limit(&[], (10, 16)), None);
+    }
 }

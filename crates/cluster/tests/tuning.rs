@@ -186,14 +186,14 @@ fn it_is_applied(kubectl: &Kubectl, meter: &Meter<'_>) {
     let status = status(kubectl);
     println!("{status:#}");
     assert_eq!((replicas(kubectl), &status["takenBack"]), (3, &json!(0)));
-    // 120m and 40 MiB are used, and 15 % and 20 % are added; the sidecar has 10m and 16 MiB of it.
+    // 120m and 40 MiB are used, and 15 % and 10 % are added; the sidecar has 10m and 16 MiB of it.
     let requested = requests(kubectl);
     let amount = |name: &str, unit: &str| -> u64 {
         let text = requested[name].as_str().unwrap();
         text.strip_suffix(unit).unwrap().parse().unwrap()
     };
     assert!((120..=140).contains(&amount("cpu", "m")), "{requested}");
-    assert!((30..=36).contains(&amount("memory", "Mi")), "{requested}");
+    assert!((27..=32).contains(&amount("memory", "Mi")), "{requested}");
     let held = service_of(kubectl, "users")["held"].to_string();
     assert!(held.contains("maglor.dev/tuning: disabled"), "{held}");
     let generated = traffic_policy(kubectl).unwrap();

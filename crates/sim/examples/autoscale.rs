@@ -1,105 +1,229 @@
 //! A day of 30 services under Algorithm 2 and under a HorizontalPodAutoscaler, at equal p95:
 //!
 //! ```text
-//! cargo run -p maglor-sim --example autoscale -- [SECONDS [SEED]]
+//! cargo run -p maglor-sim --example autoscale -- [SECONDS [SEEDS [VARIES]]]
 //! ```
 //!
-//! Algorithm 2 runs at several ceilings of utilization, the autoscaler at its usual target with several
-//! ways of choosing what replicas request. Beside each of them stands the run of Algorithm 2 with least memory
-//! whose 95th percentile is not above the autoscaler's.
+//! Each seed is another application with other requests. Algorithm 2 runs at several ceilings of utilization,
+//! the autoscaler at its usual target with several ways of choosing what replicas request. Beside each of these stands
+//! the run of Algorithm 2 with least memory whose 95th percentile is not above the autoscaler's. `VARIES` is how
+//! far the memory of a replica is off its mean, 0.02 by default.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use maglor_mcg::advise::Params;
 use maglor_sim::autoscale::{Advised, Application, Day, Hpa, Outcome, Size, run};
 
 const SERVICES: usize = 30;
+/// Ceilings of utilization that are tried, those with most memory last.
+const CEILINGS: [f64; 10] = [0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.35, 0.3, 0.15];
+/// That of the autoscaler.
+const TARGET: f64 = 0.7;
+const CORE: f64 = 1000.0;
+/// What the template of a replica requests of memory, in MiB.
+const MEMORY: f64 = 128.0;
+
+/// Who decides.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Algorithm 2 at a ceiling.
+    Advised(f64),
+    /// The autoscaler; all replicas request so much CPU, in thousandths of a core.
+    Each(f64),
+    /// The autoscaler; replicas request what is used at noon, and the same margins as they are usual.
+    Known,
+}
+
+const AUTOSCALED: [Way; 4] = [
+    Way::Each(250.0),
+    Way::Each(500.0),
+    Way::Each(CORE),
+    Way::Known,
+];
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Self::Advised(ceiling) => format!("Algorithm 2 at {ceiling}"),
+            Self::Each(cpu) => format!("HPA 70 %, {cpu}m, 128 MiB each"),
+            Self::Known => "HPA 70 %, known peak of each".to_owned(),
+        }
+    }
+
+    fn run(self, application: &Application, day: &Day, seed: u64) -> Outcome {
+        let template = |cpu_millis| Size {
+            cpu_millis,
+            memory_mib: MEMORY,
+            cpu_limit_millis: CORE,
+        };
+        let mut hpa = Hpa::new(TARGET);
+        match self {
+            Self::Advised(ceiling) => {
+                let mut params = Params::default();
+                params.scaling.utilization = Some(ceiling);
+                let mut advised = Advised::new(application, params);
+                run(application, day, |_| template(CORE), &mut advised, seed)
+            }
+            Self::Each(cpu) => run(application, day, |_| template(cpu), &mut hpa, seed),
+            Self::Known => {
+                let visits = application.visits();
+                let known = |at: usize| {
+                    let service = &application.services[at];
+                    let peak = visits[at] * day.rps.1 * service.work * CORE;
+                    Size {
+                        cpu_millis: (peak / TARGET).clamp(25.0, CORE),
+                        memory_mib: service.memory_mib * 1.2,
+                        cpu_limit_millis: CORE,
+                    }
+                };
+                run(application, day, known, &mut hpa, seed)
+            }
+        }
+    }
+}
+
+/// An application and what became of it, in the order of [`ways`].
+struct Scene {
+    seed: u64,
+    application: Application,
+    outcomes: Vec<Outcome>,
+}
+
+fn ways() -> impl Iterator<Item = Way> {
+    CEILINGS.into_iter().map(Way::Advised).chain(AUTOSCALED)
+}
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let seconds = arguments.next().and_then(|text| text.parse().ok());
-    let seed = arguments
-        .next()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1);
-    let application = Application::random(SERVICES, seed);
+    let mut number = || arguments.next().and_then(|text| text.parse::<f64>().ok());
     let day = Day {
-        seconds: seconds.unwrap_or(86_400.0),
+        seconds: number().unwrap_or(86_400.0),
         rps: (200.0, 1000.0),
         bursts: 6,
     };
-    let visits = application.visits();
-    let all: f64 = visits.iter().sum();
-    println!(
-        "{SERVICES} services, {all:.1} visits a request, {:.0}-{:.0} requests/s, {:.0} s, seed {seed}",
-        day.rps.0, day.rps.1, day.seconds
-    );
-    println!(
-        "{:<26} {:>7} {:>7} {:>8} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6}",
-        "who", "CPU", "used", "memory", "replicas", "mean", "p95", "p99", "above", "changes"
-    );
-    // What is used at noon, in thousandths of a core.
-    let peak = |at: usize| visits[at] * day.rps.1 * application.services[at].work * 1e3;
-    let uniform = |cpu: f64, memory: f64, limit: f64| Size {
-        cpu_millis: cpu,
-        memory_mib: memory,
-        cpu_limit_millis: limit,
+    let seeds = number().map_or(1, |seeds| seeds as u64);
+    let varies = number().unwrap_or(0.02);
+    let scene = |seed| {
+        let mut application = Application::random(SERVICES, seed);
+        application.memory_varies = varies;
+        Scene {
+            seed,
+            application,
+            outcomes: Vec::new(),
+        }
     };
-    let tuned = |at: usize| {
-        let cpu = (peak(at) / 0.7).clamp(25.0, 1000.0);
-        uniform(cpu, application.services[at].memory_mib * 1.2, 1000.0)
-    };
-    let template = uniform(1000.0, 128.0, 1000.0);
-    let mut advised = Vec::new();
-    for utilization in [0.75, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2] {
-        let mut params = Params::default();
-        params.scaling.utilization = Some(utilization);
-        let mut scaler = Advised::new(&application, params);
-        let outcome = run(&application, &day, |_| template, &mut scaler, seed);
-        show(&format!("Algorithm 2 at {utilization}"), &outcome);
-        advised.push((utilization, outcome));
+    let mut scenes: Vec<Scene> = (1..=seeds.max(1)).map(scene).collect();
+    simulate(&mut scenes, &day);
+    for scene in &scenes {
+        table(scene, &day);
     }
-    let sizes: [(&str, &dyn Fn(usize) -> Size); 4] = [
-        ("250m, 128 MiB each", &|_| uniform(250.0, 128.0, 1000.0)),
-        ("500m, 128 MiB each", &|_| uniform(500.0, 128.0, 1000.0)),
-        ("1000m, 128 MiB each", &|_| template),
-        ("known peak of each", &tuned),
-    ];
-    for (name, size) in sizes {
-        let autoscaled = run(&application, &day, size, &mut Hpa::new(0.7), seed);
-        show(&format!("HPA 70 %, {name}"), &autoscaled);
-        compare(&autoscaled, &advised);
+    for (at, way) in AUTOSCALED.into_iter().enumerate() {
+        compare(&scenes, way, CEILINGS.len() + at);
     }
 }
 
-fn compare(autoscaled: &Outcome, advised: &[(f64, Outcome)]) {
-    let equal = advised
-        .iter()
-        .filter(|(_, outcome)| outcome.p95_ms <= autoscaled.p95_ms);
-    let smallest = equal.min_by(|(_, a), (_, b)| a.memory_mib.total_cmp(&b.memory_mib));
-    let Some((utilization, outcome)) = smallest else {
-        println!("  no ceiling comes to its p95");
-        return;
-    };
+/// Runs all of them, on all processors.
+fn simulate(scenes: &mut [Scene], day: &Day) {
+    let tasks: Vec<(usize, Way)> = (0..scenes.len())
+        .flat_map(|scene| ways().map(move |way| (scene, way)))
+        .collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((scene, way)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let Scene {
+                        seed, application, ..
+                    } = &scenes[*scene];
+                    let outcome = way.run(application, day, *seed);
+                    let at = ways().position(|one| one.name() == way.name());
+                    if let Ok(mut done) = done.lock() {
+                        done.push((*scene, at, outcome));
+                    }
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_default();
+    done.sort_by_key(|(scene, at, _)| (*scene, *at));
+    for (scene, _, outcome) in done {
+        scenes[scene].outcomes.push(outcome);
+    }
+}
+
+fn table(scene: &Scene, day: &Day) {
+    let all: f64 = scene.application.visits().iter().sum();
+    println!(
+        "{SERVICES} services, {all:.1} visits a request, {:.0}-{:.0} requests/s, {:.0} s, memory ±{:.0} %, seed {}",
+        day.rps.0,
+        day.rps.1,
+        day.seconds,
+        scene.application.memory_varies * 100.0,
+        scene.seed
+    );
+    println!(
+        "{:<30} {:>7} {:>7} {:>8} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
+        "who",
+        "CPU",
+        "used",
+        "memory",
+        "replicas",
+        "mean",
+        "p95",
+        "p99",
+        "above",
+        "memory",
+        "changes"
+    );
+    for (way, outcome) in ways().zip(&scene.outcomes) {
+        println!(
+            "{:<30} {:>6.0}m {:>6.0}m {:>5.0}MiB {:>8.1} {:>5.1}ms {:>5.1}ms {:>5.1}ms {:>5.2}% {:>5.2}% {:>6.1}",
+            way.name(),
+            outcome.cpu_millis,
+            outcome.cpu_used_millis,
+            outcome.memory_mib,
+            outcome.replicas,
+            outcome.mean_ms,
+            outcome.p95_ms,
+            outcome.p99_ms,
+            outcome.above_request * 100.0,
+            outcome.above_memory * 100.0,
+            outcome.changes,
+        );
+    }
+    println!();
+}
+
+/// What is saved beside one way of the autoscaler, seed by seed and in the mean.
+fn compare(scenes: &[Scene], way: Way, at: usize) {
+    println!("beside {}", way.name());
     let saved = |before: f64, after: f64| (1.0 - after / before) * 100.0;
-    println!(
-        "  Algorithm 2 at {utilization}: {:.1} % of CPU, {:.1} % of memory saved, p95 {:.1} of {:.1} ms",
-        saved(autoscaled.cpu_millis, outcome.cpu_millis),
-        saved(autoscaled.memory_mib, outcome.memory_mib),
-        outcome.p95_ms,
-        autoscaled.p95_ms
-    );
-}
-
-fn show(who: &str, outcome: &Outcome) {
-    println!(
-        "{who:<26} {:>6.0}m {:>6.0}m {:>5.0}MiB {:>8.1} {:>5.1}ms {:>5.1}ms {:>5.1}ms {:>5.2}% {:>6.1}",
-        outcome.cpu_millis,
-        outcome.cpu_used_millis,
-        outcome.memory_mib,
-        outcome.replicas,
-        outcome.mean_ms,
-        outcome.p95_ms,
-        outcome.p99_ms,
-        outcome.above_request * 100.0,
-        outcome.changes,
-    );
+    let (mut cpu, mut memory, mut equal) = (0.0, 0.0, 0.0);
+    for scene in scenes {
+        let autoscaled = &scene.outcomes[at];
+        let advised = CEILINGS.iter().zip(&scene.outcomes);
+        let no_slower = advised.filter(|(_, one)| one.p95_ms <= autoscaled.p95_ms);
+        let smallest = no_slower.min_by(|(_, a), (_, b)| a.memory_mib.total_cmp(&b.memory_mib));
+        let Some((ceiling, one)) = smallest else {
+            println!("  seed {}: no ceiling comes to its p95", scene.seed);
+            continue;
+        };
+        let less = saved(autoscaled.cpu_millis, one.cpu_millis);
+        let smaller = saved(autoscaled.memory_mib, one.memory_mib);
+        println!(
+            "  seed {}: Algorithm 2 at {ceiling}: {less:.1} % of CPU, {smaller:.1} % of memory saved, \
+             p95 {:.1} of {:.1} ms, p99 {:.1} of {:.1} ms",
+            scene.seed, one.p95_ms, autoscaled.p95_ms, one.p99_ms, autoscaled.p99_ms
+        );
+        (cpu, memory, equal) = (cpu + less, memory + smaller, equal + 1.0);
+    }
+    if equal > 0.0 {
+        println!(
+            "  mean: {:.1} % of CPU, {:.1} % of memory",
+            cpu / equal,
+            memory / equal
+        );
+    }
 }

@@ -83,13 +83,11 @@ impl Arrivals {
         let from = Instant::now();
         std::thread::sleep(time);
         let to = Instant::now();
-        let samples = self.shared.samples.lock().unwrap();
-        let own = || samples.iter().filter(|one| one.due >= from && one.due < to);
-        let failed = own().filter(|one| one.outcome != Ok(200)).count();
-        let own = own().filter(|one| one.outcome == Ok(200));
-        let mut all: Vec<_> = own.map(|one| one.latency.as_secs_f64() * 1000.0).collect();
+        let all = self.latencies(from, to);
         assert!(!all.is_empty(), "{what}: nothing was answered");
-        all.sort_by(f64::total_cmp);
+        let samples = self.shared.samples.lock().unwrap();
+        let own = samples.iter().filter(|one| one.due >= from && one.due < to);
+        let failed = own.filter(|one| one.outcome != Ok(200)).count();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         let p99 = all[all.len() * 99 / 100];
         println!(
@@ -97,6 +95,16 @@ impl Arrivals {
             all.len()
         );
         mean
+    }
+
+    /// Latencies of requests that were due between two times and were answered, in milliseconds, the shortest first.
+    pub(crate) fn latencies(&self, from: Instant, to: Instant) -> Vec<f64> {
+        let samples = self.shared.samples.lock().unwrap();
+        let own = samples.iter().filter(|one| one.due >= from && one.due < to);
+        let own = own.filter(|one| one.outcome == Ok(200));
+        let mut all: Vec<_> = own.map(|one| one.latency.as_secs_f64() * 1000.0).collect();
+        all.sort_by(f64::total_cmp);
+        all
     }
 
     /// How many requests were sent, and what became of those that failed, with when they were due.

@@ -56,11 +56,15 @@ pub struct Resources {
     pub margin: f64,
     /// How long a peak of memory is remembered: its half-life. Default 24 h.
     pub memory_half_life: Duration,
-    /// Memory beyond the peak, relative. Default 0.2.
-    pub memory_margin: f64,
+    /// Memory beyond the peak, relative to it: as far as the peak is above what is usual (used half of
+    /// the time), so many times. Default 3.
+    pub memory_swing: f64,
+    /// At least and at most so much of it, relative. Default 0.1 to 0.3.
+    pub memory_margin: (f64, f64),
     /// When CPU is asked for anew. Default: 20 % above, 20 % below for 2 min.
     pub band: Band,
-    /// When memory is. Default: 15 % above, 30 % below for half an hour.
+    /// When memory is: above by less than the least margin, so that a request is never below the peak.
+    /// Default: 5 % above, 30 % below for half an hour.
     pub memory_band: Band,
     /// A replica requests at least so much CPU, in thousandths of a core. Default 25.
     pub least_cpu_millis: u64,
@@ -79,7 +83,8 @@ impl Default for Resources {
             quantile: 0.9,
             margin: 0.15,
             memory_half_life: 24 * 60 * MINUTE,
-            memory_margin: 0.2,
+            memory_swing: 3.0,
+            memory_margin: (0.1, 0.3),
             band: Band {
                 up: 0.2,
                 down: 0.2,
@@ -87,7 +92,7 @@ impl Default for Resources {
                 settle: 10 * MINUTE,
             },
             memory_band: Band {
-                up: 0.15,
+                up: 0.05,
                 down: 0.3,
                 patience: 30 * MINUTE,
                 settle: 60 * MINUTE,
@@ -108,6 +113,8 @@ pub struct Scaling {
     pub utilization: Option<f64>,
     /// When CPU and load count anew. Default: 10 % above, 20 % below for 5 min.
     pub band: Band,
+    /// CPU that requests do not explain calls for replicas when it has lasted for so long. Default 45 s.
+    pub lasting: Duration,
     /// Nothing is taken away so soon after a change. Default 1 min.
     pub cool_down: Duration,
     /// Default 1.
@@ -128,6 +135,7 @@ impl Default for Scaling {
                 patience: 5 * MINUTE,
                 settle: 10 * MINUTE,
             },
+            lasting: Duration::from_secs(45),
             cool_down: MINUTE,
             least: 1,
             most: 10,

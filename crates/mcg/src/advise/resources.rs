@@ -43,7 +43,11 @@ pub(super) fn cpu(track: &ServiceTrack, replicas: u32, params: &Params) -> Optio
 pub(super) fn memory(track: &ServiceTrack, params: &Params) -> Option<Advised<u64>> {
     let p = &params.resources;
     let peak = track.memory_planned.known().filter(|peak| *peak > 0.0)?;
-    let wanted = peak * (1.0 + p.memory_margin);
+    let usual = track.memory_usual.known().unwrap_or(peak).min(peak);
+    let swing = (peak / usual - 1.0).max(0.0);
+    let (least, most) = p.memory_margin;
+    let margin = (swing * p.memory_swing).clamp(least, most.max(least));
+    let wanted = peak * (1.0 + margin);
     let value = (wanted.ceil() as u64)
         .max(p.least_memory_mib)
         .min(p.most_memory_mib.max(1));
@@ -51,9 +55,10 @@ pub(super) fn memory(track: &ServiceTrack, params: &Params) -> Option<Advised<u6
     Some(Advised::new(
         value,
         format!(
-            "a replica has used {} MiB at most; {} more is {} MiB{bound}",
+            "a replica has used {} MiB at most, and {} half of the time; {} more is {} MiB{bound}",
             number(peak),
-            percent(p.memory_margin),
+            number(usual),
+            percent(margin),
             number(wanted),
         ),
     ))

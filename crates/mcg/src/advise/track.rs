@@ -1,12 +1,25 @@
 //! What is remembered of a vertex and of an edge.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use maglor_balance::Time;
 
 use super::Advised;
 use super::histogram::{Histogram, Share};
-use super::hold::Hold;
+use super::hold::{Band, Hold};
 use super::observed::{EdgeUse, ServiceUse, Snapshot};
-use super::params::Params;
+use super::params::{Params, Resources};
+
+/// Replicas that use this share of what they can use do so all the time: samples and periods of a
+/// quota do not fit each other to the last percent.
+const BUSY: f64 = 0.9;
+
+/// What is the same for so long was measured again.
+const SAME: Duration = Duration::from_secs(60);
+
+/// What λ says of CPU is believed up to so many times what is used; replicas do not grow faster, either.
+const MOST: f64 = 2.0;
 
 /// A vertex over time.
 #[derive(Clone, Debug)]
@@ -18,11 +31,21 @@ pub(super) struct ServiceTrack {
     pub(super) now: ServiceUse,
     /// CPU of all replicas together, lately.
     cpu: Histogram,
-    /// Its quantile, held for requests and for replicas.
+    /// CPU of a request: thousandths of a core for one a second. Without what came while the replicas
+    /// were busy all the time, since that says what they can, not what a request needs.
+    cost: Histogram,
+    /// When CPU was measured last, what it was, and the requests a second then.
+    measured: (Time, f64, f64),
+    /// The last samples of CPU, and when they were taken.
+    recent: VecDeque<(Time, f64)>,
+    /// Its quantile, held for requests.
     pub(super) cpu_planned: Hold,
+    /// What is needed now, held for replicas: these come in seconds, and what they request need not change.
     pub(super) cpu_scaled: Hold,
     memory: Histogram,
     pub(super) memory_planned: Hold,
+    /// What is in use half of the time: how far the peak is above it says how much memory varies.
+    pub(super) memory_usual: Hold,
     /// Requests a second.
     rps: Histogram,
     pub(super) rps_scaled: Hold,
@@ -42,10 +65,14 @@ impl ServiceTrack {
             began: None,
             now: ServiceUse::default(),
             cpu: Histogram::new(resources.half_life),
+            cost: Histogram::new(resources.half_life),
+            measured: (Time::ZERO, 0.0, 0.0),
+            recent: VecDeque::new(),
             cpu_planned: Hold::default(),
             cpu_scaled: Hold::default(),
             memory: Histogram::new(resources.memory_half_life),
             memory_planned: Hold::default(),
+            memory_usual: Hold::default(),
             rps: Histogram::new(resources.half_life),
             rps_scaled: Hold::default(),
             own: Share::default(),
@@ -68,20 +95,32 @@ impl ServiceTrack {
         self.began.get_or_insert(now);
         (self.seen, self.now) = (now, service.clone());
         let resources = &params.resources;
+        let rps = snapshot.rps(service);
         if let Some(used) = service.cpu_used_millis {
-            self.cpu.add(now, used * f64::from(service.replicas.max(1)));
-            let used = self.cpu.quantile(resources.quantile);
-            self.cpu_planned.follow(now, used, resources.band);
-            self.cpu_scaled.follow(now, used, params.scaling.band);
+            let used = used * f64::from(service.replicas.max(1));
+            self.cpu.add(now, used);
+            let lately = self.cpu.quantile(resources.quantile);
+            self.cpu_planned.follow(now, lately, resources.band);
+            let lasts = self.lasts(now, used, params.scaling.lasting);
+            let needed = self.explained(now, used, rps, resources);
+            // The median keeps what is noise from being a fall.
+            let needed = needed.max(lasts).max(self.cpu.quantile(0.5));
+            self.cpu_scaled.follow(now, needed, params.scaling.band);
         }
         if let Some(used) = service.memory_used_mib {
             self.memory.add(now, used);
             let peak = self.memory.quantile(1.0);
             self.memory_planned.follow(now, peak, resources.memory_band);
+            let band = Band {
+                down: resources.memory_band.up,
+                ..resources.memory_band
+            };
+            let usual = self.memory.quantile(0.5);
+            self.memory_usual.follow(now, usual, band);
         }
-        let rps = snapshot.rps(service);
         self.rps.add(now, rps);
-        let rps = self.rps.quantile(resources.quantile);
+        // Requests that come now are there, whatever a quantile says.
+        let rps = rps.max(self.rps.quantile(resources.quantile));
         self.rps_scaled.follow(now, rps, params.scaling.band);
 
         let into = snapshot.edges.iter().filter(|edge| edge.to == service.name);
@@ -97,6 +136,44 @@ impl ServiceTrack {
         self.own.add(now, params.traffic.half_life, calls, own);
         self.own_failures
             .follow(now, self.own.get(), params.traffic.band);
+    }
+
+    /// The CPU that the requests need that come now: λ times the usual CPU of a request. So a burst is known
+    /// at once, and CPU that λ does not explain (code that is compiled, garbage that is collected) is none.
+    ///
+    /// No more than what is used, since a service also uses CPU for other things than requests; but λ is known
+    /// sooner than CPU, so than that as λ has grown since; and twice as much where what is used is all that there is.
+    fn explained(&mut self, now: Time, used: f64, rps: f64, params: &Resources) -> f64 {
+        let limit = self.now.cpu_limit_millis.unwrap_or(params.most_cpu_millis);
+        let share = used / (limit.max(1) as f64 * f64::from(self.now.replicas.max(1)));
+        // Above what they can use there must be another limit than the known one.
+        let busy = (BUSY..2.0 - BUSY).contains(&share);
+        let (at, before, mut then) = self.measured;
+        let differs = (used - before).abs() > f64::EPSILON * used;
+        if differs || now.saturating_since(at) >= SAME {
+            self.measured = (now, used, rps);
+            then = rps;
+            if rps > 0.0 && !busy {
+                self.cost.add(now, used / rps);
+            }
+        }
+        let grown = if then > 0.0 { rps / then } else { 1.0 };
+        let most = if busy { MOST } else { grown.clamp(1.0, MOST) };
+        (rps * self.cost.quantile(0.5)).min(most * used)
+    }
+
+    /// The least CPU that was in use for so long; 0 as long as it is not known for so long.
+    fn lasts(&mut self, now: Time, used: f64, lasting: Duration) -> f64 {
+        let old = |(at, _): &(Time, f64)| now.saturating_since(*at) >= lasting;
+        self.recent.push_back((now, used));
+        while self.recent.get(1).is_some_and(old) {
+            self.recent.pop_front();
+        }
+        if !self.recent.front().is_some_and(old) {
+            return 0.0;
+        }
+        let used = self.recent.iter().map(|(_, used)| *used);
+        used.fold(f64::INFINITY, f64::min)
     }
 
     /// How many replicas there are to be: as advised, or as there are.

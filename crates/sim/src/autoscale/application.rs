@@ -10,7 +10,7 @@ use super::fleet::Fleet;
 pub struct Service {
     /// Mean CPU of a request in seconds of one core; exponential.
     pub work: f64,
-    /// Memory of a replica in MiB.
+    /// Memory of a replica in MiB, the mean.
     pub memory_mib: f64,
     /// What it calls, and how probably.
     pub calls: Vec<(usize, f64)>,
@@ -21,12 +21,14 @@ pub struct Service {
 pub struct Application {
     /// The services.
     pub services: Vec<Service>,
+    /// How far the memory of a replica is off its mean at most, relative; each look finds another value.
+    pub memory_varies: f64,
 }
 
 impl Application {
     /// As µBench's generator of service graphs: each service is attached to one before it, in
     /// proportion to how many are attached there already (Barabási and Albert). 1–5 ms of CPU a
-    /// request, 45–95 MiB a replica, a call with probability 0.4–1.
+    /// request, 45–95 MiB a replica, ±2 %, a call with probability 0.4–1.
     #[must_use]
     pub fn random(services: usize, seed: u64) -> Self {
         let mut rng = Rng::seed(seed);
@@ -48,7 +50,10 @@ impl Application {
                 calls: Vec::new(),
             });
         }
-        Self { services: all }
+        Self {
+            services: all,
+            memory_varies: 0.02,
+        }
     }
 
     /// Requests a second of each service when users make one.
@@ -62,6 +67,13 @@ impl Application {
             }
         }
         visits
+    }
+
+    /// Memory of that one of so many replicas of a service that uses most, now.
+    pub(super) fn memory(&self, service: &Service, replicas: u32, rng: &mut Rng) -> f64 {
+        // The largest of so many uniform ones.
+        let most = rng.unit().powf(1.0 / f64::from(replicas.max(1)));
+        service.memory_mib * (1.0 + self.memory_varies * (2.0 * most - 1.0))
     }
 
     /// Calls: from, to, and how probably.

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use maglor_balance::Rng;
 
-use super::application::Service;
 use super::{PERIOD, Seen};
 
 /// A replica.
@@ -86,14 +85,14 @@ impl Fleet {
         ends.len()
     }
 
-    /// What was used in the period that ends now.
-    pub(super) fn seen(&mut self, now: f64, service: &Service, replicas: u32) -> Seen {
+    /// What was used in the period that ends now; memory is told.
+    pub(super) fn seen(&mut self, now: f64, memory_used_mib: f64, replicas: u32) -> Seen {
         let done = (self.left + self.came - self.backlog(now)).max(0.0);
         let calls = self.calls.max(1.0);
         let seen = Seen {
             replicas,
             cpu_used_millis: done / PERIOD * 1e3,
-            memory_used_mib: service.memory_mib,
+            memory_used_mib,
             rps: self.calls / PERIOD,
             latency_ms: self.latency / calls * 1e3,
         };

@@ -40,7 +40,7 @@ pub struct Seen {
     pub replicas: u32,
     /// CPU in use, of all replicas together, in thousandths of a core.
     pub cpu_used_millis: f64,
-    /// Memory in use by a replica in MiB.
+    /// Memory in use by the replica that uses most, in MiB.
     pub memory_used_mib: f64,
     /// Requests a second.
     pub rps: f64,
@@ -75,8 +75,41 @@ pub struct Outcome {
     pub p99_ms: f64,
     /// The share of the time in which a service used more CPU than it requested, 0–1.
     pub above_request: f64,
+    /// And in which a replica used more memory than it requested.
+    pub above_memory: f64,
     /// Changes of a service's replicas or requests, a service and day.
     pub changes: f64,
+}
+
+impl Outcome {
+    /// Adds a period of a service.
+    fn add(&mut self, seen: &Seen, replicas: u32, size: &Size) {
+        let replicas = f64::from(replicas);
+        let requested = replicas * size.cpu_millis;
+        self.cpu_millis += requested;
+        self.cpu_used_millis += seen.cpu_used_millis;
+        self.memory_mib += replicas * size.memory_mib;
+        self.replicas += replicas;
+        self.above_request += f64::from(u8::from(seen.cpu_used_millis > requested));
+        self.above_memory += f64::from(u8::from(seen.memory_used_mib > size.memory_mib));
+    }
+
+    /// Makes means of what was added, and shares of the time.
+    fn divide(&mut self, periods: f64, services: f64) {
+        let means = [
+            &mut self.cpu_millis,
+            &mut self.cpu_used_millis,
+            &mut self.memory_mib,
+            &mut self.replicas,
+            &mut self.above_request,
+            &mut self.above_memory,
+        ];
+        for sum in means {
+            *sum /= periods;
+        }
+        self.above_request /= services;
+        self.above_memory /= services;
+    }
 }
 
 /// Runs a day. The same seed gives the same requests, whoever decides.
@@ -92,10 +125,12 @@ pub fn run(
     let mut now: Vec<(u32, Size)> = (0..services).map(|at| (1, size(at))).collect();
     let mut fleets: Vec<Fleet> = (0..services).map(|_| Fleet::default()).collect();
     let mut rng = Rng::seed(seed);
+    // Of its own, so that the requests are the same however many replicas are asked.
+    let mut memory = Rng::seed(!seed);
     let mut latency = Histogram::default();
     let mut outcome = Outcome::default();
     let mut sum = 0.0;
-    let (mut second, mut periods, mut above) = (0.0, 0.0f64, 0.0);
+    let (mut second, mut periods) = (0.0, 0.0f64);
     while second < day.seconds {
         for (fleet, (replicas, size)) in fleets.iter_mut().zip(&now) {
             fleet.scale(
@@ -118,30 +153,19 @@ pub fn run(
             .iter_mut()
             .zip(&application.services)
             .zip(&now)
-            .map(|((fleet, service), (replicas, _))| fleet.seen(second, service, *replicas))
+            .map(|((fleet, service), (replicas, _))| {
+                let memory = application.memory(service, *replicas, &mut memory);
+                fleet.seen(second, memory, *replicas)
+            })
             .collect();
         for (seen, (replicas, size)) in seen.iter().zip(&now) {
-            let requested = f64::from(*replicas) * size.cpu_millis;
-            outcome.cpu_millis += requested;
-            outcome.cpu_used_millis += seen.cpu_used_millis;
-            outcome.memory_mib += f64::from(*replicas) * size.memory_mib;
-            outcome.replicas += f64::from(*replicas);
-            above += f64::from(u8::from(seen.cpu_used_millis > requested));
+            outcome.add(seen, *replicas, size);
         }
         let before = now.clone();
         scaler.decide(second, &seen, &mut now);
         outcome.changes += before.iter().zip(&now).filter(|(a, b)| a != b).count() as f64;
     }
-    let periods = periods.max(1.0);
-    for sum in [
-        &mut outcome.cpu_millis,
-        &mut outcome.cpu_used_millis,
-        &mut outcome.memory_mib,
-        &mut outcome.replicas,
-    ] {
-        *sum /= periods;
-    }
-    outcome.above_request = above / periods / services as f64;
+    outcome.divide(periods.max(1.0), services as f64);
     outcome.changes *= 86_400.0 / day.seconds / services as f64;
     outcome.mean_ms = sum / outcome.requests.max(1) as f64 / 1e6;
     outcome.p95_ms = latency.quantile(0.95) / 1e6;

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use maglor_config::resource::line_of;
+use maglor_inject::keys::{self, Fault};
 use maglor_inject::yaml;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -107,6 +108,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 }
             };
             for value in values {
+                analysis.misread(place, &value);
                 if let Err(error) = typed_as_its_own(&value) {
                     analysis.resources += 1;
                     let problem =
@@ -152,6 +154,20 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
 }
 
 impl Analysis {
+    /// Labels and annotations of the mesh's that nobody reads, or that say what nobody understands.
+    fn misread(&mut self, place: Place<'_>, value: &Value) {
+        let problem = |finding: keys::Finding| {
+            let (severity, reason) = match finding.fault {
+                Fault::Misplaced { .. } => (Severity::Warning, "MisplacedKey"),
+                Fault::Unknown { .. } => (Severity::Warning, "UnknownKey"),
+                Fault::Value { .. } => (Severity::Error, "Invalid"),
+            };
+            place.problem(value, severity, reason, finding.to_string())
+        };
+        self.problems
+            .extend(keys::look(value).into_iter().map(problem));
+    }
+
     /// Takes what the index does not read.
     fn other(&mut self, place: Place<'_>, value: &Value) {
         let (version, kind) = (word(&value["apiVersion"]), word(&value["kind"]));
@@ -221,7 +237,7 @@ impl Place<'_> {
     /// The line of what a message is about: of the field that it begins with, else of the name.
     fn line(&self, message: &str) -> usize {
         let path = message.split(": ").next();
-        let path = path.filter(|path| path.starts_with("spec"));
+        let path = path.filter(|path| path.starts_with("spec") || path.starts_with("metadata"));
         let line = line_of(self.text, path.unwrap_or("metadata.name"));
         self.before + line.unwrap_or(1)
     }
@@ -318,166 +334,4 @@ fn read(text: &str) -> Result<Vec<Value>, yaml::ReadError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_done_is_named_with_its_line() {
-        let text = "# Two resources.
-apiVersion: networking.istio.io/v1beta1
-kind: VirtualService
-metadata: {name: a, namespace: shop}
-spec:
-  hosts: [a]
-  http:
-  - match:
-    - sourceLabels: {app: b}
-    route: [{destination: {host: a}}]
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: s}
----
-apiVersion: networking.istio.io/v1
-kind: DestinationRule
-metadata: {name: a, namespace: shop}
-spec:
-  host: a
-  trafficPolicy:
-    connectionPool:
-      tcp:
-        tcpKeepalive: {time: 60s}
----
-apiVersion: v1
-kind: Service
-metadata: {name: a, namespace: shop}
-spec: {ports: [{port: 80}]}
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: HTTPRoute
-metadata: {name: a, namespace: shop}
-spec:
-  parentRefs: [{group: '', kind: Service, name: a}]
-  rules:
-  - backendRefs: [{name: b, port: 80}]
----
-a: [
-";
-        let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
-        assert_eq!((analysis.resources, analysis.others), (4, 1));
-        let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
-        let expected = [
-            "a.yaml:9: error: VirtualService shop/a: spec.http[0].match[0].sourceLabels: it is not supported (UnsupportedValue)",
-            "a.yaml:24: warning: DestinationRule shop/a: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
-            "a.yaml:33: warning: HTTPRoute shop/a: Service shop/b does not exist (BackendNotFound)",
-        ];
-        assert_eq!(found[..3], expected);
-        assert!(
-            found[3].starts_with("a.yaml:40: error: document: "),
-            "{}",
-            found[3]
-        );
-        assert_eq!(found.len(), 4);
-    }
-
-    #[test]
-    fn every_kind_of_the_meshs_own_is_looked_at() {
-        let text = "--- # The first.
-{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {name: a}, spec: {targetRef: {name: web}}}
----
-apiVersion: maglor.dev/v1alpha1
-kind: ProxyService
-metadata: {name: b}
-spec:
-  targetRef: {name: web}
-  replicas: 0
----
-apiVersion: maglor.dev/v1alpha1
-kind: PlacementPolicy
-metadata: {name: c}
-spec:
-  namespaces: [shop]
-  windows: 0
----
-apiVersion: maglor.dev/v1alpha1
-kind: CommunicationGraph
-metadata: {name: default}
-spec: {maxEdges: 3000}
----
-apiVersion: maglor.dev/v1alpha1
-kind: TraficPolicy
-metadata: {name: d}
----
-apiVersion: networking.istio.io/v1alpha3
-kind: EnvoyFilter
-metadata: {name: e}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: f}
-data: {a: 1, a: 2}
-";
-        let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
-        assert_eq!((analysis.resources, analysis.others), (4, 2));
-        let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
-        let expected = [
-            "a.yaml:9: error: ProxyService b: spec.replicas: must be 1 to 100 (Invalid)",
-            "a.yaml:16: error: PlacementPolicy c: spec.windows: must be 1 to 1000 (Invalid)",
-            "a.yaml:21: error: CommunicationGraph default: spec.maxEdges: must be 0 to 2000 (Invalid)",
-            "a.yaml:25: error: TraficPolicy d: there is no such kind in `maglor.dev/v1alpha1`: it would not be stored (UnknownKind)",
-            "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not read: nothing of it is done (UnsupportedKind)",
-            "a.yaml:34: error: document: `a` is there twice (Unreadable)",
-        ];
-        assert_eq!(found, expected);
-    }
-
-    /// An API server would refuse them; nothing may say that they are all right.
-    #[test]
-    fn what_is_not_of_its_type_is_named() {
-        let text = "apiVersion: maglor.dev/v1alpha1
-kind: AuthorizationPolicy
-metadata: {name: a}
-spec:
-  rules:
-  - from:
-    - namespaces: shop
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: HTTPRoute
-metadata: {name: b}
-spec:
-  parentRefs: [{group: '', kind: Service, name: web}]
-  rules:
-  - timeouts: {request: 5}
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: GRPCRoute
-metadata: {name: c}
-spec:
-  parentRefs: web
----
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec: {ports: [{port: 80}]}
-";
-        let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
-        assert_eq!((analysis.resources, analysis.others), (4, 0));
-        let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
-        for (found, expected) in found.iter().zip([
-            "a.yaml:7: error: AuthorizationPolicy a: spec.rules[0].from[0].namespaces: a list is wanted",
-            "a.yaml:12: error: HTTPRoute default/b: spec: invalid type: integer `5`, expected a string",
-            "a.yaml:21: error: GRPCRoute c: spec.parentRefs: ",
-        ]) {
-            assert!(found.starts_with(expected), "{expected}: {found}");
-        }
-        assert_eq!(found.len(), 3, "{found:?}");
-    }
-
-    #[test]
-    fn what_would_be_in_force_is_no_problem() {
-        let text = "{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {name: default, namespace: istio-system}, spec: {mtls: {mode: STRICT}}}";
-        let analysis = analyze(&[("a.json".to_owned(), text.to_owned())]);
-        assert_eq!((analysis.resources, analysis.problems.len()), (1, 0));
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use crate::proxy_pod::{self, DRAIN_SECONDS, Settings};
 /// The label by which what is ours is told from what other controllers make for their Gateways.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
 /// Types that a Service may have.
-const TYPES: [&str; 3] = ["ClusterIP", "LoadBalancer", "NodePort"];
+const TYPES: [&str; 3] = maglor_inject::keys::SERVICE_TYPES;
 
 /// The ServiceAccount, the Deployment and the Service of a Gateway, given as the API server has it.
 /// `service_type` is that of Services whose Gateway says none.

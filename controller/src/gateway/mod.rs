@@ -12,4 +12,4 @@ pub mod run;
 /// Owner of the fields that are applied.
 pub const FIELD_MANAGER: &str = "maglor-gateway";
 /// The annotation of a Gateway that says of which type its Service is: `ClusterIP`, `LoadBalancer`, `NodePort`.
-pub const SERVICE_TYPE: &str = "maglor.dev/service-type";
+pub const SERVICE_TYPE: &str = maglor_inject::keys::SERVICE_TYPE;

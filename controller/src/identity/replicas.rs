@@ -34,11 +34,11 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 const NAMED: usize = 20;
 
 /// The label of these Leases.
-const REPLICA: &str = "maglor.dev/replica";
+const REPLICA: &str = maglor_inject::keys::REPLICA;
 /// Which bundle a replica serves.
-const BUNDLE: &str = "maglor.dev/trust-bundle";
+const BUNDLE: &str = maglor_inject::keys::TRUST_BUNDLE;
 /// Which of its clients do not hold it yet: names, then how many there are besides.
-const MISSING: &str = "maglor.dev/missing";
+const MISSING: &str = maglor_inject::keys::MISSING;
 
 fn lease_name(replica: &str) -> String {
     format!("maglor-replica-{replica}")

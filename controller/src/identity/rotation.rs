@@ -33,11 +33,11 @@ const NEXT_KEY: &str = "next.key";
 const CHAIN: &str = "chain.crt";
 
 /// Asks for a new root: whenever its value differs from that of [`ROTATED`].
-pub const ROTATE: &str = "maglor.dev/rotate";
+pub const ROTATE: &str = maglor_inject::keys::ROTATE;
 /// The last value of [`ROTATE`] for which a rotation was begun.
-pub const ROTATED: &str = "maglor.dev/rotated";
+pub const ROTATED: &str = maglor_inject::keys::ROTATED;
 /// When the phase began.
-const SINCE: &str = "maglor.dev/rotation-since";
+const SINCE: &str = maglor_inject::keys::ROTATION_SINCE;
 
 /// Clocks of machines differ by no more.
 const SKEW: Duration = Duration::from_secs(300);

@@ -23,11 +23,11 @@ mod tests;
 pub(crate) mod wishes;
 
 /// Label of a pod that is on its way out, and annotation with its [`moving::Ticket`].
-pub const MOVING: &str = "maglor.dev/moving";
+pub const MOVING: &str = maglor_inject::keys::MOVING;
 /// Label or annotation of pods; `disabled`: they stay where they are.
-pub const PLACEMENT: &str = "maglor.dev/placement";
+pub const PLACEMENT: &str = maglor_inject::keys::PLACEMENT;
 /// Annotation of a new pod: on which node it is asked to run, and why.
-pub const PLACED: &str = "maglor.dev/placed";
+pub const PLACED: &str = maglor_inject::keys::PLACED;
 /// The label by which a ReplicaSet knows its pods.
 pub const HASH: &str = "pod-template-hash";
 /// What the ReplicaSet controller goes by when it has to remove one of several pods; the lowest first.

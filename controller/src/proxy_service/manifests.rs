@@ -19,9 +19,9 @@ use crate::proxy_pod::{self, Settings};
 const NAMED_PORTS: u16 = 20_000;
 /// The annotation that says what was applied last, as a hash: what the API server adds is no
 /// difference.
-const APPLIED: &str = "maglor.dev/applied";
+const APPLIED: &str = maglor_inject::keys::APPLIED;
 /// The annotation of a Deployment that says which ports its proxies listen on.
-const PORTS: &str = "maglor.dev/ports";
+const PORTS: &str = maglor_inject::keys::PORTS;
 
 /// `targetPort` of a Service's port.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -51,7 +51,7 @@ use crate::index::facts::service::PROXIED;
 /// The label of all that is made for a Service; its value is the Service's name.
 pub const LABEL: &str = PROXIED;
 /// The annotation of a Service whose requests go through proxies: its own selector, as JSON.
-pub const RECORD: &str = "maglor.dev/proxied-selector";
+pub const RECORD: &str = maglor_inject::keys::PROXIED_SELECTOR;
 /// A `ProxyService` with it is not gone before its Service is as it was.
 pub const FINALIZER: &str = "maglor.dev/proxy-service";
 /// Owner of the fields that are applied.

@@ -20,7 +20,7 @@ use crate::index::facts::Key;
 
 /// The annotation of a Service that is left alone by them, or of a namespace that is by those of the mesh:
 /// `disabled`. Proxies that are there go.
-pub const OPT_OUT: &str = "maglor.dev/auto-proxies";
+pub const OPT_OUT: &str = maglor_inject::keys::AUTO_PROXIES;
 
 /// Whether a Service, or a namespace, is to be left alone.
 pub(super) fn opts_out(resource: &Value) -> bool {

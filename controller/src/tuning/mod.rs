@@ -19,11 +19,11 @@ pub mod traffic;
 pub mod workload;
 
 /// Label or annotation of Deployments and their pods; `disabled`: they are left alone.
-pub const TUNING: &str = "maglor.dev/tuning";
+pub const TUNING: &str = maglor_inject::keys::TUNING;
 /// Annotation of a Deployment: what was written to it, and what was there before.
-pub const TUNED: &str = "maglor.dev/tuned";
+pub const TUNED: &str = maglor_inject::keys::TUNED;
 /// Annotation of a generated `TrafficPolicy`: its `spec` before the last change.
-pub const FORMER: &str = "maglor.dev/former";
+pub const FORMER: &str = maglor_inject::keys::FORMER;
 /// Who writes: not who writes statuses, so that it can be seen whose a value is.
 pub const FIELD_MANAGER: &str = "maglor-tuning";
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use maglor_inject::review::{Review, Verdict};
-use maglor_inject::{Namespace, Outcome, Settings, patch};
+use maglor_inject::{Namespace, Outcome, Settings, keys, patch};
 
 use serde_json::Value;
 
@@ -19,15 +19,17 @@ pub struct Decision {
     pub word: Word,
 }
 
-/// What was decided, in one word: `injected`, a reason of [`maglor_inject::Skip`], `accepted`, `refused`.
+/// What was decided, in one word: `injected`, a reason of [`maglor_inject::Skip`], `accepted`, `refused`, `warned`.
 pub type Word = &'static str;
 
 /// Each webhook with each word that it can have.
 pub(crate) fn asked() -> impl Iterator<Item = (&'static str, Word)> {
     let inject = ["failed", "injected", "refused"].into_iter();
     let inject = inject.chain(maglor_inject::Skip::ALL.map(maglor_inject::Skip::word));
+    let keys = ["accepted", "refused", "warned"].map(|word| ("keys", word));
     let validate = ["accepted", "refused"].map(|word| ("validate", word));
-    inject.map(|word| ("inject", word)).chain(validate)
+    let inject = inject.map(|word| ("inject", word));
+    inject.chain(keys).chain(validate)
 }
 
 fn denied(reason: String) -> Decision {
@@ -90,6 +92,29 @@ pub fn inject(
                 },
             },
             word: why.word(),
+        },
+    }
+}
+
+/// Looks at the mesh's labels and annotations of a resource: what nobody reads is a warning, what cannot be used is refused.
+///
+/// A mistake that was there before is a warning, too: else nobody could change anything else.
+#[must_use]
+pub(super) fn keys(review: &Review) -> Decision {
+    let before = keys::look(&review.old_object);
+    let findings = keys::look(&review.object);
+    let mut new = findings.iter().filter(|one| !before.contains(one));
+    if let Some(wrong) = new.find(|one| one.is_error()) {
+        return denied(wrong.to_string());
+    }
+    Decision {
+        word: match findings.is_empty() {
+            true => "accepted",
+            false => "warned",
+        },
+        verdict: Verdict::Allowed {
+            patch: Vec::new(),
+            warnings: findings.iter().map(ToString::to_string).collect(),
         },
     }
 }
@@ -273,6 +298,31 @@ mod tests {
         ] {
             let text = reason(asked(spec));
             assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn misspelt_keys_are_warned_of_and_wrong_values_refused_when_they_are_new() {
+        let namespace = |annotations: Value| {
+            json!({"apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": "shop", "annotations": annotations}})
+        };
+        let fine = namespace(json!({"maglor.dev/mtls": "strict"}));
+        let misspelt = namespace(json!({"maglor.dev/mlts": "strict"}));
+        let wrong = namespace(json!({"maglor.dev/mtls": "stict"}));
+        assert_eq!(keys(&review(fine.clone(), Value::Null)).word, "accepted");
+        assert_eq!(keys(&review(Value::Null, wrong.clone())).word, "accepted");
+        let warned = keys(&review(misspelt, fine.clone()));
+        assert_eq!(warned.word, "warned");
+        let Verdict::Allowed { warnings, .. } = warned.verdict else {
+            panic!("it is allowed")
+        };
+        assert!(warnings[0].ends_with("did you mean `maglor.dev/mtls`?"));
+        let text = reason(keys(&review(wrong.clone(), fine)));
+        assert!(text.starts_with("metadata.annotations.maglor.dev/mtls: `stict`"));
+        assert_eq!(keys(&review(wrong.clone(), wrong)).word, "warned");
+        for word in ["accepted", "refused", "warned"] {
+            assert!(asked().any(|known| known == ("keys", word)));
         }
     }
 

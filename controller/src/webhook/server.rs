@@ -39,7 +39,20 @@ enum Question {
     InjectNamespace,
     /// A pod that wants one itself.
     InjectPod,
+    /// Labels and annotations of anything that has some of ours.
+    Keys,
     Validate,
+}
+
+impl Question {
+    /// What it is called in metrics and logs.
+    fn word(self) -> &'static str {
+        match self {
+            Self::InjectNamespace | Self::InjectPod => "inject",
+            Self::Keys => "keys",
+            Self::Validate => "validate",
+        }
+    }
 }
 
 impl Service {
@@ -47,11 +60,12 @@ impl Service {
         let question = match request.uri().path() {
             "/inject/namespace" => Question::InjectNamespace,
             "/inject/pod" => Question::InjectPod,
+            "/keys" => Question::Keys,
             "/validate" => Question::Validate,
             _ => {
                 return refuse(
                     StatusCode::NOT_FOUND,
-                    "POST /inject/namespace, /inject/pod or /validate",
+                    "POST /inject/namespace, /inject/pod, /keys or /validate",
                 );
             }
         };
@@ -71,10 +85,7 @@ impl Service {
             Ok(review) => review,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
-        let webhook = match question {
-            Question::Validate => "validate",
-            Question::InjectNamespace | Question::InjectPod => "inject",
-        };
+        let webhook = question.word();
         match self.decide(question, &review).await {
             Ok(decision) => {
                 self.metrics.admitted(webhook, decision.word);
@@ -111,8 +122,10 @@ impl Service {
     }
 
     async fn decide(&self, question: Question, review: &Review) -> Result<Decision, kube::Error> {
-        if question == Question::Validate {
-            return Ok(decide::validate(review));
+        match question {
+            Question::InjectNamespace | Question::InjectPod => {}
+            Question::Keys => return Ok(decide::keys(review)),
+            Question::Validate => return Ok(decide::validate(review)),
         }
         let api: Api<core::Namespace> = Api::all(self.client.clone());
         let found = timeout(LONGEST / 2, api.get_metadata(&review.namespace)).await;

@@ -61,6 +61,7 @@ fn pods_get_sidecars_bad_resources_are_refused_and_without_the_webhook_nothing_e
 
     pods_get_sidecars(kubectl);
     bad_resources_are_refused(kubectl);
+    misspelt_keys_are_told(kubectl);
     istio_is_understood(kubectl);
     the_root_comes_back(kubectl);
     the_webhook_is_down(kubectl);
@@ -159,6 +160,84 @@ fn bad_resources_are_refused(kubectl: &Kubectl) {
         kept["spec"]["cluster"]["policy"], "bounce(tries=3)",
         "the last good one stays"
     );
+}
+
+/// Labels and annotations that nobody reads are warned of, whatever they stand on.
+fn misspelt_keys_are_told(kubectl: &Kubectl) {
+    let strictly = |manifest: &str| {
+        let arguments = [
+            "create",
+            "--dry-run=server",
+            "--warnings-as-errors",
+            "-f",
+            "-",
+        ];
+        let output = kubectl.with_input(&arguments, manifest);
+        output.map(drop).map_err(|error| error.to_string())
+    };
+    let template = |metadata: &str| {
+        format!(
+            "{{metadata: {{labels: {{app: keys}}, {metadata}}}, \
+             spec: {{restartPolicy: RESTART, containers: [{{name: web, image: 'maglor-app:e2e'}}]}}}}"
+        )
+    };
+    let deployment = |metadata: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: keys, namespace: plain}}, \
+             spec: {{selector: {{matchLabels: {{app: keys}}}}, template: {}}}}}",
+            template(metadata).replace("RESTART", "Always")
+        )
+    };
+    let job = |metadata: &str| {
+        format!(
+            "{{apiVersion: batch/v1, kind: CronJob, metadata: {{name: keys, namespace: plain}}, \
+             spec: {{schedule: '0 0 1 1 *', jobTemplate: {{spec: {{template: {}}}}}}}}}",
+            template(metadata).replace("RESTART", "Never")
+        )
+    };
+    let namespace = |metadata: &str| {
+        format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: keys, {metadata}}}}}")
+    };
+    let wrong = "annotations: {maglor.dev/skip-inbound-port: '22'}";
+    for (manifest, expected) in [
+        (
+            deployment(wrong),
+            "did you mean `maglor.dev/skip-inbound-ports`?",
+        ),
+        (job(wrong), "did you mean `maglor.dev/skip-inbound-ports`?"),
+        (
+            namespace("annotations: {maglor.dev/inject: enabled}"),
+            "metadata.annotations.maglor.dev/inject: nobody reads it here",
+        ),
+        (
+            pod(
+                "plain",
+                "web",
+                "{maglor.dev/injct: enabled}",
+                "restartPolicy: Never",
+            ),
+            "did you mean `maglor.dev/inject`?",
+        ),
+        (
+            namespace("annotations: {maglor.dev/mtls: stict}"),
+            "\"keys.maglor.dev\" denied the request: metadata.annotations.maglor.dev/mtls: `stict` is none of",
+        ),
+        (
+            deployment("annotations: {maglor.dev/cpu-request: much}"),
+            "maglor.dev/cpu-request: `much` is no quantity",
+        ),
+    ] {
+        let error = strictly(&manifest).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let right = "annotations: {maglor.dev/skip-inbound-ports: '22'}";
+    for manifest in [
+        deployment(right),
+        job(right),
+        namespace("labels: {maglor.dev/inject: enabled}"),
+    ] {
+        strictly(&manifest).unwrap();
+    }
 }
 
 /// Who overwrites the webhook's configuration gets the root back.

@@ -49,29 +49,36 @@ pub fn line_of(text: &str, path: &str) -> Option<usize> {
     let tree = Tree::read(text).ok()?;
     let mut at = tree.root;
     let mut line = tree.place(at).line;
-    let parts = path.split(['.', '[']).filter(|part| !part.is_empty());
-    for part in parts {
-        let next = match tree.kind(at) {
-            Kind::Mapping(pairs) => {
-                let named = |pair: &&(Id, Id)| tree.text(pair.0) == Some(part);
-                pairs.iter().find(named).copied()
-            }
-            Kind::Sequence(items) => {
-                let index = part
-                    .strip_suffix(']')
-                    .and_then(|text| text.parse::<usize>().ok());
-                let item = index.and_then(|index| items.get(index));
-                item.map(|item| (*item, *item))
-            }
-            Kind::Scalar { .. } => None,
-        };
-        let Some((shown, value)) = next else {
-            break;
-        };
+    let mut rest = path;
+    while let Some((shown, value, after)) = step(&tree, at, rest) {
         line = tree.place(shown).line;
-        at = value;
+        (at, rest) = (value, after);
     }
     Some(line)
+}
+
+/// What the first part of a path leads to, with its key, and the rest. A key may have dots itself: the longest that is
+/// there counts.
+fn step<'a>(tree: &Tree, at: Id, path: &'a str) -> Option<(Id, Id, &'a str)> {
+    let path = path.trim_start_matches('.');
+    match tree.kind(at) {
+        Kind::Mapping(pairs) => {
+            let named = |pair: &(Id, Id)| {
+                let key = tree.text(pair.0).filter(|key| !key.is_empty())?;
+                let after = path.strip_prefix(key)?;
+                let ends = after.is_empty() || after.starts_with(['.', '[']);
+                ends.then_some((pair.0, pair.1, after))
+            };
+            let found = pairs.iter().filter_map(named);
+            found.min_by_key(|(_, _, after)| after.len())
+        }
+        Kind::Sequence(items) => {
+            let (index, after) = path.strip_prefix('[')?.split_once(']')?;
+            let item = *items.get(index.parse::<usize>().ok()?)?;
+            Some((item, item, after))
+        }
+        Kind::Scalar { .. } => None,
+    }
 }
 
 /// Checks a cluster. With `has_identity` it may speak mesh TLS.

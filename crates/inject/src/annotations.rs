@@ -55,10 +55,10 @@ pub(crate) fn enabled(text: Option<&str>) -> Result<Option<bool>, Refusal> {
 }
 
 /// Checks one value and puts it into the settings.
-type Put = fn(&mut Settings, &str) -> Result<(), String>;
+pub(crate) type Put = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// All annotations but the one that asks for a sidecar.
-const KNOWN: [(&str, Put); 11] = [
+/// What sidecars are told; `keys` has these beside all others.
+pub(crate) const KNOWN: [(&str, Put); 11] = [
     ("maglor.dev/cpu-limit", |to, text| {
         amount(&mut to.cpu_limit, text)
     }),

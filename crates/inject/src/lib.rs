@@ -17,6 +17,7 @@
 //!
 //! - [`Settings`]: what holds for all; `annotations`: what a namespace or a pod says otherwise.
 //! - `decision`: why a pod gets no sidecar, or is refused; `pod`: how it gets one; `container`: what is added.
+//! - [`keys`]: all labels and annotations of the mesh; those that are misspelt, or stand where nobody reads them.
 //! - `probe`: the kubelet's questions, which have no mutual TLS.
 //! - [`patch`]: the difference, for the API server; [`review`]: its questions; [`manifest`]: files with pods in them, in
 //!   YAML as Kubernetes reads it ([`yaml`]).
@@ -24,6 +25,7 @@
 mod annotations;
 mod container;
 mod decision;
+pub mod keys;
 pub mod manifest;
 mod patch;
 mod pod;

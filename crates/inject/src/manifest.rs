@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::keys::{self, Fault};
 use crate::{Namespace, Outcome, Refusal, Settings, inject, yaml};
 
 /// Why a file cannot be done.
@@ -42,7 +43,8 @@ pub enum ManifestError {
 pub struct Manifest {
     /// All documents, YAML.
     pub text: String,
-    /// What has become of each pod, a line each: `deployment/web: injected`.
+    /// What has become of each pod, a line each: `deployment/web: injected`; before it, labels and annotations of the
+    /// mesh's that nobody reads.
     pub report: Vec<String>,
 }
 
@@ -68,6 +70,8 @@ pub fn inject_all(text: &str, settings: &Settings) -> Result<Manifest, ManifestE
     };
     for (at, document) in documents.iter_mut().enumerate() {
         for object in objects_mut(&mut document.value) {
+            let misread = misread(object).map_err(|why| refused(at, document.line, object, why))?;
+            manifest.report.extend(misread);
             if let Some(line) = inject_one(object, &namespaces, settings)
                 .map_err(|source| refused(at, document.line, object, source))?
             {
@@ -105,6 +109,16 @@ fn called(object: &Value) -> String {
     format!("{kind}/{}", name.unwrap_or("without-name"))
 }
 
+/// Labels and annotations of an object that nobody reads, a line each; an error if one cannot be used.
+fn misread(object: &Value) -> Result<Vec<String>, Refusal> {
+    let name = called(object);
+    let line = |finding: keys::Finding| match finding.fault {
+        Fault::Value { name, reason } => Err(Refusal::Annotation { name, reason }),
+        Fault::Misplaced { .. } | Fault::Unknown { .. } => Ok(format!("{name}: {finding}")),
+    };
+    keys::look(object).into_iter().map(line).collect()
+}
+
 /// The pod of an object gets its sidecar; what to report, `None` if it has no pod.
 fn inject_one(
     object: &mut Value,
@@ -131,9 +145,15 @@ fn inject_one(
     Ok(Some(line))
 }
 
-/// Where the pod, or its template, is in an object.
+/// The pod, or its template, of an object.
 fn pod(object: &mut Value) -> Option<&mut Value> {
-    let path = match object["kind"].as_str()? {
+    let path = template(object["kind"].as_str()?)?;
+    object.pointer_mut(path)
+}
+
+/// Where objects of a kind have a template of pods (RFC 6901); empty for a pod itself.
+pub(crate) fn template(kind: &str) -> Option<&'static str> {
+    Some(match kind {
         "Pod" => "",
         "CronJob" => "/spec/jobTemplate/spec/template",
         "DaemonSet"
@@ -143,8 +163,7 @@ fn pod(object: &mut Value) -> Option<&mut Value> {
         | "ReplicationController"
         | "StatefulSet" => "/spec/template",
         _ => return None,
-    };
-    object.pointer_mut(path)
+    })
 }
 
 /// An object, or those of a list.
@@ -256,6 +275,35 @@ spec:
         ] {
             let there = manifest.text.lines().any(|one| one == line);
             assert!(there, "{line} in\n{}", manifest.text);
+        }
+    }
+
+    #[test]
+    fn what_nobody_reads_is_reported_and_what_cannot_be_used_refused() {
+        let said = |line: &str| {
+            let metadata = format!("  template:\n    metadata: {{annotations: {{{line}}}}}\n");
+            inject_all(
+                &DEPLOYMENT.replace("  template:\n", &metadata),
+                &Settings::default(),
+            )
+        };
+        let manifest = said("maglor.dev/skip-inbound-port: '22'").unwrap();
+        assert_eq!(manifest.report.len(), 2);
+        let expected = "deployment/web: spec.template.metadata.annotations.maglor.dev/skip-inbound-port: nobody";
+        assert!(manifest.report[0].starts_with(expected), "{manifest:?}");
+        assert_eq!(manifest.report[1], "deployment/web: injected");
+        for (line, expected) in [
+            (
+                "maglor.dev/log-level: 1",
+                "maglor.dev/log-level: must be a text",
+            ),
+            (
+                "maglor.dev/tuning: 'no'",
+                "maglor.dev/tuning: `no` is none of",
+            ),
+        ] {
+            let error = said(line).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

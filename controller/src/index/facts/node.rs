@@ -49,7 +49,7 @@ impl Node {
 }
 
 /// The annotation by which a namespace differs from the mesh's `mtls`.
-pub const MTLS: &str = "maglor.dev/mtls";
+pub const MTLS: &str = maglor_inject::keys::MTLS;
 
 /// A namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -7,7 +7,7 @@ use super::{Age, Meta};
 use crate::crd::{self, AuthorizationPolicySpec, MeshConfigSpec, TrafficPolicySpec};
 
 /// The label of a `TrafficPolicy` that a `TuningPolicy` of this name has written.
-pub const TUNED_BY: &str = "maglor.dev/tuned-by";
+pub const TUNED_BY: &str = maglor_inject::keys::TUNED_BY;
 
 /// A `spec` that was read and checked.
 #[derive(Clone, Debug, PartialEq)]

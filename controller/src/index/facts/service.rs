@@ -11,9 +11,9 @@ use super::{Meta, ReadError, part};
 
 /// The label of all that is made for a Service with proxies (`ProxyService`); its value is the Service's
 /// name.
-pub const PROXIED: &str = "maglor.dev/proxy-service";
+pub const PROXIED: &str = maglor_inject::keys::PROXY_SERVICE;
 /// The annotation of the Service of the pods behind proxies: the account that the proxies run as.
-pub const PROXY_ACCOUNT: &str = "maglor.dev/proxy-account";
+pub const PROXY_ACCOUNT: &str = maglor_inject::keys::PROXY_ACCOUNT;
 
 /// What is spoken on a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -1,0 +1,202 @@
+use super::*;
+
+#[test]
+fn what_is_not_done_is_named_with_its_line() {
+    let text = "# Two resources.
+apiVersion: networking.istio.io/v1beta1
+kind: VirtualService
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [a]
+  http:
+  - match:
+    - sourceLabels: {app: b}
+    route: [{destination: {host: a}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: s}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: a, namespace: shop}
+spec:
+  host: a
+  trafficPolicy:
+    connectionPool:
+      tcp:
+        tcpKeepalive: {time: 60s}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: shop}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: a, namespace: shop}
+spec:
+  parentRefs: [{group: '', kind: Service, name: a}]
+  rules:
+  - backendRefs: [{name: b, port: 80}]
+---
+a: [
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    assert_eq!((analysis.resources, analysis.others), (4, 1));
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    let expected = [
+        "a.yaml:9: error: VirtualService shop/a: spec.http[0].match[0].sourceLabels: it is not supported (UnsupportedValue)",
+        "a.yaml:24: warning: DestinationRule shop/a: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
+        "a.yaml:33: warning: HTTPRoute shop/a: Service shop/b does not exist (BackendNotFound)",
+    ];
+    assert_eq!(found[..3], expected);
+    assert!(
+        found[3].starts_with("a.yaml:40: error: document: "),
+        "{}",
+        found[3]
+    );
+    assert_eq!(found.len(), 4);
+}
+
+#[test]
+fn every_kind_of_the_meshs_own_is_looked_at() {
+    let text = "--- # The first.
+{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {name: a}, spec: {targetRef: {name: web}}}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: ProxyService
+metadata: {name: b}
+spec:
+  targetRef: {name: web}
+  replicas: 0
+---
+apiVersion: maglor.dev/v1alpha1
+kind: PlacementPolicy
+metadata: {name: c}
+spec:
+  namespaces: [shop]
+  windows: 0
+---
+apiVersion: maglor.dev/v1alpha1
+kind: CommunicationGraph
+metadata: {name: default}
+spec: {maxEdges: 3000}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: TraficPolicy
+metadata: {name: d}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: e}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: f}
+data: {a: 1, a: 2}
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    assert_eq!((analysis.resources, analysis.others), (4, 2));
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    let expected = [
+        "a.yaml:9: error: ProxyService b: spec.replicas: must be 1 to 100 (Invalid)",
+        "a.yaml:16: error: PlacementPolicy c: spec.windows: must be 1 to 1000 (Invalid)",
+        "a.yaml:21: error: CommunicationGraph default: spec.maxEdges: must be 0 to 2000 (Invalid)",
+        "a.yaml:25: error: TraficPolicy d: there is no such kind in `maglor.dev/v1alpha1`: it would not be stored (UnknownKind)",
+        "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not read: nothing of it is done (UnsupportedKind)",
+        "a.yaml:34: error: document: `a` is there twice (Unreadable)",
+    ];
+    assert_eq!(found, expected);
+}
+
+/// An API server would refuse them; nothing may say that they are all right.
+#[test]
+fn what_is_not_of_its_type_is_named() {
+    let text = "apiVersion: maglor.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: a}
+spec:
+  rules:
+  - from:
+    - namespaces: shop
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: b}
+spec:
+  parentRefs: [{group: '', kind: Service, name: web}]
+  rules:
+  - timeouts: {request: 5}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: c}
+spec:
+  parentRefs: web
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {ports: [{port: 80}]}
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    assert_eq!((analysis.resources, analysis.others), (4, 0));
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    for (found, expected) in found.iter().zip([
+        "a.yaml:7: error: AuthorizationPolicy a: spec.rules[0].from[0].namespaces: a list is wanted",
+        "a.yaml:12: error: HTTPRoute default/b: spec: invalid type: integer `5`, expected a string",
+        "a.yaml:21: error: GRPCRoute c: spec.parentRefs: ",
+    ]) {
+        assert!(found.starts_with(expected), "{expected}: {found}");
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+#[test]
+fn labels_and_annotations_that_do_nothing_are_named_with_their_line() {
+    let text = "apiVersion: v1
+kind: Namespace
+metadata:
+  name: shop
+  labels:
+    maglor.dev/inject: enabled
+  annotations:
+    maglor.dev/mtls: stict
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    metadata:
+      annotations:
+        maglor.dev/log-level: debug
+        maglor.dev/skip-inbound-port: '22'
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: shop
+  annotations:
+    maglor.dev/mtls: strict
+spec: {ports: [{port: 80}]}
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    let pod = "spec.template.metadata.annotations";
+    let expected = [
+        "a.yaml:8: error: Namespace shop: metadata.annotations.maglor.dev/mtls: `stict` is none of `permissive`, `strict` (Invalid)".to_owned(),
+        format!("a.yaml:18: warning: Deployment web: {pod}.maglor.dev/skip-inbound-port: nobody reads it: there is no such key; did you mean `maglor.dev/skip-inbound-ports`? (UnknownKey)"),
+        "a.yaml:26: warning: Service web: metadata.annotations.maglor.dev/mtls: nobody reads it here, but as annotation of namespaces (MisplacedKey)".to_owned(),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_would_be_in_force_is_no_problem() {
+    let text = "{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {name: default, namespace: istio-system}, spec: {mtls: {mode: STRICT}}}";
+    let analysis = analyze(&[("a.json".to_owned(), text.to_owned())]);
+    assert_eq!((analysis.resources, analysis.problems.len()), (1, 0));
+}

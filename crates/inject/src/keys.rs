@@ -1,0 +1,380 @@
+//! All keys of labels and annotations in the mesh's domain, `maglor.dev/…`: who reads each where, and what it may say.
+//!
+//! Kubernetes stores any key. One that is misspelt, or stands where nobody looks, does nothing, and nothing says so:
+//! [`look`] does, with the key that was meant. docs/injection.md lists all of them.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::annotations::{KNOWN, Put};
+use crate::{INJECT, INJECTED, Settings, manifest};
+
+/// The domain of the mesh's keys.
+pub const DOMAIN: &str = "maglor.dev";
+/// What was written of a proxy's own resources, to see whether they are still as they are to be.
+pub const APPLIED: &str = "maglor.dev/applied";
+/// Of a Service, or a namespace: it gets no proxies of those that are for many.
+pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
+/// What a `TrafficPolicy` that is generated was before the last change.
+pub const FORMER: &str = "maglor.dev/former";
+/// Replicas of the controller: clients that have not taken the roots yet.
+pub const MISSING: &str = "maglor.dev/missing";
+/// A pod that moves, and what is under way.
+pub const MOVING: &str = "maglor.dev/moving";
+/// By which a namespace differs from the mesh's `mtls`.
+pub const MTLS: &str = "maglor.dev/mtls";
+/// Where a pod was asked to run, and why.
+pub const PLACED: &str = "maglor.dev/placed";
+/// Pods that say `disabled` stay where they are.
+pub const PLACEMENT: &str = "maglor.dev/placement";
+/// Ports of a proxy, as they were written.
+pub const PORTS: &str = "maglor.dev/ports";
+/// The selector that a Service had before its proxies.
+pub const PROXIED_SELECTOR: &str = "maglor.dev/proxied-selector";
+/// The account that a Service's proxies run as.
+pub const PROXY_ACCOUNT: &str = "maglor.dev/proxy-account";
+/// What is made for a Service with proxies.
+pub const PROXY_SERVICE: &str = "maglor.dev/proxy-service";
+/// The Lease of a replica of the controller.
+pub const REPLICA: &str = "maglor.dev/replica";
+/// Asks for a new root.
+pub const ROTATE: &str = "maglor.dev/rotate";
+/// The last such request that was followed.
+pub const ROTATED: &str = "maglor.dev/rotated";
+/// Since when a rotation is at its step.
+pub const ROTATION_SINCE: &str = "maglor.dev/rotation-since";
+/// The type of a Gateway's Service.
+pub const SERVICE_TYPE: &str = "maglor.dev/service-type";
+/// Types that a Gateway's Service can have.
+pub const SERVICE_TYPES: [&str; 3] = ["ClusterIP", "LoadBalancer", "NodePort"];
+/// The roots that a replica of the controller has told its clients.
+pub const TRUST_BUNDLE: &str = "maglor.dev/trust-bundle";
+/// What was written to a Deployment, and what was there before.
+pub const TUNED: &str = "maglor.dev/tuned";
+/// Which `TuningPolicy` has made a `TrafficPolicy`.
+pub const TUNED_BY: &str = "maglor.dev/tuned-by";
+/// Deployments, or pods, that say `disabled` are not tuned.
+pub const TUNING: &str = "maglor.dev/tuning";
+
+/// Misspelt keys of one object that are told: somebody may send thousands.
+const MOST: usize = 16;
+
+/// What has labels and annotations.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Holder {
+    /// Of the Gateway API.
+    Gateway,
+    /// A namespace.
+    Namespace,
+    /// Anything else.
+    Other,
+    /// A pod, or the template of pods.
+    Pod,
+    /// A Service.
+    Service,
+    /// What makes pods, such as a Deployment: itself, not its template.
+    Workload,
+}
+
+/// A label or an annotation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// `metadata.annotations`.
+    Annotation,
+    /// `metadata.labels`.
+    Label,
+}
+
+use Holder::{Gateway, Namespace, Other, Pod, Service, Workload};
+use Part::{Annotation, Label};
+
+impl Part {
+    fn field(self) -> &'static str {
+        match self {
+            Annotation => "annotations",
+            Label => "labels",
+        }
+    }
+}
+
+/// What a key may say.
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    Any,
+    /// Nothing else is understood.
+    OneOf(&'static [&'static str]),
+    /// A setting of sidecars.
+    Sidecar(Put),
+}
+
+/// A key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// With the domain.
+    pub name: &'static str,
+    /// Where it is read, of what people write; empty: only the mesh itself writes it.
+    pub read: &'static [(Holder, Part)],
+    values: Values,
+}
+
+const SWITCH: Values = Values::OneOf(&["disabled", "enabled"]);
+
+const OTHERS: [Key; 23] = [
+    own(APPLIED),
+    people(
+        AUTO_PROXIES,
+        &[(Namespace, Annotation), (Service, Annotation)],
+        SWITCH,
+    ),
+    own(FORMER),
+    people(
+        INJECT,
+        &[(Namespace, Label), (Pod, Label), (Pod, Annotation)],
+        Values::OneOf(&["disabled", "enabled", "false", "true"]),
+    ),
+    own(INJECTED),
+    own(MISSING),
+    own(MOVING),
+    people(
+        MTLS,
+        &[(Namespace, Annotation)],
+        Values::OneOf(&["permissive", "strict"]),
+    ),
+    own(PLACED),
+    people(PLACEMENT, &[(Pod, Label), (Pod, Annotation)], SWITCH),
+    own(PORTS),
+    own(PROXIED_SELECTOR),
+    own(PROXY_ACCOUNT),
+    own(PROXY_SERVICE),
+    own(REPLICA),
+    people(ROTATE, &[(Other, Annotation)], Values::Any),
+    own(ROTATED),
+    own(ROTATION_SINCE),
+    people(
+        SERVICE_TYPE,
+        &[(Gateway, Annotation)],
+        Values::OneOf(&SERVICE_TYPES),
+    ),
+    own(TRUST_BUNDLE),
+    own(TUNED),
+    own(TUNED_BY),
+    people(
+        TUNING,
+        &[
+            (Workload, Label),
+            (Workload, Annotation),
+            (Pod, Label),
+            (Pod, Annotation),
+        ],
+        SWITCH,
+    ),
+];
+
+const fn own(name: &'static str) -> Key {
+    people(name, &[], Values::Any)
+}
+
+const fn people(name: &'static str, read: &'static [(Holder, Part)], values: Values) -> Key {
+    Key { name, read, values }
+}
+
+/// Every key that there is.
+pub fn all() -> impl Iterator<Item = Key> {
+    let sidecar = |(name, put): (&'static str, Put)| {
+        let read: &[(Holder, Part)] = &[(Namespace, Annotation), (Pod, Annotation)];
+        people(name, read, Values::Sidecar(put))
+    };
+    OTHERS.into_iter().chain(KNOWN.into_iter().map(sidecar))
+}
+
+/// What is wrong with a key, or with what it says.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Fault {
+    /// It is one of ours, and nobody looks for it there.
+    #[error("nobody reads it here, but as {}", Places(read))]
+    Misplaced {
+        /// Where it is read.
+        read: &'static [(Holder, Part)],
+    },
+    /// There is no such key.
+    #[error("nobody reads it: there is no such key{}", meant(*near))]
+    Unknown {
+        /// The nearest that there is.
+        near: Option<&'static str>,
+    },
+    /// What it says cannot be used.
+    #[error("{reason}")]
+    Value {
+        /// The key.
+        name: &'static str,
+        /// Why not, and what to write instead.
+        reason: String,
+    },
+}
+
+fn meant(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+struct Places<'a>(&'a [(Holder, Part)]);
+
+impl fmt::Display for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (holder, part)) in self.0.iter().enumerate() {
+            let or = if at > 0 { " or " } else { "" };
+            let part = match part {
+                Annotation => "annotation",
+                Label => "label",
+            };
+            let holder = match holder {
+                Gateway => "Gateways",
+                Namespace => "namespaces",
+                Other => "Secrets",
+                Pod => "pods and their templates",
+                Service => "Services",
+                Workload => "Deployments",
+            };
+            write!(f, "{or}{part} of {holder}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A key that does not do what it was written for.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{path}: {fault}")]
+pub struct Finding {
+    /// The field, `spec.template.metadata.annotations.KEY`.
+    pub path: String,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl Finding {
+    /// Whether what is said cannot be used; what nobody reads is harmless by itself.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        matches!(self.fault, Fault::Value { .. })
+    }
+}
+
+/// Looks at the labels and annotations of an object, and of the pods that it makes; at most so many are told.
+#[must_use]
+pub fn look(object: &Value) -> Vec<Finding> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let template = manifest::template(kind).filter(|path| !path.is_empty());
+    let made = template.and_then(|path| object.pointer(path));
+    let made = made.map_or(&Value::Null, |pod| &pod["metadata"]);
+    let mut findings = of(&object["metadata"], holder(object), "", made);
+    if let Some(path) = template {
+        let before = format!("{}.", path.trim_start_matches('/').replace('/', "."));
+        findings.extend(of(made, Pod, &before, &Value::Null));
+    }
+    findings.truncate(MOST);
+    findings
+}
+
+fn holder(object: &Value) -> Holder {
+    let word = |name: &str| object[name].as_str().unwrap_or_default();
+    let group = word("apiVersion")
+        .split_once('/')
+        .map_or("", |(one, _)| one);
+    match (group, word("kind")) {
+        ("", "Namespace") => Namespace,
+        ("", "Pod") => Pod,
+        ("", "Service") => Service,
+        ("gateway.networking.k8s.io", "Gateway") => Gateway,
+        (_, kind) if manifest::template(kind).is_some() => Workload,
+        _ => Other,
+    }
+}
+
+/// The findings of one `metadata`; `made` is that of the pods that are made by the same object.
+fn of(metadata: &Value, holder: Holder, before: &str, made: &Value) -> Vec<Finding> {
+    let each = [Annotation, Label].into_iter().flat_map(|part| {
+        let pairs = metadata[part.field()].as_object().into_iter().flatten();
+        pairs.map(move |(name, value)| (part, name, value))
+    });
+    let ours = each.filter(|(_, name, value)| is_ours(name) && !value.is_null());
+    let found = ours.filter_map(|(part, name, value)| {
+        let fault = fault(name, value, (holder, part))?;
+        // Who labels a Deployment labels its pods in the same breath: what the pods have is read.
+        let there = [Annotation, Label].map(|part| &made[part.field()][name]);
+        let read = there.into_iter().any(|value| !value.is_null());
+        if read && matches!(fault, Fault::Misplaced { .. }) {
+            return None;
+        }
+        let path = format!("{before}metadata.{}.{name}", part.field());
+        Some(Finding { path, fault })
+    });
+    found.take(MOST).collect()
+}
+
+/// Whether a key is in our domain, or below it.
+fn is_ours(name: &str) -> bool {
+    let domain = name.split_once('/').map(|(domain, _)| domain);
+    domain.is_some_and(|domain| {
+        let above = domain.strip_suffix(DOMAIN);
+        above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
+    })
+}
+
+fn fault(name: &str, value: &Value, place: (Holder, Part)) -> Option<Fault> {
+    let Some(key) = all().find(|key| key.name == name) else {
+        return Some(Fault::Unknown {
+            near: nearest(name),
+        });
+    };
+    if !key.read.contains(&place) {
+        // Labels that tools give to everything they make say nothing about what nobody asks.
+        let asked = place.0 != Other && !key.read.is_empty();
+        return asked.then_some(Fault::Misplaced { read: key.read });
+    }
+    let reason = match value.as_str() {
+        Some(text) => key.values.check(text).err()?,
+        None => "must be a text: put it in quotes".to_owned(),
+    };
+    Some(Fault::Value {
+        name: key.name,
+        reason,
+    })
+}
+
+impl Values {
+    fn check(self, text: &str) -> Result<(), String> {
+        match self {
+            Self::Any => Ok(()),
+            Self::OneOf(words) if words.contains(&text) => Ok(()),
+            Self::OneOf(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+                Err(format!("`{text}` is none of {}", words.join(", ")))
+            }
+            Self::Sidecar(put) => {
+                let text: String = text.split_whitespace().collect();
+                put(&mut Settings::default(), &text)
+            }
+        }
+    }
+}
+
+/// The key that people write and that was probably meant: at most a third of the letters differ.
+fn nearest(name: &str) -> Option<&'static str> {
+    let word = |name: &str| {
+        let word = name.rsplit('/').next().unwrap_or_default();
+        word.to_ascii_lowercase().replace('_', "-")
+    };
+    let wrong = word(name);
+    let limit = (wrong.chars().count() / 3).max(1);
+    // Kubernetes takes no longer ones; what is compared costs the product of the lengths.
+    if wrong.len() > 63 {
+        return None;
+    }
+    let known = all().filter(|key| !key.read.is_empty());
+    let near = known.map(|key| (strsim::osa_distance(&wrong, &word(key.name)), key.name));
+    let near = near.filter(|(distance, _)| *distance <= limit).min();
+    near.map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests;

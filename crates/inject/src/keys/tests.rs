@@ -1,0 +1,120 @@
+use serde_json::json;
+
+use super::*;
+
+fn told(object: &Value) -> Vec<String> {
+    look(object).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn misspelt_keys_are_named_with_what_was_meant() {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"labels": {"maglor.dev/tunning": "disabled"}},
+        "spec": {"template": {"metadata": {
+            "labels": {"app": "web", "maglor.dev/injct": "enabled"},
+            "annotations": {
+                "maglor.dev/skip-inbound-port": "22",
+                "maglor.dev/skipOutboundPorts": "22",
+                "sidecar.maglor.dev/log-level": "debug",
+                "maglor.dev/zebra": "",
+                "example.com/skip-inbound-port": "",
+                "notmaglor.dev/inject": "",
+            },
+        }}},
+    });
+    let mut found = told(&deployment);
+    found.sort();
+    let pod = "spec.template.metadata";
+    let expected = [
+        "metadata.labels.maglor.dev/tunning: nobody reads it: there is no such key; did you mean `maglor.dev/tuning`?".to_owned(),
+        format!("{pod}.annotations.maglor.dev/skip-inbound-port: nobody reads it: there is no such key; did you mean `maglor.dev/skip-inbound-ports`?"),
+        format!("{pod}.annotations.maglor.dev/skipOutboundPorts: nobody reads it: there is no such key; did you mean `maglor.dev/skip-outbound-ports`?"),
+        format!("{pod}.annotations.maglor.dev/zebra: nobody reads it: there is no such key"),
+        format!("{pod}.annotations.sidecar.maglor.dev/log-level: nobody reads it: there is no such key; did you mean `maglor.dev/log-level`?"),
+        format!("{pod}.labels.maglor.dev/injct: nobody reads it: there is no such key; did you mean `maglor.dev/inject`?"),
+    ];
+    assert_eq!(found, expected);
+    assert!(look(&deployment).iter().all(|one| !one.is_error()));
+}
+
+#[test]
+fn keys_where_nobody_looks_are_named_with_where_they_are_read() {
+    let namespace = json!({"kind": "Namespace", "metadata": {
+        "annotations": {"maglor.dev/inject": "enabled", "maglor.dev/mtls": "strict"}}});
+    let expected = "metadata.annotations.maglor.dev/inject: nobody reads it here, but as label of namespaces \
+                        or label of pods and their templates or annotation of pods and their templates";
+    assert_eq!(told(&namespace), [expected]);
+    let above = |labels: Value| {
+        json!({"kind": "StatefulSet", "metadata": {"annotations": {"maglor.dev/skip-subnets": "10.0.0.0/8"}},
+            "spec": {"template": {"metadata": {"annotations": labels}}}})
+    };
+    let found = told(&above(json!({})));
+    assert!(
+        found[0].starts_with("metadata.annotations.maglor.dev/skip-subnets: nobody reads it here, but as annotation of namespaces"),
+        "{found:?}"
+    );
+    let both = above(json!({"maglor.dev/skip-subnets": "10.0.0.0/8"}));
+    assert!(look(&both).is_empty(), "the pods have it, too");
+    let everything =
+        json!({"kind": "ConfigMap", "metadata": {"labels": {"maglor.dev/inject": "enabled"}}});
+    assert!(look(&everything).is_empty());
+    let foreign = json!({"apiVersion": "serving.knative.dev/v1", "kind": "Service",
+        "metadata": {"annotations": {"maglor.dev/auto-proxies": "odd"}}});
+    assert!(look(&foreign).is_empty(), "not a Service of the core");
+}
+
+#[test]
+fn what_cannot_be_used_is_an_error_as_it_is_of_pods() {
+    for (object, expected) in [
+        (
+            json!({"kind": "Namespace", "metadata": {"annotations": {"maglor.dev/mtls": "stict"}}}),
+            "metadata.annotations.maglor.dev/mtls: `stict` is none of `permissive`, `strict`",
+        ),
+        (
+            json!({"kind": "Service", "metadata": {"annotations": {"maglor.dev/auto-proxies": "off"}}}),
+            "metadata.annotations.maglor.dev/auto-proxies: `off` is none of `disabled`, `enabled`",
+        ),
+        (
+            json!({"kind": "Pod", "metadata": {"annotations": {"maglor.dev/skip-inbound-ports": "22, x"}}}),
+            "metadata.annotations.maglor.dev/skip-inbound-ports: `x` is no port",
+        ),
+        (
+            json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"metadata": {
+                "labels": {"maglor.dev/inject": true}}}}}}}),
+            "spec.jobTemplate.spec.template.metadata.labels.maglor.dev/inject: must be a text",
+        ),
+        (
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": {"annotations": {"maglor.dev/service-type": "Moon"}}}),
+            "metadata.annotations.maglor.dev/service-type: `Moon` is none of `ClusterIP`",
+        ),
+    ] {
+        let found = look(&object);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].is_error());
+        assert!(found[0].to_string().starts_with(expected), "{}", found[0]);
+    }
+    let fine = json!({"kind": "Pod", "metadata": {
+        "labels": {"maglor.dev/inject": "true", "maglor.dev/proxy-service": "web"},
+        "annotations": {"maglor.dev/injected": "outbound", "maglor.dev/sidecar": "native"}}});
+    assert_eq!(look(&fine), []);
+}
+
+#[test]
+fn thousands_are_not_told() {
+    let many = (0..5000).map(|at| (format!("maglor.dev/{at}-{}", "x".repeat(50)), json!("")));
+    let many: serde_json::Map<String, Value> = many.collect();
+    let pod = json!({"kind": "Pod", "metadata": {"annotations": many}});
+    assert_eq!(look(&pod).len(), MOST);
+}
+
+#[test]
+fn each_key_is_there_once_in_the_domain() {
+    let mut names: Vec<&str> = all().map(|key| key.name).collect();
+    assert!(names.iter().all(|name| is_ours(name)));
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}

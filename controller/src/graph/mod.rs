@@ -30,7 +30,7 @@ use self::callers::Callers;
 use self::delays::{Delay, Delays};
 use self::history::History;
 use self::parts::{Part, ProxyLoad};
-pub use self::snapshot::{Edge, Node, Service, Snapshot};
+pub use self::snapshot::{Container, Edge, Node, Service, Snapshot, Split, Version};
 use crate::index::Called;
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
@@ -68,12 +68,14 @@ impl Default for Settings {
 }
 
 /// CPU and memory that a pod uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     /// In thousandths of a core.
     pub cpu_millis: f64,
     /// In MiB.
     pub memory_mib: f64,
+    /// What each of its containers uses of it: the name, and the same two.
+    pub containers: Vec<(Box<str>, f64, f64)>,
 }
 
 /// See the module's documentation.
@@ -89,6 +91,8 @@ struct State {
     edges: LiveEdges,
     /// What sidecars let in, from a service to itself: callers outside the mesh are in it.
     taken: LiveEdges,
+    /// What services call of versions, by the versions' clusters; it is in `edges`, too.
+    versions: LiveEdges,
     /// When a proxy has last reported.
     heard: HashMap<String, Time>,
     usage: HashMap<Key, Usage>,
@@ -102,13 +106,31 @@ impl State {
     fn snapshot(&self, topology: &Topology, at: Timestamp, now: Time) -> Snapshot {
         let edges: Vec<LiveEdge<'_>> = self.edges.edges(now).collect();
         let taken = self.taken.edges(now).map(|edge| (edge.from, edge.traffic));
+        let mut versions: BTreeMap<&str, Traffic> = BTreeMap::new();
+        for edge in self.versions.edges(now) {
+            let sum = versions.entry(edge.to).or_default();
+            *sum = sum.plus(edge.traffic);
+        }
         snapshot::Builder {
             window: self.edges.window(),
             topology,
             usage: &self.usage,
             delays: &self.delays.all(),
         }
-        .build(at, &edges, &taken.collect())
+        .build(at, &edges, &taken.collect(), &versions)
+    }
+
+    fn parts(&self, now: Time) -> Vec<Part> {
+        let called = self.edges.parts(now).map(|part| Part::new(&part, now));
+        let taken = self.taken.parts(now).map(|part| Part {
+            taken: true,
+            ..Part::new(&part, now)
+        });
+        let versions = self.versions.parts(now).map(|part| Part {
+            version: true,
+            ..Part::new(&part, now)
+        });
+        called.chain(taken).chain(versions).collect()
     }
 }
 
@@ -131,6 +153,7 @@ impl Graphs {
             topology: RwLock::default(),
             state: Mutex::new(State {
                 taken: edges.clone(),
+                versions: edges.clone(),
                 edges,
                 heard: HashMap::new(),
                 usage: HashMap::new(),
@@ -196,6 +219,15 @@ impl Graphs {
             .iter()
             .filter_map(|load| Some((topology.vertex_of_cluster(&load.name)?, counters(load))))
             .collect();
+        let is_version = |name: &str| {
+            let mut splits = topology.splits.values();
+            splits.any(|split| split.versions.contains_key(name))
+        };
+        let versions: Vec<(&str, Counters)> = others
+            .iter()
+            .filter(|load| is_version(&load.name))
+            .map(|load| (&*load.name, counters(load)))
+            .collect();
         let mut state = self.state();
         if let Some(here) = topology.node_of(node) {
             for to in others.iter().flat_map(|load| &load.round_trips) {
@@ -221,6 +253,9 @@ impl Graphs {
             .iter()
             .map(|(to, counted)| (&*from, &**to, counted.clone()));
         state.edges.interval(node, now, length, calls);
+        let versions = versions.into_iter();
+        let versions = versions.map(|(cluster, counted)| (&*from, cluster, counted));
+        state.versions.interval(node, now, length, versions);
         let taken = own.iter().map(|load| (&*from, &*from, counters(load)));
         state.taken.interval(node, now, length, taken);
     }
@@ -267,16 +302,7 @@ impl Graphs {
     /// What this replica has heard, by proxy.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
-        let (state, now) = (self.state(), self.now());
-        let called = state
-            .edges
-            .parts(now)
-            .map(|part| Part::new(&part, now, false));
-        let taken = state
-            .taken
-            .parts(now)
-            .map(|part| Part::new(&part, now, true));
-        called.chain(taken).collect()
+        State::parts(&self.state(), self.now())
     }
 
     /// By which name a Service is called in edges.
@@ -331,6 +357,7 @@ impl Graphs {
                 .retain(|node| topology.nodes.contains_key(node));
             state.edges.expire(now);
             state.taken.expire(now);
+            state.versions.expire(now);
             let window = self.settings.window;
             state
                 .heard

@@ -20,6 +20,9 @@ pub struct Part {
     pub age_seconds: f64,
     /// What it has let in for its own service, rather than called.
     pub taken: bool,
+    /// What it has called of a version of a service: `to` is the version's cluster.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub version: bool,
     /// The proxy's share of the edge.
     #[serde(flatten)]
     pub edge: Edge,
@@ -57,12 +60,14 @@ pub fn latest(replicas: Vec<Vec<ProxyLoad>>) -> BTreeMap<String, ProxyLoad> {
 }
 
 impl Part {
-    pub(super) fn new(part: &mcg::Part<'_>, now: Time, taken: bool) -> Self {
+    /// What it has called.
+    pub(super) fn new(part: &mcg::Part<'_>, now: Time) -> Self {
         let (from, to) = (part.from.to_owned(), part.to.to_owned());
         Self {
             proxy: part.proxy.to_owned(),
             age_seconds: now.saturating_since(part.at).as_secs_f64(),
-            taken,
+            taken: false,
+            version: false,
             edge: Edge::new(from, to, part.traffic),
             times: part.times.ranges().collect(),
         }
@@ -134,15 +139,18 @@ impl Snapshot {
     pub fn with_parts(mut self, replicas: &[Vec<Part>]) -> Self {
         let mut edges: BTreeMap<(&str, &str), (Traffic, Times)> = BTreeMap::new();
         let mut taken: BTreeMap<&str, Traffic> = BTreeMap::new();
+        let mut versions: BTreeMap<&str, Traffic> = BTreeMap::new();
         for Part {
             taken: is_taken,
+            version,
             edge,
             times,
             ..
         } in current(replicas)
         {
-            if *is_taken {
-                let sum = taken.entry(&edge.to).or_default();
+            if *is_taken || *version {
+                let sums = if *version { &mut versions } else { &mut taken };
+                let sum = sums.entry(&edge.to).or_default();
                 *sum = sum.plus(edge.traffic());
             } else {
                 let sum = edges.entry((&edge.from, &edge.to)).or_default();
@@ -165,6 +173,9 @@ impl Snapshot {
             }
         }
         self.sort();
+        for version in self.splits.iter_mut().flat_map(|split| &mut split.versions) {
+            version.set(versions.get(&*version.cluster).copied());
+        }
         for service in &mut self.services {
             let called = self.edges.iter().filter(|edge| edge.to == service.name);
             let called = called.fold((0.0, 0.0), |(rps, pending), edge| {

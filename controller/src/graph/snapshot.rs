@@ -24,6 +24,9 @@ pub struct Snapshot {
     pub services: Vec<Service>,
     /// Who calls whom, by names.
     pub edges: Vec<Edge>,
+    /// Services whose requests are divided among versions; empty in snapshots that were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<Split>,
     /// The nodes; empty in snapshots that were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<Node>,
@@ -55,6 +58,9 @@ pub struct Service {
     /// What the one of them uses that uses most, in MiB, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_used_mib: Option<f64>,
+    /// What each of their containers uses, by name, where that is known; empty in snapshots that were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<Container>,
     /// Requests in flight at all of them.
     pub pending: f64,
     /// Requests a second that they take, from wherever; where they have no sidecar, those of the edges.
@@ -65,6 +71,17 @@ pub struct Service {
     /// Where they run; of those without a sidecar nothing is said, because nothing is planned for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
+}
+
+/// A container of the pods of a service.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// What it uses in the mean of the pods, in thousandths of a core.
+    pub cpu_used_millis: f64,
+    /// What it uses in the pod where it uses most, in MiB.
+    pub memory_used_mib: f64,
 }
 
 /// Calls of one service to another.
@@ -95,6 +112,49 @@ pub struct Edge {
     pub in_flight: f64,
 }
 
+/// A service whose requests are divided among versions of it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Split {
+    /// `NAMESPACE/NAME` of the Service.
+    pub service: String,
+    /// Its port.
+    pub port: u16,
+    /// The versions.
+    pub versions: Vec<Version>,
+}
+
+/// A version of a service, and how it fares wherever it is called.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Version {
+    /// Its Service, of the same namespace, or the subset.
+    pub name: String,
+    /// It is a subset of the Service itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub subset: bool,
+    /// How proxies call it.
+    pub cluster: String,
+    /// Its share, relative to the others'.
+    pub weight: u32,
+    /// How many pods.
+    pub replicas: u32,
+    /// λ: calls a second.
+    pub rps: f64,
+    /// r: mean response time in milliseconds.
+    pub latency_ms: f64,
+    /// Calls a second that failed.
+    pub failures: f64,
+}
+
+impl Version {
+    /// What it takes now; `None` = nothing.
+    pub(super) fn set(&mut self, traffic: Option<Traffic>) {
+        let traffic = traffic.unwrap_or_default();
+        self.rps = traffic.rps;
+        self.latency_ms = traffic.latency_ms;
+        self.failures = traffic.failures;
+    }
+}
+
 /// A node, as `maglor partition` wants it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Node {
@@ -112,6 +172,26 @@ pub struct Node {
     pub zone: Option<String>,
 }
 
+/// What pods use, or containers of one name: how many, their CPU together, and the most memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    count: f64,
+    cpu: f64,
+    memory: f64,
+}
+
+impl Used {
+    fn add(&mut self, cpu: f64, memory: f64) {
+        self.count += 1.0;
+        self.cpu += cpu;
+        self.memory = self.memory.max(memory);
+    }
+
+    fn mean_cpu(&self) -> f64 {
+        self.cpu / self.count.max(1.0)
+    }
+}
+
 /// What a snapshot is made of besides traffic.
 pub(super) struct Builder<'a> {
     pub(super) window: Duration,
@@ -127,6 +207,7 @@ impl Builder<'_> {
         at: Timestamp,
         edges: &[LiveEdge<'_>],
         taken: &BTreeMap<&str, Traffic>,
+        versions: &BTreeMap<&str, Traffic>,
     ) -> Snapshot {
         let edges = edges.iter().filter(|edge| edge.traffic.is_some());
         let edges: Vec<Edge> = edges.map(Edge::of).collect();
@@ -161,6 +242,7 @@ impl Builder<'_> {
             window_seconds: self.window.as_secs(),
             services: services.into_values().collect(),
             edges,
+            splits: self.splits(versions),
             nodes: self.nodes(),
             delays: self.delays.to_vec(),
         }
@@ -190,22 +272,52 @@ impl Builder<'_> {
     }
 
     fn add_usage(&self, services: &mut BTreeMap<String, Service>) {
-        // Pods, their CPU together, and the most memory.
-        let mut used: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
+        let mut used: BTreeMap<&str, (Used, BTreeMap<&str, Used>)> = BTreeMap::new();
         for (pod, usage) in self.usage {
             if let Some(vertex) = self.topology.pods.get(pod) {
-                let used = used.entry(vertex).or_default();
-                used.0 += 1.0;
-                used.1 += usage.cpu_millis;
-                used.2 = used.2.max(usage.memory_mib);
+                let (whole, containers) = used.entry(vertex).or_default();
+                whole.add(usage.cpu_millis, usage.memory_mib);
+                for (name, cpu, memory) in &usage.containers {
+                    containers.entry(name).or_default().add(*cpu, *memory);
+                }
             }
         }
-        for (vertex, (pods, cpu, memory)) in used {
-            if let Some(service) = services.get_mut(vertex) {
-                service.cpu_used_millis = Some(cpu / pods);
-                service.memory_used_mib = Some(memory);
-            }
+        for (vertex, (whole, containers)) in used {
+            let Some(service) = services.get_mut(vertex) else {
+                continue;
+            };
+            service.cpu_used_millis = Some(whole.mean_cpu());
+            service.memory_used_mib = Some(whole.memory);
+            let containers = containers.into_iter().map(|(name, used)| Container {
+                name: name.to_owned(),
+                cpu_used_millis: used.mean_cpu(),
+                memory_used_mib: used.memory,
+            });
+            service.containers = containers.collect();
         }
+    }
+
+    fn splits(&self, traffic: &BTreeMap<&str, Traffic>) -> Vec<Split> {
+        let splits = self.topology.splits.iter().map(|(name, split)| {
+            let versions = split.versions.iter().map(|(cluster, one)| {
+                let mut version = Version {
+                    name: one.name.clone(),
+                    subset: one.subset,
+                    cluster: cluster.clone(),
+                    weight: one.weight,
+                    replicas: one.replicas,
+                    ..Version::default()
+                };
+                version.set(traffic.get(&**cluster).copied());
+                version
+            });
+            Split {
+                service: name.clone(),
+                port: split.port,
+                versions: versions.collect(),
+            }
+        });
+        splits.collect()
     }
 
     fn nodes(&self) -> Vec<Node> {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::index::Index;
 use crate::index::facts::Object;
-use crate::index::topology::{Room, Vertex};
+use crate::index::topology::{self, Room, Vertex};
 use maglor_xds::load::{Range, RoundTrip};
 
 fn at(seconds: u64) -> Time {
@@ -163,7 +163,7 @@ fn a_proxy_that_goes_to_another_replica_counts_once() {
     let parts = |graphs: &Graphs, now| -> Vec<Part> {
         let state = graphs.state();
         let parts = state.edges.parts(now);
-        parts.map(|part| Part::new(&part, now, false)).collect()
+        parts.map(|part| Part::new(&part, now)).collect()
     };
     let (old, new) = (graphs(), graphs());
     old.take_at("shop/web-0", &report(10, vec![load(CART, 100)]), at(10));
@@ -201,7 +201,7 @@ fn quantiles_of_several_replicas_are_those_of_all_calls() {
     let parts = |graphs: &Graphs| -> Vec<Part> {
         let state = graphs.state();
         let parts = state.edges.parts(at(10));
-        parts.map(|part| Part::new(&part, at(10), false)).collect()
+        parts.map(|part| Part::new(&part, at(10))).collect()
     };
     let sent = serde_json::to_string(&[parts(&one), parts(&other)]).unwrap();
     let replicas: [Vec<Part>; 2] = serde_json::from_str(&sent).unwrap();
@@ -214,6 +214,69 @@ fn quantiles_of_several_replicas_are_those_of_all_calls() {
     let old: [Vec<Part>; 2] = serde_json::from_str(&old).unwrap();
     let edge = &snapshot(&one, at(10)).with_parts(&old).edges[0];
     assert!((edge.rps - 100.0).abs() < 1e-9 && edge.p99_ms.is_none());
+}
+
+/// Versions are one vertex, and each is known by its cluster, whoever has heard of it.
+#[test]
+fn versions_are_known_each() {
+    let with_versions = || {
+        let graphs = graphs();
+        let mut topology = (*graphs.topology()).clone();
+        let version = |name: &str, weight| topology::Version {
+            name: name.to_owned(),
+            weight,
+            replicas: 1,
+            ..topology::Version::default()
+        };
+        let versions = [
+            (V1.to_owned(), version("cart-v1", 80)),
+            (V2.to_owned(), version("cart-v2", 20)),
+        ];
+        let split = topology::Split {
+            port: 80,
+            versions: versions.into(),
+        };
+        topology.splits.insert("shop/cart".to_owned(), split);
+        for name in ["cart-v1", "cart-v2"] {
+            let vertex = "shop/cart".to_owned();
+            topology.services.insert(Key::new("shop", name), vertex);
+        }
+        graphs.set_topology(topology);
+        graphs
+    };
+    const V1: &str = "cart-v1.shop.svc.cluster.local:80";
+    const V2: &str = "cart-v2.shop.svc.cluster.local:80";
+    let (one, other) = (with_versions(), with_versions());
+    let calls = |first, second| report(10, vec![load(V1, first), load(V2, second)]);
+    one.take_at("shop/web-0", &calls(800, 200), at(10));
+    other.take_at("shop/web-1", &calls(0, 100), at(10));
+    let own = snapshot(&one, at(10));
+    let rates = |snapshot: &Snapshot| -> Vec<(String, f64, f64)> {
+        let versions = snapshot.splits[0].versions.iter();
+        versions
+            .map(|one| (one.name.clone(), one.rps.round(), one.failures.round()))
+            .collect()
+    };
+    let expected = |v1: f64, v2: f64| {
+        [("cart-v1", v1), ("cart-v2", v2)].map(|(name, rps)| (name.to_owned(), rps, rps / 10.0))
+    };
+    assert_eq!(rates(&own), expected(80.0, 20.0));
+    assert!((own.splits[0].versions[0].latency_ms - 5.0).abs() < 1e-9);
+    assert_eq!((own.edges.len(), own.edges[0].rps.round()), (1, 100.0));
+    let parts = |graphs: &Graphs| graphs.state().parts(at(10));
+    let all = serde_json::to_string(&[parts(&one), parts(&other)]).unwrap();
+    let all: [Vec<Part>; 2] = serde_json::from_str(&all).unwrap();
+    let whole = own.with_parts(&all);
+    assert_eq!(rates(&whole), expected(80.0, 30.0));
+    assert_eq!((whole.edges.len(), whole.edges[0].rps.round()), (1, 110.0));
+    let text = serde_json::to_string(&whole).unwrap();
+    assert!(maglor_mcg::file::graph(&text).is_ok());
+    let read = maglor_mcg::file::snapshots(&text).unwrap();
+    let split = &read[0].1.splits[0];
+    assert_eq!(
+        (&*split.service, split.versions[1].weight),
+        ("shop/cart", 20)
+    );
 }
 
 #[test]
@@ -293,7 +356,8 @@ fn nodes_are_as_far_apart_as_proxies_have_measured() {
 #[test]
 fn what_pods_use_is_put_together() {
     let graphs = graphs();
-    let usage = |cpu_millis, memory_mib| Usage {
+    let usage = |cpu_millis: f64, memory_mib: f64| Usage {
+        containers: vec![("app".into(), cpu_millis - 5.0, memory_mib - 8.0)],
         cpu_millis,
         memory_mib,
     };
@@ -305,6 +369,8 @@ fn what_pods_use_is_put_together() {
     let services = snapshot(&graphs, at(1)).services;
     assert_eq!(services[1].cpu_used_millis, Some(15.0));
     assert_eq!(services[1].memory_used_mib, Some(30.0));
+    let app = &services[1].containers[0];
+    assert_eq!((app.cpu_used_millis, app.memory_used_mib), (10.0, 22.0));
     assert_eq!(services[0].cpu_used_millis, None);
 }
 

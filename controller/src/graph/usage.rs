@@ -43,22 +43,26 @@ pub(crate) async fn follow(client: Client, graphs: Arc<Graphs>) {
     }
 }
 
-/// What a pod uses, all its containers together.
+/// What a pod uses: all its containers together, and each of which both is known.
 fn used(pod: &DynamicObject) -> Option<(Key, Usage)> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let key = Key::new(namespace, pod.metadata.name.as_deref()?);
     let containers = pod.data.get("containers")?.as_array()?;
-    let sum = |name: &str| -> f64 {
-        let amounts = containers.iter().filter_map(|container| {
-            let amount = container.pointer(&format!("/usage/{name}"));
-            quantity(amount.and_then(Value::as_str)?)
-        });
-        amounts.sum()
+    let amount = |container: &Value, name: &str| {
+        let amount = container.pointer(&format!("/usage/{name}"));
+        quantity(amount.and_then(Value::as_str)?)
     };
-    let usage = Usage {
-        cpu_millis: sum("cpu") * 1000.0,
-        memory_mib: sum("memory") / 1_048_576.0,
-    };
+    let mut usage = Usage::default();
+    for container in containers {
+        let cpu = amount(container, "cpu").map(|cores| cores * 1000.0);
+        let memory = amount(container, "memory").map(|bytes| bytes / 1_048_576.0);
+        usage.cpu_millis += cpu.unwrap_or(0.0);
+        usage.memory_mib += memory.unwrap_or(0.0);
+        let name = container.get("name").and_then(Value::as_str);
+        if let (Some(name), Some(cpu), Some(memory)) = (name, cpu, memory) {
+            usage.containers.push((name.into(), cpu, memory));
+        }
+    }
     Some((key, usage))
 }
 
@@ -69,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_add_up() {
+    fn containers_add_up_and_are_known_each() {
         let pod = json!({
             "apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
             "metadata": {"name": "web-0", "namespace": "shop"},
@@ -84,5 +88,9 @@ mod tests {
         assert_eq!(key, Key::new("shop", "web-0"));
         assert!((usage.cpu_millis - 15.0).abs() < 1e-9, "{usage:?}");
         assert!((usage.memory_mib - 26.0).abs() < 1e-9, "{usage:?}");
+        let names: Vec<&str> = usage.containers.iter().map(|one| &*one.0).collect();
+        assert_eq!(names, ["web", "maglor-proxy"], "of one too little is known");
+        let (_, cpu, memory) = usage.containers[0];
+        assert!((cpu - 12.5).abs() < 1e-9 && (memory - 20.0).abs() < 1e-9);
     }
 }

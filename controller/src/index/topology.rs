@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Index;
-use super::build::{endpoints, members};
+use super::build::{endpoints, members, routes};
 use super::effective;
 use super::facts::{Amounts, Key};
 
@@ -30,8 +30,32 @@ pub struct Topology {
     pub services: BTreeMap<Key, String>,
     /// Who serves behind a Service, where anybody does.
     pub servers: BTreeMap<Key, Servers>,
+    /// Services whose requests are divided among versions, by the name of their vertex: which is theirs.
+    pub splits: BTreeMap<String, Split>,
     /// The nodes of the cluster.
     pub nodes: BTreeMap<String, Room>,
+}
+
+/// How the requests to a Service are divided.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Split {
+    /// The Service's port.
+    pub port: u16,
+    /// The versions, by their clusters.
+    pub versions: BTreeMap<String, Version>,
+}
+
+/// A version of a Service.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Version {
+    /// Its Service, of the same namespace, or the part of the Service that is divided.
+    pub name: String,
+    /// It is a part (`subset`) of the Service itself.
+    pub subset: bool,
+    /// Its share, relative to the others'.
+    pub weight: u32,
+    /// Its pods.
+    pub replicas: u32,
 }
 
 /// A vertex: pods that do the same.
@@ -116,6 +140,7 @@ impl Index {
         topology.addresses = placed.collect();
         self.add_vertices(&mut topology);
         self.add_routing(&mut topology);
+        self.add_splits(&mut topology, &pods_of);
         self.add_nodes(&mut topology);
         topology
     }
@@ -160,6 +185,66 @@ impl Index {
                 vertex.local_first |= service.ports.iter().any(|one| near(one.port));
             }
         }
+    }
+
+    /// Of a Service with several ports it is the first one that is divided.
+    fn add_splits(&self, topology: &mut Topology, pods_of: &BTreeMap<&Key, BTreeSet<Key>>) {
+        for (key, service) in &self.services {
+            let name = key.to_string();
+            // Only where the vertex is the Service's own is it clear whose requests are divided.
+            if topology.services.get(key) != Some(&name) {
+                continue;
+            }
+            let each = service.ports.iter().map(|one| {
+                let divided = routes::divided(self, key, one.port);
+                let versions = divided.into_iter().map(|(cluster, weight)| {
+                    let version = self.version(key, &cluster, weight, pods_of)?;
+                    Some((cluster, version))
+                });
+                let versions: Option<BTreeMap<String, Version>> = versions.collect();
+                let port = one.port;
+                versions.map(|versions| Split { port, versions })
+            });
+            let mut each = each.flatten().filter(|split| split.versions.len() > 1);
+            if let Some(split) = each.next() {
+                topology.splits.insert(name, split);
+            }
+        }
+    }
+
+    /// A version of a Service by its cluster; `None` where it is in another namespace.
+    fn version(
+        &self,
+        of: &Key,
+        cluster: &str,
+        weight: u32,
+        pods_of: &BTreeMap<&Key, BTreeSet<Key>>,
+    ) -> Option<Version> {
+        let (service, port) = service_of_cluster(cluster)?;
+        let subset = port.split_once('/').map(|(_, subset)| subset);
+        let name = match subset {
+            Some(subset) if service == *of => subset.to_owned(),
+            None if service.namespace == of.namespace => service.name.to_string(),
+            _ => return None,
+        };
+        let labels = subset.map(|subset| self.subsets(&service).remove(subset).unwrap_or_default());
+        let is_one = |pod: &&Key| {
+            labels.as_ref().is_none_or(|labels| {
+                let own = self.workloads.get(*pod).map(|one| &one.labels);
+                own.is_some_and(|own| {
+                    labels
+                        .iter()
+                        .all(|(name, value)| own.get(name) == Some(value))
+                })
+            })
+        };
+        let pods = pods_of.get(&service).into_iter().flatten().filter(is_one);
+        Some(Version {
+            name,
+            subset: subset.is_some(),
+            weight,
+            replicas: u32::try_from(pods.count()).unwrap_or(u32::MAX),
+        })
     }
 
     /// What nodes have for the vertices that the mesh knows; all else stays where it is.
@@ -266,114 +351,4 @@ fn most(one: Amounts, other: Amounts) -> Amounts {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::index::facts::Object;
-
-    fn index(objects: &[Value]) -> Index {
-        let mut index = Index::default();
-        for object in objects {
-            index.apply(Object::read(object).unwrap());
-        }
-        index
-    }
-
-    fn service(name: &str) -> Value {
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop"},
-               "spec": {"ports": [{"port": 80}]}})
-    }
-
-    fn pod(name: &str, node: &str, cpu: &str, injected: bool) -> Value {
-        let annotations = match injected {
-            true => json!({"maglor.dev/injected": "true"}),
-            false => json!({}),
-        };
-        json!({"apiVersion": "v1", "kind": "Pod",
-               "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
-               "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}})
-    }
-
-    fn slice(service: &str, pods: &[&str]) -> Value {
-        let endpoints: Vec<_> = pods
-            .iter()
-            .enumerate()
-            .map(|(i, pod)| {
-                json!({"addresses": [format!("10.0.0.{i}")], "targetRef": {"kind": "Pod", "name": pod}})
-            })
-            .collect();
-        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-               "metadata": {"name": service, "namespace": "shop",
-                            "labels": {"kubernetes.io/service-name": service}},
-               "ports": [{"port": 8080}], "endpoints": endpoints})
-    }
-
-    #[test]
-    fn a_pod_is_of_one_vertex_whatever_services_it_is_behind() {
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
-                          "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "110"}}});
-        let index = index(&[
-            node,
-            service("reviews"),
-            service("reviews-v2"),
-            service("empty"),
-            service("db"),
-            slice("reviews", &["r1", "r2"]),
-            slice("reviews-v2", &["r2"]),
-            slice("db", &["d1"]),
-            pod("r1", "n1", "100m", true),
-            pod("r2", "n2", "150m", true),
-            pod("load", "n1", "1", true),
-            pod("d1", "n1", "300m", false),
-        ]);
-        let topology = index.topology();
-        let key = |name: &str| Key::new("shop", name);
-        for name in ["reviews", "reviews-v2"] {
-            assert_eq!(topology.services[&key(name)], "shop/reviews");
-        }
-        assert_eq!(topology.services[&key("empty")], "shop/empty");
-        let reviews = &topology.vertices["shop/reviews"];
-        assert_eq!((reviews.replicas, reviews.meshed), (2, true));
-        assert_eq!(reviews.requests.cpu_millis, Some(150));
-        assert_eq!(
-            reviews.nodes,
-            [("n1".to_owned(), 1), ("n2".to_owned(), 1)].into()
-        );
-        assert!(!topology.vertices["shop/db"].meshed);
-        let servers = |name: &str| topology.servers.get(&key(name)).copied();
-        let of = |count, meshed| Some(Servers { count, meshed });
-        assert_eq!(servers("reviews"), of(2, true));
-        assert_eq!(servers("reviews-v2"), of(1, true));
-        assert_eq!((servers("db"), servers("empty")), (of(1, false), None));
-        assert_eq!(topology.vertex_of_node("shop/load"), "shop/load");
-        assert_eq!(topology.vertex_of_node("envoy"), "envoy");
-        let vertex = |cluster| topology.vertex_of_cluster(cluster);
-        for cluster in [
-            "reviews-v2.shop.svc.cluster.local:80",
-            "r2.reviews.shop.svc.mesh.example:80",
-            "reviews.shop.svc.cluster.local:80/v1",
-        ] {
-            assert_eq!(
-                vertex(cluster).as_deref(),
-                Some("shop/reviews"),
-                "{cluster}"
-            );
-        }
-        assert_eq!(
-            vertex("new.shop.svc.cluster.local:80").as_deref(),
-            Some("shop/new")
-        );
-        assert_eq!(
-            port_of_cluster("r2.reviews.shop.svc.mesh.example:80/v1"),
-            Some((key("reviews"), 80))
-        );
-        assert_eq!(topology.maker_of("shop/load"), Some(&key("load")));
-        for cluster in ["inbound/application", "svc.:80", ".svc.x:1", ""] {
-            assert_eq!(vertex(cluster), None, "{cluster}");
-        }
-        // The database is none of the mesh's, so its CPU is not to be had.
-        let room = &topology.nodes["n1"];
-        assert_eq!((room.left.cpu_millis, room.pods), (Some(1700), Some(109)));
-    }
-}
+mod tests;

@@ -1,8 +1,15 @@
-//! What each container of a pod requests, where it is known what the pod as a whole is to request.
+//! What each container of a pod requests.
+//!
+//! Where it is known what each uses, it requests that and what is added for safety, and the pod as a whole is to request the
+//! sum. Else it is known what the pod is to request, which its containers share as they do now. What injected containers
+//! request is theirs in either way.
+
+use maglor_mcg::advise::{Advice, Advised, ContainerAdvice};
+use maglor_mcg::tune::Held;
 
 use super::workload::Container;
 
-/// No container requests less CPU, in thousandths of a core.
+/// Where it is shared out, no container requests less CPU, in thousandths of a core.
 const LEAST_CPU: u64 = 5;
 /// And less memory, in MiB.
 const LEAST_MEMORY: u64 = 4;
@@ -20,24 +27,93 @@ pub struct Share {
     pub memory_limit_mib: Option<u64>,
 }
 
-/// Shares out what a pod is to request in all. What injected containers request is theirs; the others get as much of the
-/// rest as they request of it now, and where none requests anything the first gets it. None gets more than its limit of
-/// CPU; its limit of memory is raised.
+/// What the containers of a template are to request each, in their order, where that is known of all of them and nobody
+/// else decides it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Own {
+    /// In thousandths of a core; none more than its limit.
+    cpu: Option<Vec<u64>>,
+    /// In MiB.
+    memory: Option<Vec<u64>>,
+}
+
+impl Own {
+    /// From what is advised.
+    #[must_use]
+    pub fn of(containers: &[Container], advised: &[ContainerAdvice], held: Held) -> Self {
+        let list = |of: fn(&ContainerAdvice) -> Option<&Advised<u64>>| -> Option<Vec<u64>> {
+            let value = |one: &Container| {
+                let known = advised.iter().find(|known| known.name == one.name);
+                known.and_then(of).map(|advised| advised.value)
+            };
+            containers.iter().map(value).collect()
+        };
+        let known = !containers.is_empty();
+        let cpu = list(|one| one.cpu_millis.as_ref()).filter(|_| known && !held.cpu);
+        let limited = |values: Vec<u64>| {
+            let each = containers.iter().zip(values);
+            each.map(|(one, value)| value.min(one.cpu_limit_millis.unwrap_or(u64::MAX)))
+                .collect()
+        };
+        Self {
+            cpu: cpu.map(limited),
+            memory: list(|one| one.memory_mib.as_ref()).filter(|_| known && !held.memory),
+        }
+    }
+
+    /// Puts into an advice what a pod requests by this, with what is injected into it.
+    pub fn put(&self, injected: (u64, u64), advice: &mut Advice) {
+        let put = |into: &mut Option<Advised<u64>>, own: &Option<Vec<u64>>, injected: u64, unit| {
+            if let (Some(into), Some(own)) = (into.as_mut(), own) {
+                let sum = own
+                    .iter()
+                    .fold(injected, |sum, one| sum.saturating_add(*one));
+                if sum != into.value {
+                    let why = &into.reason;
+                    into.reason = format!(
+                        "{why}; by container it is {sum}{unit} with {injected}{unit} of what is injected"
+                    );
+                    into.value = sum;
+                }
+            }
+        };
+        put(&mut advice.cpu_millis, &self.cpu, injected.0, "m");
+        put(&mut advice.memory_mib, &self.memory, injected.1, "Mi");
+    }
+}
+
+/// What each container is to request where the pod requests so much CPU, in thousandths of a core, and memory, in MiB.
+///
+/// What injected containers request is theirs. The others request their own, where it is known; else as much of the rest
+/// as they request of it now, and where none requests anything the first gets it. None gets more than its limit of CPU; its
+/// limit of memory is raised.
 #[must_use]
-pub fn share(containers: &[Container], injected: (u64, u64), cpu: u64, memory: u64) -> Vec<Share> {
+pub fn share(
+    containers: &[Container],
+    injected: (u64, u64),
+    (cpu, memory): (u64, u64),
+    own: &Own,
+) -> Vec<Share> {
     let present = |of: fn(&Container) -> u64| -> Vec<u64> { containers.iter().map(of).collect() };
-    let cpu = divide(
-        &present(|one| one.cpu_millis),
-        cpu.saturating_sub(injected.0),
-        LEAST_CPU,
-    );
-    let memory = memory.saturating_sub(injected.1);
-    let memory = divide(&present(|one| one.memory_mib), memory, LEAST_MEMORY);
+    let cpu = match &own.cpu {
+        Some(own) => own.clone(),
+        None => {
+            let rest = cpu.saturating_sub(injected.0);
+            divide(&present(|one| one.cpu_millis), rest, LEAST_CPU)
+        }
+    };
+    let memory = match &own.memory {
+        Some(own) => own.clone(),
+        None => {
+            let rest = memory.saturating_sub(injected.1);
+            divide(&present(|one| one.memory_mib), rest, LEAST_MEMORY)
+        }
+    };
     let shares = containers.iter().zip(cpu.into_iter().zip(memory));
     let shares = shares.map(|(one, (cpu, memory))| {
         let cpu = cpu.min(one.cpu_limit_millis.unwrap_or(u64::MAX));
         let changed = |value: u64, present: u64| (value > 0 && value != present).then_some(value);
-        let room = memory + memory / 4;
+        let room = memory.saturating_add(memory / 4);
         Share {
             name: one.name.clone(),
             cpu_millis: changed(cpu, one.cpu_millis),
@@ -51,6 +127,26 @@ pub fn share(containers: &[Container], injected: (u64, u64), cpu: u64, memory: u
     shares
         .filter(|one| one.cpu_millis.is_some() || one.memory_mib.is_some())
         .collect()
+}
+
+/// Which containers request something else than their own, in words; `None` where none does by more than `margin`, 0–1, of
+/// what it requests.
+#[must_use]
+pub fn differ(containers: &[Container], own: &Own, margin: f64) -> Option<String> {
+    let far = |own: &Option<Vec<u64>>, at: usize, present: u64, least: u64, unit: &str| {
+        let value = *own.as_ref()?.get(at)?;
+        let by = value.abs_diff(present);
+        let far = by >= least && by as f64 > margin * present as f64;
+        far.then(|| format!("{value}{unit} in place of {present}{unit}"))
+    };
+    let words = containers.iter().enumerate().filter_map(|(at, one)| {
+        let cpu = far(&own.cpu, at, one.cpu_millis, LEAST_CPU, "m");
+        let memory = far(&own.memory, at, one.memory_mib, LEAST_MEMORY, "Mi");
+        let words: Vec<String> = cpu.into_iter().chain(memory).collect();
+        (!words.is_empty()).then(|| format!("`{}` {}", one.name, words.join(" and ")))
+    });
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| format!("by what its containers use: {}", words.join("; ")))
 }
 
 /// In proportion to what is there; 0 for who has nothing.
@@ -70,60 +166,4 @@ fn divide(present: &[u64], whole: u64, least: u64) -> Vec<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn container(name: &str, cpu_millis: u64, memory_mib: u64) -> Container {
-        Container {
-            name: name.to_owned(),
-            cpu_millis,
-            memory_mib,
-            ..Container::default()
-        }
-    }
-
-    fn set(name: &str, cpu_millis: Option<u64>, memory_mib: Option<u64>) -> Share {
-        Share {
-            name: name.to_owned(),
-            cpu_millis,
-            memory_mib,
-            memory_limit_mib: None,
-        }
-    }
-
-    #[test]
-    fn what_is_injected_keeps_its_own() {
-        let one = [container("app", 100, 64)];
-        assert_eq!(share(&one, (10, 16), 60, 80), [set("app", Some(50), None)]);
-        assert_eq!(share(&one, (10, 16), 110, 80), [], "as it is");
-        assert_eq!(
-            share(&one, (90, 16), 25, 24),
-            [set("app", Some(5), Some(8))]
-        );
-    }
-
-    #[test]
-    fn containers_share_as_they_do_now() {
-        let two = [
-            container("app", 300, 0),
-            container("log", 100, 0),
-            container("idle", 0, 0),
-        ];
-        let shares = [set("app", Some(150), Some(40)), set("log", Some(50), None)];
-        assert_eq!(share(&two, (0, 0), 200, 40), shares);
-        let none = [container("app", 0, 0), container("log", 0, 0)];
-        assert_eq!(
-            share(&none, (10, 16), 35, 48),
-            [set("app", Some(25), Some(32))]
-        );
-    }
-
-    #[test]
-    fn limits_are_kept_or_raised() {
-        let mut one = container("app", 100, 100);
-        (one.cpu_limit_millis, one.memory_limit_mib) = (Some(200), Some(128));
-        let [share] = share(&[one], (0, 0), 300, 200).try_into().unwrap();
-        assert_eq!((share.cpu_millis, share.memory_mib), (Some(200), Some(200)));
-        assert_eq!(share.memory_limit_mib, Some(250));
-    }
-}
+mod tests;

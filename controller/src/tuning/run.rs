@@ -311,7 +311,13 @@ impl Governed {
         self.subjects = scene.subjects.keys().cloned().collect();
         let own = advice.into_iter();
         let own = own.filter(|one| scene.subjects.contains_key(&one.service));
-        Some(own.map(|one| (one.service.clone(), one)).collect())
+        let complete = |mut one: Advice| {
+            if let Some(subject) = scene.subjects.get(&one.service) {
+                subject.complete(&mut one);
+            }
+            (one.service.clone(), one)
+        };
+        Some(own.map(complete).collect())
     }
 
     fn look(
@@ -334,6 +340,7 @@ impl Governed {
                 present: subject.present,
                 advice,
                 traffic_differs: differs,
+                shares_differ: advice.and_then(|one| subject.shares_differ(one, &policy.spec)),
                 rolled_out: subject.workload.as_ref().is_none_or(|one| one.rolled_out),
                 health: subject.health,
                 held: subject.hold.held,

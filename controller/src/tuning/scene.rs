@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use maglor_mcg::advise::{self, EdgeUse, Health, Room, ServiceUse, TrialParams};
+use maglor_mcg::advise::{
+    self, Advice, ContainerUse, EdgeUse, Health, Room, ServiceUse, SplitUse, TrialParams,
+    VersionUse,
+};
 use maglor_mcg::tune::{self, Settings};
 use serde_json::Value;
 
+use super::containers::{Own, Share, differ, share};
 use super::owners::{Hold, hold};
 use super::traffic::Policies;
-use super::workload::{Container, Workload, injected};
+use super::workload::{self, Workload, injected};
 use crate::crd::{TuningPart, TuningPolicySpec};
-use crate::graph::Snapshot;
+use crate::graph::{Container, Snapshot, Split};
 use crate::index::facts::Key;
 use crate::index::topology::Topology;
 use crate::placement::fits::may_run;
@@ -65,6 +69,35 @@ pub struct Subject {
     pub rooms: Vec<Room>,
 }
 
+impl Subject {
+    fn containers(&self) -> &[workload::Container] {
+        let workload = self.workload.as_ref();
+        workload.map_or(&[], |one| one.containers.as_slice())
+    }
+
+    fn own(&self, advice: &Advice) -> Own {
+        Own::of(self.containers(), &advice.containers, self.hold.held)
+    }
+
+    /// Puts into an advice what a pod requests by what is known of its containers.
+    pub fn complete(&self, advice: &mut Advice) {
+        self.own(advice).put(self.injected, advice);
+    }
+
+    /// What its containers are to request where each pod requests so much CPU, in thousandths of a core, and memory, in
+    /// MiB; only those for which it is something else than now.
+    #[must_use]
+    pub fn shares(&self, advice: &Advice, whole: (u64, u64)) -> Vec<Share> {
+        share(self.containers(), self.injected, whole, &self.own(advice))
+    }
+
+    /// Why its containers are to request something else, where they are.
+    #[must_use]
+    pub fn shares_differ(&self, advice: &Advice, spec: &TuningPolicySpec) -> Option<String> {
+        differ(self.containers(), &self.own(advice), margin(spec))
+    }
+}
+
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Scene {
@@ -106,7 +139,7 @@ pub fn params(spec: &TuningPolicySpec, settle: Duration) -> tune::Params {
     let part = |percent: Option<u32>, default: u32| f64::from(percent.unwrap_or(default)) / 100.0;
     let guard = spec.guard.clone().unwrap_or_default();
     tune::Params {
-        margin: part(spec.margin_percent, 10),
+        margin: margin(spec),
         changes: spec.changes_per_round.unwrap_or(2) as usize,
         observe: time(spec.observe_seconds, 600),
         cool_down: time(spec.cooldown_seconds, 600),
@@ -120,6 +153,11 @@ pub fn params(spec: &TuningPolicySpec, settle: Duration) -> tune::Params {
             ..TrialParams::default()
         },
     }
+}
+
+/// Requests that differ by no more than this part stay, 0–1.
+fn margin(spec: &TuningPolicySpec) -> f64 {
+    f64::from(spec.margin_percent.unwrap_or(10)) / 100.0
 }
 
 fn seconds_of(seconds: u32) -> Duration {
@@ -209,7 +247,7 @@ fn subject(
     let injected = pods
         .first()
         .map_or((0, 0), |pod| injected(&pod.spec, containers));
-    let sum = |of: fn(&super::workload::Container) -> u64| containers.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&workload::Container) -> u64| containers.iter().map(of).sum::<u64>();
     let present = Settings {
         replicas: workload.as_ref().map_or(0, |one| one.replicas),
         cpu_millis: sum(|one| one.cpu_millis) + injected.0,
@@ -233,7 +271,7 @@ fn subject(
 
 /// What is injected mostly has no limit, so the pod has none; yet it cannot use more than its own containers may, and
 /// about what is requested for the rest.
-fn cpu_limit(own: &[Container], injected: (u64, u64)) -> Option<u64> {
+fn cpu_limit(own: &[workload::Container], injected: (u64, u64)) -> Option<u64> {
     let limits = own.iter().map(|one| one.cpu_limit_millis);
     let sum = limits.sum::<Option<u64>>()?;
     (!own.is_empty()).then(|| sum.saturating_add(injected.0))
@@ -324,6 +362,11 @@ fn observed(
             memory_limit_mib: one.memory_limit_mib,
             cpu_used_millis: one.cpu_used_millis.map(|used| used * part),
             memory_used_mib: one.memory_used_mib,
+            containers: one
+                .containers
+                .iter()
+                .map(|one| container(one, part))
+                .collect(),
             pending: one.pending,
             rps: Some(one.rps),
             autoscaled: subject.is_some_and(|one| one.hold.autoscaled),
@@ -344,7 +387,34 @@ fn observed(
     advise::Snapshot {
         services: services.collect(),
         edges: edges.collect(),
+        splits: given.snapshot.splits.iter().map(split).collect(),
         room: Some(room),
+    }
+}
+
+fn split(split: &Split) -> SplitUse {
+    let versions = split.versions.iter().map(|one| VersionUse {
+        name: one.name.clone(),
+        subset: one.subset,
+        weight: one.weight,
+        replicas: one.replicas,
+        rps: one.rps,
+        latency_ms: one.latency_ms,
+        failures: one.failures,
+    });
+    SplitUse {
+        service: split.service.clone(),
+        port: split.port,
+        versions: versions.collect(),
+    }
+}
+
+/// There are to be so many times fewer replicas than those that use it.
+fn container(one: &Container, part: f64) -> ContainerUse {
+    ContainerUse {
+        name: one.name.clone(),
+        cpu_used_millis: one.cpu_used_millis * part,
+        memory_used_mib: one.memory_used_mib,
     }
 }
 
@@ -371,9 +441,9 @@ mod tests {
 
     #[test]
     fn a_pod_uses_what_its_own_containers_may_and_what_is_injected() {
-        let container = |cpu_limit_millis| Container {
+        let container = |cpu_limit_millis| workload::Container {
             cpu_limit_millis,
-            ..Container::default()
+            ..workload::Container::default()
         };
         let two = [container(Some(100)), container(Some(50))];
         assert_eq!(cpu_limit(&two, (10, 16)), Some(160));

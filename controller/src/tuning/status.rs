@@ -304,6 +304,36 @@ fn change(part: Part, record: &Record, now: Time) -> TuningChange {
     }
 }
 
+/// The name, the present and the advised value and the reason of what containers are to request, where a pod has several.
+fn container_values(subject: &Subject, advice: &Advice) -> Vec<(String, String, String, String)> {
+    let containers = subject.workload.as_ref().map(|one| &*one.containers);
+    let containers = containers.filter(|all| all.len() > 1).unwrap_or_default();
+    let (_, cpu, memory) = wanted(subject, Some(advice));
+    let shares = subject.shares(advice, (cpu, memory)).into_iter();
+    let each = shares.filter_map(|share| {
+        let one = containers.iter().find(|one| one.name == share.name)?;
+        let text = |cpu: u64, memory: u64| format!("{cpu}m, {memory}Mi");
+        let to = text(
+            share.cpu_millis.unwrap_or(one.cpu_millis),
+            share.memory_mib.unwrap_or(one.memory_mib),
+        );
+        let known = advice
+            .containers
+            .iter()
+            .find(|known| known.name == one.name);
+        let reasons = known.map(|known| [&known.cpu_millis, &known.memory_mib]);
+        let reasons = reasons.into_iter().flatten().flatten();
+        let reasons: Vec<&str> = reasons.map(|one| &*one.reason).collect();
+        let reason = match reasons.is_empty() {
+            true => "the part that it requests now".to_owned(),
+            false => reasons.join("; "),
+        };
+        let from = text(one.cpu_millis, one.memory_mib);
+        Some((format!("containers.{}", one.name), from, to, reason))
+    });
+    each.collect()
+}
+
 fn values(subject: &Subject, advice: &Advice) -> Vec<TunedValue> {
     let (present, held) = (subject.present, subject.hold.held);
     let mut values = Vec::new();
@@ -337,10 +367,23 @@ fn values(subject: &Subject, advice: &Advice) -> Vec<TunedValue> {
         );
         add("requests.memory", from, to, &one.reason);
     }
+    for (name, present, value, reason) in container_values(subject, advice) {
+        add(&name, present, value, &reason);
+    }
     if let Some(traffic) = advice.traffic.as_ref().filter(|_| !held.traffic) {
         for (name, value, reason) in traffic_values(traffic) {
             add(name, String::new(), value, reason);
         }
+    }
+    for one in advice.split.iter().flat_map(|split| &split.versions) {
+        let percent = |weight: u32| format!("{weight}%");
+        let (from, to) = (percent(one.present), percent(one.weight.value));
+        add(
+            &format!("splits.{}", one.name),
+            from,
+            to,
+            &one.weight.reason,
+        );
     }
     values
 }

@@ -26,8 +26,13 @@ The file says what was observed, one snapshot or several in the order of time:
          cpu_used_millis: 640, memory_used_mib: 70}
       edges:
       - {from: shop/web, to: shop/cart, rps: 120, latency_ms: 3.5, failures: 2.4}
+      splits:                                      # whose requests a route divides among versions
+      - {service: shop/cart, port: 80, versions: [
+         {name: cart-v1, weight: 90, replicas: 2, rps: 108, latency_ms: 3.6, failures: 0.1},
+         {name: cart-v2, weight: 10, replicas: 1, rps: 12, latency_ms: 3.1, failures: 0}]}
       room: {cpu_millis: 4000, memory_mib: 4096}   # left on the nodes; absent: no limit
-  also for a service: memory_limit_mib, pending, rps (all requests that it takes), autoscaled: true
+  also for a service: containers: [{name: app, cpu_used_millis: 90, memory_used_mib: 60}, …] (what each
+  uses, for requests of its own), memory_limit_mib, pending, rps (all requests that it takes), autoscaled: true
   (a HorizontalPodAutoscaler owns its replicas: these and its CPU are left alone); for an edge: p99_ms,
   deadline_ms (how long the caller waits). A file of services and edges alone is one snapshot.
 

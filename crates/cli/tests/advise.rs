@@ -86,6 +86,133 @@ fn every_setting_comes_with_its_reason() {
 }
 
 #[test]
+fn each_container_gets_requests_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let containers = "memory_used_mib: 100, containers: [{name: app, cpu_used_millis: 800, memory_used_mib: 80}, \
+                      {name: log, cpu_used_millis: 90, memory_used_mib: 10}, \
+                      {name: maglor-proxy, cpu_used_millis: 10, memory_used_mib: 10}]}";
+    let observed = observed().replace("memory_used_mib: 100}", containers);
+    let text = stdout(&maglor(folder.path(), &observed, &["--emit", "maglor"]));
+    let documents = text
+        .split("---\n")
+        .map(|text| serde_yaml::from_str(text).unwrap());
+    let documents: Vec<Value> = documents.collect();
+    let cart = documents
+        .iter()
+        .find(|one| one["kind"] == "Deployment" && one["metadata"]["name"] == "cart");
+    let containers = &cart.unwrap()["spec"]["template"]["spec"]["containers"];
+    let containers = containers.as_array().unwrap().iter();
+    let of: Vec<(&str, &str)> = containers
+        .map(|one| {
+            let requests = &one["resources"]["requests"];
+            (
+                one["name"].as_str().unwrap(),
+                requests["cpu"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    // Shared by three replicas, and 15 % more; the sidecar's is not its Deployment's to say.
+    assert_eq!(of, [("app", "625m"), ("log", "70m")]);
+    let twice = observed.replace("name: log", "name: app");
+    let output = maglor(folder.path(), &twice, &[]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && error.contains("containers[1].name"),
+        "{error}"
+    );
+}
+
+/// Requests are divided by HTTPRoutes among Services, by VirtualServices among subsets, too; a step at a time.
+#[test]
+fn weights_of_versions_move_by_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |subset: &str| {
+        let splits = format!(
+            "  splits:
+  - {{service: shop/cart, port: 80, versions: [
+     {{name: cart-v1, weight: 90, replicas: 1, rps: 108, latency_ms: 3.5, failures: 0.1{subset}}},
+     {{name: cart-v2, weight: 10, replicas: 1, rps: 12, latency_ms: 3.5, failures: 0{subset}}}]}}
+"
+        );
+        let text = observed();
+        let snapshots = text.split("- at: ").skip(1);
+        let snapshots = snapshots.map(|one| format!("- at: {one}{splits}"));
+        format!("snapshots:\n{}", snapshots.collect::<String>())
+    };
+    let emitted = |subset: &str, what: &str| -> Vec<Value> {
+        let text = stdout(&maglor(folder.path(), &with(subset), &["--emit", what]));
+        let documents = text
+            .split("---\n")
+            .map(|text| serde_yaml::from_str(text).unwrap());
+        documents.collect()
+    };
+    let of = |documents: &[Value], kind: &str| {
+        let mut all = documents.iter();
+        let found =
+            all.find(|one| one["kind"] == kind && one["metadata"]["name"] == "cart-generated");
+        found
+            .unwrap_or_else(|| panic!("no {kind} in {documents:?}"))
+            .clone()
+    };
+    let route = of(&emitted("", "maglor"), "HTTPRoute");
+    let backends = serde_json::json!([{"name": "cart-v1", "port": 80, "weight": 80},
+                                      {"name": "cart-v2", "port": 80, "weight": 20}]);
+    assert_eq!(route["spec"]["rules"][0]["backendRefs"], backends);
+    let among = serde_json::json!([{"destination": {"host": "cart-v1"}, "weight": 80},
+                                   {"destination": {"host": "cart-v2"}, "weight": 20}]);
+    let rule = of(&emitted("", "istio"), "VirtualService");
+    assert_eq!(rule["spec"]["http"][0]["route"], among);
+    assert!(!rule["spec"]["http"][0]["timeout"].is_null());
+    for what in ["maglor", "istio"] {
+        let documents = emitted(", subset: true", what);
+        let rule = of(&documents, "VirtualService");
+        let first = &rule["spec"]["http"][0]["route"][0]["destination"];
+        assert_eq!(
+            (&first["host"], &first["subset"]),
+            (&"cart".into(), &"cart-v1".into())
+        );
+    }
+    let json = stdout(&maglor(folder.path(), &with(""), &["--emit", "json"]));
+    let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let row = rows
+        .iter()
+        .find(|one| one["setting"] == "splits.cart-v2")
+        .unwrap();
+    assert_eq!(
+        (&row["now"], &row["advised"]),
+        (&"10%".into(), &"20%".into())
+    );
+    assert!(
+        row["reason"]
+            .as_str()
+            .unwrap()
+            .contains("1 of 2 replicas, 50 %: 10 more"),
+        "{row}"
+    );
+    for (from, to, expected) in [
+        (
+            "service: shop/cart, port",
+            "service: shop/nobody, port",
+            "`shop/nobody` is no service of the graph",
+        ),
+        ("port: 80", "port: 0", "splits[0].port must be a port"),
+        (
+            "name: cart-v2",
+            "name: cart-v1",
+            "splits[0].versions[1].name",
+        ),
+        ("failures: 0.1", "failures: 200", "must be at most `rps`"),
+    ] {
+        let output = maglor(folder.path(), &with("").replace(from, to), &[]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && error.contains(expected),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn what_is_emitted_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let emitted = stdout(&maglor(folder.path(), &observed(), &["--emit", "maglor"]));

@@ -32,6 +32,18 @@ const SHOP: &str = include_str!("placement/shop.yaml");
 const SERVICE: &str = include_str!("placement/service.yaml");
 const METRICS: &str = include_str!("tuning/metrics.yaml");
 
+/// A second container of details, which nobody calls; its configuration.
+const BESIDE: &str = "      - name: beside
+        image: maglor-app:e2e
+        imagePullPolicy: Never
+        args: [--workmodel=/etc/shop/workmodel.json, --deployment=/etc/beside/deployment.json]
+        resources: {requests: {cpu: 10m, memory: 16Mi}}
+        volumeMounts: [{name: shop, mountPath: /etc/shop}, {name: beside, mountPath: /etc/beside}]
+";
+const BESIDE_VOLUME: &str = "{name: beside, configMap: {name: beside}}, ";
+const BESIDE_CONFIG: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: beside, namespace: shop}, \
+    data: {deployment.json: '{\"instances\": [{\"host\": \"details\", \"listen\": \"127.0.0.1:9099\"}]}'}}";
+
 /// Services, their addresses, ports that are not redirected: users take requests from outside, and call details.
 const SERVICES: [(&str, &str, &str); 2] = [
     ("users", "10.96.0.99", "9080"),
@@ -68,10 +80,11 @@ impl Meter<'_> {
         for pod in pods(self.kubectl, "details") {
             let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
             if self.known.borrow_mut().insert(name.clone()) {
-                let usage = json!({"cpu": "120m", "memory": "40Mi"});
+                let used = |name: &str, cpu: &str, memory: &str| json!({"name": name, "usage": {"cpu": cpu, "memory": memory}});
                 let metrics = json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
                     "metadata": {"name": name, "namespace": "shop"},
-                    "containers": [{"name": "app", "usage": usage}]});
+                    "containers": [used("app", "120m", "40Mi"), used("beside", "30m", "20Mi"),
+                        used("maglor-proxy", "5m", "10Mi")]});
                 self.kubectl.apply(&metrics.to_string()).unwrap();
             }
         }
@@ -114,11 +127,19 @@ fn a_service_gets_what_it_needs_and_no_request_fails() {
         kubectl.run(&rollout).unwrap();
     }
     kubectl.apply(SHOP).unwrap();
+    kubectl.apply(BESIDE_CONFIG).unwrap();
     for (name, address, skipped) in SERVICES {
         let service = SERVICE.replace("NAME", name).replace("ADDRESS", address);
         let service = service
             .replace("REPLICAS", "1")
             .replace("PLACEMENT", "enabled");
+        let service = match name {
+            "details" => service.replace(
+                "      volumes: [",
+                &format!("{BESIDE}      volumes: [{BESIDE_VOLUME}"),
+            ),
+            _ => service,
+        };
         kubectl.apply(&service.replace("SKIPPED", skipped)).unwrap();
     }
     let alone = [
@@ -186,14 +207,19 @@ fn it_is_applied(kubectl: &Kubectl, meter: &Meter<'_>) {
     let status = status(kubectl);
     println!("{status:#}");
     assert_eq!((replicas(kubectl), &status["takenBack"]), (3, &json!(0)));
-    // 120m and 40 MiB are used, and 15 % and 10 % are added; the sidecar has 10m and 16 MiB of it.
+    // 15 % and 10 % are added to what each container uses; the sidecar keeps its own.
     let requested = requests(kubectl);
-    let amount = |name: &str, unit: &str| -> u64 {
-        let text = requested[name].as_str().unwrap();
+    let amount = |at: usize, name: &str, unit: &str| -> u64 {
+        let text = requested[at][name].as_str().unwrap();
         text.strip_suffix(unit).unwrap().parse().unwrap()
     };
-    assert!((120..=140).contains(&amount("cpu", "m")), "{requested}");
-    assert!((27..=32).contains(&amount("memory", "Mi")), "{requested}");
+    let of = |at: usize| (amount(at, "cpu", "m"), amount(at, "memory", "Mi"));
+    let near = |(cpu, memory): (u64, u64), (least_cpu, least_memory): (u64, u64)| {
+        (least_cpu..=least_cpu + 10).contains(&cpu)
+            && (least_memory..=least_memory + 3).contains(&memory)
+    };
+    assert!(near(of(0), (138, 44)), "{requested}");
+    assert!(near(of(1), (34, 22)), "{requested}");
     let held = service_of(kubectl, "users")["held"].to_string();
     assert!(held.contains("maglor.dev/tuning: disabled"), "{held}");
     let generated = traffic_policy(kubectl).unwrap();
@@ -233,7 +259,11 @@ fn replicas(kubectl: &Kubectl) -> u64 {
 
 fn requests(kubectl: &Kubectl) -> Value {
     let deployment = deployment(kubectl);
-    deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"].clone()
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let requests = containers.into_iter().flatten();
+    requests
+        .map(|one| one["resources"]["requests"].clone())
+        .collect()
 }
 
 fn traffic_policy(kubectl: &Kubectl) -> Option<Value> {

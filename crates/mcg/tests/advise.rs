@@ -216,6 +216,7 @@ fn replicas_come_and_go() {
             cpu_millis: 100_000,
             memory_mib: 100_000,
         }),
+        ..Snapshot::default()
     };
     let mut seen = Vec::new();
     for round in 0..1000 {
@@ -256,6 +257,7 @@ fn the_paper_s_rule_autoscalers_and_room() {
             services: vec![service("s0", 1, 10.0), service("s1", 2, 100.0)],
             edges: vec![edge("s0", "s1", 10.0, 5.0, 0.0)],
             room: None,
+            ..Snapshot::default()
         };
         change(&mut app);
         app
@@ -404,6 +406,7 @@ fn who_fails_by_itself_is_tried_again() {
             edge("s1", "s2", 100.0, 10.0, 5.0),
         ],
         room: None,
+        ..Snapshot::default()
     };
     let mut advisor = Advisor::new(Params::default());
     for round in 0..10 {
@@ -434,6 +437,7 @@ fn slow_calls_are_counted_at_the_threshold() {
             services: vec![service("s0", 1, 50.0), service("s1", 1, 50.0)],
             edges: vec![edge("s0", "s1", 200.0, latency_ms, 0.0)],
             room: None,
+            ..Snapshot::default()
         };
         let mut advisor = Advisor::new(Params::default());
         for round in 0..10 {

@@ -54,6 +54,7 @@ fn advice(name: &str, replicas: u32, cpu: u64, memory: u64) -> Advice {
             retry: None,
             breaker: None,
         }),
+        ..Advice::default()
     }
 }
 
@@ -149,6 +150,7 @@ impl World {
                 present: one.present,
                 advice: Some(&one.advice),
                 traffic_differs: !one.traffic,
+                shares_differ: None,
                 rolled_out: one.left == Some(0),
                 health: one.health,
                 held: one.held,

@@ -57,7 +57,8 @@ pub struct ServiceTuning {
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunedValue {
-    /// What: `replicas`, `requests.cpu`, or a field of a `TrafficPolicy`.
+    /// What: `replicas`, `requests.cpu` of a pod, `containers.NAME` of a pod with several, `splits.NAME` of a
+    /// version, which is advised and never set, or a field of a `TrafficPolicy`.
     pub name: String,
     /// As it is set, where that is known.
     #[serde(skip_serializing_if = "String::is_empty")]

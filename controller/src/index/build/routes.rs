@@ -84,6 +84,24 @@ pub(crate) fn tables(
     given
 }
 
+/// The clusters among which the requests to a port are divided, with their weights, by the least specific route that divides
+/// any and holds for everybody; none where that is none.
+pub(crate) fn divided(index: &Index, service: &Key, port: u16) -> Vec<(String, u32)> {
+    let everybodys: Vec<(&RouteId, &Route)> = attached(index, service, port)
+        .filter(|(id, route)| id.1.namespace == service.namespace && !route.own_namespace_only)
+        .filter(|(id, route)| conflict(index, id, route, service, port).is_none())
+        .collect();
+    let none = raw::Route::default();
+    let routes = ordered(index, &everybodys, port, &none, Caller::Client);
+    let each = routes.into_iter().rev().map(|route| {
+        let shares = route.clusters.into_iter();
+        let shares = shares.map(|share| Some((share.name?, share.weight?)));
+        shares.collect::<Option<Vec<(String, u32)>>>()
+    });
+    let mut divided = each.flatten().filter(|shares| shares.len() > 1);
+    divided.next().unwrap_or_default()
+}
+
 /// The routes that are attached to a port and can be used.
 pub(crate) fn attached<'a>(
     index: &'a Index,

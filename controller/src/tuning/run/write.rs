@@ -7,7 +7,6 @@ use crate::crd::{TrafficPolicySpec, TuningMode, TuningPart};
 use crate::metrics::Tuned;
 use crate::operate::Operator as _;
 use crate::tuning::api::Written;
-use crate::tuning::containers::share;
 use crate::tuning::scene::{Subject, advice_params};
 use crate::tuning::status::part_word;
 use crate::tuning::traffic::{advised, document, name, slow_start};
@@ -96,12 +95,9 @@ impl Operator {
                 },
                 Some(workload),
             ) => {
-                let shares = share(
-                    &workload.containers,
-                    subject.injected,
-                    cpu_millis,
-                    memory_mib,
-                );
+                let advice = stage.advice.get(&begun.service);
+                let shares = advice.map(|one| subject.shares(one, (cpu_millis, memory_mib)));
+                let shares = shares.unwrap_or_default();
                 if shares.is_empty() {
                     // Its containers are at their limits.
                     return Ok(Written::Stale);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::tuning::containers::share;
+use crate::tuning::containers::{Own, share};
 
 fn deployment(replicas: u32, requests: &Value, limits: &Value) -> Value {
     json!({
@@ -88,7 +88,7 @@ fn what_was_written_is_taken_back() {
     let read = |value: &Value| Workload::read(value).unwrap();
     let seen = read(&first);
     assert_eq!(seen.containers[0].memory_mib, 96);
-    let shares = share(&seen.containers, (0, 0), 200, 200);
+    let shares = share(&seen.containers, (0, 0), (200, 200), &Own::default());
     let patch = seen.request("tune", &shares);
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
     let resources = &patch["spec"]["template"]["spec"]["containers"][0]["resources"];
@@ -134,7 +134,7 @@ fn what_was_written_is_taken_back() {
 fn what_others_write_is_theirs() {
     let first = deployment(1, &json!({"cpu": "100m"}), &json!({}));
     let read = |value: &Value| Workload::read(value).unwrap();
-    let shares = share(&read(&first).containers, (0, 0), 200, 0);
+    let shares = share(&read(&first).containers, (0, 0), (200, 0), &Own::default());
     let mut other = patched(first.clone(), &read(&first).request("tune", &shares));
     // The same in other words is no change.
     other["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] =

@@ -4,53 +4,119 @@ use std::fmt::Write as _;
 
 use maglor_controller::generated;
 use maglor_istio::{Written, destination_rule, virtual_service};
-use maglor_mcg::advise::{Advice, TrafficAdvice};
+use maglor_mcg::advise::{Advice, Advised, SplitAdvice};
 use serde_json::{Map, Value, json};
 
-use super::settings::Setting;
+use super::settings::{Setting, own};
 use super::split;
 
-/// TrafficPolicies, and patches of Deployments.
+/// TrafficPolicies, routes that divide requests, and patches of Deployments.
 pub(super) fn maglor(advice: &[&Advice], rows: &[Setting], namespace: &str) -> String {
-    each(advice, rows, namespace, |text, one, traffic| {
+    each(advice, rows, namespace, |text, one| {
         let (namespace, name) = split(&one.service, namespace);
-        let policy = generated::traffic_policy(namespace, name, traffic);
-        let policy = serde_json::to_value(policy).unwrap_or_default();
-        reasons(text, &one.service, rows, is_traffic);
-        document(text, policy);
+        if let Some(traffic) = &one.traffic {
+            let policy = generated::traffic_policy(namespace, name, traffic);
+            let policy = serde_json::to_value(policy).unwrap_or_default();
+            reasons(text, &one.service, rows, is_traffic);
+            document(text, policy);
+        }
+        if let Some(divided) = &one.split {
+            reasons(text, &one.service, rows, is_split);
+            // The Gateway API knows no subsets.
+            match divided.versions.iter().any(|version| version.subset) {
+                true => document(text, virtual_service_of(namespace, name, divided)),
+                false => document(text, http_route(namespace, name, divided)),
+            }
+        }
     })
 }
 
 /// DestinationRules and VirtualServices, as in the paper's Fig. 5, and the same patches.
 pub(super) fn istio(advice: &[&Advice], rows: &[Setting], namespace: &str) -> String {
-    each(advice, rows, namespace, |text, one, traffic| {
+    each(advice, rows, namespace, |text, one| {
         let (namespace, name) = split(&one.service, namespace);
-        let rule = destination_rule(name, &generated::cluster(traffic));
-        let service = virtual_service(name, &generated::route(traffic));
+        let Some(traffic) = &one.traffic else {
+            if let Some(divided) = &one.split {
+                reasons(text, &one.service, rows, is_split);
+                document(text, virtual_service_of(namespace, name, divided));
+            }
+            return;
+        };
+        let mut rule = destination_rule(name, &generated::cluster(traffic));
+        let mut service = virtual_service(name, &generated::route(traffic));
+        if let Some(divided) = &one.split {
+            let subsets = subsets(divided);
+            if !subsets.is_empty() {
+                rule.spec["subsets"] = json!(subsets);
+            }
+            service.spec["http"][0]["route"] = destinations(name, divided);
+        }
         reasons(text, &one.service, rows, |setting| {
             setting.starts_with("cluster.")
         });
         resource(text, "DestinationRule", (namespace, name), &rule);
         reasons(text, &one.service, rows, |setting| {
-            setting.starts_with("route.")
+            setting.starts_with("route.") || is_split(setting)
         });
         resource(text, "VirtualService", (namespace, name), &service);
     })
 }
 
-/// The patch of each Deployment, and behind it what is written of the traffic, where something is advised for it.
+/// What divides requests among Services.
+fn http_route(namespace: &str, name: &str, divided: &SplitAdvice) -> Value {
+    let backends = divided.versions.iter().map(|version| {
+        json!({"name": version.name, "port": divided.port, "weight": version.weight.value})
+    });
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": format!("{name}-generated"), "namespace": namespace},
+        "spec": {
+            "parentRefs": [{"group": "", "kind": "Service", "name": name, "port": divided.port}],
+            "rules": [{"backendRefs": backends.collect::<Vec<Value>>()}],
+        },
+    })
+}
+
+/// The same, which knows subsets.
+fn virtual_service_of(namespace: &str, name: &str, divided: &SplitAdvice) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "VirtualService",
+        "metadata": {"name": format!("{name}-generated"), "namespace": namespace},
+        "spec": {"hosts": [name], "http": [{"route": destinations(name, divided)}]},
+    })
+}
+
+fn destinations(name: &str, divided: &SplitAdvice) -> Value {
+    let each = divided.versions.iter().map(|version| {
+        let destination = match version.subset {
+            true => json!({"host": name, "subset": version.name}),
+            false => json!({"host": version.name}),
+        };
+        json!({"destination": destination, "weight": version.weight.value})
+    });
+    Value::Array(each.collect())
+}
+
+/// Subsets by the label that Istio's own examples have.
+fn subsets(divided: &SplitAdvice) -> Vec<Value> {
+    let subsets = divided.versions.iter().filter(|version| version.subset);
+    let subset = |name: &str| json!({"name": name, "labels": {"version": name}});
+    subsets.map(|version| subset(&version.name)).collect()
+}
+
+/// The patch of each Deployment, and behind it what is written of the traffic.
 fn each(
     advice: &[&Advice],
     rows: &[Setting],
     namespace: &str,
-    mut write: impl FnMut(&mut String, &Advice, &TrafficAdvice),
+    mut write: impl FnMut(&mut String, &Advice),
 ) -> String {
     let mut text = String::new();
     for one in advice {
         deployment(&mut text, one, rows, namespace);
-        if let Some(traffic) = &one.traffic {
-            write(&mut text, one, traffic);
-        }
+        write(&mut text, one);
     }
     text
 }
@@ -71,33 +137,54 @@ fn resource(text: &mut String, kind: &str, (namespace, name): (&str, &str), writ
     );
 }
 
-/// A patch of the Deployment with the service's name and its container of the same name.
+/// What containers of the Deployment request: each its own where that is known, else the one of the service's name all.
+fn containers(advice: &Advice, name: &str) -> Vec<Value> {
+    let amounts = |cpu: Option<&Advised<u64>>, memory: Option<&Advised<u64>>| {
+        let cpu = cpu.map(|cpu| ("cpu", json!(format!("{}m", cpu.value))));
+        let memory = memory.map(|memory| ("memory", json!(format!("{}Mi", memory.value))));
+        let amounts: Map<String, Value> = cpu
+            .into_iter()
+            .chain(memory)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        (!amounts.is_empty()).then_some(amounts)
+    };
+    let each = own(advice).filter_map(|one| {
+        let requests = amounts(one.cpu_millis.as_ref(), one.memory_mib.as_ref())?;
+        Some(json!({"name": one.name, "resources": {"requests": requests}}))
+    });
+    let mut containers: Vec<Value> = each.collect();
+    if own(advice).next().is_none() {
+        let requests = amounts(advice.cpu_millis.as_ref(), advice.memory_mib.as_ref());
+        containers.extend(
+            requests.map(|requests| json!({"name": name, "resources": {"requests": requests}})),
+        );
+    }
+    // Whose limit it is, is only known of a single one.
+    if let (Some(limit), [one]) = (&advice.memory_limit_mib, &mut containers[..]) {
+        one["resources"]["limits"] = json!({"memory": format!("{}Mi", limit.value)});
+    }
+    containers
+}
+
+/// A patch of the Deployment with the service's name.
 fn deployment(text: &mut String, advice: &Advice, rows: &[Setting], namespace: &str) {
     let (namespace, name) = split(&advice.service, namespace);
-    let mut requests = Map::new();
-    if let Some(cpu) = &advice.cpu_millis {
-        requests.insert("cpu".to_owned(), json!(format!("{}m", cpu.value)));
-    }
-    if let Some(memory) = &advice.memory_mib {
-        requests.insert("memory".to_owned(), json!(format!("{}Mi", memory.value)));
-    }
     let mut spec = Map::new();
     if let Some(replicas) = &advice.replicas {
         spec.insert("replicas".to_owned(), json!(replicas.value));
     }
-    if !requests.is_empty() {
-        let mut resources = json!({"requests": requests});
-        if let Some(limit) = &advice.memory_limit_mib {
-            resources["limits"] = json!({"memory": format!("{}Mi", limit.value)});
-        }
-        let containers = json!([{"name": name, "resources": resources}]);
+    let containers = containers(advice, name);
+    if !containers.is_empty() {
         let template = json!({"spec": {"containers": containers}});
         spec.insert("template".to_owned(), template);
     }
     if spec.is_empty() {
         return;
     }
-    reasons(text, &advice.service, rows, |setting| !is_traffic(setting));
+    reasons(text, &advice.service, rows, |setting| {
+        !is_traffic(setting) && !is_split(setting)
+    });
     document(
         text,
         json!({
@@ -107,6 +194,10 @@ fn deployment(text: &mut String, advice: &Advice, rows: &[Setting], namespace: &
             "spec": spec,
         }),
     );
+}
+
+fn is_split(setting: &str) -> bool {
+    setting.starts_with("splits.")
 }
 
 fn is_traffic(setting: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use maglor_controller::generated;
-use maglor_mcg::advise::{Advice, Advised, Snapshot, TrafficAdvice};
+use maglor_mcg::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -105,6 +105,15 @@ pub(super) fn rows(
         let spec = current.and_then(|current| current.specs.get(&key));
         rows.extend(self::traffic(&advice.service, traffic, spec));
     }
+    for one in advice.split.iter().flat_map(|split| &split.versions) {
+        rows.push(Setting {
+            service: advice.service.clone(),
+            setting: format!("splits.{}", one.name),
+            now: Some(format!("{}%", one.present)),
+            advised: format!("{}%", one.weight.value),
+            reason: one.weight.reason.clone(),
+        });
+    }
     if current.is_some() {
         rows.retain(|row| row.now.as_ref() != Some(&row.advised));
     }
@@ -122,6 +131,12 @@ pub(super) fn each_reason_once(rows: &[Setting]) -> Vec<Setting> {
         last = &row.reason;
     }
     once
+}
+
+/// The containers of which it is known what they use, without the sidecar: what that requests is the mesh's to say.
+pub(super) fn own(advice: &Advice) -> impl Iterator<Item = &ContainerAdvice> {
+    let containers = advice.containers.iter();
+    containers.filter(|one| one.name != maglor_inject::PROXY)
 }
 
 fn resources(advice: &Advice, last: &Snapshot) -> Vec<Setting> {
@@ -157,6 +172,16 @@ fn resources(advice: &Advice, last: &Snapshot) -> Vec<Setting> {
         said(advice.memory_limit_mib.as_ref()),
         "Mi",
     );
+    for one in own(advice) {
+        let setting = |what: &str| format!("containers.{}.{what}", one.name);
+        row(&setting("cpu"), None, said(one.cpu_millis.as_ref()), "m");
+        row(
+            &setting("memory"),
+            None,
+            said(one.memory_mib.as_ref()),
+            "Mi",
+        );
+    }
     rows
 }
 

@@ -11,12 +11,15 @@
 //! says when to take it back.
 
 mod chain;
+mod containers;
 mod histogram;
 mod hold;
+mod memory;
 mod observed;
 mod params;
 mod resources;
 mod scale;
+mod split;
 mod track;
 mod traffic;
 mod trial;
@@ -28,11 +31,13 @@ use std::time::Duration;
 use maglor_balance::Time;
 
 pub use hold::Band;
-pub use observed::{EdgeUse, Room, ServiceUse, Snapshot};
-pub use params::{Params, Resources, Scaling, Thresholds, Traffic};
+pub use observed::{ContainerUse, EdgeUse, Room, ServiceUse, Snapshot, SplitUse, VersionUse};
+pub use params::{Params, Resources, Scaling, Splits, Thresholds, Traffic};
+pub use split::{SplitAdvice, VersionAdvice};
 pub use trial::{Health, Trial, TrialParams, Verdict};
 
 use chain::Calls;
+use split::SplitTrack;
 use track::{EdgeTrack, ServiceTrack};
 
 /// A value, and where it comes from.
@@ -61,10 +66,25 @@ pub struct Advice {
     pub memory_mib: Option<Advised<u64>>,
     /// A replica's memory limit in MiB, where there is one and it is too low.
     pub memory_limit_mib: Option<Advised<u64>>,
+    /// What each container of a replica requests, where it is known what it uses; injected ones are among them.
+    pub containers: Vec<ContainerAdvice>,
     /// How many replicas.
     pub replicas: Option<Advised<u32>>,
     /// How callers treat it; None where nobody of the graph calls it.
     pub traffic: Option<TrafficAdvice>,
+    /// How its requests are to be divided among its versions; None where they are not divided.
+    pub split: Option<SplitAdvice>,
+}
+
+/// What to set for a container. What is absent is to stay as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContainerAdvice {
+    /// Its name.
+    pub name: String,
+    /// CPU that it requests, in thousandths of a core.
+    pub cpu_millis: Option<Advised<u64>>,
+    /// Memory that it requests, in MiB.
+    pub memory_mib: Option<Advised<u64>>,
 }
 
 /// How each proxy of a caller treats a service.
@@ -123,6 +143,7 @@ pub struct Advisor {
     params: Params,
     services: BTreeMap<String, ServiceTrack>,
     edges: BTreeMap<(String, String), EdgeTrack>,
+    splits: BTreeMap<String, SplitTrack>,
 }
 
 impl Advisor {
@@ -155,10 +176,15 @@ impl Advisor {
             let track = track.or_insert_with(|| ServiceTrack::new(&self.params));
             track.observe(now, service, snapshot, &self.params);
         }
+        for split in &snapshot.splits {
+            let track = self.splits.entry(split.service.clone()).or_default();
+            track.observe(now, split, &self.params);
+        }
         self.scale(now, snapshot.room);
         let fresh = |seen: Time| now.saturating_since(seen) < FORGET;
         self.services.retain(|_, track| fresh(track.seen));
         self.edges.retain(|_, track| fresh(track.seen));
+        self.splits.retain(|_, track| track.seen.is_some_and(fresh));
     }
 
     /// How many replicas each service is to have; they share what room there is, by name.
@@ -183,8 +209,13 @@ impl Advisor {
                 cpu_millis: resources::cpu(track, replicas, &self.params),
                 memory_mib: resources::memory(track, &self.params),
                 memory_limit_mib: resources::memory_limit(track, &self.params),
+                containers: {
+                    let containers = &track.containers;
+                    containers.advise(replicas, track.now.autoscaled, &self.params)
+                },
                 replicas: track.replicas.clone(),
                 traffic: traffic::advise(index, &calls, &self.params),
+                split: self.splits.get(name).and_then(|one| one.decided.clone()),
             }
         };
         services.map(advise).collect()

@@ -7,6 +7,8 @@ pub struct Snapshot {
     pub services: Vec<ServiceUse>,
     /// The edges, each pair once at most.
     pub edges: Vec<EdgeUse>,
+    /// How requests are divided among versions, each service once at most.
+    pub splits: Vec<SplitUse>,
     /// What the nodes have left for further replicas; None: it is not known, and no limit.
     pub room: Option<Room>,
 }
@@ -30,12 +32,25 @@ pub struct ServiceUse {
     pub cpu_used_millis: Option<f64>,
     /// Memory in use by the replica that uses most, in MiB, where it is known.
     pub memory_used_mib: Option<f64>,
+    /// What each container of a replica uses, where it is known.
+    pub containers: Vec<ContainerUse>,
     /// Requests that wait for a replica, of all replicas together.
     pub pending: f64,
     /// Requests a second that it takes, from outside of the graph, too; None: those of its edges.
     pub rps: Option<f64>,
     /// A HorizontalPodAutoscaler decides on its replicas, by their CPU relative to what they request.
     pub autoscaled: bool,
+}
+
+/// A container of the replicas of a service, and what it uses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContainerUse {
+    /// Its name, each once at most.
+    pub name: String,
+    /// CPU in use in one replica, the mean, in thousandths of a core.
+    pub cpu_used_millis: f64,
+    /// Memory in use in the replica where it uses most, in MiB.
+    pub memory_used_mib: f64,
 }
 
 /// Calls of one service by another: ⟨λ, r⟩ and what goes with it.
@@ -55,6 +70,36 @@ pub struct EdgeUse {
     pub failures: f64,
     /// How long the caller waits at most, in milliseconds, where it says so.
     pub deadline_ms: Option<f64>,
+}
+
+/// A service whose requests are divided among versions of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SplitUse {
+    /// Its name.
+    pub service: String,
+    /// The port of its Service.
+    pub port: u16,
+    /// The versions, each name once.
+    pub versions: Vec<VersionUse>,
+}
+
+/// A version, and how it fares.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VersionUse {
+    /// Its Service, or the subset of the Service that is divided.
+    pub name: String,
+    /// It is a subset: a part of the Service itself (Istio's `DestinationRule`).
+    pub subset: bool,
+    /// Its share of the requests, relative to the other versions'.
+    pub weight: u32,
+    /// Its replicas; 0: it is not known.
+    pub replicas: u32,
+    /// λ: calls a second that it takes.
+    pub rps: f64,
+    /// r: their mean response time in milliseconds.
+    pub latency_ms: f64,
+    /// Calls a second that fail, of `rps`.
+    pub failures: f64,
 }
 
 /// What is left.

@@ -17,6 +17,42 @@ pub struct Params {
     pub scaling: Scaling,
     /// Limits, retries and timeouts.
     pub traffic: Traffic,
+    /// How requests are divided among versions.
+    pub splits: Splits,
+}
+
+/// How requests are divided among versions of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Splits {
+    /// After this a sample counts half. Default 2 min.
+    pub half_life: Duration,
+    /// Percent of the requests that a version gains or loses at once at most; one that is worse loses twice that.
+    /// Default 10.
+    pub step: u32,
+    /// Less is not moved. Default 2.
+    pub least: u32,
+    /// A version that took fewer calls is not judged. Default 100.
+    pub calls: f64,
+    /// Response times that are longer than the best version's by more than this, relative, are worse. Default 0.5.
+    pub slower: f64,
+    /// And by more than this keep it from growing. Default 0.2.
+    pub grows: f64,
+    /// How long a version that was worse stays below that weight the first time. Default 30 min.
+    pub rest: Duration,
+}
+
+impl Default for Splits {
+    fn default() -> Self {
+        Self {
+            half_life: 2 * MINUTE,
+            step: 10,
+            least: 2,
+            calls: 100.0,
+            slower: 0.5,
+            grows: 0.2,
+            rest: 30 * MINUTE,
+        }
+    }
 }
 
 /// P of the paper's Algorithm 2.

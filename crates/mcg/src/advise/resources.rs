@@ -1,6 +1,7 @@
 //! Requests of CPU and memory from use.
 
 use super::Advised;
+use super::memory::Memory;
 use super::params::Params;
 use super::track::ServiceTrack;
 use super::words::{number, percent};
@@ -17,17 +18,29 @@ pub(super) fn cpu(track: &ServiceTrack, replicas: u32, params: &Params) -> Optio
     let used = track.cpu_planned.known()?;
     let most = track.now.cpu_limit_millis.unwrap_or(u64::MAX);
     let most = most.min(p.most_cpu_millis).max(1);
+    let bounds = (p.least_cpu_millis, most);
+    Some(cpu_request(used, replicas, bounds, params))
+}
+
+/// CPU that each of so many requests, from what they use together; the least and the most that it may be.
+pub(super) fn cpu_request(
+    used: f64,
+    replicas: u32,
+    (least, most): (u64, u64),
+    params: &Params,
+) -> Advised<u64> {
+    let p = &params.resources;
     let wanted = used / f64::from(replicas) * (1.0 + p.margin);
     let value = (wanted.ceil() as u64)
         .next_multiple_of(STEP)
-        .max(p.least_cpu_millis)
+        .max(least)
         .min(most);
     let bound = bound(value, wanted, most);
     let share = match replicas {
         1 => String::new(),
         _ => format!(", shared by {replicas} replicas"),
     };
-    Some(Advised::new(
+    Advised::new(
         value,
         format!(
             "{} of the time no more than {}m is used{share}; {} more is {}m{bound}",
@@ -36,22 +49,30 @@ pub(super) fn cpu(track: &ServiceTrack, replicas: u32, params: &Params) -> Optio
             percent(p.margin),
             number(wanted),
         ),
-    ))
+    )
 }
 
 /// Memory of a replica.
 pub(super) fn memory(track: &ServiceTrack, params: &Params) -> Option<Advised<u64>> {
     let p = &params.resources;
-    let peak = track.memory_planned.known().filter(|peak| *peak > 0.0)?;
-    let usual = track.memory_usual.known().unwrap_or(peak).min(peak);
+    let bounds = (p.least_memory_mib, p.most_memory_mib.max(1));
+    memory_request(&track.memory, bounds, params)
+}
+
+/// Memory that one requests; the least and the most that it may be. None where its use is not known.
+pub(super) fn memory_request(
+    memory: &Memory,
+    (least, most): (u64, u64),
+    params: &Params,
+) -> Option<Advised<u64>> {
+    let p = &params.resources;
+    let (peak, usual) = (memory.peak()?, memory.usual()?);
     let swing = (peak / usual - 1.0).max(0.0);
-    let (least, most) = p.memory_margin;
-    let margin = (swing * p.memory_swing).clamp(least, most.max(least));
+    let (least_margin, most_margin) = p.memory_margin;
+    let margin = (swing * p.memory_swing).clamp(least_margin, most_margin.max(least_margin));
     let wanted = peak * (1.0 + margin);
-    let value = (wanted.ceil() as u64)
-        .max(p.least_memory_mib)
-        .min(p.most_memory_mib.max(1));
-    let bound = bound(value, wanted, p.most_memory_mib);
+    let value = (wanted.ceil() as u64).max(least).min(most);
+    let bound = bound(value, wanted, most);
     Some(Advised::new(
         value,
         format!(

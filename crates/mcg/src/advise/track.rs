@@ -6,8 +6,10 @@ use std::time::Duration;
 use maglor_balance::Time;
 
 use super::Advised;
+use super::containers::Containers;
 use super::histogram::{Histogram, Share};
-use super::hold::{Band, Hold};
+use super::hold::Hold;
+use super::memory::Memory;
 use super::observed::{EdgeUse, ServiceUse, Snapshot};
 use super::params::{Params, Resources};
 
@@ -42,10 +44,9 @@ pub(super) struct ServiceTrack {
     pub(super) cpu_planned: Hold,
     /// What is needed now, held for replicas: these come in seconds, and what they request need not change.
     pub(super) cpu_scaled: Hold,
-    memory: Histogram,
-    pub(super) memory_planned: Hold,
-    /// What is in use half of the time: how far the peak is above it says how much memory varies.
-    pub(super) memory_usual: Hold,
+    pub(super) memory: Memory,
+    /// The same of each container.
+    pub(super) containers: Containers,
     /// Requests a second.
     rps: Histogram,
     pub(super) rps_scaled: Hold,
@@ -70,9 +71,8 @@ impl ServiceTrack {
             recent: VecDeque::new(),
             cpu_planned: Hold::default(),
             cpu_scaled: Hold::default(),
-            memory: Histogram::new(resources.memory_half_life),
-            memory_planned: Hold::default(),
-            memory_usual: Hold::default(),
+            memory: Memory::new(resources),
+            containers: Containers::default(),
             rps: Histogram::new(resources.half_life),
             rps_scaled: Hold::default(),
             own: Share::default(),
@@ -108,16 +108,9 @@ impl ServiceTrack {
             self.cpu_scaled.follow(now, needed, params.scaling.band);
         }
         if let Some(used) = service.memory_used_mib {
-            self.memory.add(now, used);
-            let peak = self.memory.quantile(1.0);
-            self.memory_planned.follow(now, peak, resources.memory_band);
-            let band = Band {
-                down: resources.memory_band.up,
-                ..resources.memory_band
-            };
-            let usual = self.memory.quantile(0.5);
-            self.memory_usual.follow(now, usual, band);
+            self.memory.add(now, used, resources);
         }
+        self.containers.observe(now, service, params);
         self.rps.add(now, rps);
         // Requests that come now are there, whatever a quantile says.
         let rps = rps.max(self.rps.quantile(resources.quantile));

@@ -5,6 +5,7 @@
 mod fields;
 pub mod prometheus;
 mod snapshots;
+mod splits;
 mod yaml;
 
 use std::num::NonZeroU32;
@@ -50,6 +51,14 @@ pub enum FileError {
         failures: f64,
         /// Calls a second.
         rps: f64,
+    },
+    /// A port that is none.
+    #[error("{path} must be a port, 1 to 65535")]
+    Port {
+        /// Where it begins.
+        line: usize,
+        /// The way to the field.
+        path: String,
     },
     /// What is described is no graph.
     #[error("{path}: {error}")]
@@ -129,6 +138,7 @@ impl FileError {
             | Self::Missing { line, .. }
             | Self::Nodes { line, .. }
             | Self::Order { line, .. }
+            | Self::Port { line, .. }
             | Self::Replicas { line, .. }
             | Self::Syntax { line, .. }
             | Self::UnknownField { line, .. } => Some(*line),
@@ -152,7 +162,7 @@ pub fn graph(text: &str) -> Result<Graph, FileError> {
     for (path, item) in root.list("edges")? {
         add_edge(&mut graph, &path, item)?;
     }
-    root.pass_over(&["at", "delays", "nodes", "room", "window_seconds"]);
+    root.pass_over(&["at", "delays", "nodes", "room", "splits", "window_seconds"]);
     root.finish()?;
     Ok(graph)
 }
@@ -186,6 +196,7 @@ fn add_service(graph: &mut Graph, path: &str, item: yaml::Node) -> Result<(), Fi
     };
     fields.pass_over(&[
         "autoscaled",
+        "containers",
         "cpu_limit_millis",
         "cpu_used_millis",
         "local_first",

@@ -7,9 +7,10 @@ use std::time::Duration;
 use maglor_balance::Time;
 
 use super::fields::{self, Fields};
+use super::splits::split;
 use super::yaml::{self, Node, Value};
 use super::{FileError, MAX_REPLICAS};
-use crate::advise::{EdgeUse, Room, ServiceUse, Snapshot};
+use crate::advise::{ContainerUse, EdgeUse, Room, ServiceUse, Snapshot};
 use crate::graph::GraphError;
 
 /// Reads one snapshot, or `snapshots: [...]` of them, each with `services`, `edges`, optional `room`
@@ -87,6 +88,24 @@ fn snapshot(path: &str, item: Node) -> Result<(Option<f64>, Snapshot), FileError
             }
         }
     }
+    for (path, item) in fields.list("splits")? {
+        let line = item.line;
+        let split = split(&path, item)?;
+        let twice = snapshot
+            .splits
+            .iter()
+            .any(|one| one.service == split.service);
+        let error = match names.contains(&split.service) {
+            false => GraphError::Unknown(split.service),
+            true if twice => GraphError::Duplicate(split.service),
+            true => {
+                snapshot.splits.push(split);
+                continue;
+            }
+        };
+        let path = format!("{path}.service");
+        return Err(FileError::Graph { line, path, error });
+    }
     if let Some(node) = fields.optional("room") {
         let mut room = Fields::new(fields.path_of("room"), node)?;
         snapshot.room = Some(Room {
@@ -151,6 +170,7 @@ fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
             .filter(|limit| *limit > 0),
         cpu_used_millis: fields.weight("cpu_used_millis")?,
         memory_used_mib: fields.weight("memory_used_mib")?,
+        containers: containers(&mut fields)?,
         pending: fields.weight("pending")?.unwrap_or(0.0),
         rps: fields.weight("rps")?,
         autoscaled: fields.flag("autoscaled")?,
@@ -158,6 +178,33 @@ fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
     fields.pass_over(&["local_first", "max_per_node", "nodes", "pinned"]);
     fields.finish()?;
     Ok(service)
+}
+
+/// What each container uses; all three fields are needed.
+fn containers(fields: &mut Fields) -> Result<Vec<ContainerUse>, FileError> {
+    let mut containers: Vec<ContainerUse> = Vec::new();
+    for (path, item) in fields.list("containers")? {
+        let mut fields = Fields::new(path, item)?;
+        let line = fields.line();
+        let name = fields.name("name")?;
+        if containers.iter().any(|known| known.name == name) {
+            let path = fields.path_of("name");
+            let error = GraphError::Duplicate(name);
+            return Err(FileError::Graph { line, path, error });
+        }
+        let mut weight = |field: &'static str| {
+            let path = fields.path_of(field);
+            let value = fields.weight(field)?;
+            value.ok_or(FileError::Missing { line, path })
+        };
+        containers.push(ContainerUse {
+            name,
+            cpu_used_millis: weight("cpu_used_millis")?,
+            memory_used_mib: weight("memory_used_mib")?,
+        });
+        fields.finish()?;
+    }
+    Ok(containers)
 }
 
 fn edge(path: &str, item: Node) -> Result<EdgeUse, FileError> {

@@ -87,6 +87,8 @@ pub struct Seen<'a> {
     pub advice: Option<&'a Advice>,
     /// Whether what is set for callers is something else than what is advised.
     pub traffic_differs: bool,
+    /// Why what is requested is to be shared out otherwise among containers, where it is.
+    pub shares_differ: Option<String>,
     /// Whether all replicas are there, ready, and as they are to be.
     pub rolled_out: bool,
     /// How it fares, over the window of the averages.

@@ -111,7 +111,8 @@ fn requests(seen: &Seen<'_>, margin: f64) -> Option<Wanted> {
     let far = [(cpu, now.cpu_millis), (memory, now.memory_mib)]
         .into_iter()
         .filter_map(|(advised, present)| advised.filter(|one| differs(one.value, present)));
-    let reasons: Vec<&str> = far.map(|one| &*one.reason).collect();
+    let far = far.map(|one| &*one.reason);
+    let reasons: Vec<&str> = far.chain(seen.shares_differ.as_deref()).collect();
     if reasons.is_empty() {
         return None;
     }

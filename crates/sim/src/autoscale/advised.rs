@@ -48,6 +48,7 @@ impl Advised {
             services: seen.iter().zip(now).enumerate().map(service).collect(),
             edges: self.edges.iter().map(edge).collect(),
             room: None,
+            ..Snapshot::default()
         }
     }
 }

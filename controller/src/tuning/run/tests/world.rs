@@ -38,6 +38,7 @@ pub(super) struct World {
     pub(super) latency_ms: f64,
     graphs: Arc<Graphs>,
     now: Time,
+    beside: f64,
 }
 
 fn operator(api: &Api, graphs: &Arc<Graphs>, now: Time) -> Operator {
@@ -60,6 +61,11 @@ fn operator(api: &Api, graphs: &Arc<Graphs>, now: Time) -> Operator {
 
 impl World {
     pub(super) async fn new(spec: &Value) -> Self {
+        Self::with(spec, 0.0).await
+    }
+
+    /// With a second container `log`, which uses so much of the CPU and memory of each pod, 0–1; 0 = there is none.
+    pub(super) async fn with(spec: &Value, beside: f64) -> Self {
         let api = Api::start().await;
         let graphs = Arc::new(Graphs::new(Settings {
             window: WINDOW,
@@ -74,6 +80,7 @@ impl World {
             latency_ms: 10.0,
             graphs,
             now,
+            beside,
         };
         {
             let mut objects = world.api.objects();
@@ -81,8 +88,13 @@ impl World {
                 json!({"name": "tune", "namespace": "shop", "uid": "u-tune", "generation": 1});
             objects.put(POLICY, json!({"metadata": meta, "spec": spec}));
             let container = json!({"name": "app", "resources": {"requests": requests()}});
+            let mut containers = vec![container];
+            if beside > 0.0 {
+                let requests = json!({"cpu": "10m", "memory": "16Mi"});
+                containers.push(json!({"name": "log", "resources": {"requests": requests}}));
+            }
             let meta = json!({"name": "web", "namespace": "shop", "uid": "u-web", "generation": 1});
-            let template = json!({"spec": {"containers": [container]}});
+            let template = json!({"spec": {"containers": containers}});
             objects.put(
                 DEPLOYMENT,
                 json!({"metadata": meta, "spec": {"replicas": 1, "template": template}}),
@@ -167,11 +179,19 @@ impl World {
         objects.put(DEPLOYMENT, deployment);
         drop(objects);
         self.graphs.set_topology(topology(count));
+        let (cpu, memory) = (40.0, 50.0);
+        let (beside, own) = (self.beside, 1.0 - self.beside);
+        let of = |name: &str, part: f64| (name.into(), 35.0 * part, 40.0 * part);
+        let mut containers = vec![of("app", own), ("maglor-proxy".into(), 5.0, 10.0)];
+        if beside > 0.0 {
+            containers.push(of("log", beside));
+        }
         let usage = Usage {
-            cpu_millis: 40.0,
-            memory_mib: 50.0,
+            cpu_millis: cpu,
+            memory_mib: memory,
+            containers,
         };
-        let used = (0..count).map(|at| (Key::new("shop", &format!("web-h1-{at}")), usage));
+        let used = (0..count).map(|at| (Key::new("shop", &format!("web-h1-{at}")), usage.clone()));
         self.graphs.set_usage(used.collect::<HashMap<_, _>>());
     }
 

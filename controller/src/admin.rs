@@ -1,4 +1,4 @@
-//! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /trust`. No authentication: it shows
+//! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /shared /trust`. No authentication: it shows
 //! names of Services and who is connected, so it is for operators and Prometheus only.
 
 use std::convert::Infallible;
@@ -37,6 +37,7 @@ GET  /resources  what proxies can ask for (JSON); ?kind=KIND: of that kind; ?kin
                  kinds: cluster, endpoints, listener, routes, inbound
 GET  /graph      who calls whom, as far as this replica has heard (JSON); ?parts: by proxy; ?proxies: what each
                  proxy sends in all; ?history: snapshots of a day, a minute apart
+GET  /shared     proxies that groups of Services share, and the ports on which they listen (JSON)
 GET  /trust      the authority: its roots, where a rotation is, whose proxies do not trust it yet (JSON)
 ";
 
@@ -119,6 +120,7 @@ impl Admin {
             "/receipts" => values(&self.table.receipts(query.has("all"))),
             "/resources" => self.resources(&query),
             "/graph" => self.graph(&query),
+            "/shared" => value(&json!(self.table.shared_proxies())),
             "/trust" => self.trust(),
             _ => text(StatusCode::NOT_FOUND, INDEX.to_owned()),
         }

@@ -3,6 +3,8 @@
 //! What is not among the files is not known here: a Service that a route names may well be there. So
 //! what is missing is a warning; what could never be in force is an error.
 
+mod groups;
+
 use std::fmt;
 
 use maglor_config::resource::line_of;
@@ -11,6 +13,7 @@ use maglor_inject::yaml;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use self::groups::Groups;
 use crate::crd::check::SpecError;
 use crate::crd::{Condition, GROUP, check, typed};
 use crate::index::facts::route::Unsupported;
@@ -96,6 +99,7 @@ struct Source<'a> {
 pub fn analyze(files: &[(String, String)]) -> Analysis {
     let mut analysis = Analysis::default();
     let (mut index, mut sources) = (Index::default(), Vec::new());
+    let mut groups = Groups::default();
     for (file, text) in files {
         for (before, text) in documents(text) {
             let place = Place { file, text, before };
@@ -128,7 +132,10 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                         sources.push(Source { place, id });
                         index.apply(object);
                     }
-                    Err(ReadError::UnknownKind { .. }) => analysis.other(place, &value),
+                    Err(ReadError::UnknownKind { .. }) => {
+                        analysis.problems.extend(groups.join(place, &value));
+                        analysis.other(place, &value);
+                    }
                     Err(error) => {
                         let problem = unread(file, before + 1, error.to_string());
                         analysis.problems.push(problem);

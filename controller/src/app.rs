@@ -167,7 +167,8 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         tasks.spawn(admin::serve(socket, admin));
     }
     let (sender, events) = mpsc::channel(AT_ONCE);
-    let mut source = start(&options.source, kubernetes, sender, (&metrics, &graphs));
+    let known = (&metrics, &graphs, &table);
+    let mut source = start(&options.source, kubernetes, sender, known);
     let ready = Ready {
         file: options.ready_file.as_deref(),
         listen: listener.local_addr().ok(),
@@ -270,7 +271,7 @@ fn start(
     source: &Source,
     kubernetes: Option<Kubernetes>,
     events: mpsc::Sender<Event>,
-    (metrics, graphs): (&Arc<Metrics>, &Arc<Graphs>),
+    (metrics, graphs, table): (&Arc<Metrics>, &Arc<Graphs>, &Table),
 ) -> Started {
     let (stop, stopped) = watch::channel(false);
     let folder = match source {
@@ -303,7 +304,8 @@ fn start(
     let (statuses, wanted) = mpsc::unbounded_channel();
     tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));
     let graphs = Arc::clone(graphs);
-    let operator = proxy_service::run::run((replicas, graphs), proxies, auto, term.subscribe());
+    let asked = (replicas, graphs, table.clone());
+    let operator = proxy_service::run::run(asked, proxies, auto, term.subscribe());
     tokio::spawn(operator);
     let with_gateways = gateways.is_some();
     if let Some(options) = gateways {

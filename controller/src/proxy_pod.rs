@@ -5,9 +5,14 @@ use serde_json::{Value, json};
 
 /// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
 /// not to be sent to any more.
-const FAREWELL_SECONDS: u32 = 5;
+pub(crate) const FAREWELL_SECONDS: u32 = 5;
 /// Time for what a proxy has begun, where nobody says otherwise.
 pub(crate) const DRAIN_SECONDS: u32 = 30;
+
+/// After so long a pod is ended whatever it is doing; `drain` as for [`pod`].
+pub(crate) fn grace_seconds(drain: u32) -> u32 {
+    FAREWELL_SECONDS + drain + 5
+}
 
 /// What holds for all standalone proxies.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -79,7 +84,7 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
 pub(crate) fn pod(own: &Value, drain: u32, container: &Value) -> Value {
     json!({
         "automountServiceAccountToken": false,
-        "terminationGracePeriodSeconds": FAREWELL_SECONDS + drain + 5,
+        "terminationGracePeriodSeconds": grace_seconds(drain),
         "topologySpreadConstraints": [{
             "maxSkew": 1,
             "topologyKey": "kubernetes.io/hostname",

@@ -6,7 +6,7 @@
 
 mod variants;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -20,6 +20,7 @@ use maglor_xds::encode::{self, EncodeError};
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::{Protocol, Scope};
 use maglor_xds::{self as xds, Health, Kind, ServedEndpoint};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -36,11 +37,23 @@ pub struct Table {
     server: Server,
     consumers: Consumers,
     accounts: Accounts,
+    shared: Shared,
     graphs: Arc<OnceLock<Arc<Graphs>>>,
+}
+
+/// A proxy that a group of Services shares, and the ports on which it has said that it listens.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct SharedProxy {
+    /// `NAMESPACE/POD`
+    pub(crate) proxy: String,
+    pub(crate) ports: BTreeSet<u16>,
 }
 
 /// Whose proxies may ask for an `Inbound`: the service account, by `NAMESPACE/POD`.
 type Accounts = Arc<RwLock<BTreeMap<String, String>>>;
+
+/// The ports of proxies that groups of Services share, by `NAMESPACE/POD`.
+type Shared = Arc<RwLock<BTreeMap<String, BTreeSet<u16>>>>;
 
 /// What some clients get instead of what everybody gets.
 type Consumers = Arc<RwLock<Variants>>;
@@ -78,6 +91,7 @@ impl Table {
             server: Server::new(Arc::new(access)),
             consumers,
             accounts,
+            shared: Shared::default(),
             graphs,
         }
     }
@@ -98,6 +112,25 @@ impl Table {
     #[must_use]
     pub fn trusting(&self) -> Vec<(Arc<str>, bool)> {
         self.server.holders(Kind::Bundle, xds::BUNDLE)
+    }
+
+    /// The proxies that groups of Services share, of those that are connected and have put in force what they were told
+    /// last: a proxy confirms it when it listens.
+    pub(crate) fn shared_proxies(&self) -> Vec<SharedProxy> {
+        // Before it is asked who holds what is served: what is noted is in the cache before the cache can be looked at.
+        let known = self
+            .shared
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let listens = |proxy: &str| {
+            let mut holders = self.server.holders(Kind::Inbound, proxy).into_iter();
+            holders.any(|(node, holds)| holds && *node == *proxy)
+        };
+        let known = known.into_iter().filter(|(proxy, _)| listens(proxy));
+        known
+            .map(|(proxy, ports)| SharedProxy { proxy, ports })
+            .collect()
     }
 
     /// Puts changes in force, all at once; how many of them cannot be encoded.
@@ -142,7 +175,7 @@ impl Table {
         unserved
     }
 
-    /// Whose an `Inbound` is has to be known before it is served.
+    /// Whose an `Inbound` is, and which ports it has, is known before it is served.
     fn note_account(&self, id: &ResourceId, change: &Change) {
         if id.kind != ResourceKind::Inbound {
             return;
@@ -151,9 +184,15 @@ impl Table {
             .accounts
             .write()
             .unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        shared.remove(&id.name);
         match change {
             Change::Set(_, Resource::Inbound(inbound)) => {
                 accounts.insert(id.name.clone(), inbound.service_account.clone());
+                let ports: BTreeSet<u16> = inbound.forwards.iter().map(|one| one.port).collect();
+                if !ports.is_empty() {
+                    shared.insert(id.name.clone(), ports);
+                }
             }
             _ => drop(accounts.remove(&id.name)),
         }
@@ -254,6 +293,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
                 delegates: inbound.delegates.clone(),
                 unknown: inbound.unknown,
                 gateway: inbound.gateway.clone(),
+                forwards: inbound.forwards.clone(),
             };
             encode::inbound(&id.name, &own, &inbound.ahead)
         }

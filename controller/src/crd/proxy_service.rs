@@ -55,6 +55,16 @@ pub struct ProxyServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000), extend("default" = 10))]
     pub max_services: Option<u32>,
+    /// With `targetRef`: the name of a group of Services of this namespace, few of whose requests would each leave
+    /// proxies of its own idle. They share proxies, each on ports of its own; any number of resources may name it. How
+    /// many proxies there are, what they ask for, as whom they run and how long they wait at their end is the same for
+    /// all: what the oldest resource says holds, and others say the same or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 40),
+        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub group: Option<String>,
     /// Whether there are always proxies, or while they pay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Always"))]
@@ -238,6 +248,18 @@ impl ProxyServiceSpec {
             let message = "a Service has proxies for all of its ports; remove it";
             return Err(("targetRef.port", message));
         }
+        if let Some(group) = &self.group {
+            if !is_group_name(group) {
+                let message =
+                    "must be 1 to 40 lower-case letters, digits and `-`, neither first nor last";
+                return Err(("group", message));
+            }
+            if self.is_auto() {
+                let message =
+                    "proxies that are shared are always there; remove it, or `mode: Auto`";
+                return Err(("group", message));
+            }
+        }
         if self.selector.is_some() {
             return Err((
                 "selector",
@@ -257,6 +279,11 @@ impl ProxyServiceSpec {
         if !self.is_auto() {
             let message = "name a Service; all of them at once only with `mode: Auto`";
             return Err(("targetRef", message));
+        }
+        if self.group.is_some() {
+            let message =
+                "a Service is in a group by a resource of its own; name it as `targetRef`";
+            return Err(("group", message));
         }
         if self.service_account_name.is_some() {
             let message = "who has it may speak for the callers of all Services; remove it, and proxies \
@@ -328,6 +355,13 @@ impl ProxyServiceSpec {
     }
 }
 
+/// Whether a name can be a part of those of what is made for a group.
+fn is_group_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let ends = !name.starts_with('-') && !name.ends_with('-');
+    (1..=40).contains(&name.len()) && name.bytes().all(inner) && ends
+}
+
 pub(super) fn schema() -> Value {
     let mut shape = Shape::of::<ProxyServiceSpec, ProxyServiceStatus>();
     shape.spec["x-kubernetes-validations"] = json!([{
@@ -368,6 +402,15 @@ mod tests {
                 "{targetRef: {name: a}, maxServices: 3}",
                 "spec.maxServices: ",
             ),
+            (
+                "{targetRef: {name: a}, group: Low}",
+                "spec.group: must be 1 to 40",
+            ),
+            (
+                "{targetRef: {name: a}, group: low, mode: Auto}",
+                "spec.group: proxies that are shared are always there",
+            ),
+            ("{mode: Auto, group: low}", "spec.group: a Service is in"),
             ("{targetRef: {name: a}, policy: best}", "spec.policy: "),
             (
                 "{targetRef: {name: a}, policy: 'join-idle-queue(boards=4)'}",
@@ -405,6 +448,8 @@ mod tests {
         let plain = spec("{targetRef: {name: a}}");
         assert_eq!(plain.check(), Ok(()));
         assert_eq!(plain.policy().unwrap().to_string(), "lor(choices=2)");
+        let member = spec("{targetRef: {name: a}, group: low-rate, policy: lor(choices=all)}");
+        assert_eq!(member.check(), Ok(()));
         let all = spec("{targetRef: {name: a}, policy: lor(choices=all), replicas: 4}");
         assert_eq!((all.check(), all.replicas()), (Ok(()), 4));
         let wide = spec("{mode: Auto, selector: {matchLabels: {tier: web}}, replicas: 2}");

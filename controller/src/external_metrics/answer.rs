@@ -6,7 +6,7 @@ use http_body_util::Full;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{ExternalMetrics, REQUESTS, SERVICE};
+use super::{ExternalMetrics, GROUP, REQUESTS, SERVICE, Whose};
 use crate::query::Query;
 
 const ROOT: &str = "/apis/external.metrics.k8s.io/v1beta1";
@@ -17,10 +17,10 @@ const GROUP_VERSION: &str = "external.metrics.k8s.io/v1beta1";
 enum Question<'a> {
     /// Which metrics there are.
     Metrics,
-    /// The values of the metric in a namespace; of one Service, or of all.
+    /// The values of the metric in a namespace; of one Service or group, or of all.
     Values {
         namespace: &'a str,
-        service: Option<String>,
+        whose: Option<Whose>,
     },
 }
 
@@ -29,7 +29,9 @@ enum Question<'a> {
 enum QuestionError {
     #[error("there is nothing at {0}")]
     Path(String),
-    #[error("labelSelector: `{0}` is not understood; known are {SERVICE}=NAME and none")]
+    #[error(
+        "labelSelector: `{0}` is not understood; known are {SERVICE}=NAME, {GROUP}=NAME and none"
+    )]
     Selector(String),
 }
 
@@ -41,9 +43,9 @@ impl ExternalMetrics {
         let uri = request.uri();
         let selector = Query::of(uri.query());
         let selector = selector.value("labelSelector").unwrap_or_default();
-        let (namespace, service) = match question(uri.path(), selector) {
+        let (namespace, whose) = match question(uri.path(), selector) {
             Ok(Question::Metrics) => return answer(StatusCode::OK, &metrics()),
-            Ok(Question::Values { namespace, service }) => (namespace, service),
+            Ok(Question::Values { namespace, whose }) => (namespace, whose),
             Err(error) => {
                 let status = match error {
                     QuestionError::Path(_) => StatusCode::NOT_FOUND,
@@ -52,16 +54,14 @@ impl ExternalMetrics {
                 return failure(status, &error.to_string());
             }
         };
-        match self.values(namespace, service.as_deref()).await {
+        match self.values(namespace, whose.as_ref()).await {
             Ok(values) => {
                 let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
-                let values = values
-                    .iter()
-                    .map(|(service, rps)| value(service, *rps, now));
+                let values = values.iter().map(|(whose, rps)| value(whose, *rps, now));
                 answer(StatusCode::OK, &list(&values.collect::<Vec<_>>()))
             }
             Err(error) => {
-                tracing::debug!(namespace, service, %error, "external metrics: no value");
+                tracing::debug!(namespace, ?whose, %error, "external metrics: no value");
                 failure(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
             }
         }
@@ -76,14 +76,14 @@ fn question<'a>(path: &'a str, selector: &str) -> Result<Question<'a>, QuestionE
         (None, ..) => Ok(Question::Metrics),
         (Some("namespaces"), Some(namespace), Some(REQUESTS), None) => Ok(Question::Values {
             namespace,
-            service: selected(selector)?,
+            whose: selected(selector)?,
         }),
         _ => Err(unknown()),
     }
 }
 
-/// The Service that a label selector names.
-fn selected(selector: &str) -> Result<Option<String>, QuestionError> {
+/// The Service, or the group, that a label selector names.
+fn selected(selector: &str) -> Result<Option<Whose>, QuestionError> {
     if selector.is_empty() {
         return Ok(None);
     }
@@ -92,8 +92,10 @@ fn selected(selector: &str) -> Result<Option<String>, QuestionError> {
     let value = value.strip_prefix('=').unwrap_or(value);
     // Of what a name is made, so that it can stand in a selector itself.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    match name == SERVICE && !value.is_empty() && value.bytes().all(fits) {
-        true => Ok(Some(value.to_owned())),
+    let mut known = [SERVICE, GROUP].into_iter();
+    let of = known.find(|of| *of == name).ok_or_else(unknown)?;
+    match !value.is_empty() && value.bytes().all(fits) {
+        true => Ok(Some((of, value.to_owned()))),
         false => Err(unknown()),
     }
 }
@@ -123,9 +125,9 @@ fn list(items: &[Value]) -> Value {
 }
 
 /// A value is a Kubernetes quantity, in thousandths.
-fn value(service: &str, rps: f64, now: Timestamp) -> Value {
+fn value((of, name): &Whose, rps: f64, now: Timestamp) -> Value {
     let mut labels = serde_json::Map::new();
-    labels.insert(SERVICE.to_owned(), json!(service));
+    labels.insert((*of).to_owned(), json!(name));
     json!({
         "metricName": REQUESTS,
         "metricLabels": labels,
@@ -160,17 +162,18 @@ mod tests {
 
     #[test]
     fn questions_are_told_apart() {
-        let values = |service: Option<&str>| Question::Values {
+        let values = |whose: Option<(&'static str, &str)>| Question::Values {
             namespace: "shop",
-            service: service.map(str::to_owned),
+            whose: whose.map(|(of, name)| (of, name.to_owned())),
         };
         let of = format!("{ROOT}/namespaces/shop/{REQUESTS}");
         assert_eq!(question(ROOT, ""), Ok(Question::Metrics));
         assert_eq!(question(&format!("{ROOT}/"), ""), Ok(Question::Metrics));
         assert_eq!(question(&of, ""), Ok(values(None)));
         for selector in ["service=web", "service==web"] {
-            assert_eq!(question(&of, selector), Ok(values(Some("web"))));
+            assert_eq!(question(&of, selector), Ok(values(Some((SERVICE, "web")))));
         }
+        assert_eq!(question(&of, "group=low"), Ok(values(Some((GROUP, "low")))));
         for selector in [
             "service",
             "service=",
@@ -199,10 +202,15 @@ mod tests {
     #[test]
     fn values_are_quantities() {
         let now = Timestamp::from_second(1_780_000_000).unwrap();
-        let list = list(&[value("web", 1234.5678, now), value("cart", 0.0, now)]);
+        let whose = |of, name: &str| (of, name.to_owned());
+        let list = list(&[
+            value(&whose(SERVICE, "web"), 1234.5678, now),
+            value(&whose(GROUP, "low"), 0.0, now),
+        ]);
         assert_eq!(list["items"][0]["value"], "1234568m");
         assert_eq!(list["items"][0]["metricLabels"], json!({"service": "web"}));
         assert_eq!(list["items"][0]["timestamp"], "2026-05-28T20:26:40Z");
         assert_eq!(list["items"][1]["value"], "0m");
+        assert_eq!(list["items"][1]["metricLabels"], json!({"group": "low"}));
     }
 }

@@ -21,14 +21,22 @@ use crate::graph::Graphs;
 use crate::graph::parts::{ProxyLoad, latest};
 use crate::graph::replicas::Replicas;
 use crate::https::{self, Serving};
+use crate::index::facts::service::PROXY_GROUP;
 use crate::proxy_service::LABEL;
 
 /// Name of the `APIService`.
 pub(crate) const API_SERVICE: &str = "v1beta1.external.metrics.k8s.io";
-/// Requests a second that the proxies in front of a Service send to its endpoints, all together.
+/// Requests a second that the proxies in front of a Service, or of a group of them, send to the endpoints, all together.
 pub(crate) const REQUESTS: &str = "maglor_proxy_service_requests_per_second";
 /// The label of its values: the Service's name.
 pub(crate) const SERVICE: &str = "service";
+/// The same of Services that share proxies: the group's name.
+pub(crate) const GROUP: &str = "group";
+
+/// Whose proxies: the label of its values, and a name.
+type Whose = (&'static str, String);
+/// Which label of a pod says whose proxy it is, by the label of the values.
+const LABELS: [(&str, &str); 2] = [(SERVICE, LABEL), (GROUP, PROXY_GROUP)];
 
 /// What answers are made of.
 pub(crate) struct ExternalMetrics {
@@ -65,40 +73,44 @@ impl ExternalMetrics {
         );
     }
 
-    /// Requests a second by Service of a namespace; of one Service, or of all that have proxies.
+    /// Requests a second by Service or group of a namespace; of one of them, or of all that have proxies.
     async fn values(
         &self,
         namespace: &str,
-        service: Option<&str>,
-    ) -> Result<BTreeMap<String, f64>, ValueError> {
-        let labels = match service {
-            Some(service) => format!("{LABEL}={service}"),
-            None => LABEL.to_owned(),
-        };
+        whose: Option<&Whose>,
+    ) -> Result<BTreeMap<Whose, f64>, ValueError> {
         let pods: Api<Pod> = Api::namespaced(self.replicas.client.clone(), namespace);
-        let pods = pods.list(&ListParams::default().labels(&labels)).await?;
-        let proxies = pods.items.iter().filter_map(|pod| {
-            let service = pod.labels().get(LABEL)?;
-            Some((format!("{namespace}/{}", pod.name_any()), service.clone()))
-        });
+        let mut proxies = Vec::new();
+        for (of, label) in LABELS {
+            let labels = match whose {
+                Some((asked, _)) if *asked != of => continue,
+                Some((_, name)) => format!("{label}={name}"),
+                None => label.to_owned(),
+            };
+            let pods = pods.list(&ListParams::default().labels(&labels)).await?;
+            proxies.extend(pods.items.iter().filter_map(|pod| {
+                let name = pod.labels().get(label)?.clone();
+                Some((format!("{namespace}/{}", pod.name_any()), (of, name)))
+            }));
+        }
         let others = self.replicas.ask("/graph?proxies").await?;
         if others.missing > 0 {
             return Err(ValueError::Missing(others.missing));
         }
         let mut heard: Vec<Vec<ProxyLoad>> = others.all;
         heard.push(self.graphs.proxies());
-        by_service(proxies, &latest(heard))
+        by_whose(proxies.into_iter(), &latest(heard))
     }
 }
 
-/// Adds up what proxies send, each given with its Service.
-fn by_service(
-    proxies: impl Iterator<Item = (String, String)>,
+/// Adds up what proxies send, each given with whose it is.
+fn by_whose(
+    proxies: impl Iterator<Item = (String, Whose)>,
     heard: &BTreeMap<String, ProxyLoad>,
-) -> Result<BTreeMap<String, f64>, ValueError> {
-    let mut sums: BTreeMap<String, (f64, usize, usize)> = BTreeMap::new();
-    for (proxy, service) in proxies {
-        let (rps, reported, all) = sums.entry(service).or_default();
+) -> Result<BTreeMap<Whose, f64>, ValueError> {
+    let mut sums: BTreeMap<Whose, (f64, usize, usize)> = BTreeMap::new();
+    for (proxy, whose) in proxies {
+        let (rps, reported, all) = sums.entry(whose).or_default();
         *all += 1;
         if let Some(load) = heard.get(&proxy) {
             *rps += load.rps;
@@ -114,7 +126,7 @@ fn by_service(
     let known = sums
         .into_iter()
         .filter(|(_, (_, reported, _))| *reported > 0);
-    Ok(known.map(|(service, (rps, ..))| (service, rps)).collect())
+    Ok(known.map(|(whose, (rps, ..))| (whose, rps)).collect())
 }
 
 #[cfg(test)]
@@ -134,9 +146,15 @@ mod tests {
         proxies: &[(&str, &str)],
         loads: &[(&str, f64)],
     ) -> Result<Vec<(String, f64)>, ValueError> {
-        let owned = |(pod, service): &(&str, &str)| ((*pod).to_owned(), (*service).to_owned());
-        let sums = by_service(proxies.iter().map(owned), &heard(loads))?;
-        Ok(sums.into_iter().collect())
+        let owned = |(pod, service): &(&str, &str)| {
+            let whose = (SERVICE, (*service).to_owned());
+            ((*pod).to_owned(), whose)
+        };
+        let sums = by_whose(proxies.iter().map(owned), &heard(loads))?;
+        Ok(sums
+            .into_iter()
+            .map(|((_, name), rps)| (name, rps))
+            .collect())
     }
 
     #[test]
@@ -150,6 +168,16 @@ mod tests {
         ];
         let expected = [("cart".to_owned(), 0.0), ("web".to_owned(), 15.5)];
         assert_eq!(sums(&proxies, &loads).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_group_is_not_a_service_of_its_name() {
+        let proxies = [("shop/a", (SERVICE, "low")), ("shop/b", (GROUP, "low"))];
+        let proxies = proxies.map(|(pod, (of, name))| (pod.to_owned(), (of, name.to_owned())));
+        let heard = heard(&[("shop/a", 1.0), ("shop/b", 2.0)]);
+        let sums = by_whose(proxies.into_iter(), &heard).unwrap();
+        assert_eq!(sums[&(GROUP, "low".to_owned())], 2.0);
+        assert_eq!(sums[&(SERVICE, "low".to_owned())], 1.0);
     }
 
     #[test]

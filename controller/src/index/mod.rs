@@ -35,6 +35,7 @@ use self::links::{Links, RouteId};
 use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
 pub use gateways::made_name;
+pub(crate) use proxied::spoken;
 pub use proxied::target_name;
 pub use resource::{
     Change, Consumer, Endpoint, Inbound, Listener, Place, Resource, ResourceId, ResourceKind,

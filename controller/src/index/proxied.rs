@@ -8,14 +8,18 @@
 //! What a client is asked for, and what it may do, is what the pods' own sidecars say, as without proxies:
 //! of requests the proxies tell them who the client is, and are believed; bytes they pass as they come, with the
 //! mutual TLS of the client in them.
+//!
+//! Proxies that a group of Services shares have a port for each port of each of them, which is told by discovery:
+//! a Service joins and leaves without a restart. They are members by their label and their account.
 
 use std::collections::BTreeSet;
 
+use maglor_config::proxy_service::{Forward, Spoken};
 use maglor_config::raw::MeshMode;
 
 use super::Index;
-use super::build::endpoints;
-use super::facts::service::PROXIED;
+use super::build::{endpoints, port_name};
+use super::facts::service::{PROXIED, PROXY_GROUP};
 use super::facts::{Key, Protocol, Service, Workload};
 
 const SUFFIX: &str = "-target";
@@ -24,6 +28,15 @@ const SUFFIX: &str = "-target";
 #[must_use]
 pub fn target_name(service: &str) -> String {
     format!("{service}{SUFFIX}")
+}
+
+/// In the words of `maglor-proxy service`. TLS that the application terminates is bytes.
+pub(crate) fn spoken(protocol: Protocol) -> Spoken {
+    match protocol {
+        Protocol::Http => Spoken::Http,
+        Protocol::Http2 => Spoken::Http2,
+        Protocol::Auto | Protocol::Tcp | Protocol::Tls => Spoken::Tcp,
+    }
 }
 
 /// The Service to whose proxies one of this name would belong.
@@ -69,17 +82,71 @@ impl Index {
         once.into_iter().collect()
     }
 
-    /// The Service of the pods behind a proxy.
-    pub(super) fn target_of_proxy(&self, pod: &Key, workload: &Workload) -> Option<Key> {
-        let service = Key::new(&pod.namespace, workload.labels.get(PROXIED)?);
-        let (target, account) = self.behind(&service)?;
-        (account == workload.service_account).then_some(target)
+    /// The Services of the pods behind a proxy; none where it is no proxy, or has no identity.
+    pub(super) fn targets_of_proxy(&self, pod: &Key, workload: &Workload) -> Vec<Key> {
+        let own = |target: &Key| self.proxy_account(target) == Some(&*workload.service_account);
+        let targets = match workload.labels.get(PROXIED) {
+            Some(service) => vec![Key::new(&pod.namespace, &target_name(service))],
+            None => self
+                .shared_targets(pod, workload)
+                .map(|(key, _)| key.clone())
+                .collect(),
+        };
+        targets.into_iter().filter(own).collect()
     }
 
-    /// Whether proxies take plain text: where one of the pods does, which then says itself whether it takes
-    /// what came so.
-    pub(super) fn mtls_of_proxy(&self, target: &Key, pod: &Key, workload: &Workload) -> MeshMode {
-        let pods = endpoints::pods(self, target);
+    /// The Services of the pods behind a proxy that a group shares, in the order of their names.
+    fn shared_targets<'a>(
+        &'a self,
+        pod: &'a Key,
+        workload: &'a Workload,
+    ) -> impl Iterator<Item = (&'a Key, &'a Service)> {
+        let group = workload.labels.get(PROXY_GROUP);
+        let services = self.in_namespace(&self.services, &pod.namespace);
+        services.filter(move |(key, service)| {
+            let front = service.front.as_ref();
+            front.is_some_and(|front| {
+                let account = front.account.as_deref();
+                group.is_some()
+                    && front.group.as_ref() == group
+                    && proxied(key).is_some_and(|own| own.name == front.service)
+                    && account.is_none_or(|account| account == workload.service_account)
+            })
+        })
+    }
+
+    /// The ports of a proxy that a group shares. What two want the first one by name has.
+    pub(super) fn forwards(&self, pod: &Key, workload: &Workload) -> Vec<Forward> {
+        let mut taken = BTreeSet::new();
+        let mut found = Vec::new();
+        for (key, service) in self.shared_targets(pod, workload) {
+            let front = service.front.iter().flat_map(|front| &front.ports);
+            for (own, shared) in front {
+                let Some(port) = service.port(*own).filter(|_| taken.insert(*shared)) else {
+                    continue;
+                };
+                found.push(Forward {
+                    port: *shared,
+                    protocol: spoken(port.protocol),
+                    host: port_name(self, key, *own),
+                });
+            }
+        }
+        found
+    }
+
+    /// Whether proxies take plain text: where one of the pods behind them does; each of which then says itself whether
+    /// it takes what came so.
+    pub(super) fn mtls_of_proxy(
+        &self,
+        targets: &[Key],
+        pod: &Key,
+        workload: &Workload,
+    ) -> MeshMode {
+        let pods: BTreeSet<Key> = targets
+            .iter()
+            .flat_map(|target| endpoints::pods(self, target))
+            .collect();
         if pods.is_empty() {
             return self.mtls(pod, workload);
         }
@@ -107,7 +174,13 @@ impl Index {
         let Some(service) = proxied(target) else {
             return;
         };
-        let in_front = |workload: &Workload| workload.labels.get(PROXIED) == Some(&service.name);
+        let front = self.services.get(target);
+        let group = front.and_then(|target| target.front.as_ref()?.group.clone());
+        let in_front = |workload: &Workload| {
+            let label = |name: &str| workload.labels.get(name);
+            label(PROXIED) == Some(&service.name)
+                || (group.is_some() && label(PROXY_GROUP) == group.as_ref())
+        };
         let proxies: Vec<Key> = self
             .in_namespace(&self.workloads, &service.namespace)
             .filter(|(_, workload)| in_front(workload))

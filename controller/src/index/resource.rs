@@ -124,6 +124,9 @@ pub struct Inbound {
     /// The ports of the Gateway that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<maglor_config::gateway::Port>,
+    /// The ports of the group of Services that it is a proxy of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forwards: Vec<maglor_config::proxy_service::Forward>,
     /// What its proxy is to ask for before anybody calls it: addresses of Services that its kind has called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<String>,

@@ -2,7 +2,7 @@
 //!
 //! A vertex is a set of pods, called by the Service that has most of them, `NAMESPACE/NAME`. So a Service
 //! and one for its versions, or a headless one beside it, are one vertex, and no pod counts twice. Pods
-//! that are behind no Service are called by what made them.
+//! that are behind no Service are called by what made them; so are proxies that Services share.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use super::Index;
 use super::build::{endpoints, members, routes};
 use super::effective;
+use super::facts::service::PROXY_GROUP;
 use super::facts::{Amounts, Key};
 
 /// Vertices, pods and Services.
@@ -108,7 +109,11 @@ impl Index {
         let mut best: BTreeMap<&Key, (usize, Reverse<&Key>)> = BTreeMap::new();
         for (service, pods) in &pods_of {
             let rank = (pods.len(), Reverse(*service));
-            for pod in pods {
+            let shared = |pod: &&Key| {
+                let workload = self.workloads.get(*pod);
+                workload.is_some_and(|one| one.labels.contains_key(PROXY_GROUP))
+            };
+            for pod in pods.iter().filter(|pod| !shared(pod)) {
                 let best = best.entry(pod).or_insert(rank);
                 *best = rank.max(*best);
             }

@@ -1,9 +1,11 @@
 //! Looks at an API server, and writes to it: what is seen of a Service, one step, a status.
 
+mod group;
 mod land;
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     Preconditions,
@@ -14,12 +16,11 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::manifests::deployment_name;
 use super::observed::{Claim, Observed};
 use super::progress::{Progress, auto_status, conditions, proxies};
 use super::sidecars::{is_about, policy_name};
 use super::steps::Step;
-use super::{FIELD_MANAGER, FINALIZER, LABEL, Settings};
+use super::{FIELD_MANAGER, FINALIZER, Settings};
 use crate::api_server::is;
 use crate::index::facts::Key;
 use crate::index::target_name;
@@ -157,37 +158,39 @@ impl Server {
         let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
         let target = target_name(name);
         let service = self.get(Kind::Service, namespace, name).await?;
-        let pods = self
-            .list(Kind::Pod, namespace, Some(&format!("{LABEL}={name}")))
+        let behind = self.get(Kind::Service, namespace, &target).await?;
+        let claims = self.claims(key, service.as_ref()).await?;
+        let front = self
+            .front(key, &claims, service.as_ref(), behind.as_ref())
             .await?;
+        let (label, whose) = front.label();
+        let pods = self
+            .list(Kind::Pod, namespace, Some(&format!("{label}={whose}")))
+            .await?;
+        let made = front.name();
         let mut seen = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            claims: self.claims(key, service.as_ref()).await?,
+            group: self.group(key, &front, &pods).await?,
+            claims,
             service,
             policy: self.get(Kind::TrafficPolicy, namespace, &target).await?,
-            account: self
-                .get(Kind::ServiceAccount, namespace, &deployment_name(name))
-                .await?,
+            account: self.get(Kind::ServiceAccount, namespace, &made).await?,
             autoscaler: self
-                .get(
-                    Kind::HorizontalPodAutoscaler,
-                    namespace,
-                    &deployment_name(name),
-                )
+                .get(Kind::HorizontalPodAutoscaler, namespace, &made)
                 .await?,
-            deployment: self
-                .get(Kind::Deployment, namespace, &deployment_name(name))
-                .await?,
+            deployment: self.get(Kind::Deployment, namespace, &made).await?,
             endpoints: self.endpoints(namespace, name).await?,
             target_endpoints: self.endpoints(namespace, &target).await?,
-            target: self.get(Kind::Service, namespace, &target).await?,
+            target: behind,
             sidecar_policy: self
                 .get(Kind::TrafficPolicy, namespace, &policy_name(name))
                 .await?,
             collaborative: false,
             proxies: pods.iter().flat_map(addresses).collect(),
             advice: None,
+            front,
+            now: Timestamp::now(),
             settings: self.settings.clone(),
         };
         if seen.claims.iter().any(Claim::asks_for_sidecars) {

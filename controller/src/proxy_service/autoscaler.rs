@@ -2,17 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::manifests::{deployment_name, marked, of_service, text};
+use super::Front;
+use super::manifests::{Owned, marked};
 use crate::crd::ProxyServiceSpec;
-use crate::external_metrics::{REQUESTS, SERVICE};
+use crate::external_metrics::{GROUP, REQUESTS, SERVICE};
 
 /// The autoscaler of the proxies, where there is to be one. It goes by the proxies' own container, or by the requests
 /// that they have all together, which the controller serves as an external metric.
-#[must_use]
-pub fn autoscaler(service: &Value, claim: &ProxyServiceSpec) -> Option<Value> {
+pub(super) fn autoscaler(owned: &Owned, claim: &ProxyServiceSpec) -> Option<Value> {
     let wanted = claim.autoscaling.as_ref()?;
     let (least, most) = wanted.range();
-    let name = text(&service["metadata"]["name"]);
+    let (label, name) = match &owned.front {
+        Front::Group(group) => (GROUP, group),
+        Front::Service(service) => (SERVICE, service),
+    };
     let cpu = wanted.cpu_percent().map(|percent| {
         json!({
             "type": "ContainerResource",
@@ -27,19 +30,18 @@ pub fn autoscaler(service: &Value, claim: &ProxyServiceSpec) -> Option<Value> {
         json!({
             "type": "External",
             "external": {
-                "metric": {"name": REQUESTS, "selector": {"matchLabels": {SERVICE: name}}},
+                "metric": {"name": REQUESTS, "selector": {"matchLabels": {label: name}}},
                 "target": {"type": "AverageValue", "averageValue": rate.to_string()},
             },
         })
     });
     let metrics: Vec<Value> = cpu.into_iter().chain(requests).collect();
-    let kind = "HorizontalPodAutoscaler";
-    let mut made = of_service(service, "autoscaling/v2", kind, deployment_name);
+    let mut made = owned.resource("autoscaling/v2", "HorizontalPodAutoscaler");
     made["spec"] = json!({
         "scaleTargetRef": {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "name": deployment_name(name),
+            "name": owned.front.name(),
         },
         "minReplicas": least,
         "maxReplicas": most,
@@ -55,9 +57,14 @@ pub fn autoscaler(service: &Value, claim: &ProxyServiceSpec) -> Option<Value> {
 mod tests {
     use super::*;
 
+    fn owned(front: Front) -> Owned {
+        let service = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}});
+        Owned::by_service(front, &service)
+    }
+
     #[test]
     fn it_is_made_where_it_is_asked_for() {
-        let service = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}});
+        let service = owned(Front::Service("web".into()));
         let claim = |text: &str| serde_yaml::from_str::<ProxyServiceSpec>(text).unwrap();
         let none = claim("{targetRef: {name: web}, replicas: 2}");
         assert_eq!(autoscaler(&service, &none), None);
@@ -74,13 +81,16 @@ mod tests {
 
     #[test]
     fn it_goes_by_requests_where_that_is_said() {
-        let service = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}});
-        let metrics = |more: &str| {
+        let metrics_of = |front: Front, more: &str| {
             let text =
                 format!("{{targetRef: {{name: web}}, autoscaling: {{maxReplicas: 5, {more}}}}}");
-            let made = autoscaler(&service, &serde_yaml::from_str(&text).unwrap()).unwrap();
+            let made = autoscaler(&owned(front), &serde_yaml::from_str(&text).unwrap()).unwrap();
             made["spec"]["metrics"].clone()
         };
+        let metrics = |more: &str| metrics_of(Front::Service("web".into()), more);
+        let all = metrics_of(Front::Group("low".into()), "requestsPerSecond: 400");
+        let selector = &all[0]["external"]["metric"]["selector"];
+        assert_eq!(*selector, json!({"matchLabels": {"group": "low"}}));
         let one = metrics("requestsPerSecond: 400");
         assert_eq!(one.as_array().unwrap().len(), 1);
         let external = &one[0]["external"];

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::manifests::{Listening, text};
 use crate::crd::ProxyServiceSpec;
-use crate::index::facts::Protocol;
-use crate::index::target_name;
+use crate::index::{spoken, target_name};
 use crate::proxy_pod::{self, Settings};
 
 /// The container: what it listens on, and for whom.
@@ -42,13 +41,21 @@ pub(super) fn container(
     container
 }
 
-/// In the words of `maglor-proxy service`. TLS that the application terminates is bytes.
-pub(super) fn spoken(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Http => "http",
-        Protocol::Http2 => "http2",
-        Protocol::Auto | Protocol::Tcp | Protocol::Tls => "tcp",
-    }
+/// The container of a proxy that a group shares. Which ports there are it is told: they come and go without another pod.
+pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
+    let mut args = proxy_pod::arguments("service", claim.drain_seconds(), settings);
+    let [identity, cache] = maglor_inject::mounts();
+    let mounts = match settings.trust_domain.is_some() {
+        true => vec![identity, cache],
+        false => {
+            let [_, _, folder] = maglor_inject::credentials();
+            args.push(folder);
+            vec![cache]
+        }
+    };
+    let mut container = proxy_pod::container(&args, &resources(claim), settings);
+    container["volumeMounts"] = json!(mounts);
+    container
 }
 
 fn resources(claim: &ProxyServiceSpec) -> Value {

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use maglor_balance::hash_bytes;
 use serde_json::{Value, json};
 
-use super::LABEL;
-use super::container::{container, spoken};
-use super::selector::{Selector, marker};
+use super::container::container;
+use super::ports::{Shared, written};
+use super::selector::Selector;
+use super::{Front, LABEL};
 use crate::crd::{GROUP, ProxyServiceSpec, VERSION};
 use crate::index::facts::Protocol;
-use crate::index::facts::service::PROXY_ACCOUNT;
-use crate::index::target_name;
+use crate::index::facts::service::{PROXY_ACCOUNT, PROXY_GROUP, PROXY_PORTS};
+use crate::index::{spoken, target_name};
 use crate::proxy_pod::{self, Settings};
 
 /// The first number for target ports that have a name instead of one.
@@ -41,47 +42,119 @@ pub(super) fn target_port(port: &Value) -> TargetPort {
     TargetPort::Number(target.or_else(|| number(&port["port"])).unwrap_or_default())
 }
 
-/// The name of the Deployment of the proxies.
-pub(super) fn deployment_name(service: &str) -> String {
-    format!("{service}-proxy-service")
+/// Whose what is made for proxies is: a Service's, or a group's.
+#[derive(Clone, Debug)]
+pub(super) struct Owned {
+    pub(super) front: Front,
+    pub(super) namespace: Value,
+    /// `ownerReferences`: it goes with the last of them.
+    pub(super) owners: Vec<Value>,
+}
+
+impl Owned {
+    /// A single Service's.
+    pub(super) fn by_service(front: Front, service: &Value) -> Self {
+        let meta = &service["metadata"];
+        let owner = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "name": meta["name"],
+            "uid": meta["uid"],
+        });
+        Self {
+            front,
+            namespace: meta["namespace"].clone(),
+            owners: vec![owner],
+        }
+    }
+
+    /// A resource with the name that all that is made for proxies has.
+    pub(super) fn resource(&self, api_version: &str, kind: &str) -> Value {
+        let (label, whose) = self.front.label();
+        json!({
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {
+                "name": self.front.name(),
+                "namespace": self.namespace,
+                "labels": {label: whose, "app.kubernetes.io/part-of": "maglor"},
+                "ownerReferences": self.owners,
+            },
+        })
+    }
 }
 
 /// The name of the account of the proxies; `None` = that of the namespace, in plain text.
 ///
 /// Who has this account is believed who its clients are, so no other pod should.
-fn account_name(service: &str, claim: &ProxyServiceSpec, settings: &Settings) -> Option<String> {
-    let own = || {
-        settings
-            .trust_domain
-            .is_some()
-            .then(|| deployment_name(service))
-    };
+pub(super) fn account_name(
+    front: &Front,
+    claim: &ProxyServiceSpec,
+    settings: &Settings,
+) -> Option<String> {
+    let own = || settings.trust_domain.is_some().then(|| front.name());
     claim.service_account_name.clone().or_else(own)
 }
 
 /// The account of the proxies, where they have one of their own.
-#[must_use]
-pub fn account(service: &Value, claim: &ProxyServiceSpec, settings: &Settings) -> Option<Value> {
+pub(super) fn account(
+    owned: &Owned,
+    claim: &ProxyServiceSpec,
+    settings: &Settings,
+) -> Option<Value> {
     if settings.trust_domain.is_none() || claim.service_account_name.is_some() {
         return None;
     }
-    Some(marked(of_service(
-        service,
-        "v1",
-        "ServiceAccount",
-        deployment_name,
-    )))
+    Some(marked(owned.resource("v1", "ServiceAccount")))
 }
 
-/// The Service whose endpoints are the Service's own. It says by which account the proxies are known.
-#[must_use]
-pub fn target(
+/// The Service whose endpoints are the Service's own, which is given with its own selector and ports. It says by which
+/// account the proxies are known, and, where they are shared, which of their ports are for this Service.
+pub(super) fn target(
     service: &Value,
-    own: &Selector,
+    front: &Front,
+    shared: &Shared,
     claim: &ProxyServiceSpec,
     settings: &Settings,
 ) -> Value {
-    let spec = &service["spec"];
+    let mut target = of_service(service, "v1", "Service", target_name);
+    target["spec"] = selecting(&service["spec"]);
+    if let Some(group) = front.group() {
+        target["metadata"]["labels"][PROXY_GROUP] = json!(group);
+        target["metadata"]["annotations"][PROXY_PORTS] = json!(written(shared));
+    }
+    if settings.trust_domain.is_some() {
+        let account = account_name(front, claim, settings);
+        target["metadata"]["annotations"][PROXY_ACCOUNT] = json!(account);
+    }
+    marked(target)
+}
+
+/// What was applied of a Service of endpoints, without its mark.
+pub(super) fn of_target(target: &Value) -> Value {
+    let mut meta = json!({});
+    for field in [
+        "name",
+        "namespace",
+        "labels",
+        "annotations",
+        "ownerReferences",
+    ] {
+        meta[field] = target["metadata"][field].clone();
+    }
+    if let Some(annotations) = meta["annotations"].as_object_mut() {
+        annotations.remove(APPLIED);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": meta,
+        "spec": selecting(&target["spec"]),
+    })
+}
+
+/// What a Service selects, inside of the cluster.
+fn selecting(spec: &Value) -> Value {
     let port = |port: &Value| {
         let mut copy = json!({"port": port["port"]});
         for field in ["name", "protocol", "targetPort", "appProtocol"] {
@@ -97,23 +170,17 @@ pub fn target(
         .flatten()
         .map(port)
         .collect();
-    let mut target = of_service(service, "v1", "Service", target_name);
-    target["spec"] = json!({"type": "ClusterIP", "selector": own, "ports": ports});
+    let mut selecting = json!({"type": "ClusterIP", "selector": spec["selector"], "ports": ports});
     for field in ["ipFamilies", "ipFamilyPolicy"] {
         if !spec[field].is_null() {
-            target["spec"][field] = spec[field].clone();
+            selecting[field] = spec[field].clone();
         }
     }
-    if settings.trust_domain.is_some() {
-        let account = account_name(text(&service["metadata"]["name"]), claim, settings);
-        target["metadata"]["annotations"] = json!({PROXY_ACCOUNT: account});
-    }
-    marked(target)
+    selecting
 }
 
 /// The policy by which proxies choose among the endpoints.
-#[must_use]
-pub fn traffic_policy(service: &Value, claim: &ProxyServiceSpec) -> Value {
+pub(super) fn traffic_policy(service: &Value, claim: &ProxyServiceSpec) -> Value {
     let version = format!("{GROUP}/{VERSION}");
     let mut policy = of_service(service, &version, "TrafficPolicy", target_name);
     let chosen = claim.policy().unwrap_or_default().to_string();
@@ -122,10 +189,10 @@ pub fn traffic_policy(service: &Value, claim: &ProxyServiceSpec) -> Value {
     marked(policy)
 }
 
-/// The Deployment of the proxies. They listen on the Service's target ports, so that its ports stay as
+/// The Deployment of a Service's own proxies. They listen on the Service's target ports, so that its ports stay as
 /// they are.
-#[must_use]
-pub fn deployment(
+pub(super) fn deployment(
+    owned: &Owned,
     service: &Value,
     own: &Selector,
     claim: &ProxyServiceSpec,
@@ -139,13 +206,13 @@ pub fn deployment(
         "maglor.dev/inject": "disabled",
     });
     for key in own.keys() {
-        labels[key] = json!(marker(name));
+        labels[key] = json!(owned.front.marker());
     }
     let proxies = json!({LABEL: name});
     let container = container(service, &listening, claim, settings);
     let mut pod = proxy_pod::pod(&proxies, claim.drain_seconds(), &container);
     pod["affinity"] = json!({"podAffinity": near(own)});
-    if let Some(account) = account_name(name, claim, settings) {
+    if let Some(account) = account_name(&owned.front, claim, settings) {
         pod["serviceAccountName"] = json!(account);
     }
     let mut meta = json!({"labels": labels});
@@ -157,7 +224,7 @@ pub fn deployment(
     if listening.iter().any(|one| one.number < 1024) {
         pod["securityContext"] = proxy_pod::low_ports();
     }
-    let mut deployment = of_service(service, "apps/v1", "Deployment", deployment_name);
+    let mut deployment = owned.resource("apps/v1", "Deployment");
     deployment["metadata"]["annotations"] = json!({PORTS: ports(&listening)});
     deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod);
     if claim.autoscaling.is_none() {
@@ -255,21 +322,10 @@ pub(super) fn of_service(
     name: impl Fn(&str) -> String,
 ) -> Value {
     let meta = &service["metadata"];
-    json!({
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {
-            "name": name(text(&meta["name"])),
-            "namespace": meta["namespace"],
-            "labels": {LABEL: meta["name"], "app.kubernetes.io/part-of": "maglor"},
-            "ownerReferences": [{
-                "apiVersion": "v1",
-                "kind": "Service",
-                "name": meta["name"],
-                "uid": meta["uid"],
-            }],
-        },
-    })
+    let own = Front::Service(text(&meta["name"]).to_owned());
+    let mut resource = Owned::by_service(own, service).resource(api_version, kind);
+    resource["metadata"]["name"] = json!(name(text(&meta["name"])));
+    resource
 }
 
 /// With what it is, so that a difference is seen.
@@ -310,7 +366,15 @@ mod tests {
         let service = service(ports);
         let own = super::super::selector::of(&service);
         let claim = serde_yaml::from_str(claim).unwrap();
-        deployment(&service, &own, &claim, &settings)
+        deployment(&owned(&service), &service, &own, &claim, &settings)
+    }
+
+    fn owned(service: &Value) -> Owned {
+        Owned::by_service(front(), service)
+    }
+
+    fn front() -> Front {
+        Front::Service("web".into())
     }
 
     const CLAIM: &str = "{targetRef: {name: web}}";
@@ -378,14 +442,19 @@ mod tests {
     #[test]
     fn the_target_has_the_services_own_ports_and_selector() {
         let service = service("[{port: 80, name: http, targetPort: web, nodePort: 30080}]");
-        let own = super::super::selector::of(&service);
         let claim = serde_yaml::from_str(CLAIM).unwrap();
-        let made = target(&service, &own, &claim, &settings(None));
+        let made = target(&service, &front(), &Shared::new(), &claim, &settings(None));
         assert_eq!(made["metadata"]["name"], "web-target");
         let ports = json!([{"port": 80, "name": "http", "targetPort": "web"}]);
         assert_eq!(made["spec"]["ports"], ports);
         assert_eq!(made["spec"]["selector"], json!({"app": "web"}));
         assert!(made["metadata"]["annotations"][PROXY_ACCOUNT].is_null());
+        assert!(made["metadata"]["annotations"][PROXY_PORTS].is_null());
+        let (group, shared) = (Front::Group("low".into()), Shared::from([(80, 20_001)]));
+        let made = target(&service, &group, &shared, &claim, &settings(None));
+        assert_eq!(made["metadata"]["labels"][PROXY_GROUP], "low");
+        assert_eq!(made["metadata"]["annotations"][PROXY_PORTS], "80=20001");
+        assert_eq!(marked(of_target(&made)), made);
     }
 
     #[test]
@@ -398,9 +467,9 @@ mod tests {
         let claim = |text: &str| serde_yaml::from_str::<ProxyServiceSpec>(text).unwrap();
         let theirs = claim("{targetRef: {name: web}, serviceAccountName: edge}");
         for (claim, expected) in [(claim(CLAIM), "web-proxy-service"), (theirs, "edge")] {
-            let target = target(&service, &own, &claim, &settings);
+            let target = target(&service, &front(), &Shared::new(), &claim, &settings);
             assert_eq!(target["metadata"]["annotations"][PROXY_ACCOUNT], expected);
-            let made = deployment(&service, &own, &claim, &settings);
+            let made = deployment(&owned(&service), &service, &own, &claim, &settings);
             let template = &made["spec"]["template"];
             assert_eq!(template["spec"]["serviceAccountName"], expected);
             assert_eq!(
@@ -410,7 +479,7 @@ mod tests {
             let args = template["spec"]["containers"][0]["args"].to_string();
             assert!(args.contains("--trust-domain=mesh.example"), "{args}");
             assert!(!args.contains("--plain-text"), "{args}");
-            let account = account(&service, &claim, &settings);
+            let account = account(&owned(&service), &claim, &settings);
             assert_eq!(account.is_some(), expected != "edge");
         }
     }

@@ -14,6 +14,10 @@
 //! One without a `targetRef` holds for many Services, each of which is inserted and taken away as if it had one of its own;
 //! what is told of all of them follows from a few lists (`scope.rs`, `survey.rs`).
 //!
+//! A group of Services shares proxies, each Service on ports of its own: what differs is which proxies are meant
+//! (`front.rs`), that a Service's target ports change with its selector (`ports.rs`), and that one leaves while others
+//! stay (`leaving.rs`).
+//!
 //! What is made belongs to the Service (`ownerReferences`), not to the `ProxyService`: a deletion of that
 //! one in the foreground would remove the proxies first, while requests still go to them.
 
@@ -22,26 +26,31 @@ mod api;
 mod auto;
 mod autoscaler;
 mod container;
+mod front;
+mod leaving;
 mod manifests;
 mod observed;
+mod ports;
 mod progress;
 mod refusal;
 pub mod run;
 mod scope;
 mod selector;
+mod shared;
+mod sharing;
 mod sidecars;
 mod steps;
 mod survey;
 
 pub use crate::index::target_name;
 pub use auto::Advice;
-pub use autoscaler::autoscaler;
-pub use manifests::{account, deployment, target, traffic_policy};
+pub use front::{Front, SHARED_LABELS};
 pub use observed::{Claim, Observed, Rollout};
 pub use progress::{Progress, conditions, proxies};
 pub use refusal::Refusal;
 pub use scope::{Land, OPT_OUT, holding};
-pub use selector::{Selected, Selector, in_place, marker, selected};
+pub use selector::{Selected, Selector, selected};
+pub use shared::{Group, contradicts};
 pub use steps::{Next, Step, next};
 
 pub use crate::proxy_pod::Settings;
@@ -52,6 +61,8 @@ use crate::index::facts::service::PROXIED;
 pub const LABEL: &str = PROXIED;
 /// The annotation of a Service whose requests go through proxies: its own selector, as JSON.
 pub const RECORD: &str = maglor_inject::keys::PROXIED_SELECTOR;
+/// Beside it, where the proxies are shared: the Service's own target ports, as JSON.
+pub const PORTS_RECORD: &str = maglor_inject::keys::PROXIED_PORTS;
 /// A `ProxyService` with it is not gone before its Service is as it was.
 pub const FINALIZER: &str = "maglor.dev/proxy-service";
 /// Owner of the fields that are applied.

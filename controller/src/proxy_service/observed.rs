@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::jiff::Timestamp;
 use maglor_mcg::rule::Choice;
 use serde_json::Value;
 
 use super::auto::{Advice, Wide};
 use super::selector::{Selected, selected};
 use super::sidecars;
-use super::{FINALIZER, LABEL, Settings};
+use super::{FINALIZER, Front, Group, LABEL, Settings};
 use crate::crd::{ProxyServiceSpec, check};
 use crate::index::facts::Key;
 
@@ -68,6 +69,12 @@ pub struct Observed {
     pub proxies: BTreeSet<String>,
     /// What is advised, where that is asked for; `None` = it is not, or nobody has looked yet.
     pub advice: Option<Advice>,
+    /// Whose proxies they are that this says: those that are there, else those that are wanted.
+    pub front: Front,
+    /// The group that shares them, where one does.
+    pub group: Option<Group>,
+    /// When it was looked.
+    pub now: Timestamp,
     /// What holds for all of them.
     pub settings: Settings,
 }
@@ -133,9 +140,15 @@ impl Observed {
         resource.filter(|value| value["metadata"]["labels"][LABEL] == self.name.as_str())
     }
 
+    /// A resource, if it was made for the proxies.
+    pub(super) fn made<'a>(&self, resource: Option<&'a Value>) -> Option<&'a Value> {
+        let (label, whose) = self.front.label();
+        resource.filter(|value| value["metadata"]["labels"][label] == whose)
+    }
+
     /// How far the Deployment is.
     pub(super) fn rollout(&self) -> Rollout {
-        let Some(deployment) = self.ours(self.deployment.as_ref()) else {
+        let Some(deployment) = self.made(self.deployment.as_ref()) else {
             return Rollout::default();
         };
         let count = |value: &Value| value.as_u64().unwrap_or(0);

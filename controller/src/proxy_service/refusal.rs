@@ -5,12 +5,24 @@ use serde_json::Value;
 
 use super::manifests;
 use super::observed::Observed;
-use super::{LABEL, target_name};
+use super::{LABEL, SHARED_LABELS, target_name};
 use crate::index::facts::Protocol;
+use crate::index::facts::service::PROXY_GROUP;
 
 /// Why there can be no proxies, or none any more. What was inserted is taken away.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
+    /// What is shared can be in one way only.
+    #[error(
+        "spec.{field}: it is the same for all of a group, and the older ProxyService {older} says otherwise; say the \
+         same there, or nothing here"
+    )]
+    Contradiction {
+        /// The field of its `spec`.
+        field: &'static str,
+        /// The `ProxyService` that decides.
+        older: String,
+    },
     /// Somebody else would take the selector back.
     #[error("Service {service} belongs to {owner}, which decides its selector")]
     Controlled {
@@ -69,6 +81,13 @@ pub enum Refusal {
     /// There is no such Service.
     #[error("there is no Service {0}")]
     TargetNotFound(String),
+    /// Shared proxies have not the labels that it selects.
+    #[error(
+        "the selector of Service {0} has none of the labels by which proxies of a group are selected ({labels}); add \
+         one of them, or remove `group`",
+        labels = SHARED_LABELS.join(", ")
+    )]
+    UncommonLabels(String),
 }
 
 impl Refusal {
@@ -76,6 +95,7 @@ impl Refusal {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
+            Self::Contradiction { .. } => "Contradiction",
             Self::Controlled { .. } => "Controlled",
             Self::ExternalName(_) => "ExternalName",
             Self::Headless(_) => "Headless",
@@ -88,6 +108,7 @@ impl Refusal {
             Self::PublishesNotReady(_) => "PublishesNotReady",
             Self::SessionAffinity(_) => "SessionAffinity",
             Self::TargetNotFound(_) => "TargetNotFound",
+            Self::UncommonLabels(_) => "UncommonLabels",
         }
     }
 }
@@ -101,6 +122,8 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     let Some(service) = &seen.service else {
         return Some(Refusal::TargetNotFound(name()));
     };
+    let selected = seen.selected().unwrap_or_default();
+    let service = &selected.own_service(service);
     let spec = &service["spec"];
     if service["metadata"]["labels"][LABEL].is_string() {
         return Some(Refusal::Proxied(name()));
@@ -114,11 +137,11 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     if target_name(&seen.name).len() > LONGEST {
         return Some(Refusal::LongName(name()));
     }
-    let own = seen.selected().unwrap_or_default().own;
+    let own = selected.own;
     if own.is_empty() {
         return Some(Refusal::NoSelector(name()));
     }
-    if own.contains_key(LABEL) {
+    if own.contains_key(LABEL) || own.contains_key(PROXY_GROUP) {
         return Some(Refusal::Proxied(name()));
     }
     if let Some(owner) = controller(service) {
@@ -137,7 +160,11 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     if spec["sessionAffinity"] == "ClientIP" {
         return Some(Refusal::SessionAffinity(name()));
     }
-    port(seen, spec).or_else(|| taken(seen))
+    let unfit = port(seen, spec).or_else(|| taken(seen));
+    unfit.or_else(|| {
+        let claim = seen.claims.iter().find(|claim| !claim.deleting)?;
+        seen.group.as_ref()?.refusal(seen, claim)
+    })
 }
 
 fn controller(service: &Value) -> Option<String> {
@@ -190,7 +217,7 @@ fn taken(seen: &Observed) -> Option<Refusal> {
     ];
     made.into_iter().find_map(|(kind, there)| {
         let there = there.as_ref()?;
-        if seen.ours(Some(there)).is_some() {
+        if seen.ours(Some(there)).or(seen.made(Some(there))).is_some() {
             return None;
         }
         let name = there["metadata"]["name"].as_str().unwrap_or_default();

@@ -20,13 +20,16 @@ use super::advisor::Advisor;
 use super::api::{Kind, Server, Written};
 use super::observed::Claim;
 use super::progress::Progress;
+use super::sharing::Sharing;
 use super::steps::{Next, Step, next};
 use super::{LABEL, RECORD, Settings};
 use crate::api_server;
 use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
+use crate::index::facts::service::PROXY_GROUP;
 use crate::lease::Term;
+use crate::serve::Table;
 use round::{Rounds, Version};
 
 /// What waits for pods or endpoints is looked at again after this, later each time.
@@ -54,7 +57,7 @@ enum Hint {
 
 /// Runs until nobody holds the Lease any more, that is, for ever.
 pub(crate) async fn run(
-    (replicas, graphs): (Replicas, Arc<Graphs>),
+    (replicas, graphs, table): (Replicas, Arc<Graphs>, Table),
     settings: Settings,
     limits: Limits,
     term: watch::Receiver<Term>,
@@ -74,6 +77,7 @@ pub(crate) async fn run(
     let operator = Operator {
         server,
         term,
+        sharing: Sharing::new(replicas.clone(), table),
         advisor: Advisor::new(replicas, graphs, limits),
         pause: limits.pause(),
         known: BTreeSet::new(),
@@ -85,7 +89,8 @@ pub(crate) async fn run(
 }
 
 /// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace whose
-/// `ProxyService`s may be for the mesh.
+/// `ProxyService`s may be for the mesh. Nobody is asked on which ports shared proxies listen, so no Service comes into a
+/// group by it.
 ///
 /// # Errors
 /// When the API server does not answer, or does not let us.
@@ -108,6 +113,7 @@ struct Operator {
     server: Server,
     term: watch::Receiver<Term>,
     advisor: Advisor,
+    sharing: Sharing,
     /// What is left to the decision rule is looked at again after this.
     pause: Duration,
     /// Services that have, or had, something to do with proxies.
@@ -267,6 +273,10 @@ impl Operator {
         for _ in 0..STEPS {
             let mut seen = self.server.observe(key).await?;
             seen.advice = self.advisor.advice(key, &seen).await;
+            let proxied = seen.selected().is_some_and(|selected| selected.proxied);
+            if let Some(group) = seen.group.as_mut().filter(|_| !proxied) {
+                group.listening = self.sharing.listening().await;
+            }
             let next = next(&seen);
             if !self.writes() {
                 return Ok(None);
@@ -291,7 +301,9 @@ impl Operator {
 
 async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hint>) {
     let config = match kind {
-        Kind::Deployment | Kind::TrafficPolicy => api_server::watch().labels(LABEL),
+        // Those of groups have another label than those of single Services.
+        Kind::Deployment => api_server::watch().labels("app.kubernetes.io/part-of=maglor"),
+        Kind::TrafficPolicy => api_server::watch().labels(LABEL),
         _ => api_server::watch(),
     };
     let api: Api<DynamicObject> = server.all(kind);
@@ -307,10 +319,10 @@ async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hin
                 continue;
             }
         };
-        if let Some(hint) = hint(kind, &object, there)
-            && hints.send(hint).is_err()
-        {
-            return;
+        for hint in heard_of(kind, &object, there) {
+            if hints.send(hint).is_err() {
+                return;
+            }
         }
     }
 }
@@ -320,7 +332,24 @@ fn note(kind: Kind, error: &watcher::Error) {
     tracing::debug!(kind, %error, "watch failed, it is tried again");
 }
 
-/// Which Service a resource may concern.
+/// Which Services a resource may concern.
+fn heard_of(kind: Kind, object: &DynamicObject, there: bool) -> Vec<Hint> {
+    let meta = &object.metadata;
+    let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);
+    let labels = meta.labels.as_ref();
+    if !labels.is_some_and(|labels| labels.contains_key(PROXY_GROUP)) {
+        return hint(kind, object, there).into_iter().collect();
+    }
+    if let Some(service) = labels.and_then(|labels| labels.get(LABEL)) {
+        // A member comes or goes: the others see to what they share.
+        return vec![Hint::Claim(key(service))];
+    }
+    let owners = meta.owner_references.iter().flatten();
+    let owners = owners.filter(|owner| owner.kind == "Service");
+    owners.map(|owner| Hint::Ours(key(&owner.name))).collect()
+}
+
+/// Which Service a resource may concern that is nothing of a group.
 fn hint(kind: Kind, object: &DynamicObject, there: bool) -> Option<Hint> {
     let meta = &object.metadata;
     let key = |name: &str| Key::new(meta.namespace.as_deref().unwrap_or_default(), name);

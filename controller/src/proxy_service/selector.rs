@@ -1,4 +1,4 @@
-//! The selector of a Service: its own, or the proxies' in its place.
+//! What a Service selects: its own pods, or the proxies in their place; and, where the proxies are shared, at which ports.
 //!
 //! The proxies are selected by the same labels as the Service's own pods, with another value. So
 //! whoever applies the Service's manifest again, by whatever way, gives it exactly its own selector
@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::RECORD;
+use super::front::Front;
+use super::ports::Ports;
+use super::{PORTS_RECORD, RECORD};
+use crate::index::facts::service::PROXY_GROUP;
 
 /// Labels and their values.
 pub type Selector = BTreeMap<String, String>;
@@ -20,42 +23,55 @@ pub struct Selected {
     pub own: Selector,
     /// The proxies are in its place.
     pub proxied: bool,
-    /// Something of ours stands in the Service: a record of the selector, or a part of the proxies'.
+    /// Something of ours stands in the Service: a record of what was there, or a part of the proxies'.
     pub touched: bool,
+    /// The proxies' selector stands beside its own ports, or the other way round: nobody may answer.
+    pub mixed: bool,
+    /// Its ports.
+    pub(super) ports: Ports,
 }
 
-/// The value of the labels by which the proxies of a Service are selected. No name of a Service has a
-/// dot, so it is nobody else's by chance.
-#[must_use]
-pub fn marker(service: &str) -> String {
-    format!("{service}.proxy")
+impl Selected {
+    /// The Service with its own selector and its own ports.
+    pub(super) fn own_service(&self, service: &Value) -> Value {
+        let mut service = service.clone();
+        if !self.own.is_empty() {
+            service["spec"]["selector"] = json!(self.own);
+        }
+        self.ports.restore(&mut service);
+        service
+    }
 }
 
-/// The selector of the proxies in place of a Service's own.
-#[must_use]
-pub fn in_place(own: &Selector, service: &str) -> Selector {
-    own.keys()
-        .map(|key| (key.clone(), marker(service)))
-        .collect()
-}
-
-/// Reads the selector of a Service. `target` is the Service of its endpoints, which knows its own
+/// Reads what a Service selects. `target` is the Service of its endpoints, where it is ours; it knows the Service's own
 /// selector, too.
 #[must_use]
 pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
     let name = service["metadata"]["name"].as_str().unwrap_or_default();
-    let marker = marker(name);
+    let front = Front::found(Some(service), target);
+    let front = front.unwrap_or_else(|| Front::Service(name.to_owned()));
+    let (ports, shared) = (Ports::read(service, target), front.group().is_some());
+    let marker = front.marker();
     let now = of(service);
     let record = record(service);
-    let touched = record.is_some() || now.values().any(|value| *value == marker);
-    let known = record.or_else(|| target.map(of)).unwrap_or_default();
-    let proxied = !now.is_empty() && now == in_place(&known, name);
-    if proxied {
-        return Selected {
-            own: known,
-            proxied,
-            touched,
-        };
+    let marked = now.values().any(|value| *value == marker);
+    let known = || record.clone().or_else(|| target.map(of));
+    let known = known().unwrap_or_default();
+    let in_place = !now.is_empty() && now == front.in_place(&known);
+    let proxied = in_place && (!shared || ports.all_shared());
+    let annotations = &service["metadata"]["annotations"];
+    let noted = |name: &str| annotations[name].is_string();
+    let noted = record.is_some() || noted(PORTS_RECORD) || noted(PROXY_GROUP);
+    let some = marked || !ports.shared.is_empty();
+    let mut selected = Selected {
+        own: known.clone(),
+        proxied,
+        touched: noted || some,
+        mixed: shared && some && !proxied,
+        ports,
+    };
+    if in_place {
+        return selected;
     }
     // Somebody has changed it, perhaps a part of it.
     let mut own = Selector::new();
@@ -66,11 +82,8 @@ pub fn selected(service: &Value, target: Option<&Value>) -> Selected {
             own.insert(key, value.clone());
         }
     }
-    Selected {
-        own,
-        proxied,
-        touched,
-    }
+    selected.own = own;
+    selected
 }
 
 /// `spec.selector`; empty where there is none.
@@ -140,8 +153,41 @@ mod tests {
     }
 
     #[test]
+    fn of_shared_proxies_there_are_labels_and_ports() {
+        let annotations = json!({
+            RECORD: r#"{"app":"web","version":"v1"}"#,
+            PORTS_RECORD: r#"{"80":{"own":"http","shared":20007}}"#,
+            PROXY_GROUP: "low",
+        });
+        let service = |selector: &Value, port: &Value| {
+            json!({
+                "metadata": {"name": "web", "annotations": annotations},
+                "spec": {"selector": selector, "ports": [{"port": 80, "targetPort": port}]},
+            })
+        };
+        let theirs = json!({"app": "low.group"});
+        let own = json!({"app": "web", "version": "v1"});
+        for (selector, port, proxied, mixed) in [
+            (&theirs, json!(20_007), true, false),
+            // Its manifest was applied again, without a target port.
+            (&own, json!(20_007), false, true),
+            (&theirs, json!("http"), false, true),
+            (&own, json!("http"), false, false),
+        ] {
+            let service = service(selector, &port);
+            let read = selected(&service, None);
+            assert_eq!((read.proxied, read.mixed), (proxied, mixed), "{service}");
+            assert!(read.touched);
+            let restored = read.own_service(&service);
+            assert_eq!(restored["spec"]["selector"], own);
+            assert_eq!(restored["spec"]["ports"][0]["targetPort"], "http");
+        }
+    }
+
+    #[test]
     fn a_lost_record_is_found_in_the_target() {
-        let target = json!({"spec": {"selector": {"app": "web"}}});
+        let labels = json!({super::super::LABEL: "web"});
+        let target = json!({"metadata": {"labels": labels}, "spec": {"selector": {"app": "web"}}});
         let lost = selected(&service(&json!({"app": "web.proxy"}), None), Some(&target));
         assert_eq!(lost.own, selector(&[("app", "web")]));
         assert!(lost.proxied && lost.touched);

@@ -3,21 +3,24 @@
 //! A step is taken only when what it relies on is seen to be there: the selector goes over to the
 //! proxies when all of them are available and the target has endpoints; proxies are taken away when no
 //! endpoint of the Service is one of them. Should they fail meanwhile, or have to listen on other
-//! ports, the Service goes back to its own endpoints until they are ready.
+//! ports, the Service goes back to its own endpoints until they are ready. Proxies that a group shares
+//! go with the last Service of it; to these it goes over when all of them have said that they listen for it.
 
 use maglor_mcg::rule::Choice;
 use serde_json::{Value, json};
 
 use super::autoscaler::autoscaler;
+use super::leaving::{Leaving, leave, leaves_others};
 use super::manifests::{self, is_current, same_ports};
 use super::observed::{Claim, Observed};
+use super::ports::Shared;
 use super::progress::Progress;
 use super::refusal::{self, Refusal};
-use super::selector::{Selected, in_place};
-use super::sidecars;
-use super::{FIELD_MANAGER, RECORD};
+use super::selector::{Selected, Selector};
+use super::{FIELD_MANAGER, Front, PORTS_RECORD, RECORD, shared, sidecars};
 use crate::crd::ProxyServiceSpec;
 use crate::index::facts::Key;
+use crate::index::facts::service::PROXY_GROUP;
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,7 +118,7 @@ fn advised(seen: &Observed, spec: &ProxyServiceSpec) -> Choice {
     }
 }
 
-fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
+fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     let (Some(service), Some(selected)) = (&seen.service, seen.selected()) else {
         let missing = Refusal::TargetNotFound(seen.name.clone());
         return Next::rest(Progress::Refused(missing));
@@ -128,37 +131,38 @@ fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
     if let Some(other) = leaving(seen) {
         return Next::step(Step::Release(other.key.clone()), progress);
     }
+    if seen.front != Front::of(&seen.name, own) {
+        // Other proxies come when these have gone.
+        return withdraw(seen, progress);
+    }
     if let Some(policy) = seen.ours(seen.sidecar_policy.as_ref()) {
         // Proxies are no servers whose queues anybody tells.
         return Next::step(Step::Delete(Box::new(policy.clone())), progress);
     }
-    let settings = &seen.settings;
-    let made = [
-        (
-            &seen.target,
-            Some(manifests::target(service, &selected.own, spec, settings)),
-        ),
-        (&seen.policy, Some(manifests::traffic_policy(service, spec))),
-        (&seen.account, manifests::account(service, spec, settings)),
-    ];
-    for (there, wanted) in made {
+    let spec = &seen.in_force(own);
+    let wanted = Wanted::of(seen, &selected.own_service(service), &selected.own, spec);
+    if leads_astray(seen, &selected, &wanted.shared) {
+        return Next::step(restore(service, &selected), progress);
+    }
+    let there = [&seen.target, &seen.policy, &seen.account];
+    let made = [Some(wanted.target), Some(wanted.policy), wanted.account];
+    for (there, wanted) in there.into_iter().zip(made) {
         let Some(wanted) = wanted else { continue };
         let there = there.as_ref();
         if !there.is_some_and(|there| is_current(there, &wanted)) {
             return Next::step(Step::Apply(Box::new(wanted)), progress);
         }
     }
-    let wanted = manifests::deployment(service, &selected.own, spec, &seen.settings);
     let there = seen.deployment.as_ref();
-    if !there.is_some_and(|there| is_current(there, &wanted)) {
-        let other_ports = !there.is_some_and(|there| same_ports(there, &wanted));
+    if !there.is_some_and(|there| is_current(there, &wanted.deployment)) {
+        let other_ports = !there.is_some_and(|there| same_ports(there, &wanted.deployment));
         let step = match selected.proxied && other_ports {
             true => restore(service, &selected),
-            false => Step::Apply(Box::new(wanted)),
+            false => Step::Apply(Box::new(wanted.deployment)),
         };
         return Next::step(step, progress);
     }
-    if let Some(step) = autoscale(seen, service, spec) {
+    if let Some(step) = autoscale(seen, wanted.autoscaler) {
         return Next::step(step, progress);
     }
     if selected.proxied {
@@ -167,23 +171,61 @@ fn insert(seen: &Observed, claim: &Claim, spec: &ProxyServiceSpec) -> Next {
         }
         return Next::rest(Progress::Inserted(rollout));
     }
-    if rollout.complete && seen.target_is_known() {
-        let step = switch(service, seen, &selected);
+    if rollout.complete && seen.target_is_known() && seen.listens(&wanted.shared) {
+        let step = switch(service, seen, &selected, &wanted.shared);
         return Next::step(step, Progress::Inserted(rollout));
     }
     Next::wait(progress)
 }
 
+/// What is to be there before requests go to proxies, and with them.
+struct Wanted {
+    /// The ports of shared proxies.
+    shared: Shared,
+    target: Value,
+    policy: Value,
+    account: Option<Value>,
+    deployment: Value,
+    autoscaler: Option<Value>,
+}
+
+impl Wanted {
+    /// For a Service, which is given with its own selector and ports.
+    fn of(seen: &Observed, service: &Value, own: &Selector, spec: &ProxyServiceSpec) -> Self {
+        let (shared, settings) = (seen.allotted(service), &seen.settings);
+        let owned = seen.owned(service);
+        Self {
+            target: manifests::target(service, &seen.front, &shared, spec, settings),
+            policy: manifests::traffic_policy(service, spec),
+            account: manifests::account(&owned, spec, settings),
+            deployment: match &seen.group {
+                Some(_) => shared::deployment(&owned, spec, settings),
+                None => manifests::deployment(&owned, service, own, spec, settings),
+            },
+            autoscaler: autoscaler(&owned, spec),
+            shared,
+        }
+    }
+}
+
+/// Whether requests go where nobody is, or may be nobody soon: to shared proxies at ports that are not, or not any more,
+/// for this Service.
+fn leads_astray(seen: &Observed, selected: &Selected, shared: &Shared) -> bool {
+    let ended = seen.group.is_some() && seen.ours(seen.target.as_ref()).is_none();
+    let moved = ended || selected.ports.shared != *shared;
+    selected.mixed || (selected.proxied && seen.group.is_some() && moved)
+}
+
 /// What is to be done about the autoscaler.
-fn autoscale(seen: &Observed, service: &Value, spec: &ProxyServiceSpec) -> Option<Step> {
+fn autoscale(seen: &Observed, wanted: Option<Value>) -> Option<Step> {
     let there = seen.autoscaler.as_ref();
-    match autoscaler(service, spec) {
+    match wanted {
         Some(wanted) => {
             let current = there.is_some_and(|there| is_current(there, &wanted));
             (!current).then(|| Step::Apply(Box::new(wanted)))
         }
         None => seen
-            .ours(there)
+            .made(there)
             .map(|there| Step::Delete(Box::new(there.clone()))),
     }
 }
@@ -196,37 +238,12 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
     {
         return step(restore(service, &selected));
     }
-    if let Some(deployment) = seen.ours(seen.deployment.as_ref()) {
-        // Requests still go to them as long as an endpoint is one of them.
-        let left = seen.endpoints.is_disjoint(&seen.proxies);
-        let ending = deployment["metadata"]["deletionTimestamp"].is_string();
-        if ending || (seen.service.is_some() && !left) {
-            return Next::wait(progress);
-        }
-        if let Some(autoscaler) = seen.ours(seen.autoscaler.as_ref()) {
-            return step(Step::Delete(Box::new(autoscaler.clone())));
-        }
-        return step(Step::Delete(Box::new(deployment.clone())));
-    }
-    if !seen.proxies.is_empty() {
-        // They need the target to finish what they have begun.
-        return Next::wait(progress);
-    }
-    let wanted = matches!(progress, Progress::Collaborating(_));
-    let sidecar_policy = seen.sidecar_policy.as_ref().filter(|_| !wanted).cloned();
-    for there in [
-        &seen.autoscaler,
-        &seen.account,
-        &seen.policy,
-        &seen.target,
-        &sidecar_policy,
-    ] {
-        if let Some(there) = seen.ours(there.as_ref()) {
-            return match there["metadata"]["deletionTimestamp"].is_string() {
-                true => Next::wait(progress),
-                false => step(Step::Delete(Box::new(there.clone()))),
-            };
-        }
+    let ended = match leaves_others(seen) {
+        true => leave_group(seen, &progress),
+        false => end_proxies(seen, &progress),
+    };
+    if let Some(next) = ended.or_else(|| remove_rest(seen, &progress)) {
+        return next;
     }
     match leaving(seen) {
         Some(claim) => step(Step::Release(claim.key.clone())),
@@ -235,6 +252,58 @@ fn withdraw(seen: &Observed, progress: Progress) -> Next {
             other => other,
         }),
     }
+}
+
+/// Proxies go when nobody is sent to them any more.
+fn end_proxies(seen: &Observed, progress: &Progress) -> Option<Next> {
+    let wait = || Some(Next::wait(progress.clone()));
+    let delete = |one: &Value| Next::step(Step::Delete(Box::new(one.clone())), progress.clone());
+    let Some(deployment) = seen.made(seen.deployment.as_ref()) else {
+        // They need the target to finish what they have begun.
+        return match seen.proxies.is_empty() {
+            true => None,
+            false => wait(),
+        };
+    };
+    // Requests still go to them as long as an endpoint is one of them.
+    let left = seen.endpoints.is_disjoint(&seen.proxies);
+    let ending = deployment["metadata"]["deletionTimestamp"].is_string();
+    if ending || (seen.service.is_some() && !left) {
+        return wait();
+    }
+    Some(match seen.made(seen.autoscaler.as_ref()) {
+        Some(autoscaler) => delete(autoscaler),
+        None => delete(deployment),
+    })
+}
+
+/// Shared proxies stay, and finish what they have begun for this Service.
+fn leave_group(seen: &Observed, progress: &Progress) -> Option<Next> {
+    let target = seen.ours(seen.target.as_ref())?;
+    match leave(seen, target) {
+        Leaving::Apply(target) => {
+            let step = Step::Apply(Box::new(target));
+            Some(Next::step(step, progress.clone()))
+        }
+        Leaving::Done => None,
+        Leaving::Wait => Some(Next::wait(progress.clone())),
+    }
+}
+
+/// All else that was made.
+fn remove_rest(seen: &Observed, progress: &Progress) -> Option<Next> {
+    let wanted = matches!(progress, Progress::Collaborating(_));
+    let sidecar_policy = seen.sidecar_policy.as_ref().filter(|_| !wanted);
+    let of_proxies = [&seen.autoscaler, &seen.account].map(|one| seen.made(one.as_ref()));
+    let shared = leaves_others(seen);
+    let of_proxies = of_proxies.into_iter().flatten().filter(|_| !shared);
+    let own = [seen.policy.as_ref(), seen.target.as_ref(), sidecar_policy];
+    let own = own.into_iter().filter_map(|one| seen.ours(one));
+    let there = of_proxies.chain(own).next()?;
+    Some(match there["metadata"]["deletionTimestamp"].is_string() {
+        true => Next::wait(progress.clone()),
+        false => Next::step(Step::Delete(Box::new(there.clone())), progress.clone()),
+    })
 }
 
 /// One that is to be deleted and waits for us. Those for many Services wait for all of them.
@@ -258,17 +327,16 @@ fn owns_fields(resource: &Value) -> bool {
     fields.any(|entry| entry["manager"] == FIELD_MANAGER)
 }
 
-/// The Service as it was: its own selector, and nothing that we have written. The write itself makes
-/// the selector ours; the same once more, without a difference, leaves it to whoever wants it.
+/// The Service as it was: its own selector and ports, and nothing that we have written. The write itself makes
+/// these ours; the same once more, without a difference, leaves them to whoever wants them.
 fn restore(service: &Value, selected: &Selected) -> Step {
-    let mut service = service.clone();
-    if !selected.own.is_empty() {
-        service["spec"]["selector"] = json!(selected.own);
-    }
+    let mut service = selected.own_service(service);
     if let Some(meta) = service["metadata"].as_object_mut() {
         let annotations = meta.get_mut("annotations").and_then(Value::as_object_mut);
         let empty = annotations.is_some_and(|annotations| {
-            annotations.remove(RECORD);
+            for ours in [RECORD, PORTS_RECORD, PROXY_GROUP] {
+                annotations.remove(ours);
+            }
             annotations.is_empty()
         });
         if empty {
@@ -285,9 +353,10 @@ fn restore(service: &Value, selected: &Selected) -> Step {
     Step::Restore(Box::new(service))
 }
 
-fn switch(service: &Value, seen: &Observed, selected: &Selected) -> Step {
+/// The Service leads to the proxies: by its selector, and by its ports where they are shared.
+fn switch(service: &Value, seen: &Observed, selected: &Selected, shared: &Shared) -> Step {
     let record = serde_json::to_string(&selected.own).unwrap_or_default();
-    Step::Switch(Box::new(json!({
+    let mut switched = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
@@ -296,6 +365,15 @@ fn switch(service: &Value, seen: &Observed, selected: &Selected) -> Step {
             "resourceVersion": service["metadata"]["resourceVersion"],
             "annotations": {RECORD: record},
         },
-        "spec": {"selector": in_place(&selected.own, &seen.name)},
-    })))
+        "spec": {"selector": seen.front.in_place(&selected.own)},
+    });
+    if let Some(group) = seen.front.group() {
+        let annotations = &mut switched["metadata"]["annotations"];
+        annotations[PORTS_RECORD] = json!(selected.ports.record(shared));
+        annotations[PROXY_GROUP] = json!(group);
+        let port = |(port, shared): (&u16, &u16)| json!({"port": port, "protocol": "TCP", "targetPort": shared});
+        let ports: Vec<Value> = shared.iter().map(port).collect();
+        switched["spec"]["ports"] = json!(ports);
+    }
+    Step::Switch(Box::new(switched))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use maglor_controller::proxy_service::{
-    Advice, Claim, FIELD_MANAGER, Observed, Progress, Settings, Step, holding, next,
+    Advice, Claim, FIELD_MANAGER, Front, Observed, Progress, Settings, Step, holding, next,
 };
 use maglor_mcg::rule::Choice;
 use serde_json::{Value, json};
@@ -287,10 +287,12 @@ impl World {
             sidecar_policy: self.sidecar_policy.clone(),
             collaborative: self.collaborative,
             advice: self.advised.map(|choice| Advice { choice, view: None }),
+            front: Front::Service("web".into()),
             settings: Settings {
                 trust_domain: Some("cluster.local".into()),
                 ..Settings::default()
             },
+            ..Observed::default()
         }
     }
 

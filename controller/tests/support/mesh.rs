@@ -14,11 +14,12 @@ use tempfile::TempDir;
 
 const NAMESPACE: &str = "shop";
 /// The accounts that workloads may run with.
-const ACCOUNTS: [&str; 9] = [
+const ACCOUNTS: [&str; 10] = [
     "admin",
     "bank",
     "cart",
     "details",
+    "low-proxy-group",
     "productpage",
     "ratings",
     "reviews",
@@ -267,6 +268,34 @@ impl Mesh {
             .args(["--pod-namespace", NAMESPACE, "--pod-name", name])
             .args(["--token-file", &file(&format!("token-{account}"))])
             .args(["--trust-bundle", &file("ca/trust_bundle.pem")])
+    }
+
+    /// A proxy that the group `low` shares.
+    #[allow(dead_code, reason = "only one of the tests has a group")]
+    pub(crate) fn shared_proxy(&self) -> Proxy {
+        self.put(
+            "pod-low-1",
+            &format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: low-1, namespace: {NAMESPACE}, \
+                 labels: {{maglor.dev/proxy-group: low}}, annotations: {{maglor.dev/injected: 'true'}}}}, \
+                 spec: {{serviceAccountName: low-proxy-group, containers: []}}}}"
+            ),
+        );
+        let cache = self.path("cache").display().to_string();
+        let proxy = self
+            .member("service", "low-1", "low-proxy-group")
+            .args(["--cache-dir", &cache])
+            .start();
+        wait::eventually(TIMEOUT, "the proxy is ready", || {
+            proxy.admin_get("/ready").status == 200
+        });
+        proxy
+    }
+
+    /// What an admin page of the controller shows.
+    #[allow(dead_code, reason = "only one of the tests asks for any")]
+    pub(crate) fn admin(&self, path: &str) -> Value {
+        RawHttp1::connect(self.admin).get(path).json()
     }
 
     /// The proxy of the Gateway `web`, class `maglor`.

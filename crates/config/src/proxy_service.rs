@@ -1,5 +1,6 @@
 //! `maglor-proxy service`: the whole configuration of a proxy in front of a service, from flags. Where the
-//! servers are, and what is known about them, comes from the control plane.
+//! servers are, and what is known about them, comes from the control plane; without `--forward` the ports do, too
+//! ([`crate::workload::Inbound::forwards`]).
 //!
 //! Like a sidecar it adds nothing that client or server would notice: no time limit, no forwarding
 //! headers, no path that is written in another way.
@@ -7,6 +8,8 @@
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::diagnostic::Errors;
 use crate::load::Loaded;
@@ -26,12 +29,13 @@ const CONNECTION_AGE: Duration = Duration::from_secs(300);
 pub struct ProxyService {
     /// What every member of the mesh says.
     pub member: Member,
-    /// `--forward`
+    /// `--forward`; none: which ports there are comes from the control plane.
     pub forwards: Vec<Forward>,
 }
 
 /// A port, and the service that connections to it are for: `8080=http/web.shop.svc.cluster.local:80`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Forward {
     /// Where it listens; 0 lets the system choose.
     pub port: u16,
@@ -90,44 +94,49 @@ impl FromStr for Forward {
     }
 }
 
-impl fmt::Display for Forward {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let protocol = match self.protocol {
-            Spoken::Http => "http",
-            Spoken::Http2 => "http2",
-            Spoken::Tcp => "tcp",
-        };
-        write!(f, "{}={protocol}/{}", self.port, self.host)
+impl TryFrom<String> for Forward {
+    type Error = ForwardError;
+
+    fn try_from(text: String) -> Result<Self, ForwardError> {
+        text.parse()
     }
 }
 
-impl ProxyService {
-    /// Checks the configuration that the flags stand for.
-    ///
-    /// # Errors
-    /// Everything that is wrong; each error names its flag.
-    pub fn load(&self) -> Result<Loaded, Errors> {
-        Member::load(&self.document(), self.origins())
+impl From<Forward> for String {
+    fn from(forward: Forward) -> Self {
+        forward.to_string()
     }
+}
 
-    fn document(&self) -> raw::Document {
-        raw::Document {
-            listeners: self.forwards.iter().map(|one| self.listener(one)).collect(),
-            ..self.member.document()
-        }
+impl fmt::Display for Spoken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Http2 => "http2",
+            Self::Tcp => "tcp",
+        })
     }
+}
 
-    fn listener(&self, forward: &Forward) -> raw::Listener {
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}/{}", self.port, self.protocol, self.host)
+    }
+}
+
+impl Forward {
+    /// The listener. `identified`: by which name the control plane knows a proxy that has an identity, `NAMESPACE/POD`.
+    pub(crate) fn listener(&self, address: String, identified: Option<&str>) -> raw::Listener {
         let discovery = raw::Discovery {
-            host: Some(forward.host.clone()),
+            host: Some(self.host.clone()),
             ..raw::Discovery::default()
         };
         let listener = raw::Listener {
-            name: Some(forward.port.to_string()),
-            address: Some(self.member.listen(forward.port)),
+            name: Some(self.port.to_string()),
+            address: Some(address),
             ..raw::Listener::default()
         };
-        let version = match forward.protocol {
+        let version = match self.protocol {
             Spoken::Http => HttpProtocol::Auto,
             Spoken::Http2 => HttpProtocol::Http2,
             Spoken::Tcp => {
@@ -153,7 +162,7 @@ impl ProxyService {
             x_forwarded: Some(raw::ForwardedMode::Off),
             forwarded: Some(raw::ForwardedMode::Off),
             // The rules of the servers are for clients, not for what is in between.
-            x_maglor_client: self.member.has_identity().then_some(true),
+            x_maglor_client: identified.map(|_| true),
             // There is no `Upgrade` in HTTP/2.
             upgrades: only_http2.then(raw::OneOrMany::default),
             stream_idle_timeout: Some(TimeSpan(SILENCE)),
@@ -164,26 +173,54 @@ impl ProxyService {
             http: Some(http),
             ..listener
         };
-        self.guarded(listener)
+        guarded(listener, identified)
+    }
+}
+
+/// Who is let in: with an identity nobody, until the control plane has said it.
+fn guarded(listener: raw::Listener, identified: Option<&str>) -> raw::Listener {
+    let Some(node) = identified else {
+        return listener;
+    };
+    raw::Listener {
+        workload: Some(node.to_owned()),
+        tls: Some(Short(raw::DownstreamTls {
+            mesh: Some(raw::MeshMode::Strict),
+            ..raw::DownstreamTls::default()
+        })),
+        authorization: Some(raw::Authorization {
+            default: Some(raw::Effect::Deny),
+            ..raw::Authorization::default()
+        }),
+        ..listener
+    }
+}
+
+impl ProxyService {
+    /// Checks the configuration that the flags stand for.
+    ///
+    /// # Errors
+    /// Everything that is wrong; each error names its flag.
+    pub fn load(&self) -> Result<Loaded, Errors> {
+        Member::load(&self.document(), self.origins())
     }
 
-    /// Who is let in: with an identity nobody, until the control plane has said it.
-    fn guarded(&self, listener: raw::Listener) -> raw::Listener {
-        if !self.member.has_identity() {
-            return listener;
+    fn document(&self) -> raw::Document {
+        let identified = self.member.has_identity().then(|| self.member.node());
+        let listener = |one: &Forward| {
+            let address = self.member.listen(one.port);
+            one.listener(address, identified.as_deref())
+        };
+        let mut document = raw::Document {
+            listeners: self.forwards.iter().map(listener).collect(),
+            ..self.member.document()
+        };
+        if let Some(control_plane) = &mut document.control_plane
+            && self.forwards.is_empty()
+        {
+            control_plane.gateway = Some(self.member.node());
         }
-        raw::Listener {
-            workload: Some(self.member.node()),
-            tls: Some(Short(raw::DownstreamTls {
-                mesh: Some(raw::MeshMode::Strict),
-                ..raw::DownstreamTls::default()
-            })),
-            authorization: Some(raw::Authorization {
-                default: Some(raw::Effect::Deny),
-                ..raw::Authorization::default()
-            }),
-            ..listener
-        }
+        document
     }
 
     fn origins(&self) -> Vec<(Vec<Step>, String)> {
@@ -192,6 +229,8 @@ impl ProxyService {
         let listener = |at| vec![field("listeners"), Step::Index(at)];
         let forwards = self.forwards.iter().enumerate();
         origins.extend(forwards.map(|(at, one)| (listener(at), format!("--forward {one}"))));
+        let own = vec![field("control_plane"), field("gateway")];
+        origins.push((own, "--cache-dir".to_owned()));
         origins
     }
 }
@@ -291,6 +330,50 @@ mod tests {
         assert_eq!((discovery.host.as_deref(), &*tcp.cluster), (host, ""));
         let again = crate::parse(&loaded.yaml, "printed.yaml").unwrap();
         assert_eq!(again.yaml, loaded.yaml);
+    }
+
+    /// Those of a group: which ports there are is not said by flags.
+    #[test]
+    fn ports_come_from_the_control_plane_where_none_is_given() {
+        let mut one = proxy(&[]);
+        one.member.plain_text = false;
+        one.member.credentials = Credentials::Token {
+            token_file: "token".into(),
+            trust_bundle: "ca.pem".into(),
+        };
+        let errors = one.load().unwrap_err().to_string();
+        assert!(errors.contains("--cache-dir"), "{errors}");
+        one.member.cache_dir = Some("/cache".into());
+        let loaded = one.load().unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        assert!(loaded.config.listeners.is_empty());
+        let forward = |text: &str| text.parse::<Forward>().unwrap();
+        let inbound = crate::workload::Inbound {
+            tls: Some(raw::MeshMode::Permissive),
+            forwards: vec![
+                forward("20000=http/web-target.shop:80"),
+                forward("20001=tcp/db-target.shop:5432"),
+            ],
+            ..crate::workload::Inbound::default()
+        };
+        inbound.check("shop/web-1", true).unwrap();
+        let written = serde_json::to_value(&inbound).unwrap();
+        assert_eq!(written["forwards"][0], "20000=http/web-target.shop:80");
+        let known = [("shop/web-1".into(), std::sync::Arc::new(inbound))];
+        let whole = crate::workload::overlay(&loaded.yaml, &known.into()).unwrap();
+        let [http, bytes] = &whole.config.listeners[..] else {
+            panic!("{:?}", whole.config.listeners);
+        };
+        assert_eq!((&*http.name, &*bytes.name), ("20000", "20001"));
+        // As one that a flag has asked for, once the control plane has spoken.
+        assert!(http.authorization.is_none() && bytes.workload.is_none());
+        let crate::Termination::Mesh(mesh) = http.filter_chains[0].tls.as_ref().unwrap() else {
+            panic!("{:?}", http.filter_chains);
+        };
+        assert_eq!(mesh.mode, crate::tls::MeshMode::Permissive);
+        let wrong = serde_yaml::from_str::<crate::workload::Inbound>("forwards: ['80=ftp/web:80']");
+        let error = wrong.unwrap_err().to_string();
+        assert!(error.contains("the protocol is not"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gateway::{self, Port};
 use crate::load::{Loaded, finish};
+use crate::proxy_service::Forward;
 use crate::resource::{self, PARTS};
 use crate::source::Source;
 use crate::{Errors, check, raw};
@@ -36,6 +37,9 @@ pub struct Inbound {
     /// The ports of the Gateway that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<Port>,
+    /// The ports of the group of Services that it is a proxy of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forwards: Vec<Forward>,
 }
 
 /// What is known of workloads, by their names at the control plane.
@@ -55,8 +59,7 @@ impl Inbound {
             ..raw::Listener::default()
         };
         self.put(&mut listener, has_identity);
-        let ports = self.gateway.iter();
-        let ports = ports.map(|port| port.listener("127.0.0.1", Path::new("")));
+        let ports = self.own("127.0.0.1", Path::new(""), has_identity.then_some(name));
         let document = raw::Document {
             identity: has_identity.then(raw::Identity::default),
             control_plane: Some(raw::ControlPlane::default()),
@@ -75,6 +78,19 @@ impl Inbound {
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         let ports = self.ports.iter().flat_map(|ports| &ports.0);
         ports.filter_map(|(_, port)| port.0.load_reports.as_ref()?.cluster.as_deref())
+    }
+
+    /// The listeners that no file has, on the address `bind`; `identified`: the name of a workload with an identity.
+    fn own(&self, bind: &str, folder: &Path, identified: Option<&str>) -> Vec<raw::Listener> {
+        let ports = self.gateway.iter().map(|port| port.listener(bind, folder));
+        let forwards = self.forwards.iter().map(|forward| {
+            let mut listener = forward.listener(format!("{bind}:{}", forward.port), identified);
+            if listener.workload.is_some() {
+                self.put(&mut listener, true);
+            }
+            listener
+        });
+        ports.chain(forwards).collect()
     }
 
     fn put(&self, listener: &mut raw::Listener, has_identity: bool) {
@@ -128,10 +144,7 @@ pub fn overlay(yaml: &str, known: &Workloads) -> Result<Loaded, Errors> {
             .as_ref()
             .and_then(|admin| admin.address.as_deref());
         let bind = gateway::host(admin);
-        let ports = inbound.gateway.iter();
-        let listeners: Vec<_> = ports
-            .map(|port| port.listener(bind, Path::new(folder)))
-            .collect();
+        let listeners = inbound.own(bind, Path::new(folder), has_identity.then_some(name));
         document.listeners.extend(listeners);
     }
     let name = "configuration with what the control plane says of inbound listeners";

@@ -18,6 +18,8 @@ pub const APPLIED: &str = "maglor.dev/applied";
 pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
 /// What a `TrafficPolicy` that is generated was before the last change.
 pub const FORMER: &str = "maglor.dev/former";
+/// Which Service a group of proxies has been left by, until its ports are closed.
+pub const LEFT: &str = "maglor.dev/left";
 /// Replicas of the controller: clients that have not taken the roots yet.
 pub const MISSING: &str = "maglor.dev/missing";
 /// A pod that moves, and what is under way.
@@ -30,10 +32,16 @@ pub const PLACED: &str = "maglor.dev/placed";
 pub const PLACEMENT: &str = "maglor.dev/placement";
 /// Ports of a proxy, as they were written.
 pub const PORTS: &str = "maglor.dev/ports";
+/// The target ports that a Service had before proxies that it shares.
+pub const PROXIED_PORTS: &str = "maglor.dev/proxied-ports";
 /// The selector that a Service had before its proxies.
 pub const PROXIED_SELECTOR: &str = "maglor.dev/proxied-selector";
 /// The account that a Service's proxies run as.
 pub const PROXY_ACCOUNT: &str = "maglor.dev/proxy-account";
+/// The group that a Service's proxies are shared in.
+pub const PROXY_GROUP: &str = "maglor.dev/proxy-group";
+/// Which ports of shared proxies are for which of a Service.
+pub const PROXY_PORTS: &str = "maglor.dev/proxy-ports";
 /// What is made for a Service with proxies.
 pub const PROXY_SERVICE: &str = "maglor.dev/proxy-service";
 /// The Lease of a replica of the controller.
@@ -120,7 +128,7 @@ pub struct Key {
 
 const SWITCH: Values = Values::OneOf(&["disabled", "enabled"]);
 
-const OTHERS: [Key; 23] = [
+const OTHERS: [Key; 27] = [
     own(APPLIED),
     people(
         AUTO_PROXIES,
@@ -134,6 +142,7 @@ const OTHERS: [Key; 23] = [
         Values::OneOf(&["disabled", "enabled", "false", "true"]),
     ),
     own(INJECTED),
+    own(LEFT),
     own(MISSING),
     own(MOVING),
     people(
@@ -144,8 +153,11 @@ const OTHERS: [Key; 23] = [
     own(PLACED),
     people(PLACEMENT, &[(Pod, Label), (Pod, Annotation)], SWITCH),
     own(PORTS),
+    own(PROXIED_PORTS),
     own(PROXIED_SELECTOR),
     own(PROXY_ACCOUNT),
+    own(PROXY_GROUP),
+    own(PROXY_PORTS),
     own(PROXY_SERVICE),
     own(REPLICA),
     people(ROTATE, &[(Other, Annotation)], Values::Any),

@@ -108,12 +108,13 @@ fn is_of_cluster(arguments: &[OsString]) -> bool {
 
 /// The tests that want a Kubernetes of their own, one after the other.
 fn end_to_end() -> ExitCode {
-    const OF_CLUSTERS: [&str; 8] = [
+    const OF_CLUSTERS: [&str; 9] = [
         "e2e",
         "webhooks",
         "mesh",
         "gateway",
         "proxy_service",
+        "proxy_group",
         "placement",
         "tuning",
         "live_graph",

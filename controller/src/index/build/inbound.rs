@@ -21,9 +21,10 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
         return given;
     };
     // What clients of a proxy may do is said by the pods behind it.
-    let (mtls, authorization) = match index.target_of_proxy(key, workload) {
-        Some(target) => (index.mtls_of_proxy(&target, key, workload), None),
-        None => (
+    let behind = index.targets_of_proxy(key, workload);
+    let (mtls, authorization) = match behind.is_empty() {
+        false => (index.mtls_of_proxy(&behind, key, workload), None),
+        true => (
             index.mtls(key, workload),
             authorization(index, key, workload),
         ),
@@ -38,6 +39,7 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
             Some(gateway) => super::gateway::ports(index, &gateway),
             None => Vec::new(),
         },
+        forwards: index.forwards(key, workload),
         ahead: ahead(index, key, workload),
         service_account: workload.service_account.clone(),
     };

@@ -15,6 +15,13 @@ pub const PROXIED: &str = maglor_inject::keys::PROXY_SERVICE;
 /// The annotation of the Service of the pods behind proxies: the account that the proxies run as.
 pub const PROXY_ACCOUNT: &str = maglor_inject::keys::PROXY_ACCOUNT;
 
+/// The label of all that is made for a group of Services that share proxies, and of the Services of their pods; its
+/// value is the group's name.
+pub const PROXY_GROUP: &str = maglor_inject::keys::PROXY_GROUP;
+/// The annotation of the Service of the pods behind shared proxies: which port of theirs stands for which of its own,
+/// `80=20001,5432=20002`.
+pub const PROXY_PORTS: &str = maglor_inject::keys::PROXY_PORTS;
+
 /// What is spoken on a port.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Protocol {
@@ -110,6 +117,20 @@ pub struct Front {
     pub account: Option<String>,
     /// Labels of the pods behind them.
     pub selector: BTreeMap<String, String>,
+    /// The group of Services that shares the proxies; `None` = it has proxies of its own.
+    pub group: Option<String>,
+    /// The proxies' ports, by those of the Service that they stand for; of shared proxies only.
+    pub ports: BTreeMap<u16, u16>,
+}
+
+/// Reads [`PROXY_PORTS`]; what is not understood is nobody's port.
+#[must_use]
+pub fn proxy_ports(text: &str) -> BTreeMap<u16, u16> {
+    let one = |pair: &str| {
+        let (own, shared) = pair.split_once('=')?;
+        Some((own.parse().ok()?, shared.parse().ok()?))
+    };
+    text.split(',').filter_map(one).collect()
 }
 
 /// Which endpoints of a Service a client inside the cluster gets.
@@ -223,6 +244,11 @@ impl Service {
                 service: service.clone(),
                 account: meta.annotations.get(PROXY_ACCOUNT).cloned(),
                 selector: spec.selector.unwrap_or_default(),
+                group: meta.labels.get(PROXY_GROUP).cloned(),
+                ports: meta
+                    .annotations
+                    .get(PROXY_PORTS)
+                    .map_or_else(BTreeMap::new, |text| proxy_ports(text)),
             }),
             client_affinity: spec.session_affinity.as_deref() == Some("ClientIP"),
             reach: Reach::read(
@@ -260,6 +286,13 @@ mod tests {
             let found = Protocol::declared(app_protocol, name);
             assert_eq!(found, expected, "{app_protocol:?} {name:?}");
         }
+    }
+
+    #[test]
+    fn shared_ports_are_read() {
+        let ports = proxy_ports("80=20001,5432=20002,odd,81=,x=1,82=99999");
+        assert_eq!(ports, BTreeMap::from([(80, 20_001), (5432, 20_002)]));
+        assert_eq!(proxy_ports(""), BTreeMap::new());
     }
 
     #[test]

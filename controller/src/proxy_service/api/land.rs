@@ -85,7 +85,7 @@ impl Server {
 }
 
 /// Of two of an age the first by name.
-fn by_age(mut found: Vec<Value>) -> Vec<Claim> {
+pub(super) fn by_age(mut found: Vec<Value>) -> Vec<Claim> {
     let age = |claim: &Value| {
         let meta = &claim["metadata"];
         let text = |name: &str| text(&meta[name]).to_owned();

@@ -34,7 +34,7 @@ pub(super) fn control_plane(
     }
     if gateway.is_some() && raw.cache_dir.is_none() {
         at.field("gateway")
-            .error("certificates of the Gateway need a folder")
+            .error("what the control plane says of the listeners needs a folder")
             .on_key()
             .help("add `cache_dir: DIR`, best in memory");
     }

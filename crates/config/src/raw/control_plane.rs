@@ -20,9 +20,9 @@ pub struct ControlPlane {
     /// it: a proxy that starts while its control plane is away begins with them, and says so. Private keys
     /// are readable by their owner only. Absent: nothing is kept.
     pub cache_dir: Option<String>,
-    /// The pod that this proxy is, `NAMESPACE/POD`, of a Gateway: its listeners, beside those of the file, are
-    /// what the control plane says, certificates included, which are kept in `cache_dir`. Absent: the
-    /// file's are all.
+    /// The pod that this proxy is, `NAMESPACE/POD`, of a Gateway or of a group of Services: its listeners, beside
+    /// those of the file, are what the control plane says, certificates included, which are kept in `cache_dir`.
+    /// Absent: the file's are all.
     pub gateway: Option<String>,
 }
 

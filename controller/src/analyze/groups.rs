@@ -1,0 +1,79 @@
+//! `ProxyService`s that share proxies: what they say of these, and who is in whose way.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Place, Problem, Severity, word};
+use crate::crd::{GROUP, ProxyServiceSpec, check};
+use crate::index::facts::Key;
+use crate::proxy_service::contradicts;
+
+/// The first resource of each group, with its name. Which is the oldest in a cluster no file says: what one of them says
+/// and the other does not is in force or refused by that; where both say something, one is refused whichever it is.
+#[derive(Debug, Default)]
+pub(super) struct Groups(BTreeMap<Key, (String, ProxyServiceSpec)>);
+
+impl Groups {
+    /// What a resource says otherwise than one before it of its group.
+    pub(super) fn join(&mut self, place: Place<'_>, value: &Value) -> Option<Problem> {
+        let ours = word(&value["apiVersion"]).starts_with(GROUP);
+        if !ours || value["kind"] != "ProxyService" {
+            return None;
+        }
+        let spec: ProxyServiceSpec = check::spec(value).ok()?;
+        let (meta, group) = (&value["metadata"], spec.group.as_ref()?);
+        let key = Key::new(word(&meta["namespace"]), group);
+        let Some((first, older)) = self.0.get(&key) else {
+            self.0.insert(key, (word(&meta["name"]).to_owned(), spec));
+            return None;
+        };
+        let (field, severity) = match (contradicts(older, &spec), contradicts(&spec, older)) {
+            (Some(field), Some(_)) => (field, Severity::Error),
+            (Some(field), None) | (None, Some(field)) => (field, Severity::Warning),
+            (None, None) => return None,
+        };
+        let message = format!(
+            "spec.{field}: it is the same for all of group {group}, and ProxyService {first} says otherwise"
+        );
+        Some(place.problem(value, severity, "Contradiction", message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::analyze::analyze;
+
+    #[test]
+    fn who_says_otherwise_of_what_is_shared_is_named() {
+        let one = |name: &str, namespace: &str, more: &str| {
+            format!(
+                "---
+apiVersion: maglor.dev/v1alpha1
+kind: ProxyService
+metadata: {{name: {name}, namespace: {namespace}}}
+spec:
+  targetRef: {{name: {name}}}
+  group: low
+{more}"
+            )
+        };
+        let text = [
+            one("web", "shop", "  replicas: 2\n"),
+            one("cart", "shop", "  policy: random\n"),
+            one("mail", "shop", "  replicas: 3\n"),
+            one("user", "shop", "  drainSeconds: 60\n"),
+            one("web", "bank", "  replicas: 3\n"),
+        ];
+        let analysis = analyze(&[("a.yaml".to_owned(), text.concat())]);
+        let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+        let says = "it is the same for all of group low, and ProxyService web says otherwise";
+        let expected = [
+            format!("a.yaml:24: error: ProxyService mail: spec.replicas: {says} (Contradiction)"),
+            format!(
+                "a.yaml:32: warning: ProxyService user: spec.drainSeconds: {says} (Contradiction)"
+            ),
+        ];
+        assert_eq!(found, expected);
+    }
+}

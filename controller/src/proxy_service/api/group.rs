@@ -1,0 +1,100 @@
+//! Whose proxies a Service has, and what there is of a group that shares them.
+
+use serde_json::Value;
+
+use super::land::by_age;
+use super::{Kind, Server};
+use crate::index::facts::Key;
+use crate::index::facts::service::PROXY_GROUP;
+use crate::proxy_service::manifests::text;
+use crate::proxy_service::observed::Claim;
+use crate::proxy_service::{Front, Group, LABEL};
+
+impl Server {
+    /// Whose proxies there are; where there are none, whose are wanted. `claims` are those that hold for the Service.
+    pub(super) async fn front(
+        &self,
+        of: &Key,
+        claims: &[Claim],
+        service: Option<&Value>,
+        target: Option<&Value>,
+    ) -> Result<Front, kube::Error> {
+        let ours = |target: &&Value| target["metadata"]["labels"][LABEL] == *of.name;
+        if let Some(found) = Front::found(service, target.filter(ours)) {
+            return Ok(found);
+        }
+        if let Some(left) = self.left_behind(of, service).await? {
+            return Ok(left);
+        }
+        let claim = claims.iter().find(|claim| !claim.deleting);
+        let spec = claim.and_then(|claim| claim.spec.as_ref().ok());
+        Ok(spec.map_or_else(
+            || Front::Service(of.name.clone()),
+            |spec| Front::of(&of.name, spec),
+        ))
+    }
+
+    async fn left_behind(
+        &self,
+        of: &Key,
+        service: Option<&Value>,
+    ) -> Result<Option<Front>, kube::Error> {
+        let (Some(service), of_groups) = (service, Some(PROXY_GROUP)) else {
+            return Ok(None);
+        };
+        let mut made = Vec::new();
+        // The account is there first and last, where there is one.
+        for kind in [Kind::Deployment, Kind::ServiceAccount] {
+            made.extend(self.list(kind, &of.namespace, of_groups).await?);
+        }
+        if made.is_empty() {
+            return Ok(None);
+        }
+        let targets = self.list(Kind::Service, &of.namespace, of_groups).await?;
+        Ok(Front::left_behind(service, &made, &targets))
+    }
+
+    /// What there is of the group, where the proxies are one's; `pods` are the proxies. On which ports they listen is not
+    /// asked here.
+    pub(super) async fn group(
+        &self,
+        of: &Key,
+        front: &Front,
+        pods: &[Value],
+    ) -> Result<Option<Group>, kube::Error> {
+        let (Front::Group(name), namespace) = (front, of.namespace.as_str()) else {
+            return Ok(None);
+        };
+        let claims = by_age(self.list(Kind::ProxyService, namespace, None).await?);
+        let label = format!("{PROXY_GROUP}={name}");
+        let targets = self.list(Kind::Service, namespace, Some(&label)).await?;
+        let ready = pods.iter().filter(|pod| serves(pod));
+        let ready = ready.map(|pod| format!("{namespace}/{}", text(&pod["metadata"]["name"])));
+        let ready = ready.collect();
+        Ok(Some(Group::of(&of.name, name, claims, targets, ready)))
+    }
+}
+
+/// Whether a pod gets requests.
+fn serves(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
+    let ends = pod["metadata"]["deletionTimestamp"].is_string();
+    !ends && conditions.into_iter().flatten().any(ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_ends_gets_nothing_new() {
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        assert!(serves(&json!({"metadata": {}, "status": ready})));
+        let ending = json!({"deletionTimestamp": "now"});
+        assert!(!serves(&json!({"metadata": ending, "status": ready})));
+        assert!(!serves(&json!({"metadata": {}, "status": {}})));
+    }
+}

@@ -1,0 +1,183 @@
+//! Whose proxies are in front of a Service: its own, or those that a group of Services shares.
+//!
+//! Both are selected by labels that the Service's own selector has, with another value ([`super::selector`]). Shared
+//! proxies cannot have the labels of every Service that may come to be in their group, since other labels are other
+//! pods: they have the common ones, and a Service in a group has to go by one of these.
+
+use serde_json::Value;
+
+use super::selector::Selector;
+use super::{LABEL, RECORD};
+use crate::crd::ProxyServiceSpec;
+use crate::index::facts::service::PROXY_GROUP;
+
+/// Labels that shared proxies have, one of which is to be in the selector of each Service of a group.
+pub const SHARED_LABELS: [&str; 11] = [
+    "app",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/name",
+    "component",
+    "k8s-app",
+    "name",
+    "role",
+    "run",
+    "service",
+    "tier",
+];
+
+/// Whose proxies they are.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Front {
+    /// Those of a group, by its name.
+    Group(String),
+    /// Those of a Service alone, by its name.
+    Service(String),
+}
+
+impl Default for Front {
+    fn default() -> Self {
+        Self::Service(String::new())
+    }
+}
+
+impl Front {
+    /// What is wanted for a Service.
+    #[must_use]
+    pub fn of(service: &str, spec: &ProxyServiceSpec) -> Self {
+        match &spec.group {
+            Some(group) => Self::Group(group.clone()),
+            None => Self::Service(service.to_owned()),
+        }
+    }
+
+    /// What there is, by what stands in a Service and in that of its endpoints, where it is ours; `None` = nothing.
+    #[must_use]
+    pub fn found(service: Option<&Value>, target: Option<&Value>) -> Option<Self> {
+        let meta = |resource: Option<&Value>| resource.map(|one| one["metadata"].clone());
+        let (own, behind) = (meta(service), meta(target));
+        let name = own.as_ref().and_then(|meta| meta["name"].as_str());
+        let named = behind
+            .as_ref()
+            .and_then(|meta| meta["labels"][LABEL].as_str());
+        let name = name.or(named)?;
+        let annotations = own.as_ref().map(|meta| &meta["annotations"]);
+        let recorded = annotations.and_then(|all| all[PROXY_GROUP].as_str());
+        let labelled = behind
+            .as_ref()
+            .and_then(|meta| meta["labels"][PROXY_GROUP].as_str());
+        if let Some(group) = recorded.or(labelled) {
+            return Some(Self::Group(group.to_owned()));
+        }
+        let touched = annotations.is_some_and(|all| all[RECORD].is_string());
+        (touched || named.is_some()).then(|| Self::Service(name.to_owned()))
+    }
+
+    /// A group that a Service was the last of: something of it that belongs to this one, and no Service of endpoints.
+    /// `made` is what there is in the namespace for groups, and `targets` the Services of endpoints of all of them.
+    #[must_use]
+    pub fn left_behind(service: &Value, made: &[Value], targets: &[Value]) -> Option<Self> {
+        let uid = &service["metadata"]["uid"];
+        let owns = |one: &&Value| {
+            let owners = one["metadata"]["ownerReferences"].as_array();
+            owners
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["uid"] == *uid)
+        };
+        let group = |one: &Value| one["metadata"]["labels"][PROXY_GROUP].clone();
+        let empty = |of: &Value| targets.iter().all(|target| group(target) != *of);
+        let mut left = made.iter().filter(owns).map(group).filter(empty);
+        Some(Self::Group(left.next()?.as_str()?.to_owned()))
+    }
+
+    /// The value of the labels by which the proxies are selected. No name of a Service has a dot, so it is nobody
+    /// else's by chance.
+    #[must_use]
+    pub fn marker(&self) -> String {
+        match self {
+            Self::Group(group) => format!("{group}.group"),
+            Self::Service(service) => format!("{service}.proxy"),
+        }
+    }
+
+    /// The selector of the proxies in place of a Service's own. Of those of a group it may be a part: whoever applies
+    /// the Service's manifest again writes over it, and adds the rest.
+    #[must_use]
+    pub fn in_place(&self, own: &Selector) -> Selector {
+        let has = |key: &&String| match self {
+            Self::Group(_) => SHARED_LABELS.contains(&key.as_str()),
+            Self::Service(_) => true,
+        };
+        let keys = own.keys().filter(has);
+        keys.map(|key| (key.clone(), self.marker())).collect()
+    }
+
+    /// The name of the proxies' Deployment, account and autoscaler.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Group(group) => format!("{group}-proxy-group"),
+            Self::Service(service) => format!("{service}-proxy-service"),
+        }
+    }
+
+    /// The label of these, and of the proxies.
+    pub(super) fn label(&self) -> (&'static str, &str) {
+        match self {
+            Self::Group(group) => (PROXY_GROUP, group),
+            Self::Service(service) => (LABEL, service),
+        }
+    }
+
+    /// The group's name.
+    pub(super) fn group(&self) -> Option<&str> {
+        match self {
+            Self::Group(group) => Some(group),
+            Self::Service(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn it_is_found_by_what_stands_in_the_services() {
+        let group = || Front::Group("low".into());
+        let own = || Front::Service("web".into());
+        let service =
+            |annotations: Value| json!({"metadata": {"name": "web", "annotations": annotations}});
+        let target = |labels: Value| json!({"metadata": {"name": "web-target", "labels": labels}});
+        let plain = service(json!({}));
+        assert_eq!(Front::found(Some(&plain), None), None);
+        let switched = service(json!({RECORD: "{}", PROXY_GROUP: "low"}));
+        assert_eq!(Front::found(Some(&switched), None), Some(group()));
+        let proxied = service(json!({RECORD: "{}"}));
+        assert_eq!(Front::found(Some(&proxied), None), Some(own()));
+        let behind = target(json!({LABEL: "web", PROXY_GROUP: "low"}));
+        assert_eq!(Front::found(Some(&plain), Some(&behind)), Some(group()));
+        assert_eq!(Front::found(None, Some(&behind)), Some(group()));
+        let behind = target(json!({LABEL: "web"}));
+        assert_eq!(Front::found(Some(&plain), Some(&behind)), Some(own()));
+    }
+
+    #[test]
+    fn a_group_goes_by_common_labels() {
+        let own = |pairs: &[(&str, &str)]| -> Selector {
+            let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            pairs.iter().map(owned).collect()
+        };
+        let group = Front::Group("low".into());
+        let selector = own(&[("app", "web"), ("version", "v1")]);
+        assert_eq!(group.in_place(&selector), own(&[("app", "low.group")]));
+        assert!(group.in_place(&own(&[("version", "v1")])).is_empty());
+        let alone = Front::Service("web".into()).in_place(&selector);
+        assert_eq!(
+            alone,
+            own(&[("app", "web.proxy"), ("version", "web.proxy")])
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! A Service leaves a group while others stay.
+//!
+//! Proxies that are one Service's own end as pods do: they go on taking connections until every node knows, and finish
+//! what they have begun. Shared ones do the same port by port. When that began stands in the Service of the endpoints:
+//!
+//! ```text
+//! no endpoint is a proxy ─► [`LEFT`] ─► farewell ─► the ports are closed ─► what is open is finished ─► gone
+//! ```
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::manifests::{marked, of_target};
+use super::observed::Observed;
+use super::shared::Group;
+use crate::index::facts::service::PROXY_PORTS;
+use crate::proxy_pod::{DRAIN_SECONDS, FAREWELL_SECONDS, grace_seconds};
+
+/// The annotation of the Service of endpoints that says since when none of its Service's clients is sent to shared proxies
+/// (RFC 3339).
+pub(super) const LEFT: &str = maglor_inject::keys::LEFT;
+
+/// What is to be done.
+#[derive(Debug, PartialEq)]
+pub(super) enum Leaving {
+    /// To apply the Service of the endpoints so.
+    Apply(Value),
+    /// Nothing is left to wait for.
+    Done,
+    /// To wait.
+    Wait,
+}
+
+/// What is to be done for a Service whose selector is its own again, in a group that others are in. `target` is the
+/// Service of its endpoints.
+pub(super) fn leave(seen: &Observed, target: &Value) -> Leaving {
+    if seen.service.is_none() || target["metadata"]["deletionTimestamp"].is_string() {
+        return Leaving::Done;
+    }
+    if !seen.endpoints.is_disjoint(&seen.proxies) {
+        return Leaving::Wait;
+    }
+    let annotations = &target["metadata"]["annotations"];
+    let left = annotations[LEFT].as_str();
+    let Some(left) = left.and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return Leaving::Apply(noted(target, seen.now, true));
+    };
+    // Of another clock, perhaps: what is to come has not begun.
+    let past = seen.now.as_second().saturating_sub(left.as_second()).max(0);
+    if past < i64::from(FAREWELL_SECONDS) {
+        return Leaving::Wait;
+    }
+    if annotations[PROXY_PORTS].is_string() {
+        return Leaving::Apply(noted(target, left, false));
+    }
+    let pod = seen
+        .deployment
+        .as_ref()
+        .map(|one| &one["spec"]["template"]["spec"]);
+    let grace = pod.and_then(|pod| pod["terminationGracePeriodSeconds"].as_i64());
+    match past < grace.unwrap_or_else(|| i64::from(grace_seconds(DRAIN_SECONDS))) {
+        true => Leaving::Wait,
+        false => Leaving::Done,
+    }
+}
+
+/// The Service of endpoints, with or without ports of proxies.
+fn noted(target: &Value, left: Timestamp, with_ports: bool) -> Value {
+    let mut wanted = of_target(target);
+    wanted["metadata"]["annotations"][LEFT] = json!(left.to_string());
+    if !with_ports && let Some(all) = wanted["metadata"]["annotations"].as_object_mut() {
+        all.remove(PROXY_PORTS);
+    }
+    marked(wanted)
+}
+
+/// Whether a Service is one of a group that others are in, too.
+pub(super) fn leaves_others(seen: &Observed) -> bool {
+    seen.group
+        .as_ref()
+        .is_some_and(|group: &Group| !group.is_alone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy_service::LABEL;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn target() -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": "web-target", "namespace": "shop", "uid": "u2", "resourceVersion": "7",
+                "labels": {LABEL: "web"},
+                "annotations": {PROXY_PORTS: "80=20001", "maglor.dev/applied": "old"},
+                "ownerReferences": [{"kind": "Service", "name": "web", "uid": "u1"}],
+            },
+            "spec": {"clusterIP": "10.0.0.9", "type": "ClusterIP", "selector": {"app": "web"},
+                     "ports": [{"port": 80, "targetPort": "http", "name": "http"}]},
+        })
+    }
+
+    #[test]
+    fn ports_are_closed_when_nodes_know_and_gone_when_all_is_finished() {
+        let spec = json!({"template": {"spec": {"terminationGracePeriodSeconds": 40}}});
+        let mut seen = Observed {
+            service: Some(json!({})),
+            deployment: Some(json!({"spec": spec})),
+            now: at(1000),
+            ..Observed::default()
+        };
+        seen.endpoints.insert("10.0.0.1".into());
+        seen.proxies.insert("10.0.0.1".into());
+        assert_eq!(leave(&seen, &target()), Leaving::Wait, "requests go there");
+        seen.proxies.clear();
+        let Leaving::Apply(left) = leave(&seen, &target()) else {
+            panic!("it is not noted when");
+        };
+        let annotations = &left["metadata"]["annotations"];
+        assert_eq!(annotations[PROXY_PORTS], "80=20001");
+        assert_ne!(annotations["maglor.dev/applied"], "old");
+        assert!(left["metadata"]["uid"].is_null() && left["spec"]["clusterIP"].is_null());
+        assert_eq!(left["spec"]["ports"], target()["spec"]["ports"]);
+        seen.now = at(1004);
+        assert_eq!(leave(&seen, &left), Leaving::Wait);
+        seen.now = at(1005);
+        let Leaving::Apply(closed) = leave(&seen, &left) else {
+            panic!("the ports stay");
+        };
+        assert!(closed["metadata"]["annotations"][PROXY_PORTS].is_null());
+        seen.now = at(1039);
+        assert_eq!(leave(&seen, &closed), Leaving::Wait);
+        seen.now = at(1040);
+        assert_eq!(leave(&seen, &closed), Leaving::Done);
+        // A clock that is behind.
+        seen.now = at(900);
+        assert_eq!(leave(&seen, &closed), Leaving::Wait);
+    }
+}

@@ -1,0 +1,247 @@
+//! Services that share proxies come and go whatever happens meanwhile: users edit them, proxies fail and are started
+//! anew, endpoints and ports are known late, the operator crashes after any step or acts on what is no longer so. Nobody's
+//! requests come to who does not answer for that Service, and in the end everything is as the resources say: to the byte
+//! where nothing is wanted any more.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "proxy_group/world.rs"]
+mod world;
+
+use maglor_controller::proxy_service::Progress;
+use proptest::prelude::*;
+use serde_json::json;
+
+use world::{Move, NAMES, World};
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let which = || 0..NAMES.len();
+    let one = prop_oneof![
+        4 => which().prop_map(Move::Look),
+        4 => Just(Move::Act),
+        12 => which().prop_map(Move::Operate),
+        1 => Just(Move::Crash),
+        6 => Just(Move::Deploy),
+        6 => Just(Move::Endpoints),
+        5 => Just(Move::Tell),
+        3 => (1..30i64).prop_map(Move::Pass),
+        1 => Just(Move::ProxiesFail),
+        1 => which().prop_map(Move::ApplyAgain),
+        1 => (which(), 0..3u16).prop_map(|(at, more)| Move::Ports(at, more)),
+        1 => which().prop_map(Move::Select),
+        3 => (which(), any::<bool>()).prop_map(|(at, grouped)| Move::Claim(at, grouped)),
+        2 => which().prop_map(Move::Unclaim),
+        1 => (which(), any::<bool>()).prop_map(|(at, grouped)| Move::Group(at, grouped)),
+        1 => (which(), 1..4u32).prop_map(|(at, count)| Move::Scale(at, count)),
+        1 => which().prop_map(Move::LoseTarget),
+    ];
+    proptest::collection::vec(one, 0..250)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_is_sent_where_nobody_answers_and_all_ends_as_it_is_wanted(moves in moves()) {
+        let mut world = World::new();
+        for one in &moves {
+            world.make(one);
+            world.check(one);
+        }
+        world.settle();
+        world.check_end();
+        for at in 0..NAMES.len() {
+            world.make(&Move::Unclaim(at));
+        }
+        world.settle();
+        world.check_end();
+        assert_eq!(world.made(), Vec::<String>::new());
+    }
+}
+
+/// The first makes the proxies, the last takes them away; who comes or goes in between changes nothing of them.
+#[test]
+fn the_first_makes_what_the_last_removes() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0, true));
+    let first = world.settle();
+    let expected = [
+        "web: hold",
+        "web: apply Service web-target",
+        "web: apply TrafficPolicy web-target",
+        "web: apply ServiceAccount low-proxy-group",
+        "web: apply Deployment low-proxy-group",
+        "web: switch",
+    ];
+    assert_eq!(first, expected);
+    world.check_end();
+    let template = world.template();
+    world.make(&Move::Claim(1, true));
+    let second = world.settle();
+    let own: Vec<&String> = second
+        .iter()
+        .filter(|step| step.starts_with("cart"))
+        .collect();
+    // Whose they are is all that changes of what is shared, whoever of the two sees it first.
+    let expected = [
+        "cart: hold",
+        "cart: apply Service cart-target",
+        "cart: apply TrafficPolicy cart-target",
+    ];
+    assert_eq!(own[..3], expected);
+    assert_eq!(own.last().unwrap().as_str(), "cart: switch");
+    assert!(
+        !second
+            .iter()
+            .any(|step| step.contains("restore") || step == "web: switch")
+    );
+    assert_eq!(world.template(), template, "nothing is started anew");
+    world.check_end();
+    world.make(&Move::Unclaim(0));
+    let left = world.settle();
+    let own: Vec<&String> = left.iter().filter(|step| step.starts_with("web")).collect();
+    let expected = [
+        "web: restore",
+        "web: restore",
+        "web: apply Service web-target",
+        "web: apply Service web-target",
+        "web: delete TrafficPolicy web-target",
+        "web: delete Service web-target",
+        "web: release",
+    ];
+    assert_eq!(own, expected);
+    assert!(!left.iter().any(|step| step.contains("delete Deployment")));
+    assert_eq!(world.template(), template, "nothing is started anew");
+    world.check_end();
+    world.make(&Move::Unclaim(1));
+    let last = world.settle();
+    let expected = [
+        "cart: restore",
+        "cart: restore",
+        "cart: delete Deployment low-proxy-group",
+        "cart: delete ServiceAccount low-proxy-group",
+        "cart: delete TrafficPolicy cart-target",
+        "cart: delete Service cart-target",
+        "cart: release",
+    ];
+    assert_eq!(last, expected);
+    world.check_end();
+}
+
+/// After each step of a way in and out the operator starts anew, with nothing but what the cluster has.
+#[test]
+fn a_crash_after_any_step_changes_nothing() {
+    for crash in 0..40 {
+        let mut world = World::new();
+        let moves = [
+            Move::Claim(0, true),
+            Move::Claim(1, true),
+            Move::Claim(2, true),
+            Move::Unclaim(1),
+            Move::Unclaim(0),
+            Move::Unclaim(2),
+        ];
+        let mut steps = 0;
+        for one in moves {
+            world.make(&one);
+            // Until the crash others than the first one wait; then whoever comes first.
+            steps += world.settle_with_crash(crash, steps);
+            world.check_end();
+        }
+        assert_eq!(world.made(), Vec::<String>::new());
+    }
+}
+
+/// What is not each one's own is the same for all: the oldest says it.
+#[test]
+fn who_says_otherwise_than_the_oldest_is_refused() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0, true));
+    world.make(&Move::Claim(1, true));
+    world.settle();
+    world.make(&Move::Scale(1, 3));
+    world.settle();
+    let Progress::Refused(refusal) = world.progress(1) else {
+        panic!("{:?}", world.progress(1));
+    };
+    assert_eq!(refusal.reason(), "Contradiction");
+    let text = refusal.to_string();
+    assert!(
+        text.starts_with("spec.replicas: ") && text.contains("claim-web"),
+        "{text}"
+    );
+    world.check_end();
+    // It comes in when it is the oldest.
+    world.make(&Move::Unclaim(0));
+    world.settle();
+    assert!(matches!(world.progress(1), Progress::Inserted(_)));
+    world.check_end();
+}
+
+#[test]
+fn who_has_none_of_the_common_labels_is_refused() {
+    let mut world = World::new();
+    world.edit(0, "selector", &json!({"shop.example/part": "web"}));
+    world.make(&Move::Claim(0, true));
+    world.settle();
+    let Progress::Refused(refusal) = world.progress(0) else {
+        panic!("{:?}", world.progress(0));
+    };
+    assert_eq!(refusal.reason(), "UncommonLabels");
+    world.check_end();
+}
+
+/// Proxies go from one's own to shared ones and back, past the pods themselves.
+#[test]
+fn one_moves_between_its_own_proxies_and_shared_ones() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0, false));
+    world.settle();
+    world.make(&Move::Claim(1, true));
+    world.settle();
+    world.make(&Move::Group(0, true));
+    let steps = world.settle();
+    let gone = "web: delete Deployment web-proxy-service";
+    assert!(steps.iter().any(|step| step == gone), "{steps:?}");
+    assert_eq!(
+        world.made(),
+        [
+            "Deployment low-proxy-group",
+            "ServiceAccount low-proxy-group"
+        ]
+    );
+    world.check_end();
+    world.make(&Move::Group(0, false));
+    world.settle();
+    world.check_end();
+    assert!(
+        world
+            .made()
+            .contains(&"Deployment web-proxy-service".to_owned())
+    );
+}
+
+/// What belongs to Services that are deleted goes with the last of them, without an operator.
+#[test]
+fn what_is_shared_belongs_to_all() {
+    let mut world = World::new();
+    for at in 0..2 {
+        world.make(&Move::Claim(at, true));
+    }
+    world.settle();
+    world.remove(0);
+    world.settle();
+    assert!(
+        world
+            .made()
+            .contains(&"Deployment low-proxy-group".to_owned())
+    );
+    assert!(matches!(world.progress(1), Progress::Inserted(_)));
+    world.check_end();
+    world.remove(1);
+    world.collect_garbage();
+    assert_eq!(world.made(), Vec::<String>::new());
+}

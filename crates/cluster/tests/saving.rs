@@ -55,17 +55,19 @@ const NODES: u8 = 3;
 /// At night there are so many of the requests of noon.
 const NIGHT: f64 = 0.25;
 /// Before the load is measured, at night's rate: what replicas use becomes known.
-const QUIET: Duration = Duration::from_secs(210);
+const QUIET: Duration = Duration::from_secs(180);
 /// Between two steps of the rate.
 const STEP: Duration = Duration::from_secs(5);
 /// Once, for a tenth of the time, there are so many times the requests.
 const BURST: f64 = 1.5;
 
 /// Minutes stand for hours: it looks every five seconds and waits less long between two changes. What autoscalers do
-/// after five minutes, it does after five minutes. How callers treat services is the same both ways.
+/// after five minutes, it does after five minutes. How callers treat services is the same both ways. Response times of a
+/// busy machine are no reason for replicas, of which there would be more then than autoscalers make.
 const POLICY: &str = "{apiVersion: maglor.dev/v1alpha1, kind: TuningPolicy, metadata: {name: saving, namespace: saving}, \
     spec: {mode: Apply, parts: [Replicas, Requests], roundSeconds: 5, observeSeconds: 45, cooldownSeconds: 30, \
-    readySeconds: 60, changesPerRound: 10, scaling: {slowStartSeconds: 5}, guard: {seconds: 10}}}";
+    readySeconds: 60, changesPerRound: 10, thresholds: {latencyMilliseconds: 5000}, \
+    scaling: {slowStartSeconds: 5}, guard: {seconds: 10}}}";
 
 /// A number from the environment.
 fn number(name: &str, default: f64) -> f64 {

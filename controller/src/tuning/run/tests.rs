@@ -59,9 +59,9 @@ async fn a_service_under_load_is_tuned_step_by_step() {
             requests(world) != world::requests()
         })
         .await;
-    // 3 × 35m and 40 MiB are used by three, and 15 % and 20 % are added; the sidecar has 10m beside it. Quantiles are known
+    // 3 × 35m and 40 MiB are used by three, and 15 % and 10 % are added; the sidecar has 10m beside it. Quantiles are known
     // to 2 %.
-    assert_eq!(requests(&world), json!({"cpu": "45m", "memory": "49Mi"}));
+    assert_eq!(requests(&world), json!({"cpu": "45m", "memory": "45Mi"}));
     world.roll_out();
     world
         .until("all is as advised", |world| {
@@ -157,7 +157,7 @@ async fn what_others_decide_holds() {
             requests(world) != world::requests()
         })
         .await;
-    assert_eq!(requests(&world), json!({"cpu": "100m", "memory": "49Mi"}));
+    assert_eq!(requests(&world), json!({"cpu": "100m", "memory": "45Mi"}));
     world.roll_out();
     world.rounds(10).await;
     assert_eq!(replicas(&world), 1);

@@ -293,7 +293,7 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
                 delegates: inbound.delegates.clone(),
                 unknown: inbound.unknown,
                 gateway: inbound.gateway.clone(),
-                forwards: inbound.forwards.clone(),
+                forwards: inbound.forwards.iter().map(ToString::to_string).collect(),
             };
             encode::inbound(&id.name, &own, &inbound.ahead)
         }

@@ -164,14 +164,14 @@ mod tests {
 
     use super::*;
 
-    fn service(ports: Value) -> Value {
+    fn service(ports: &Value) -> Value {
         json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": ports}})
     }
 
     #[test]
     fn own_ports_are_found_again() {
         let own =
-            service(json!([{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8081}]));
+            service(&json!([{"port": 80, "targetPort": "http"}, {"port": 81, "targetPort": 8081}]));
         let before = Ports::read(&own, None);
         assert!(before.shared.is_empty() && !before.all_shared());
         let shared = allot(&own, &Shared::new(), &BTreeSet::new());
@@ -213,7 +213,7 @@ mod tests {
                 .iter()
                 .map(|port| json!({"port": port, "targetPort": own}))
                 .collect();
-            let service = service(json!(ports));
+            let service = service(&json!(ports));
             let shared = allot(&service, &Shared::new(), &taken);
             let different: BTreeSet<u16> = shared.values().copied().collect();
             prop_assert_eq!(different.len(), numbers.len());

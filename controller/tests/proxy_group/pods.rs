@@ -211,7 +211,7 @@ impl World {
             let service = &mut self.services[at];
             match wrong {
                 Some(wrong) => {
-                    assert!(service.excused, "{}: {wrong} after {after:?}", service.name)
+                    assert!(service.excused, "{}: {wrong} after {after:?}", service.name);
                 }
                 // What is excused is so until all is well again, and known.
                 None => service.excused &= !fresh,

@@ -347,12 +347,11 @@ mod tests {
         let loaded = one.load().unwrap();
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
         assert!(loaded.config.listeners.is_empty());
-        let forward = |text: &str| text.parse::<Forward>().unwrap();
         let inbound = crate::workload::Inbound {
             tls: Some(raw::MeshMode::Permissive),
             forwards: vec![
-                forward("20000=http/web-target.shop:80"),
-                forward("20001=tcp/db-target.shop:5432"),
+                "20000=http/web-target.shop:80".into(),
+                "20001=tcp/db-target.shop:5432".into(),
             ],
             ..crate::workload::Inbound::default()
         };
@@ -371,9 +370,15 @@ mod tests {
             panic!("{:?}", http.filter_chains);
         };
         assert_eq!(mesh.mode, crate::tls::MeshMode::Permissive);
-        let wrong = serde_yaml::from_str::<crate::workload::Inbound>("forwards: ['80=ftp/web:80']");
-        let error = wrong.unwrap_err().to_string();
-        assert!(error.contains("the protocol is not"), "{error}");
+        let wrong = crate::workload::Inbound {
+            forwards: vec!["80=ftp/web:80".into()],
+            ..crate::workload::Inbound::default()
+        };
+        let errors = wrong.check("shop/web-1", true).unwrap_err().to_string();
+        assert!(
+            errors.contains("forwards: `80=ftp/web:80`: the protocol is not"),
+            "{errors}"
+        );
     }
 
     #[test]

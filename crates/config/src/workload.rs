@@ -37,9 +37,10 @@ pub struct Inbound {
     /// The ports of the Gateway that it serves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateway: Vec<Port>,
-    /// The ports of the group of Services that it is a proxy of.
+    /// The ports of the group of Services that it is a proxy of, each a [`Forward`]; read where they are checked and
+    /// used, because a proxy has the code for lists of text anyway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub forwards: Vec<Forward>,
+    pub forwards: Vec<String>,
 }
 
 /// What is known of workloads, by their names at the control plane.
@@ -67,6 +68,13 @@ impl Inbound {
             ..raw::Document::default()
         };
         resource::judge(&document, PARTS, &place, |at, scope| {
+            for error in self
+                .forwards
+                .iter()
+                .filter_map(|text| text.parse::<Forward>().err())
+            {
+                at.field("forwards").error(error.to_string());
+            }
             let each = document.listeners.iter();
             each.map(|listener| check::one_listener(listener, at, scope))
                 .collect::<Option<Vec<_>>>()
@@ -83,12 +91,13 @@ impl Inbound {
     /// The listeners that no file has, on the address `bind`; `identified`: the name of a workload with an identity.
     fn own(&self, bind: &str, folder: &Path, identified: Option<&str>) -> Vec<raw::Listener> {
         let ports = self.gateway.iter().map(|port| port.listener(bind, folder));
-        let forwards = self.forwards.iter().map(|forward| {
+        let forwards = self.forwards.iter().filter_map(|text| {
+            let forward: Forward = text.parse().ok()?;
             let mut listener = forward.listener(format!("{bind}:{}", forward.port), identified);
             if listener.workload.is_some() {
                 self.put(&mut listener, true);
             }
-            listener
+            Some(listener)
         });
         ports.chain(forwards).collect()
     }

@@ -9,8 +9,7 @@ use super::member::MemberArgs;
 use super::running::RunningArgs;
 
 const HELP: &str = "\
-Every connection to a port is for one service; without --forward the control plane says which ports there are, as for the
-proxies of a group of services, and changes them without a restart. Where its servers are, by which policy one is chosen, and
+Every connection to a port is for one service. Where its servers are, by which policy one is chosen, and
 what else is known about it comes from the control plane, and changes when it does; /ready answers 503
 until it is known. This is what the proxies of a ProxyService run (docs/proxy-service.md); without
 Kubernetes a file does the same: `maglor proxy-service config`.
@@ -29,7 +28,7 @@ pub(super) struct ServiceArgs {
     member: MemberArgs,
 
     /// A port, what is spoken there (http, http2 or tcp), and the service that it is for. Repeat for more;
-    /// without any the control plane says them (needs --cache-dir).
+    /// none: the control plane says them (needs --cache-dir).
     #[arg(long, value_name = "PORT=PROTOCOL/NAME:PORT")]
     forward: Vec<Forward>,
 

@@ -158,7 +158,7 @@ fn judge(text: &str) -> Result<(), String> {
     if !value["gateway"].is_null() {
         let inbound: Inbound = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
         return inbound
-            .check("block", true)
+            .check("shop/block", true)
             .map_err(|error| error.to_string());
     }
     let words = &value["metadata"]["filter_metadata"]["maglor.dev"];

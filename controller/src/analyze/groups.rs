@@ -9,8 +9,8 @@ use crate::crd::{GROUP, ProxyServiceSpec, check};
 use crate::index::facts::Key;
 use crate::proxy_service::contradicts;
 
-/// The first resource of each group, with its name. Which is the oldest in a cluster no file says: what one of them says
-/// and the other does not is in force or refused by that; where both say something, one is refused whichever it is.
+/// The first resource of each group, with its name. Which is the oldest in a cluster no file says: most likely it is the
+/// first one here, and of two that contradict each other one is refused whichever it is.
 #[derive(Debug, Default)]
 pub(super) struct Groups(BTreeMap<Key, (String, ProxyServiceSpec)>);
 
@@ -30,8 +30,8 @@ impl Groups {
         };
         let (field, severity) = match (contradicts(older, &spec), contradicts(&spec, older)) {
             (Some(field), Some(_)) => (field, Severity::Error),
-            (Some(field), None) | (None, Some(field)) => (field, Severity::Warning),
-            (None, None) => return None,
+            (Some(field), None) => (field, Severity::Warning),
+            (None, _) => return None,
         };
         let message = format!(
             "spec.{field}: it is the same for all of group {group}, and ProxyService {first} says otherwise"
@@ -63,7 +63,8 @@ spec:
             one("cart", "shop", "  policy: random\n"),
             one("mail", "shop", "  replicas: 3\n"),
             one("user", "shop", "  drainSeconds: 60\n"),
-            one("web", "bank", "  replicas: 3\n"),
+            one("web", "bank", ""),
+            one("cart", "bank", "  replicas: 3\n"),
         ];
         let analysis = analyze(&[("a.yaml".to_owned(), text.concat())]);
         let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
@@ -71,8 +72,9 @@ spec:
         let expected = [
             format!("a.yaml:24: error: ProxyService mail: spec.replicas: {says} (Contradiction)"),
             format!(
-                "a.yaml:32: warning: ProxyService user: spec.drainSeconds: {says} (Contradiction)"
+                "a.yaml:32: error: ProxyService user: spec.drainSeconds: {says} (Contradiction)"
             ),
+            format!("a.yaml:47: warning: ProxyService cart: spec.replicas: {says} (Contradiction)"),
         ];
         assert_eq!(found, expected);
     }

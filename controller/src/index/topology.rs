@@ -229,7 +229,7 @@ impl Index {
         let subset = port.split_once('/').map(|(_, subset)| subset);
         let name = match subset {
             Some(subset) if service == *of => subset.to_owned(),
-            None if service.namespace == of.namespace => service.name.to_string(),
+            None if service.namespace == of.namespace => service.name.clone(),
             _ => return None,
         };
         let labels = subset.map(|subset| self.subsets(&service).remove(subset).unwrap_or_default());

@@ -122,25 +122,27 @@ fn each_container_gets_requests_of_its_own() {
     );
 }
 
+/// An hour of a cart whose requests are divided among versions; `more` is said of each version.
+fn divided(more: &str) -> String {
+    let splits = format!(
+        "  splits:
+  - {{service: shop/cart, port: 80, versions: [
+     {{name: cart-v1, weight: 90, replicas: 1, rps: 108, latency_ms: 3.5, failures: 0.1{more}}},
+     {{name: cart-v2, weight: 10, replicas: 1, rps: 12, latency_ms: 3.5, failures: 0{more}}}]}}
+"
+    );
+    let text = observed();
+    let snapshots = text.split("- at: ").skip(1);
+    let snapshots = snapshots.map(|one| format!("- at: {one}{splits}"));
+    format!("snapshots:\n{}", snapshots.collect::<String>())
+}
+
 /// Requests are divided by HTTPRoutes among Services, by VirtualServices among subsets, too; a step at a time.
 #[test]
 fn weights_of_versions_move_by_a_step() {
     let folder = tempfile::tempdir().unwrap();
-    let with = |subset: &str| {
-        let splits = format!(
-            "  splits:
-  - {{service: shop/cart, port: 80, versions: [
-     {{name: cart-v1, weight: 90, replicas: 1, rps: 108, latency_ms: 3.5, failures: 0.1{subset}}},
-     {{name: cart-v2, weight: 10, replicas: 1, rps: 12, latency_ms: 3.5, failures: 0{subset}}}]}}
-"
-        );
-        let text = observed();
-        let snapshots = text.split("- at: ").skip(1);
-        let snapshots = snapshots.map(|one| format!("- at: {one}{splits}"));
-        format!("snapshots:\n{}", snapshots.collect::<String>())
-    };
     let emitted = |subset: &str, what: &str| -> Vec<Value> {
-        let text = stdout(&maglor(folder.path(), &with(subset), &["--emit", what]));
+        let text = stdout(&maglor(folder.path(), &divided(subset), &["--emit", what]));
         let documents = text
             .split("---\n")
             .map(|text| serde_yaml::from_str(text).unwrap());
@@ -172,7 +174,7 @@ fn weights_of_versions_move_by_a_step() {
             (&"cart".into(), &"cart-v1".into())
         );
     }
-    let json = stdout(&maglor(folder.path(), &with(""), &["--emit", "json"]));
+    let json = stdout(&maglor(folder.path(), &divided(""), &["--emit", "json"]));
     let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
     let row = rows
         .iter()
@@ -189,6 +191,11 @@ fn weights_of_versions_move_by_a_step() {
             .contains("1 of 2 replicas, 50 %: 10 more"),
         "{row}"
     );
+}
+
+#[test]
+fn what_is_wrong_with_versions_is_named() {
+    let folder = tempfile::tempdir().unwrap();
     for (from, to, expected) in [
         (
             "service: shop/cart, port",
@@ -203,7 +210,7 @@ fn weights_of_versions_move_by_a_step() {
         ),
         ("failures: 0.1", "failures: 200", "must be at most `rps`"),
     ] {
-        let output = maglor(folder.path(), &with("").replace(from, to), &[]);
+        let output = maglor(folder.path(), &divided("").replace(from, to), &[]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
             !output.status.success() && error.contains(expected),

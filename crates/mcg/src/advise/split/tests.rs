@@ -17,7 +17,7 @@ fn version(name: &str, weight: u32, replicas: u32) -> VersionUse {
     }
 }
 
-fn split(versions: Vec<VersionUse>) -> SplitUse {
+fn divided(versions: Vec<VersionUse>) -> SplitUse {
     SplitUse {
         service: "shop/web".to_owned(),
         port: 80,
@@ -48,7 +48,7 @@ fn followed(
             one.rps = f64::from(one.weight);
             fares(minute, one);
         }
-        track.observe(at(minute), &split(now.clone()), &params);
+        track.observe(at(minute), &divided(now.clone()), &params);
         if let Some(advice) = track.decided.clone() {
             for (one, advised) in now.iter_mut().zip(&advice.versions) {
                 one.weight = advised.weight.value;
@@ -109,7 +109,7 @@ fn too_few_calls_say_nothing_and_noise_moves_nothing() {
     let versions = [version("v1", 99, 1), version("v2", 1, 1)];
     let params = Params::default();
     let mut track = SplitTrack::default();
-    track.observe(at(0), &split(versions.to_vec()), &params);
+    track.observe(at(0), &divided(Vec::from(versions)), &params);
     let advice = track.decided.clone().unwrap();
     assert_eq!(weights(&advice), [99, 1]);
     assert!(advice.versions[1].weight.reason.contains("too few"));
@@ -136,13 +136,13 @@ fn who_gets_nothing_or_all_stays_so() {
         version("v2", 0, 5),
         version("v3", 30, 1),
     ];
-    track.observe(at(0), &split(versions), &params);
+    track.observe(at(0), &divided(versions), &params);
     assert_eq!(weights(&track.decided.clone().unwrap()), [60, 0, 40]);
     let versions = vec![version("v1", 5, 1), version("v2", 0, 5)];
-    track.observe(at(1), &split(versions), &params);
+    track.observe(at(1), &divided(versions), &params);
     assert_eq!(track.decided.clone(), None, "nothing is divided");
     let unknown = vec![version("v1", 70, 0), version("v2", 30, 1)];
-    track.observe(at(2), &split(unknown), &params);
+    track.observe(at(2), &divided(unknown), &params);
     assert_eq!(weights(&track.decided.clone().unwrap()), [70, 30]);
 }
 
@@ -171,7 +171,7 @@ fn steps_are_bounded_whatever_is_observed() {
             .collect();
         let decided = |versions: Vec<VersionUse>| {
             let mut track = SplitTrack::default();
-            track.observe(at(0), &split(versions), &params);
+            track.observe(at(0), &divided(versions), &params);
             track.decided.clone()
         };
         let Some(advice) = decided(versions.clone()) else {

@@ -117,6 +117,7 @@ mod tests {
                 ..Traffic::default()
             },
             times: Times::default(),
+            spread: maglor_mcg::Spread::default(),
         })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use maglor_balance::Time;
-use maglor_mcg::{self as mcg, Times, Traffic};
+use maglor_mcg::{self as mcg, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
 use super::{Edge, Snapshot};
@@ -30,6 +30,9 @@ pub struct Part {
     /// and the one before ([`maglor_mcg::Times`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub times: Vec<(Option<f64>, f64)>,
+    /// What the means of its intervals say of that: the fields of [`Spread`], in their order.
+    #[serde(default)]
+    pub spread: (f64, f64, f64, f64),
 }
 
 /// What a proxy sends, wherever.
@@ -70,6 +73,10 @@ impl Part {
             version: false,
             edge: Edge::new(from, to, part.traffic),
             times: part.times.ranges().collect(),
+            spread: {
+                let spread = &part.spread;
+                (spread.intervals, spread.calls, spread.sum, spread.squares)
+            },
         }
     }
 }
@@ -137,7 +144,7 @@ impl Snapshot {
     /// This replica's snapshot with what all replicas have heard in place of what it has heard itself.
     #[must_use]
     pub fn with_parts(mut self, replicas: &[Vec<Part>]) -> Self {
-        let mut edges: BTreeMap<(&str, &str), (Traffic, Times)> = BTreeMap::new();
+        let mut edges: BTreeMap<(&str, &str), (Traffic, Times, Spread)> = BTreeMap::new();
         let mut taken: BTreeMap<&str, Traffic> = BTreeMap::new();
         let mut versions: BTreeMap<&str, Traffic> = BTreeMap::new();
         for Part {
@@ -145,6 +152,7 @@ impl Snapshot {
             version,
             edge,
             times,
+            spread,
             ..
         } in current(replicas)
         {
@@ -156,11 +164,18 @@ impl Snapshot {
                 let sum = edges.entry((&edge.from, &edge.to)).or_default();
                 sum.0 = sum.0.plus(edge.traffic());
                 sum.1.add(&Times::new(times.iter().copied()), 1.0);
+                let (intervals, calls, latency, squares) = *spread;
+                sum.2.add(&Spread {
+                    intervals,
+                    calls,
+                    sum: latency,
+                    squares,
+                });
             }
         }
         let alive = edges.into_iter().filter(|(_, sum)| sum.0.is_some());
-        let alive = alive.map(|((from, to), (traffic, times))| {
-            Edge::new(from.to_owned(), to.to_owned(), traffic).with_times(&times)
+        let alive = alive.map(|((from, to), (traffic, times, spread))| {
+            Edge::new(from.to_owned(), to.to_owned(), traffic).with_times(&times, &spread)
         });
         self.edges = alive.collect();
         for name in self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]) {

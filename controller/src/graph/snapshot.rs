@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use maglor_mcg::{Graph, LiveEdge, Routing, Times, Traffic};
+use maglor_mcg::{Graph, LiveEdge, Routing, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -352,12 +352,12 @@ impl Edge {
 
     fn of(live: &LiveEdge<'_>) -> Self {
         let edge = Self::new(live.from.to_owned(), live.to.to_owned(), live.traffic);
-        edge.with_times(&live.times)
+        edge.with_times(&live.times, &live.spread)
     }
 
-    pub(super) fn with_times(mut self, times: &Times) -> Self {
-        self.p50_ms = times.quantile(0.5, self.latency_ms);
-        self.p99_ms = times.quantile(0.99, self.latency_ms);
+    pub(super) fn with_times(mut self, times: &Times, spread: &Spread) -> Self {
+        self.p50_ms = times.quantile(0.5, self.latency_ms, spread);
+        self.p99_ms = times.quantile(0.99, self.latency_ms, spread);
         self
     }
 }

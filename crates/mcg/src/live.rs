@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
+use crate::spread::Spread;
 use crate::times::Times;
 
 mod traffic;
@@ -83,6 +84,8 @@ pub struct Part<'a> {
     pub traffic: Traffic,
     /// How its response times are spread: how many a second lie where.
     pub times: Times,
+    /// And what the means of its intervals say of that.
+    pub spread: Spread,
 }
 
 /// An edge, as of now.
@@ -96,6 +99,8 @@ pub struct LiveEdge<'a> {
     pub traffic: Traffic,
     /// How its response times are spread: how many a second lie where.
     pub times: Times,
+    /// And what the means of its intervals say of that.
+    pub spread: Spread,
 }
 
 /// Edges while they are observed.
@@ -193,18 +198,20 @@ impl LiveEdges {
 
     /// The edges as of now, in the order of their names.
     pub fn edges(&self, now: Time) -> impl Iterator<Item = LiveEdge<'_>> {
-        let mut edges: BTreeMap<(&str, &str), (Traffic, Times)> = BTreeMap::new();
+        let mut edges: BTreeMap<(&str, &str), (Traffic, Times, Spread)> = BTreeMap::new();
         for part in self.parts(now) {
-            let (traffic, times) = edges.entry((part.from, part.to)).or_default();
+            let (traffic, times, spread) = edges.entry((part.from, part.to)).or_default();
             *traffic = traffic.plus(part.traffic);
             times.add(&part.times, 1.0);
+            spread.add(&part.spread);
         }
         let edges = edges.into_iter();
-        edges.map(|((from, to), (traffic, times))| LiveEdge {
+        edges.map(|((from, to), (traffic, times, spread))| LiveEdge {
             from,
             to,
             traffic,
             times,
+            spread,
         })
     }
 
@@ -213,7 +220,7 @@ impl LiveEdges {
         let all = self.tracks.iter();
         let all = all.flat_map(|(proxy, tracks)| tracks.iter().map(move |one| (proxy, one)));
         all.map(move |(proxy, ((from, to), track))| {
-            let (traffic, times) = self.rates(track, now);
+            let (traffic, times, spread) = self.rates(track, now);
             Part {
                 proxy,
                 at: track.at,
@@ -221,15 +228,17 @@ impl LiveEdges {
                 to,
                 traffic,
                 times,
+                spread,
             }
         })
     }
 
     /// A proxy's rates.
-    fn rates(&self, track: &Track, now: Time) -> (Traffic, Times) {
-        let (mut rates, mut times) = (Traffic::default(), Times::default());
+    fn rates(&self, track: &Track, now: Time) -> (Traffic, Times, Spread) {
+        let mut rates = Traffic::default();
+        let (mut times, mut spread) = (Times::default(), Spread::default());
         if now.saturating_since(track.at) >= self.window {
-            return (rates, times);
+            return (rates, times, spread);
         }
         let weighed: Vec<(&Interval, f64)> = track
             .intervals
@@ -249,6 +258,7 @@ impl LiveEdges {
             rates.bytes_per_second += part * counted.bytes as f64;
             rates.connections += part * counted.opened as f64;
             times.add(&counted.times, part);
+            spread.add(&Spread::of(counted.requests, counted.latency_ms));
             calls += weight * counted.requests as f64;
             latency += weight * counted.latency_ms;
         }
@@ -257,7 +267,7 @@ impl LiveEdges {
         if calls > 0.0 {
             rates.latency_ms = latency / calls;
         }
-        (rates, times)
+        (rates, times, spread)
     }
 
     /// How much what was counted in an interval weighs; `None` where it has no length.
@@ -325,7 +335,7 @@ mod tests {
             assert!((traffic.connections - 1.0).abs() < 1e-9, "{traffic:?}");
             // All of them are somewhere between 2.5 and 5 ms, and 4 ms in the mean.
             let edge = live.edges(at(62)).next().unwrap();
-            let median = edge.times.quantile(0.5, 4.0).unwrap();
+            let median = edge.times.quantile(0.5, 4.0, &edge.spread).unwrap();
             assert!((median - 4.0).abs() < 0.2, "{median}");
             let counted: f64 = edge.times.ranges().map(|(_, count)| count).sum();
             assert!((counted - 50.0).abs() < 1e-9, "{counted}");
@@ -435,7 +445,7 @@ mod tests {
         live.interval("p", at(2), Duration::ZERO, [calls("b"), calls("c")]);
         for LiveEdge { traffic, times, .. } in live.edges(at(2)) {
             assert!(!traffic.rps.is_nan() && traffic.rps >= 0.0, "{traffic:?}");
-            let _ = times.quantile(0.99, traffic.latency_ms);
+            let _ = times.quantile(0.99, traffic.latency_ms, &Spread::default());
         }
     }
 }

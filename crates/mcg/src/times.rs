@@ -5,6 +5,11 @@
 //! is inside follows from the mean, which is known exactly: of all distributions that have these counts and this
 //! mean the one of maximal entropy is taken. Its density falls, or rises, as exp(−θ·t) in every range, with one
 //! θ for all of them; with θ = 0 it would be Prometheus's `histogram_quantile`.
+//!
+//! Of times that are all about the same that is much too wide: so a [`Spread`], where it is known, bounds the quantiles
+//! above the median (the inequality of Vysochanskij and Petunin, one-sided).
+
+use crate::spread::{Spread, normal};
 
 /// Ranges at most: more than anybody reports.
 const MOST: usize = 64;
@@ -61,13 +66,13 @@ impl Times {
         since
     }
 
-    /// The response time in milliseconds that a share of them, 0–1, do not exceed, where their mean is `mean`;
-    /// `None` where there is none.
+    /// The response time in milliseconds that a share of them, 0–1, do not exceed, where their mean is `mean` and they are
+    /// spread as `spread` says, as far as it knows; `None` where there is none.
     ///
     /// A mean that cannot be theirs (they are put together from reports that are not all of the same moment) is
     /// moved to where it can be. What is above the last bound is at that bound.
     #[must_use]
-    pub fn quantile(&self, share: f64, mean: f64) -> Option<f64> {
+    pub fn quantile(&self, share: f64, mean: f64, spread: &Spread) -> Option<f64> {
         let all: f64 = self.ranges.iter().map(|(_, count)| count).sum();
         if !(all > 0.0 && all.is_finite()) {
             return None;
@@ -79,11 +84,33 @@ impl Times {
             if count > 0.0 && below + count >= rank {
                 let part = ((rank - below) / count).clamp(0.0, 1.0);
                 let width = upper - lower;
-                return Some(lower + width * position(part, theta * width));
+                let found = lower + width * position(part, theta * width);
+                return Some(found.min(self.most(share, mean, spread)).max(lower));
             }
             below += count;
         }
         Some(self.last_bound())
+    }
+
+    /// What a quantile cannot exceed by what is known of the spread; infinite where nothing is.
+    ///
+    /// It is never less than of the widest log-normal distribution with this mean of which, of so many calls, none would be
+    /// expected outside of the ranges that have some: the spread may be more than the means of intervals show, but
+    /// not be less than the ranges do.
+    fn most(&self, share: f64, mean: f64, spread: &Spread) -> f64 {
+        let deviation = spread.deviation_ms().filter(|_| share > 0.5 && mean > 0.0);
+        let taken = self.bounded().filter(|(_, _, count)| *count > 0.0);
+        let ends = taken.fold(None, |ends: Option<(f64, f64)>, (lower, upper, _)| {
+            Some((ends.map_or(lower, |one| one.0), upper))
+        });
+        let (Some(deviation), Some((lower, upper))) = (deviation, ends) else {
+            return f64::INFINITY;
+        };
+        let farthest = mean + deviation * deviations(share);
+        let room = (mean / lower).min(upper / mean).max(1.0);
+        let outside = 0.5 / spread.calls.max(1.0);
+        let widest = mean * room.powf(normal(1.0 - share) / normal(outside));
+        farthest.max(widest)
     }
 
     /// The ranges that have a bound: from where, to where, and how many.
@@ -138,6 +165,17 @@ impl Times {
             None if full => {}
             _ => self.ranges.insert(at, (bound, count)),
         }
+    }
+}
+
+/// How many standard deviations above the mean a quantile above the median is at most: by Vysochanskij and Petunin for whatever
+/// has one mode; where that says nothing, by Cantelli for whatever there is.
+fn deviations(share: f64) -> f64 {
+    let above = (1.0 - share).max(f64::MIN_POSITIVE);
+    let squared = 4.0 / (9.0 * above) - 1.0;
+    match squared >= 5.0 / 3.0 {
+        true => squared.sqrt(),
+        false => (share / above).sqrt(),
     }
 }
 
@@ -216,7 +254,9 @@ mod tests {
         sorted.sort_by(f64::total_cmp);
         let of = |share: f64| {
             let exact = sorted[(share * sorted.len() as f64) as usize - 1];
-            let found = together.quantile(share, mean(values)).unwrap();
+            let found = together
+                .quantile(share, mean(values), &Spread::default())
+                .unwrap();
             let upper = BOUNDS.iter().position(|bound| *bound >= exact).unwrap();
             let lower = upper.checked_sub(1).map_or(0.0, |at| BOUNDS[at]);
             let range = lower - 1e-9..=BOUNDS[upper] + 1e-9;
@@ -254,10 +294,10 @@ mod tests {
         for value in [0.7, 3.0, 12.0, 60.0, 120.0, 240.0, 1100.0] {
             let values = vec![value; 500];
             let times = reported(&values);
-            let median = times.quantile(0.5, value).unwrap();
+            let median = times.quantile(0.5, value, &Spread::default()).unwrap();
             assert!((median / value - 1.0).abs() < 0.12, "{median} for {value}");
             // Without the mean it is somewhere in the range.
-            let blind = times.quantile(0.5, 0.0).unwrap();
+            let blind = times.quantile(0.5, 0.0, &Spread::default()).unwrap();
             assert!((blind / value - 1.0).abs() >= (median / value - 1.0).abs());
         }
     }
@@ -272,27 +312,39 @@ mod tests {
         }
         let mut last = 0.0;
         for share in [0.0, 0.01, 0.5, 0.99, 1.0] {
-            let of = |times: &Times| times.quantile(share, mean(&values)).unwrap();
+            let of = |times: &Times| {
+                times
+                    .quantile(share, mean(&values), &Spread::default())
+                    .unwrap()
+            };
             assert!((of(&whole) - of(&parts)).abs() < 1e-6, "{share}");
             assert!(of(&whole) >= last, "{share}");
             last = of(&whole);
         }
         assert_eq!(Times::new(whole.ranges()), whole);
-        assert!(whole.since(&whole).quantile(0.5, 1.0).is_none());
+        assert!(
+            whole
+                .since(&whole)
+                .quantile(0.5, 1.0, &Spread::default())
+                .is_none()
+        );
     }
 
     #[test]
     fn a_mean_that_cannot_be_is_moved_to_where_it_can() {
         let times = Times::new([(Some(10.0), 0.0), (Some(25.0), 4.0)]);
         for (mean, expected) in [(1.0, 10.0), (1e9, 25.0), (17.5, 17.5), (f64::NAN, 17.5)] {
-            let found = times.quantile(0.5, mean).unwrap();
+            let found = times.quantile(0.5, mean, &Spread::default()).unwrap();
             assert!((found - expected).abs() < 0.1, "{mean}: {found}");
         }
     }
 
     #[test]
     fn odd_ranges_do_no_harm() {
-        assert_eq!(Times::default().quantile(0.5, 1.0), None);
+        assert_eq!(
+            Times::default().quantile(0.5, 1.0, &Spread::default()),
+            None
+        );
         let odd = [
             (Some(f64::NAN), 1.0),
             (Some(-1.0), 1.0),
@@ -303,9 +355,87 @@ mod tests {
         assert_eq!(Times::new(odd), Times::default());
         // What is above all bounds is at the last one.
         let above = Times::new([(Some(5.0), 0.0), (None, 3.0)]);
-        assert_eq!(above.quantile(0.5, 90_000.0), Some(5.0));
+        assert_eq!(above.quantile(0.5, 90_000.0, &Spread::default()), Some(5.0));
         let many = Times::new((1..1000).map(|bound| (Some(f64::from(bound)), 1.0)));
         assert_eq!(many.ranges.len(), MOST);
-        assert!(many.quantile(1.0, 30.0).is_some_and(f64::is_finite));
+        assert!(
+            many.quantile(1.0, 30.0, &Spread::default())
+                .is_some_and(f64::is_finite)
+        );
+    }
+
+    /// What a proxy tells of calls in so many intervals.
+    fn told(values: &[f64], intervals: usize) -> (Times, Spread) {
+        let mut spread = Spread::default();
+        for part in values.chunks(values.len() / intervals) {
+            spread.add(&Spread::of(part.len() as u64, part.iter().sum()));
+        }
+        (reported(values), spread)
+    }
+
+    /// The exact 99th percentile, what is found with the spread, and what without.
+    fn tails(values: &[f64]) -> [f64; 3] {
+        let (times, spread) = told(values, 12);
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let found = |spread| times.quantile(0.99, mean(values), spread).unwrap();
+        [
+            sorted[sorted.len() * 99 / 100 - 1],
+            found(&spread),
+            found(&Spread::default()),
+        ]
+    }
+
+    #[test]
+    fn tails_of_times_that_are_all_about_the_same_are_near_them() {
+        let mut rng = Rng::seed(11);
+        println!("seed 11");
+        let (mut worst, mut blind) = (0.0f64, 0.0f64);
+        for value in [
+            0.7, 1.4, 3.0, 12.0, 35.0, 60.0, 99.0, 101.0, 120.0, 140.0, 175.0, 240.0, 1100.0,
+        ] {
+            for jitter in [0.0, 0.01, 0.03, 0.1] {
+                let values: Vec<f64> = (0..2400)
+                    .map(|_| value * (1.0 + jitter * (2.0 * rng.unit() - 1.0)))
+                    .collect();
+                let [exact, found, without] = tails(&values);
+                worst = worst.max(found / exact);
+                blind = blind.max(without / exact);
+                assert!(
+                    found > 0.85 * exact,
+                    "{value} ± {jitter}: {found} for {exact}"
+                );
+                assert!(found <= without, "{value} ± {jitter}");
+            }
+        }
+        println!("up to {worst:.2} times as much, {blind:.2} without what is known of the spread");
+        assert!(worst < 1.65 && blind > 1.6);
+    }
+
+    /// Where times are spread the ranges say how: nothing is taken away from that.
+    #[test]
+    fn what_is_known_of_the_spread_cuts_no_tail() {
+        println!("seeds 0 to 19");
+        for seed in 0..20 {
+            let mut rng = Rng::seed(seed);
+            let mut draw = |of: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
+                (0..2400).map(|_| of(rng.unit(), rng.unit())).collect()
+            };
+            let exponential = draw(&|u, _| -40.0 * (1.0 - u).ln());
+            let behind_a_network = draw(&|u, _| 100.0 - 20.0 * (1.0 - u).ln());
+            let in_one_range = draw(&|u, _| 110.0 + 130.0 * u);
+            let now_and_then = draw(&|u, v| if v < 0.03 { 200.0 + u } else { 104.0 + u });
+            for values in [exponential, behind_a_network, in_one_range, now_and_then] {
+                let [exact, found, without] = tails(&values);
+                assert!(
+                    found > 0.9 * without.min(exact),
+                    "seed {seed}: {found} for {exact}, {without}"
+                );
+            }
+            // A balancer that takes turns: the means of intervals are all the same.
+            let turns = (0..2400).map(|at| if at % 2 == 0 { 110.0 } else { 240.0 });
+            let [exact, found, _] = tails(&turns.collect::<Vec<f64>>());
+            assert!(found > 0.85 * exact, "{found} for {exact}");
+        }
     }
 }

@@ -136,6 +136,15 @@ fn services_share_proxies_and_no_request_fails() {
     for (name, before) in MEMBERS.into_iter().zip(&before) {
         assert_eq!(service(kubectl, name).to_string(), before.to_string());
     }
+    nothing_is_left(kubectl);
+    let (sent, failed) = load.stop();
+    println!("{sent} sent, each to all three, while Services joined and left, {failed:?} failed");
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(sent > u64::from(RATE), "{sent}");
+    installed.stop();
+}
+
+fn nothing_is_left(kubectl: &Kubectl) {
     for kind in [
         "services",
         "deployments",
@@ -148,11 +157,6 @@ fn services_share_proxies_and_no_request_fails() {
             assert_eq!(left["items"], json!([]), "{kind}");
         }
     }
-    let (sent, failed) = load.stop();
-    println!("{sent} sent, each to all three, while Services joined and left, {failed:?} failed");
-    assert!(failed.is_empty(), "{failed:?}");
-    assert!(sent > u64::from(RATE), "{sent}");
-    installed.stop();
 }
 
 /// The status of one request to all three by way of a caller.

@@ -173,3 +173,16 @@ fn memory_is_never_below_its_peak() {
         }
     }
 }
+
+/// λ of seconds is noisy: the largest of many looks calls for nothing.
+#[test]
+fn noise_of_requests_between_two_measurements_is_none() {
+    let mut rng = Rng::seed(seed(32));
+    let mut world = World::new();
+    world.rounds(102, 100.0, 640.0, 80.0);
+    for _ in 0..400 {
+        let rps = 100.0 * (0.9 + 0.2 * rng.unit());
+        let advice = world.rounds(1, rps, 640.0, 80.0);
+        assert_eq!(replicas(&advice), 1, "{advice:?}");
+    }
+}

@@ -20,6 +20,10 @@ const BUSY: f64 = 0.9;
 /// What is the same for so long was measured again.
 const SAME: Duration = Duration::from_secs(60);
 
+/// λ has grown where it is above what it was by more than noise of ±20 %. Averages over seconds are noisy, and replicas
+/// stay for minutes: the most of many looks would be believed.
+const NOISE: f64 = 1.2;
+
 /// What λ says of CPU is believed up to so many times what is used; replicas do not grow faster, either.
 const MOST: f64 = 2.0;
 
@@ -151,7 +155,11 @@ impl ServiceTrack {
             }
         }
         let grown = if then > 0.0 { rps / then } else { 1.0 };
-        let most = if busy { MOST } else { grown.clamp(1.0, MOST) };
+        let most = match busy {
+            true => MOST,
+            false if grown > NOISE => grown.min(MOST),
+            false => 1.0,
+        };
         (rps * self.cost.quantile(0.5)).min(most * used)
     }
 

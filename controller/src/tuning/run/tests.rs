@@ -110,8 +110,8 @@ async fn each_container_gets_requests_of_its_own() {
     let containers = &deployment["spec"]["template"]["spec"]["containers"];
     let of = |at: usize| containers[at]["resources"]["requests"].clone();
     // 26.25m and 30 MiB, 8.75m and 10 MiB, and what is added.
-    assert_eq!(of(0), json!({"cpu": "35m", "memory": "37Mi"}));
-    assert_eq!(of(1), json!({"cpu": "15m", "memory": "13Mi"}));
+    assert_eq!(of(0), json!({"cpu": "35m", "memory": "34Mi"}));
+    assert_eq!(of(1), json!({"cpu": "15m", "memory": "12Mi"}));
     world.roll_out();
     world
         .until("all is as advised", |world| {
@@ -121,7 +121,7 @@ async fn each_container_gets_requests_of_its_own() {
     let status = world.object(POLICY)["status"].clone();
     assert_eq!(
         (&status["requested"], &status["advised"]),
-        (&json!("60m, 66Mi"), &json!("60m, 66Mi"))
+        (&json!("60m, 62Mi"), &json!("60m, 62Mi"))
     );
 }
 

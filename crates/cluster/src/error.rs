@@ -138,8 +138,14 @@ fn outcome(command: &Command, output: io::Result<Output>) -> Result<String, Clus
         }
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr);
-            let said = text.lines().rev().find(|line| !line.trim().is_empty());
-            said.map_or_else(|| output.status.to_string(), str::to_owned)
+            let last = text.lines().rev().find(|line| !line.trim().is_empty());
+            // An API server's warnings say what is wrong, kubectl's last line that there were some.
+            let warnings = text.lines().filter(|line| line.starts_with("Warning: "));
+            let said: Vec<_> = warnings.chain(last).collect();
+            match said.is_empty() {
+                true => output.status.to_string(),
+                false => said.join("; "),
+            }
         }
         Err(error) => error.to_string(),
     };

@@ -42,7 +42,8 @@ const BESIDE: &str = "      - name: beside
 ";
 const BESIDE_VOLUME: &str = "{name: beside, configMap: {name: beside}}, ";
 const BESIDE_CONFIG: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: beside, namespace: shop}, \
-    data: {deployment.json: '{\"instances\": [{\"host\": \"details\", \"listen\": \"127.0.0.1:9099\"}]}'}}";
+    data: {deployment.json: '{\"instances\": [{\"host\": \"details\", \"listen\": \"127.0.0.1:9099\"}, \
+    {\"host\": \"users\", \"listen\": \"10.96.0.99:9080\", \"remote\": true}]}'}}";
 
 /// Services, their addresses, ports that are not redirected: users take requests from outside, and call details.
 const SERVICES: [(&str, &str, &str); 2] = [

@@ -349,8 +349,7 @@ fn observed(
             .map(|one| one.present.replicas)
             .filter(|count| *count > 0)
             .unwrap_or(one.replicas);
-        // Those that are there use what they use, however many there are to be.
-        let part = f64::from(one.replicas) / f64::from(wanted.max(1));
+        let part = part(one.replicas, wanted);
         ServiceUse {
             name: one.name.clone(),
             replicas: wanted,
@@ -409,7 +408,14 @@ fn split(split: &Split) -> SplitUse {
     }
 }
 
-/// There are to be so many times fewer replicas than those that use it.
+/// By how much what a replica uses is less where there are to be `wanted` of them.
+///
+/// Fewer that are there use no more than they do. More of them do not use more: while pods are replaced, their successors do
+/// their work, and what they used is still told for a while.
+fn part(there: u32, wanted: u32) -> f64 {
+    (f64::from(there) / f64::from(wanted.max(1))).min(1.0)
+}
+
 fn container(one: &Container, part: f64) -> ContainerUse {
     ContainerUse {
         name: one.name.clone(),
@@ -438,6 +444,11 @@ fn health(snapshot: &Snapshot, name: &str) -> Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_used_does_not_grow_while_pods_are_replaced() {
+        assert_eq!((part(1, 2), part(3, 3), part(6, 3)), (0.5, 1.0, 1.0));
+    }
 
     #[test]
     fn a_pod_uses_what_its_own_containers_may_and_what_is_injected() {

@@ -189,6 +189,20 @@ pub(super) fn traffic_policy(service: &Value, claim: &ProxyServiceSpec) -> Value
     marked(policy)
 }
 
+/// Labels of the pods of proxies; a marker stands for each that Services select by.
+pub(super) fn pod_labels<'a>(front: &Front, selected: impl IntoIterator<Item = &'a str>) -> Value {
+    let (label, name) = front.label();
+    let mut labels = json!({
+        label: name,
+        "app.kubernetes.io/part-of": "maglor",
+        maglor_inject::INJECT: "disabled",
+    });
+    for key in selected {
+        labels[key] = json!(front.marker());
+    }
+    labels
+}
+
 /// The Deployment of a Service's own proxies. They listen on the Service's target ports, so that its ports stay as
 /// they are.
 pub(super) fn deployment(
@@ -200,14 +214,7 @@ pub(super) fn deployment(
 ) -> Value {
     let name = text(&service["metadata"]["name"]);
     let listening = listening(service);
-    let mut labels = json!({
-        LABEL: name,
-        "app.kubernetes.io/part-of": "maglor",
-        "maglor.dev/inject": "disabled",
-    });
-    for key in own.keys() {
-        labels[key] = json!(owned.front.marker());
-    }
+    let labels = pod_labels(&owned.front, own.keys().map(String::as_str));
     let proxies = json!({LABEL: name});
     let container = container(service, &listening, claim, settings);
     let mut pod = proxy_pod::pod(&proxies, claim.drain_seconds(), &container);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::front::SHARED_LABELS;
-use super::manifests::{Owned, account_name, text};
+use super::manifests::{Owned, account_name, marked, pod_labels, text};
 use super::observed::{Claim, Observed};
 use super::ports::{Shared, allot, shared_of};
 use super::refusal::Refusal;
@@ -224,14 +224,7 @@ impl Observed {
 /// The Deployment of the proxies of a group.
 pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     let (label, group) = owned.front.label();
-    let mut labels = json!({
-        label: group,
-        "app.kubernetes.io/part-of": "maglor",
-        "maglor.dev/inject": "disabled",
-    });
-    for key in SHARED_LABELS {
-        labels[key] = json!(owned.front.marker());
-    }
+    let labels = pod_labels(&owned.front, SHARED_LABELS);
     let proxies = json!({label: group});
     let container = container::shared(claim, settings);
     let mut pod = proxy_pod::pod(&proxies, claim.drain_seconds(), &container);
@@ -252,7 +245,7 @@ pub(super) fn deployment(owned: &Owned, claim: &ProxyServiceSpec, settings: &Set
     if claim.autoscaling.is_none() {
         deployment["spec"]["replicas"] = json!(claim.replicas());
     }
-    super::manifests::marked(deployment)
+    marked(deployment)
 }
 
 #[cfg(test)]

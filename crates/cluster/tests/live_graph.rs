@@ -16,6 +16,9 @@ mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/shop.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod shop;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -25,6 +28,7 @@ use serde_json::Value;
 
 use installed::{Installed, until};
 use load::{Load, body};
+use shop::rolled_out;
 
 const SHOP: &str = include_str!("placement/shop.yaml");
 const SERVICE: &str = include_str!("placement/service.yaml");
@@ -100,13 +104,6 @@ fn the_graph_says_how_far_nodes_are_apart_and_new_pods_know_whom_they_call() {
         })
     });
     installed.stop();
-}
-
-fn rolled_out(kubectl: &Kubectl, name: &str) {
-    let deployment = format!("deployment/{name}");
-    kubectl
-        .run(&["rollout", "status", &deployment, "-n", "shop"])
-        .unwrap();
 }
 
 /// The pod of a service of which there is one, once the one before has gone.

@@ -17,6 +17,9 @@ mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/shop.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod shop;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,6 +29,7 @@ use serde_json::Value;
 
 use installed::{Installed, until};
 use load::Load;
+use shop::{lasting, rolled_out};
 
 const SHOP: &str = include_str!("placement/shop.yaml");
 const SERVICE: &str = include_str!("placement/service.yaml");
@@ -74,7 +78,7 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
     let before = nodes(kubectl, "details");
     println!("users on {home:?}, details on {before:?}");
     assert!(before.len() > 1, "the scheduler spreads them: {before:?}");
-    let users: Ipv4Addr = pods(kubectl, "users")[0]["status"]["podIP"]
+    let users: Ipv4Addr = lasting(kubectl, "users")[0]["status"]["podIP"]
         .as_str()
         .unwrap()
         .parse()
@@ -100,7 +104,7 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
         .unwrap();
     rolled_out(kubectl, "details");
     until("new pods start where they are wanted", || {
-        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == home
+        lasting(kubectl, "details").len() == 3 && nodes(kubectl, "details") == home
     });
     load.go_on(u64::from(RATE));
     let (sent, failed) = load.stop();
@@ -111,7 +115,7 @@ fn a_service_moves_to_its_caller_and_no_request_fails() {
 
 /// The replicas go to their caller, though a budget holds them up and all replicas of the controller die meanwhile.
 fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
-    let before = pods(kubectl, "details");
+    let before = lasting(kubectl, "details");
     let away = |pod: &&Value| {
         !pod["spec"]["nodeName"]
             .as_str()
@@ -125,7 +129,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
             .is_some_and(|why| why.contains("PodDisruptionBudget"))
     });
     // One more than wanted, which goes on serving; and whoever goes on has only what stands there.
-    assert_eq!(pods(kubectl, "details").len(), 4);
+    assert_eq!(lasting(kubectl, "details").len(), 4);
     let kill = [
         "delete",
         "pods",
@@ -141,7 +145,7 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
         .run(&["delete", "pdb", "details", "-n", "shop"])
         .unwrap();
     until("all are with their caller", || {
-        pods(kubectl, "details").len() == 3 && nodes(kubectl, "details") == *home
+        lasting(kubectl, "details").len() == 3 && nodes(kubectl, "details") == *home
     });
     until("it is settled", || reason(kubectl) == "Settled");
     let status = status(kubectl);
@@ -162,26 +166,8 @@ fn it_is_applied(kubectl: &Kubectl, load: &Load, home: &BTreeSet<String>) {
     assert_eq!(kubectl.json(&get).unwrap()["spec"]["replicas"], 3);
 }
 
-fn rolled_out(kubectl: &Kubectl, name: &str) {
-    let deployment = format!("deployment/{name}");
-    kubectl
-        .run(&["rollout", "status", &deployment, "-n", "shop"])
-        .unwrap();
-}
-
-/// The pods of a service that do not end.
-fn pods(kubectl: &Kubectl, app: &str) -> Vec<Value> {
-    let selector = format!("--selector=app={app}");
-    let list = kubectl
-        .json(&["get", "pods", "-n", "shop", &selector])
-        .unwrap();
-    let pods = list["items"].as_array().unwrap().iter();
-    let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
-    pods.filter(stays).cloned().collect()
-}
-
 fn nodes(kubectl: &Kubectl, app: &str) -> BTreeSet<String> {
-    let pods = pods(kubectl, app);
+    let pods = lasting(kubectl, app);
     let node = |pod: &Value| pod["spec"]["nodeName"].as_str().map(str::to_owned);
     pods.iter().filter_map(node).collect()
 }

@@ -17,14 +17,15 @@ mod exchange;
 mod installed;
 #[path = "mesh/load.rs"]
 mod load;
+#[path = "mesh/shop.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod shop;
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use maglor_cluster::Kubectl;
-use serde_json::Value;
+use std::net::SocketAddr;
 
 use installed::{Installed, until};
 use load::Load;
+use shop::{address, addresses, call, is_ready, service};
 
 const SHOP: &str = include_str!("proxied_bytes/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");
@@ -71,7 +72,7 @@ fn bytes_pass_in_the_callers_own_mutual_tls() {
         kubectl.run(&wait).unwrap();
     }
     let (users, others) = (address(kubectl, "users"), address(kubectl, "others"));
-    let before = service(kubectl);
+    let before = service(kubectl, "details");
     until("one may call", || call(&installed, users) == Some(200));
     until("the other may not", || {
         call(&installed, others) != Some(200)
@@ -79,18 +80,18 @@ fn bytes_pass_in_the_callers_own_mutual_tls() {
 
     let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
     kubectl.apply(PROXY_SERVICE).unwrap();
-    until("the proxy is in", || ready(kubectl));
+    until("the proxy is in", || is_ready(kubectl, "details"));
     // Connections that are open stay where they are: another caller makes new ones.
     let second = ["scale", "deployment/users", "-n", "shop", "--replicas=2"];
     kubectl.run(&second).unwrap();
     until("bytes go through it", || {
-        let callers = pods(kubectl, "app=users").into_iter();
+        let callers = addresses(kubectl, "app=users").into_iter();
         let mut new = callers.filter(|caller| *caller != users);
         new.any(|caller| call(&installed, caller) == Some(200))
             && bytes_through_proxies(&installed) > 0.0
     });
     assert_ne!(call(&installed, others), Some(200));
-    for proxy in pods(kubectl, "maglor.dev/proxy-service=details") {
+    for proxy in addresses(kubectl, "maglor.dev/proxy-service=details") {
         // The port has a name, so the proxies choose the number.
         let stranger = move || load::get(SocketAddr::from((proxy, 20_000)), "details");
         assert_eq!(installed.cluster.in_network(stranger).unwrap(), None);
@@ -99,9 +100,9 @@ fn bytes_pass_in_the_callers_own_mutual_tls() {
     let gone = ["delete", "proxyservice", "details", "-n", "shop"];
     kubectl.run(&gone).unwrap();
     until("the proxies are gone", || {
-        pods(kubectl, "maglor.dev/proxy-service=details").is_empty()
+        addresses(kubectl, "maglor.dev/proxy-service=details").is_empty()
     });
-    assert_eq!(service(kubectl).to_string(), before.to_string());
+    assert_eq!(service(kubectl, "details").to_string(), before.to_string());
     assert_ne!(call(&installed, others), Some(200));
     let (sent, failed) = load.stop();
     println!("{sent} sent while proxies came and went, {failed:?} failed");
@@ -110,30 +111,9 @@ fn bytes_pass_in_the_callers_own_mutual_tls() {
     installed.stop();
 }
 
-/// The status of one request to details by way of a caller.
-fn call(installed: &Installed, caller: Ipv4Addr) -> Option<u16> {
-    let caller = SocketAddr::from((caller, 9080));
-    let direct = move || load::body(caller, "/direct");
-    let response = installed.cluster.in_network(direct).unwrap()?;
-    response.split(' ').nth(1)?.parse().ok()
-}
-
-fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Ipv4Addr> {
-    let pods = kubectl
-        .json(&["get", "pods", "-n", "shop", "--selector", selector])
-        .unwrap();
-    let pods = pods["items"].as_array().unwrap().iter();
-    let address = |pod: &Value| pod["status"]["podIP"].as_str()?.parse().ok();
-    pods.filter_map(address).collect()
-}
-
-fn address(kubectl: &Kubectl, app: &str) -> Ipv4Addr {
-    pods(kubectl, &format!("app={app}"))[0]
-}
-
 /// Bytes that the proxies have passed, both ways.
 fn bytes_through_proxies(installed: &Installed) -> f64 {
-    let proxies = pods(installed.kubectl(), "maglor.dev/proxy-service=details");
+    let proxies = addresses(installed.kubectl(), "maglor.dev/proxy-service=details");
     let metrics = proxies.into_iter().filter_map(|proxy| {
         let admin = SocketAddr::from((proxy, 15_020));
         let read = move || load::body(admin, "/metrics");
@@ -148,18 +128,4 @@ fn bytes_through_proxies(installed: &Installed) -> f64 {
         counts.sum::<f64>()
     };
     metrics.map(counted).sum()
-}
-
-fn ready(kubectl: &Kubectl) -> bool {
-    let get = ["get", "proxyservice", "details", "-n", "shop"];
-    let status = kubectl.json(&get).unwrap_or_default();
-    let conditions = status["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
-}
-
-/// The Service, but for its resource version.
-fn service(kubectl: &Kubectl) -> Value {
-    let service = ["service", "details", "-n", "shop"];
-    kubectl.as_kept(&service, "maglor-proxy-service").unwrap()
 }

@@ -16,6 +16,9 @@ mod exchange;
 mod installed;
 #[path = "mesh/load.rs"]
 mod load;
+#[path = "mesh/shop.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod shop;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -24,6 +27,7 @@ use serde_json::{Value, json};
 
 use installed::{Installed, until};
 use load::Load;
+use shop::{address, call, ip, is_ready, pods, service};
 
 const SHOP: &str = include_str!("proxy_group/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");
@@ -91,7 +95,7 @@ fn services_share_proxies_and_no_request_fails() {
         kubectl
             .apply(&proxy_service(name, ", drainSeconds: 10"))
             .unwrap();
-        until("it is in", || ready(kubectl, name));
+        until("it is in", || is_ready(kubectl, name));
         let now = proxies(kubectl);
         println!("{name} is in, by {now:?}");
         assert!(at == 0 || now == there, "{there:?} became {now:?}");
@@ -111,7 +115,7 @@ fn services_share_proxies_and_no_request_fails() {
     kubectl.apply(&manifest("ratings")).unwrap();
     load.go_on(u64::from(RATE));
     until("it is in again", || {
-        ready(kubectl, "ratings") && is_switched(kubectl, "ratings")
+        is_ready(kubectl, "ratings") && is_switched(kubectl, "ratings")
     });
     kubectl
         .run(&["delete", "proxyservice", "ratings", "-n", "shop"])
@@ -121,7 +125,10 @@ fn services_share_proxies_and_no_request_fails() {
         before[1].to_string()
     );
     for name in ["details", "reviews"] {
-        assert!(ready(kubectl, name) && is_switched(kubectl, name), "{name}");
+        assert!(
+            is_ready(kubectl, name) && is_switched(kubectl, name),
+            "{name}"
+        );
     }
     assert_eq!(proxies(kubectl), there);
     load.go_on(u64::from(RATE));
@@ -157,28 +164,6 @@ fn nothing_is_left(kubectl: &Kubectl) {
             assert_eq!(left["items"], json!([]), "{kind}");
         }
     }
-}
-
-/// The status of one request to all three by way of a caller.
-fn call(installed: &Installed, caller: Ipv4Addr) -> Option<u16> {
-    let caller = SocketAddr::from((caller, 9080));
-    let direct = move || load::body(caller, "/direct");
-    let response = installed.cluster.in_network(direct).unwrap()?;
-    response.split(' ').nth(1)?.parse().ok()
-}
-
-fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Value> {
-    let get = ["get", "pods", "-n", "shop", "--selector", selector];
-    let pods = kubectl.json(&get).unwrap();
-    pods["items"].as_array().unwrap().clone()
-}
-
-fn ip(pod: &Value) -> Option<Ipv4Addr> {
-    pod["status"]["podIP"].as_str()?.parse().ok()
-}
-
-fn address(kubectl: &Kubectl, app: &str) -> Ipv4Addr {
-    ip(&pods(kubectl, &format!("app={app}"))[0]).unwrap()
 }
 
 /// Names of the proxies, and how often they were started anew.
@@ -236,24 +221,10 @@ fn requests_a_second(kubectl: &Kubectl) -> String {
     list["items"][0]["value"].as_str().unwrap().to_owned()
 }
 
-fn ready(kubectl: &Kubectl, name: &str) -> bool {
-    let get = ["get", "proxyservice", name, "-n", "shop"];
-    let status = kubectl.json(&get).unwrap_or_default();
-    let conditions = status["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
-}
-
 fn is_switched(kubectl: &Kubectl, name: &str) -> bool {
     let service = kubectl
         .json(&["get", "service", name, "-n", "shop"])
         .unwrap();
     service["spec"]["selector"]["app"] == "low.group"
         && service["spec"]["ports"][0]["targetPort"].is_u64()
-}
-
-/// The Service, but for its resource version.
-fn service(kubectl: &Kubectl, name: &str) -> Value {
-    let service = ["service", name, "-n", "shop"];
-    kubectl.as_kept(&service, "maglor-proxy-service").unwrap()
 }

@@ -16,6 +16,9 @@ mod exchange;
 mod installed;
 #[path = "mesh/load.rs"]
 mod load;
+#[path = "mesh/shop.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod shop;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -24,6 +27,7 @@ use serde_json::{Value, json};
 
 use installed::{Installed, until};
 use load::Load;
+use shop::{address, addresses, call, is_ready, rolled_out, service};
 
 const SHOP: &str = include_str!("proxy_service/shop.yaml");
 const SERVICE: &str = include_str!("proxy_service/deployment.yaml");
@@ -80,7 +84,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
         rolled_out(kubectl, name);
     }
     let (users, others) = (address(kubectl, "users"), address(kubectl, "others"));
-    let before = service(kubectl);
+    let before = service(kubectl, "details");
     // The policy, too, has to have come to the sidecars.
     until("one may call", || call(&installed, users) == Some(200));
     until("the other may not", || {
@@ -90,7 +94,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     let load = Load::start(&installed.cluster, SocketAddr::from((users, 9080)), RATE);
     let one = proxy_service("bounce(tries=2)", "replicas: 1");
     kubectl.apply(&one).unwrap();
-    until("the proxy is in", || ready(kubectl));
+    until("the proxy is in", || is_ready(kubectl, "details"));
     until("requests go through it", || {
         through_proxies(&installed) > f64::from(RATE)
     });
@@ -114,7 +118,7 @@ fn proxies_come_and_go_in_a_strict_mesh() {
     let gone = ["delete", "proxyservice", "details", "-n", "shop"];
     kubectl.run(&gone).unwrap();
     until("the proxies are gone", || proxies(kubectl).is_empty());
-    assert_eq!(service(kubectl).to_string(), before.to_string());
+    assert_eq!(service(kubectl, "details").to_string(), before.to_string());
     assert!(call(&installed, others).is_some_and(|status| status != 200));
     for kind in [
         "services",
@@ -135,7 +139,7 @@ fn they_come_and_go_with_requests(installed: &Installed, many: Load, users: Ipv4
     let kubectl = installed.kubectl();
     kubectl.apply(&autoscaled()).unwrap();
     until("there are as many as requests ask for", || {
-        proxies(kubectl).len() == 3 && ready(kubectl)
+        proxies(kubectl).len() == 3 && is_ready(kubectl, "details")
     });
     println!("the API server says {}", requests_a_second(kubectl));
     many.go_on(u64::from(RATE));
@@ -165,35 +169,8 @@ fn requests_a_second(kubectl: &Kubectl) -> String {
     list["items"][0]["value"].as_str().unwrap().to_owned()
 }
 
-fn rolled_out(kubectl: &Kubectl, name: &str) {
-    let deployment = format!("deployment/{name}");
-    let wait = ["rollout", "status", &deployment, "-n", "shop"];
-    kubectl.run(&wait).unwrap();
-}
-
-/// The status of one request to details by way of a caller.
-fn call(installed: &Installed, caller: Ipv4Addr) -> Option<u16> {
-    let caller = SocketAddr::from((caller, 9080));
-    let direct = move || load::body(caller, "/direct");
-    let response = installed.cluster.in_network(direct).unwrap()?;
-    response.split(' ').nth(1)?.parse().ok()
-}
-
-fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Ipv4Addr> {
-    let pods = kubectl
-        .json(&["get", "pods", "-n", "shop", "--selector", selector])
-        .unwrap();
-    let pods = pods["items"].as_array().unwrap().iter();
-    let address = |pod: &Value| pod["status"]["podIP"].as_str()?.parse().ok();
-    pods.filter_map(address).collect()
-}
-
-fn address(kubectl: &Kubectl, app: &str) -> Ipv4Addr {
-    pods(kubectl, &format!("app={app}"))[0]
-}
-
 fn proxies(kubectl: &Kubectl) -> Vec<Ipv4Addr> {
-    pods(kubectl, "maglor.dev/proxy-service=details")
+    addresses(kubectl, "maglor.dev/proxy-service=details")
 }
 
 /// Requests that the proxies have answered with success.
@@ -213,21 +190,4 @@ fn through_proxies(installed: &Installed) -> f64 {
         counts.sum::<f64>()
     };
     metrics.map(counted).sum()
-}
-
-fn ready(kubectl: &Kubectl) -> bool {
-    let get = ["get", "proxyservice", "details", "-n", "shop"];
-    let status = kubectl.json(&get).unwrap_or_default();
-    let conditions = status["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
-}
-
-/// The Service, but for its resource version.
-fn service(kubectl: &Kubectl) -> Value {
-    let service = kubectl.as_kept(
-        &["service", "details", "-n", "shop"],
-        "maglor-proxy-service",
-    );
-    service.unwrap()
 }

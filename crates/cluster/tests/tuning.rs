@@ -17,6 +17,9 @@ mod installed;
 #[path = "mesh/load.rs"]
 #[allow(dead_code, reason = "the test of the mesh uses all of it")]
 mod load;
+#[path = "mesh/shop.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod shop;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -27,6 +30,7 @@ use serde_json::{Value, json};
 
 use installed::{Installed, until};
 use load::Load;
+use shop::lasting;
 
 const SHOP: &str = include_str!("placement/shop.yaml");
 const SERVICE: &str = include_str!("placement/service.yaml");
@@ -78,7 +82,7 @@ struct Meter<'a> {
 
 impl Meter<'_> {
     fn measure(&self) {
-        for pod in pods(self.kubectl, "details") {
+        for pod in lasting(self.kubectl, "details") {
             let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
             if self.known.borrow_mut().insert(name.clone()) {
                 let used = |name: &str, cpu: &str, memory: &str| json!({"name": name, "usage": {"cpu": cpu, "memory": memory}});
@@ -158,7 +162,7 @@ fn a_service_gets_what_it_needs_and_no_request_fails() {
             .run(&["rollout", "status", &deployment, "-n", "shop"])
             .unwrap();
     }
-    let users: Ipv4Addr = pods(kubectl, "users")[0]["status"]["podIP"]
+    let users: Ipv4Addr = lasting(kubectl, "users")[0]["status"]["podIP"]
         .as_str()
         .unwrap()
         .parse()
@@ -197,7 +201,7 @@ fn it_is_applied(kubectl: &Kubectl, meter: &Meter<'_>) {
     assert_eq!(generated["spec"]["cluster"]["slow_start"]["window"], "5s");
     meter.until("all of them are ready", || {
         let ready = |pod: &&Value| pod["status"]["containerStatuses"][0]["ready"] == true;
-        pods(kubectl, "details").iter().filter(ready).count() == 3
+        lasting(kubectl, "details").iter().filter(ready).count() == 3
     });
     meter.until("callers are told", || {
         let generated = traffic_policy(kubectl).unwrap_or_default();
@@ -273,17 +277,6 @@ fn traffic_policy(kubectl: &Kubectl) -> Option<Value> {
     let mut all = list["items"].as_array().unwrap().iter();
     all.find(|one| one["metadata"]["name"] == "details-generated")
         .cloned()
-}
-
-/// The pods of a service that do not end.
-fn pods(kubectl: &Kubectl, app: &str) -> Vec<Value> {
-    let selector = format!("--selector=app={app}");
-    let list = kubectl
-        .json(&["get", "pods", "-n", "shop", &selector])
-        .unwrap();
-    let pods = list["items"].as_array().unwrap().iter();
-    let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
-    pods.filter(stays).cloned().collect()
 }
 
 fn status(kubectl: &Kubectl) -> Value {

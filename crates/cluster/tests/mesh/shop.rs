@@ -1,0 +1,64 @@
+//! What is in the namespace `shop`, where the tests of Services have theirs.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use maglor_cluster::Kubectl;
+use serde_json::Value;
+
+use super::installed::Installed;
+use super::load;
+
+pub(crate) fn rolled_out(kubectl: &Kubectl, name: &str) {
+    let deployment = format!("deployment/{name}");
+    kubectl
+        .run(&["rollout", "status", &deployment, "-n", "shop"])
+        .unwrap();
+}
+
+pub(crate) fn pods(kubectl: &Kubectl, selector: &str) -> Vec<Value> {
+    let get = ["get", "pods", "-n", "shop", "--selector", selector];
+    let pods = kubectl.json(&get).unwrap();
+    pods["items"].as_array().unwrap().clone()
+}
+
+/// The pods of a service that do not end.
+pub(crate) fn lasting(kubectl: &Kubectl, app: &str) -> Vec<Value> {
+    let mut pods = pods(kubectl, &format!("app={app}"));
+    pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    pods
+}
+
+pub(crate) fn ip(pod: &Value) -> Option<Ipv4Addr> {
+    pod["status"]["podIP"].as_str()?.parse().ok()
+}
+
+pub(crate) fn addresses(kubectl: &Kubectl, selector: &str) -> Vec<Ipv4Addr> {
+    pods(kubectl, selector).iter().filter_map(ip).collect()
+}
+
+pub(crate) fn address(kubectl: &Kubectl, app: &str) -> Ipv4Addr {
+    addresses(kubectl, &format!("app={app}"))[0]
+}
+
+/// The status of one request that a caller passes on.
+pub(crate) fn call(installed: &Installed, caller: Ipv4Addr) -> Option<u16> {
+    let caller = SocketAddr::from((caller, 9080));
+    let direct = move || load::body(caller, "/direct");
+    let response = installed.cluster.in_network(direct).unwrap()?;
+    response.split(' ').nth(1)?.parse().ok()
+}
+
+/// Whether a `ProxyService` is.
+pub(crate) fn is_ready(kubectl: &Kubectl, name: &str) -> bool {
+    let get = ["get", "proxyservice", name, "-n", "shop"];
+    let status = kubectl.json(&get).unwrap_or_default();
+    let conditions = status["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// A Service, but for its resource version.
+pub(crate) fn service(kubectl: &Kubectl, name: &str) -> Value {
+    let service = ["service", name, "-n", "shop"];
+    kubectl.as_kept(&service, "maglor-proxy-service").unwrap()
+}

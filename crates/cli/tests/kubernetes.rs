@@ -250,6 +250,10 @@ fn finds_what_is_wrong(maglor: &Maglor) {
 }
 
 fn asks_pods(maglor: &Maglor) {
+    // A proxy is connected before the kubelet has seen that its pod is ready, and only then is it an endpoint.
+    until("the pod is an endpoint", || {
+        maglor.json(&["endpoints", "web.shop"]) != Value::Array(Vec::new())
+    });
     let found = maglor.json(&["endpoints", "web.shop"]);
     assert_eq!(found[0]["service"], "web.shop.svc.cluster.local:80");
     assert_eq!(

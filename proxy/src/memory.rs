@@ -42,6 +42,7 @@ pub(crate) struct Memory {
     /// Ticks since the last purge, while what follows a burst is not over.
     settling: Option<u8>,
     files: files::Watch,
+    mapped: files::Mapped,
 }
 
 impl Memory {
@@ -51,6 +52,7 @@ impl Memory {
             last: now,
             settling: None,
             files: files::Watch::new(now),
+            mapped: files::Mapped::find(),
         }
     }
 
@@ -76,7 +78,7 @@ impl Memory {
             }
         }
         if resident::files().is_some_and(|files| self.files.look(files, now)) {
-            files::forget();
+            self.mapped.forget();
         }
     }
 }

@@ -302,6 +302,33 @@ fn the_paper_s_rule_autoscalers_and_room() {
     );
 }
 
+/// Where one at the bottom is slow, it gets a replica, and not all on the way to it.
+#[test]
+fn who_waits_for_another_gets_no_replica() {
+    let app = Snapshot {
+        services: ["s0", "s1", "s2"]
+            .map(|name| service(name, 2, 600.0))
+            .into(),
+        edges: vec![
+            edge("s0", "s1", 100.0, 700.0, 0.0),
+            edge("s1", "s2", 100.0, 690.0, 0.0),
+        ],
+        ..Snapshot::default()
+    };
+    let mut advisor = Advisor::new(Params::default());
+    for round in 0..100 {
+        advisor.observe(at(round), &app);
+    }
+    let advised: Vec<_> = advisor
+        .advise()
+        .into_iter()
+        .map(|advice| advice.replicas.unwrap())
+        .collect();
+    assert_eq!([advised[1].value, advised[2].value], [2, 3]);
+    let reason = &advised[2].reason;
+    assert!(reason.contains("take 690 ms themselves"), "{reason}");
+}
+
 /// On no way of calls do further tries multiply, whatever fails and whoever calls whom; no call may
 /// take longer than the longest of its callers can wait; and a limit is never below what there is.
 #[test]

@@ -88,7 +88,7 @@ impl<'a> Calls<'a> {
     pub(super) fn failures(&self, service: usize) -> f64 {
         self.services
             .get(service)
-            .map_or(0.0, |(_, track)| track.own_failures.get())
+            .map_or(0.0, |(_, track)| track.own.failures.get())
     }
 
     /// Further tries are for who fails by itself, those that fail most first; and nowhere on a way of

@@ -16,6 +16,7 @@ mod histogram;
 mod hold;
 mod memory;
 mod observed;
+mod own;
 mod params;
 mod resources;
 mod scale;
@@ -190,10 +191,8 @@ impl Advisor {
     /// How many replicas each service is to have; they share what room there is, by name.
     fn scale(&mut self, now: Time, room: Option<Room>) {
         let mut room = room;
-        for (name, track) in &mut self.services {
-            let into = self.edges.iter().filter(|((_, to), _)| to == name);
-            let slowest = into.map(|(_, edge)| edge.latency.get()).fold(0.0, f64::max);
-            track.scale(now, slowest, &mut room, &self.params);
+        for track in self.services.values_mut() {
+            track.scale(now, &mut room, &self.params);
         }
     }
 

@@ -47,14 +47,8 @@ impl Need {
 }
 
 impl ServiceTrack {
-    /// Decides on the replicas; `slowest_ms` is the largest mean response time that a caller sees.
-    pub(super) fn scale(
-        &mut self,
-        now: Time,
-        slowest_ms: f64,
-        room: &mut Option<Room>,
-        params: &Params,
-    ) {
+    /// Decides on the replicas.
+    pub(super) fn scale(&mut self, now: Time, room: &mut Option<Room>, params: &Params) {
         let p = &params.scaling;
         let running = self.now.replicas;
         let known = self.cpu_planned.known().is_some() || p.utilization.is_none();
@@ -64,7 +58,9 @@ impl ServiceTrack {
         }
         let need = Need::of(self, params);
         let mut needed = need.replicas(params);
-        let slow = slowest_ms > params.thresholds.latency.as_secs_f64() * 1e3;
+        // Replicas help against queues of its own, not against those of who it calls.
+        let own_ms = self.own.latency_ms.get();
+        let slow = own_ms > params.thresholds.latency.as_secs_f64() * 1e3;
         let busy = need.used > 0.5 * p.utilization.unwrap_or(0.0);
         let by_latency = slow && busy && need.load > f64::from(running) && needed <= running;
         if by_latency {
@@ -75,8 +71,8 @@ impl ServiceTrack {
         self.replicas = Some(if needed > running {
             // As an autoscaler does: at most twice as many at once.
             let wanted = needed.min(running.saturating_mul(2));
-            let slowest = by_latency.then_some(slowest_ms);
-            self.out(wanted, slowest, &need, room, params)
+            let slow = by_latency.then_some(own_ms);
+            self.out(wanted, slow, &need, room, params)
         } else if needed < running && !slow && calm {
             self.back(needed, &need, params)
         } else {
@@ -93,7 +89,7 @@ impl ServiceTrack {
     fn out(
         &self,
         wanted: u32,
-        slowest_ms: Option<f64>,
+        own_ms: Option<f64>,
         need: &Need,
         room: &mut Option<Room>,
         params: &Params,
@@ -108,8 +104,8 @@ impl ServiceTrack {
             true => format!("; {wanted} are needed, the nodes have room for {fits}"),
             false => String::new(),
         };
-        let cause = match (slowest_ms, params.scaling.utilization) {
-            (Some(ms), _) => format!("calls take {} ms", number(ms)),
+        let cause = match (own_ms, params.scaling.utilization) {
+            (Some(ms), _) => format!("take {} ms themselves", number(ms)),
             (None, None) => "the load alone decides".to_owned(),
             (None, Some(share)) => format!(
                 "{} of what they can use of CPU is used, above {}",

@@ -7,10 +7,11 @@ use maglor_balance::Time;
 
 use super::Advised;
 use super::containers::Containers;
-use super::histogram::{Histogram, Share};
+use super::histogram::Histogram;
 use super::hold::Hold;
 use super::memory::Memory;
 use super::observed::{EdgeUse, ServiceUse, Snapshot};
+use super::own::Own;
 use super::params::{Params, Resources};
 
 /// Replicas that use this share of what they can use do so all the time: samples and periods of a
@@ -54,9 +55,7 @@ pub(super) struct ServiceTrack {
     /// Requests a second.
     rps: Histogram,
     pub(super) rps_scaled: Hold,
-    /// Failures of its own, not those of who it calls, among the calls that it takes.
-    own: Share,
-    pub(super) own_failures: Hold,
+    pub(super) own: Own,
     /// When there was another number of replicas the last time.
     pub(super) scaled: Option<Time>,
     pub(super) replicas: Option<Advised<u32>>,
@@ -79,8 +78,7 @@ impl ServiceTrack {
             containers: Containers::default(),
             rps: Histogram::new(resources.half_life),
             rps_scaled: Hold::default(),
-            own: Share::default(),
-            own_failures: Hold::default(),
+            own: Own::new(&params.traffic),
             scaled: None,
             replicas: None,
         }
@@ -120,19 +118,7 @@ impl ServiceTrack {
         let rps = rps.max(self.rps.quantile(resources.quantile));
         self.rps_scaled.follow(now, rps, params.scaling.band);
 
-        let into = snapshot.edges.iter().filter(|edge| edge.to == service.name);
-        let (calls, failed) = into.fold((0.0, 0.0), |(calls, failed), edge| {
-            (calls + edge.rps, failed + edge.failures)
-        });
-        let out = snapshot
-            .edges
-            .iter()
-            .filter(|edge| edge.from == service.name);
-        let below = out.filter(|edge| edge.to != service.name);
-        let own = (failed - below.map(|edge| edge.failures).sum::<f64>()).max(0.0);
-        self.own.add(now, params.traffic.half_life, calls, own);
-        self.own_failures
-            .follow(now, self.own.get(), params.traffic.band);
+        self.own.observe(now, &service.name, snapshot, params);
     }
 
     /// The CPU that the requests need that come now: λ times the usual CPU of a request. So a burst is known

@@ -52,6 +52,7 @@ impl Flags<'_> {
             clusters: true,
             route_tables: true,
             identity: true,
+            one_author: true,
         };
         finish(&document, known, errors, &Source::Flags(self.origins()))
     }

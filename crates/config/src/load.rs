@@ -160,5 +160,6 @@ fn known(errors: &[DecodeError]) -> Known {
         clusters: readable("clusters"),
         route_tables: readable("route_tables"),
         identity: !errors.iter().any(identity),
+        one_author: true,
     }
 }

@@ -82,6 +82,7 @@ impl Member {
             clusters: true,
             route_tables: true,
             identity: true,
+            one_author: true,
         };
         finish(document, known, Vec::new(), &Source::Flags(origins))
     }

@@ -17,6 +17,7 @@ pub(crate) const PARTS: Known = Known {
     clusters: false,
     route_tables: false,
     identity: true,
+    one_author: false,
 };
 
 /// Reads one block of the vocabulary; `name` is what messages call the text.

@@ -75,7 +75,7 @@ fn forward(raw: &raw::Route, at: &At<'_>, matches: &RouteMatch, scope: &Scope<'_
     let hashing = hash::policy(&raw.hash_policy, &at.field("hash_policy"));
     let (clusters, targets) = clusters(raw, at, scope);
     warn_of_clusters(raw, at, matches, &targets);
-    retry::combinations(raw, &targets, at);
+    retry::combinations(raw, &targets, at, scope);
     let given = raw.retry.as_ref().map(|raw| &raw.0);
     let retry = retry::retry(given, timeout, &at.field("retry"), scope);
     let hedge = raw.hedge.as_ref();

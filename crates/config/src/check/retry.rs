@@ -226,20 +226,23 @@ pub(super) fn mirrors(
 }
 
 /// What is wrong with a route's retries beside its mirrors and its clusters' budgets.
-pub(super) fn combinations(raw: &raw::Route, targets: &[&raw::Cluster], at: &At<'_>) {
+pub(super) fn combinations(
+    raw: &raw::Route,
+    targets: &[&raw::Cluster],
+    at: &At<'_>,
+    scope: &Scope<'_>,
+) {
     let retries = |raw: &raw::Short<raw::Retry>| raw.0.attempts != Some(0);
     let retries = raw.retry.as_ref().is_some_and(retries);
     let given = [("retry", retries), ("hedge", raw.hedge.is_some())];
     for (name, _) in given.iter().filter(|(_, there)| *there) {
         let at = at.field(name);
-        if !raw.mirror.is_empty() {
-            at.warning(format!(
-                "`{name}` beside `mirror`: what is repeated is copied once"
+        if !raw.mirror.is_empty() && scope.has_one_author() {
+            at.error(format!(
+                "`{name}` beside `mirror`: a mirror is meant to see what clients send, not what is repeated"
             ))
             .on_key()
-            .help(format!(
-                "remove `{name}` where the mirror is to see as many requests"
-            ));
+            .help(format!("remove `{name}`, or mirror on a route without it"));
         }
         if let Some(cluster) = targets.iter().find(|c| guard::is_without_budget(c)) {
             let cluster = cluster.name.as_deref().map(yaml::short).unwrap_or_default();

@@ -13,6 +13,9 @@ pub(crate) struct Known {
     pub(crate) clusters: bool,
     pub(crate) route_tables: bool,
     pub(crate) identity: bool,
+    /// Whether one author stands behind all of it. A control plane puts what several have said together:
+    /// routes of one, a policy of another.
+    pub(crate) one_author: bool,
 }
 
 /// Names of the configuration.
@@ -69,6 +72,11 @@ impl<'a> Scope<'a> {
     /// The cluster of that name, if there is one.
     pub(super) fn known_cluster(&self, name: &str) -> Option<&'a raw::Cluster> {
         self.clusters.get(name).copied()
+    }
+
+    /// Whether one author stands behind what is checked.
+    pub(super) fn has_one_author(&self) -> bool {
+        self.known.one_author
     }
 
     /// Mesh TLS needs an identity; an error if there is none.

@@ -245,6 +245,18 @@ fn faults_are_injected_where_they_are_asked_for() {
     let ask = "GET / HTTP/1.1\r\nhost: a\r\nx-fault: 1\r\n\r\n";
     let response = connect(&proxy).request(ask);
     assert_eq!(
+#[test]
+fn a_listeners_limit_is_for_what_no_route_takes_as_well() {
+    let proxy = Web::to([])
+        .listener("rate_limit: 2/h")
+        .route("match: {path: /here}")
+        .start();
+    let mut client = connect(&proxy);
+    let statuses = ["/nowhere"; 3].map(|path| client.get(path).status);
+    assert_eq!(statuses, [404, 404, 429]);
+    assert_eq!(client.get("/here").status, 429);
+}
+
         (response.status, response.header("x-maglor-reason")),
         (418, Some("FI"))
     );

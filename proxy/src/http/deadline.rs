@@ -1,39 +1,134 @@
 //! How long a request may take at most.
 
+use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use maglor_config::route::RouteAction;
+use tokio::time::{Instant, timeout_at};
 
+use super::upload::Upload;
 use crate::fields::{Fields, Known};
 use crate::message::Request;
 
-/// How long a request may take: as long as its route and its client allow.
-pub(super) fn of(action: &RouteAction, request: &Request) -> Option<Duration> {
-    let RouteAction::Forward(forward) = action else {
-        return None;
-    };
-    let given = given(&request.fields);
-    match (forward.timeout, given) {
-        (Some(own), Some(given)) => Some(own.min(given)),
-        (own, given) => own.or(given),
+/// When something is over at the latest. The time that a client takes to send its request does not
+/// count, so it moves as long as the request comes.
+#[derive(Clone, Debug)]
+pub(super) struct Deadline {
+    started: Instant,
+    /// From the end of the request.
+    timeout: Option<Duration>,
+    /// Whatever the client does.
+    fixed: Option<Instant>,
+    upload: Option<Rc<Upload>>,
+}
+
+impl Deadline {
+    /// None at all.
+    pub(super) fn never(started: Instant) -> Self {
+        Self {
+            started,
+            timeout: None,
+            fixed: None,
+            upload: None,
+        }
+    }
+
+    /// As long as the route and the client of a request that came at `started` allow.
+    pub(super) fn of(
+        action: &RouteAction,
+        request: &Request,
+        upload: Option<Rc<Upload>>,
+        started: Instant,
+    ) -> Self {
+        match action {
+            RouteAction::Forward(forward) => {
+                Self::new(forward.timeout, &request.fields, upload, started)
+            }
+            _ => Self::never(started),
+        }
+    }
+
+    fn new(
+        timeout: Option<Duration>,
+        fields: &Fields,
+        upload: Option<Rc<Upload>>,
+        started: Instant,
+    ) -> Self {
+        Self {
+            started,
+            timeout: lesser(timeout, expected(fields)),
+            fixed: grpc_timeout(fields).map(|timeout| started + timeout),
+            upload,
+        }
+    }
+
+    /// The same request may take so long from now on, and no other limit holds.
+    pub(super) fn of_try(&self, timeout: Duration, now: Instant) -> Self {
+        Self {
+            started: now,
+            timeout: Some(timeout),
+            fixed: None,
+            upload: self.upload.clone(),
+        }
+    }
+
+    /// When it is, if the client sends nothing more than it has; `None`: never.
+    pub(super) fn at(&self, now: Instant) -> Option<Instant> {
+        let upload = self.upload.as_ref();
+        let begun = upload.map_or(self.started, |upload| upload.end(now).max(self.started));
+        lesser(self.timeout.map(|timeout| begun + timeout), self.fixed)
+    }
+
+    /// Whether it has passed.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.at(now).is_some_and(|at| at <= now)
+    }
+
+    /// Waits for something until then; `None`: in vain.
+    pub(super) async fn wait<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        loop {
+            let Some(at) = self.at(Instant::now()) else {
+                return Some(future.await);
+            };
+            match timeout_at(at, future.as_mut()).await {
+                Ok(output) => return Some(output),
+                Err(_) if self.is_over(Instant::now()) => return None,
+                // The request has moved on meanwhile.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The request's body, if it has one.
+    pub(super) fn upload(&self) -> Option<&Upload> {
+        self.upload.as_deref()
     }
 }
 
-/// The time that is left by `x-envoy-expected-rq-timeout-ms` or `grpc-timeout`, the lesser one.
-///
-/// A caller that will not wait any longer needs no tries after that; it can only shorten the time.
-fn given(fields: &Fields) -> Option<Duration> {
-    let expected = fields
-        .get(Known::XEnvoyExpectedRqTimeoutMs)
-        .and_then(number)
-        // 0 stands for no limit there.
-        .filter(|millis| *millis > 0)
-        .map(Duration::from_millis);
-    let grpc = fields.get(Known::GrpcTimeout).and_then(grpc_timeout);
-    match (expected, grpc) {
+fn lesser<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
+}
+
+/// The time that the client leaves by `x-envoy-expected-rq-timeout-ms`. One that will not wait any longer
+/// needs no tries after that; it can only shorten the time.
+fn expected(fields: &Fields) -> Option<Duration> {
+    let millis = fields
+        .get(Known::XEnvoyExpectedRqTimeoutMs)
+        .and_then(number);
+    // 0 stands for no limit there.
+    millis
+        .filter(|millis| *millis > 0)
+        .map(Duration::from_millis)
+}
+
+/// The time that it leaves by `grpc-timeout`, which begins with the call.
+fn grpc_timeout(fields: &Fields) -> Option<Duration> {
+    fields.get(Known::GrpcTimeout).and_then(parse_grpc_timeout)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -42,7 +137,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// At most eight digits and a unit.
-fn grpc_timeout(value: &[u8]) -> Option<Duration> {
+fn parse_grpc_timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.len() > 8 {
         return None;
@@ -61,7 +156,16 @@ fn grpc_timeout(value: &[u8]) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use bytes::Bytes;
+    use http_body::{Body as _, Frame, SizeHint};
+
     use super::*;
+    use crate::error::ProxyError;
+    use crate::message::{Body, Source};
 
     #[test]
     fn grpc_units() {
@@ -73,25 +177,123 @@ mod tests {
             ("5u", 5000),
             ("99999999n", 99_999_999),
         ] {
-            let time = grpc_timeout(text.as_bytes());
+            let time = parse_grpc_timeout(text.as_bytes());
             assert_eq!(time, Some(Duration::from_nanos(nanos)), "{text}");
         }
         for bad in ["", "S", "1", "1s", "-1S", "123456789S", " 1S"] {
-            assert_eq!(grpc_timeout(bad.as_bytes()), None, "{bad}");
+            assert_eq!(parse_grpc_timeout(bad.as_bytes()), None, "{bad}");
         }
+    }
+
+    /// What is left of a request's time at its beginning, in milliseconds.
+    fn left(deadline: &Deadline) -> Option<u128> {
+        let at = deadline.at(deadline.started)?;
+        Some((at - deadline.started).as_millis())
+    }
+
+    fn given(expected: &str, grpc: &str) -> Deadline {
+        let mut fields = Fields::default();
+        fields.push(Known::XEnvoyExpectedRqTimeoutMs, expected.as_bytes());
+        fields.push(Known::GrpcTimeout, grpc.as_bytes());
+        Deadline::new(None, &fields, None, Instant::now())
     }
 
     #[test]
     fn the_lesser_one_counts_and_zero_is_no_limit() {
-        let given = |expected: &str, grpc: &str| {
-            let mut fields = Fields::default();
-            fields.push(Known::XEnvoyExpectedRqTimeoutMs, expected.as_bytes());
-            fields.push(Known::GrpcTimeout, grpc.as_bytes());
-            given(&fields).map(|time| time.as_millis())
+        assert_eq!(left(&given("100", "1S")), Some(100));
+        assert_eq!(left(&given("2000", "1S")), Some(1000));
+        assert_eq!(left(&given("0", "1S")), Some(1000));
+        assert_eq!(left(&given("x", "")), None);
+    }
+
+    /// A body of one piece that comes when it is told to.
+    #[derive(Debug)]
+    struct Late(Rc<Cell<bool>>);
+
+    impl Source for Late {
+        fn poll_frame(
+            &mut self,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+            match self.0.get() {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            }
+        }
+
+        fn is_end_stream(&self) -> bool {
+            false
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::default()
+        }
+    }
+
+    /// A deadline of 100 ms, the request's body, and what lets the body come.
+    fn of_upload(fields: &Fields) -> (Deadline, Body, Rc<Cell<bool>>) {
+        let come = Rc::new(Cell::new(false));
+        let started = Instant::now();
+        let body = Body::source(Box::new(Late(Rc::clone(&come))));
+        let (body, upload) = Upload::watch(body, fields, started);
+        let timeout = Some(Duration::from_millis(100));
+        (Deadline::new(timeout, fields, upload, started), body, come)
+    }
+
+    fn poll(body: &mut Body) {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let _ = Pin::new(body).poll_frame(cx);
+    }
+
+    async fn after(millis: u64) -> Instant {
+        tokio::time::advance(Duration::from_millis(millis)).await;
+        Instant::now()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_client_takes_to_send_its_request_does_not_count() {
+        let (deadline, mut body, come) = of_upload(&Fields::default());
+        poll(&mut body);
+        assert!(!deadline.is_over(after(1000).await));
+        come.set(true);
+        poll(&mut body);
+        assert!(!deadline.is_over(after(99).await));
+        assert!(deadline.is_over(after(1).await));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_take_before_they_ask_for_it_does() {
+        let (deadline, mut body, _) = of_upload(&Fields::default());
+        assert!(deadline.is_over(after(100).await));
+        // Nor does it matter to the next try that the last one has asked in vain.
+        poll(&mut body);
+        assert!(!deadline.is_over(Instant::now()));
+        deadline.upload().unwrap().leave();
+        assert!(deadline.is_over(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_for_leave_holds_nobody_up() {
+        let mut fields = Fields::default();
+        fields.push(Known::Expect, b"100-continue");
+        let (deadline, mut body, _) = of_upload(&fields);
+        poll(&mut body);
+        assert!(deadline.is_over(after(100).await));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_goes_on_while_the_request_comes() {
+        let (deadline, mut body, come) = of_upload(&Fields::default());
+        poll(&mut body);
+        let ends = async {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            come.set(true);
+            poll(&mut body);
+            tokio::time::sleep(Duration::from_millis(90)).await;
         };
-        assert_eq!(given("100", "1S"), Some(100));
-        assert_eq!(given("2000", "1S"), Some(1000));
-        assert_eq!(given("0", "1S"), Some(1000));
-        assert_eq!(given("x", ""), None);
+        assert_eq!(deadline.wait(ends).await, Some(()));
+        let never = std::future::pending::<()>();
+        assert_eq!(deadline.wait(never).await, None);
+        assert_eq!(deadline.started.elapsed().as_millis(), 350);
     }
 }

@@ -52,7 +52,14 @@ pub(crate) async fn forward(
     let key = hop.hash_key(&request);
     hop.prepare(&mut request, &cluster)?;
 
-    let mut tries = Tries::new(hop, &cluster, key.hash, request, body, record.deadline());
+    let mut tries = Tries::new(
+        hop,
+        &cluster,
+        key.hash,
+        request,
+        body,
+        record.deadline().clone(),
+    );
     let mut progress = Progress::default();
     let result = {
         let run = pin!(tries.run(&mut progress));

@@ -1,12 +1,13 @@
 //! Hedged requests: another try beside one that is slow; the first good answer wins.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use maglor_balance::guard::retry::HedgePolicy;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+use super::deadline::Deadline;
 use super::tried::Tried;
 use super::tries::{Tries, discard};
 use crate::error::ProxyError;
@@ -23,12 +24,13 @@ impl<'a> Tries<'a> {
         let delay = hedge.delay.or(self.per_try_timeout());
         self.exclude(first.target().id);
         let mut racers = vec![self.racer(first, now)];
-        let mut next = delay.map(|delay| now + delay);
+        let mut next = delay.map(|delay| self.time_of_try(delay, now));
         loop {
-            let Some((mut tried, result)) = first_of(&mut racers, next).await else {
+            let Some((mut tried, result)) = first_of(&mut racers, next.as_ref()).await else {
                 let now = Instant::now();
                 let joined = self.join(hedge, now);
-                next = delay.filter(|_| joined.is_some()).map(|delay| now + delay);
+                let delay = delay.filter(|_| joined.is_some());
+                next = delay.map(|delay| self.time_of_try(delay, now));
                 racers.extend(joined);
                 continue;
             };
@@ -52,7 +54,7 @@ impl<'a> Tries<'a> {
 }
 
 /// The next try that ends; `None` when it is time for another one.
-async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<Instant>) -> Option<Ended> {
+async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<&Deadline>) -> Option<Ended> {
     let poll = |racers: &mut Vec<Racer<'_>>, cx: &mut Context<'_>| {
         for at in 0..racers.len() {
             if let Poll::Ready(ended) = racers[at].as_mut().poll(cx) {
@@ -62,13 +64,9 @@ async fn first_of(racers: &mut Vec<Racer<'_>>, next: Option<Instant>) -> Option<
         }
         Poll::Pending
     };
-    let Some(next) = next else {
-        return Some(poll_fn(|cx| poll(racers, cx)).await);
-    };
-    let mut alarm = pin!(sleep_until(next));
-    poll_fn(|cx| match poll(racers, cx) {
-        Poll::Ready(ended) => Poll::Ready(Some(ended)),
-        Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
-    })
-    .await
+    let ended = poll_fn(|cx| poll(racers, cx));
+    match next {
+        Some(next) => next.wait(ended).await,
+        None => Some(ended.await),
+    }
 }

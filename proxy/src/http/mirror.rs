@@ -10,8 +10,9 @@ use std::time::Duration;
 use http::Method;
 use http_body::Body as _;
 use maglor_balance::guard::Percent;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
+use super::deadline::Deadline;
 use super::forward::Hop;
 use super::replay::Replay;
 use super::tried::Tried;
@@ -46,7 +47,7 @@ pub(super) fn send(
     clusters: &[&Arc<Cluster>],
     request: &Request,
     body: Option<&Replay>,
-    deadline: Option<Instant>,
+    deadline: &Deadline,
 ) {
     let now = hop.context.started;
     for cluster in clusters {
@@ -58,11 +59,13 @@ pub(super) fn send(
             ends: hop.ends(),
         };
         let body = body.map_or_else(Body::empty, Replay::follow);
-        let deadline = deadline.unwrap_or(now + PATIENCE);
+        let deadline = match deadline.at(now) {
+            Some(_) => deadline.clone(),
+            None => deadline.of_try(PATIENCE, now),
+        };
         tokio::task::spawn_local(async move {
-            let sent = timeout_at(deadline, copy.send(body, now)).await;
-            let sent = sent.map_err(|_| ProxyError::RequestTimeout);
-            if let Err(error) = sent.and_then(|sent| sent) {
+            let sent = deadline.wait(copy.send(body, now)).await;
+            if let Err(error) = sent.unwrap_or(Err(ProxyError::RequestTimeout)) {
                 tracing::debug!(%error, "copy of a request failed");
             }
         });

@@ -28,6 +28,7 @@ mod service;
 mod streams;
 mod tried;
 mod tries;
+mod upload;
 
 use std::time::Duration;
 

@@ -13,8 +13,10 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
+use super::deadline::Deadline;
 use super::tried::Tried;
 use super::tries::Progress;
+use super::upload::Upload;
 use crate::access_log::{Ended, Entry};
 use crate::calls::Call;
 use crate::error::ProxyError;
@@ -32,10 +34,11 @@ pub(crate) struct Record {
     worker: Rc<Worker>,
     started: Instant,
     timer: Rc<Timer>,
-    /// When the route's timeout runs out.
-    deadline: Option<Instant>,
+    deadline: Deadline,
     /// How long no byte may move.
     idle: Duration,
+    /// When that is over, if none does.
+    idle_until: Instant,
     /// Whether a byte has moved since the timer was last looked at.
     moved: bool,
     route: Option<Arc<RouteMetrics>>,
@@ -69,8 +72,9 @@ impl Record {
             worker: Rc::clone(worker),
             started,
             timer,
-            deadline: None,
+            deadline: Deadline::never(started),
             idle,
+            idle_until: started + idle,
             moved: false,
             route: None,
             place: None,
@@ -86,10 +90,15 @@ impl Record {
     }
 
     /// The request goes by this route, which allows it so much time.
-    pub(crate) fn route(&mut self, metrics: &Arc<RouteMetrics>, timeout: Option<Duration>) {
+    pub(super) fn route(&mut self, metrics: &Arc<RouteMetrics>, deadline: Deadline) {
         self.route = Some(Arc::clone(metrics));
-        self.deadline = timeout.map(|timeout| self.started + timeout);
+        self.deadline = deadline;
         self.arm(self.started);
+    }
+
+    /// No route takes it.
+    pub(super) fn unrouted(&mut self, metrics: &Arc<RouteMetrics>) {
+        self.route(metrics, Deadline::never(self.started));
     }
 
     /// Waits for something as long as the request may take. It is pinned by the caller: an argument
@@ -126,8 +135,8 @@ impl Record {
     }
 
     /// When the route's timeout runs out.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadline
+    pub(super) fn deadline(&self) -> &Deadline {
+        &self.deadline
     }
 
     /// Forwarding is over, but for the response's body.
@@ -138,12 +147,14 @@ impl Record {
         }
         self.place = place;
         self.tried = tried;
+        let upstreams = |error| self.is_upstreams(error);
+        let upstreams = result.as_ref().err().is_some_and(upstreams);
         let (Some(place), Some(tried)) = (&mut self.place, &self.tried) else {
             return;
         };
         let success = match result {
             Ok(_) => tried.is_success(),
-            Err(error) if error.is_upstreams() => false,
+            Err(_) if upstreams => false,
             Err(_) => return,
         };
         if !place.learns() {
@@ -176,13 +187,26 @@ impl Record {
 
     /// Something moves both ways without bound: only idleness ends it.
     pub(crate) fn lift_deadline(&mut self) {
-        self.deadline = None;
+        self.deadline = Deadline::never(self.started);
     }
 
     fn arm(&self, now: Instant) {
-        let idle = now + self.idle;
-        let next = self.deadline.map_or(idle, |deadline| deadline.min(idle));
+        let idle = self.idle_until;
+        let next = self.deadline.at(now).map_or(idle, |at| at.min(idle));
         self.timer.set(now, Some(next));
+    }
+
+    /// Whether a byte has moved, either way, since this was last asked.
+    fn take_moved(&mut self) -> bool {
+        let upload = self.deadline.upload();
+        std::mem::take(&mut self.moved) | upload.is_some_and(Upload::take_moved)
+    }
+
+    /// Whether an error says something about the endpoint: that the time of a client has run out which has
+    /// not even sent its request does not.
+    fn is_upstreams(&self, error: &ProxyError) -> bool {
+        let awaited = self.deadline.upload().is_some_and(Upload::is_awaited);
+        error.is_upstreams() && !(awaited && matches!(error, ProxyError::RequestTimeout))
     }
 
     fn finish(&mut self, now: Instant) {
@@ -239,7 +263,8 @@ impl Account for Record {
     }
 
     fn fail(&mut self, error: &ProxyError) {
-        if let Some(tried) = &mut self.tried {
+        let upstreams = self.is_upstreams(error);
+        if let Some(tried) = self.tried.as_mut().filter(|_| upstreams) {
             tried.failed(error);
         }
         self.flag = error.verdict().flag;
@@ -252,10 +277,13 @@ impl Account for Record {
         loop {
             ready!(self.timer.poll_expired(cx));
             let now = Instant::now();
-            if self.deadline.is_some_and(|deadline| deadline <= now) {
+            if self.deadline.is_over(now) {
                 return Poll::Ready(ProxyError::RequestTimeout);
             }
-            if !std::mem::take(&mut self.moved) {
+            if self.take_moved() {
+                self.idle_until = now + self.idle;
+            }
+            if self.idle_until <= now {
                 return Poll::Ready(ProxyError::StreamIdleTimeout);
             }
             self.arm(now);

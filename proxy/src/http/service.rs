@@ -15,10 +15,12 @@ use maglor_config::listener::HttpFilter;
 use maglor_config::route::RouteAction;
 use tokio::time::Instant;
 
+use super::deadline::Deadline;
 use super::forward::{self, Hop};
 use super::headers::{self, Client};
 use super::record::Record;
-use super::{deadline, path, reply, rewrite};
+use super::upload::Upload;
+use super::{path, reply, rewrite};
 use crate::access_log::Entry;
 use crate::calls::Call;
 use crate::codec::Limits;
@@ -259,19 +261,25 @@ impl Service {
         let discovered = self.discover(&request, table, context, record).await?;
         let routes = discovered.as_deref().unwrap_or(table);
         let Some((host, route)) = routes.find(&request) else {
-            record.route(&self.chain.unrouted, None);
-            return Err(ProxyError::NoRoute);
+            record.unrouted(&self.chain.unrouted);
+            return match self.limit(&request, table, None, context) {
+                Ok(_) => Err(ProxyError::NoRoute),
+                Err(refused) => Ok(self.too_many(&request, &refused, record)),
+            };
         };
         if request.method == Method::CONNECT && !self.settings().allow_connect {
             return Err(ProxyError::ConnectNotAllowed);
         }
-        record.route(&route.metrics, deadline::of(&route.config.action, &request));
-        let standing = match self.limit(&request, table, route, context) {
+        let (body, upload) = Upload::watch(body, &request.fields, context.started);
+        let action = &route.config.action;
+        let deadline = Deadline::of(action, &request, upload, context.started);
+        record.route(&route.metrics, deadline);
+        let standing = match self.limit(&request, table, Some(route), context) {
             Ok(standing) => standing,
             Err(refused) => return Ok(self.too_many(&request, &refused, record)),
         };
         self.inject_fault(&request, route, record).await?;
-        let mut response = match &route.config.action {
+        let mut response = match action {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
                 let location = rewrite::location(redirect, route, &request, &self.client);
@@ -332,7 +340,7 @@ impl Service {
             // The connection goes where it was going, as one of bytes would, if the chain lets it.
             Err(_) if self.original.is_some() => Ok(None),
             Err(error) => {
-                record.route(&self.chain.unrouted, None);
+                record.unrouted(&self.chain.unrouted);
                 Err(error)
             }
         }
@@ -344,11 +352,12 @@ impl Service {
         &self,
         request: &Request,
         table: &'a Table,
-        route: &'a Route,
+        route: Option<&'a Route>,
         context: &RequestContext,
     ) -> Result<Option<Standing<'a>>, Standing<'a>> {
         let mut last = None;
-        for limiter in [&table.rate_limit, &route.rate_limit].into_iter().flatten() {
+        let of_route = route.and_then(|route| route.rate_limit.as_ref());
+        for limiter in table.rate_limit.as_ref().into_iter().chain(of_route) {
             let client = self.client.address.ip().to_canonical();
             let now = self.worker.time(context.started);
             let standing = limiter.take(request, client, now);

@@ -14,8 +14,9 @@ use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::guard::retry::{
     self, Answer, Decision, HedgePolicy, Outcome, Pushback, RetryPolicy,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
+use super::deadline::Deadline;
 use super::forward::Hop;
 use super::hedge::Racer;
 use super::mirror;
@@ -39,7 +40,7 @@ pub(super) struct Tries<'a> {
     policy: &'a RetryPolicy,
     hash: Option<u64>,
     /// When the client is answered at the latest.
-    deadline: Option<Instant>,
+    deadline: Deadline,
     request: Request,
     facts: retry::Request,
     grpc: bool,
@@ -66,7 +67,7 @@ impl<'a> Tries<'a> {
         hash: Option<u64>,
         request: Request,
         body: Body,
-        deadline: Option<Instant>,
+        deadline: Deadline,
     ) -> Self {
         let policy = &hop.forward.retry.policy;
         let worker = &hop.service.worker;
@@ -75,8 +76,8 @@ impl<'a> Tries<'a> {
         let facts = retry::Request {
             idempotent,
             attempt: attempt_of(&request.fields),
-            // Past the worker, which remembers one instant: that of the request's arrival.
-            deadline: deadline.map(|deadline| worker.shared().time(deadline)),
+            // It may move: see `context`.
+            deadline: None,
         };
         let copies = mirror::chosen(&hop, &request);
         let talks = cluster.exchange().is_some();
@@ -92,7 +93,7 @@ impl<'a> Tries<'a> {
             &[]
         };
         let body = Payload::new(body, reserved.is_some(), limit);
-        mirror::send(&hop, copies, &request, body.replay(), deadline);
+        mirror::send(&hop, copies, &request, body.replay(), &deadline);
         Self {
             hop,
             cluster,
@@ -205,7 +206,8 @@ impl<'a> Tries<'a> {
     ) -> Result<Response, ProxyError> {
         self.mark(tried.target(), now);
         let body = self.body.take();
-        let limit = self.hop.forward.retry.per_try_timeout;
+        let limit = self.per_try_timeout();
+        let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
         exchange(&self.hop, &self.request, body, tried, now, limit).await
     }
 
@@ -252,7 +254,12 @@ impl<'a> Tries<'a> {
         let body = self.body.take();
         let hedge = hop.forward.hedge.as_ref();
         // Where it starts the next try, it does not end one.
-        let limit = hop.forward.retry.per_try_timeout;
+    /// When a try has taken so long that is not the client's to send the request.
+    pub(super) fn time_of_try(&self, limit: Duration, now: Instant) -> Deadline {
+        self.deadline.of_try(limit, now)
+    }
+
+        let limit = self.per_try_timeout();
         let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
         Box::pin(async move {
             let result = exchange(&hop, &request, body, &mut tried, now, limit).await;
@@ -262,6 +269,7 @@ impl<'a> Tries<'a> {
 
     /// What the endpoint is told about this try.
     fn mark(&mut self, target: &Target, now: Instant) {
+        let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
         self.hop.rewrite_host(&mut self.request, target);
         let fields = &mut self.request.fields;
         let mut digits = itoa::Buffer::new();
@@ -270,7 +278,10 @@ impl<'a> Tries<'a> {
             let count = digits.format(count);
             fields.set(Known::XEnvoyAttemptCount, count.as_bytes());
         }
-        if let Some(deadline) = self.deadline {
+        if let Some(upload) = self.deadline.upload() {
+            upload.leave();
+        }
+        if let Some(deadline) = self.deadline.at(now) {
             let left = deadline.saturating_duration_since(now);
             let limit = self.hop.forward.retry.per_try_timeout.unwrap_or(left);
             // 0 would mean no limit.
@@ -354,12 +365,17 @@ impl<'a> Tries<'a> {
         let guard = self.cluster.guard();
         retry::Context {
             policy: self.policy,
-            request: self.facts,
+            request: retry::Request {
+                // Past the worker, which remembers one instant: that of the request's arrival.
+                deadline: deadline.map(|at| self.hop.service.worker.shared().time(at)),
+                ..self.facts
+            },
             budget: &guard.budget,
             active: guard.requests.active(),
             replayable: self.body.is_whole(),
             elsewhere: self.cluster.is_usable_beyond(&self.tried),
             now: self.hop.service.worker.time(now),
+        let deadline = self.deadline.at(now);
         }
     }
 
@@ -384,7 +400,7 @@ async fn exchange(
     body: Body,
     tried: &mut Tried,
     now: Instant,
-    limit: Option<Duration>,
+    limit: Option<Box<Deadline>>,
 ) -> Result<Response, ProxyError> {
     let (cluster, target) = (Arc::clone(tried.cluster()), Arc::clone(tried.target()));
     if let Some(distance) = &cluster.config().delay {
@@ -396,10 +412,10 @@ async fn exchange(
     let response = match limit {
         None => sender.send(request, body).await?,
         // Rare things are boxed: the future of every request has room for all that it holds itself.
-        Some(limit) => match Box::pin(timeout_at(now + limit, sender.send(request, body))).await {
-            Ok(result) => result?,
-            Err(_) => return Err(ProxyError::PerTryTimeout),
-        },
+        Some(limit) => {
+            let sent = Box::pin(limit.wait(sender.send(request, body))).await;
+            sent.unwrap_or(Err(ProxyError::PerTryTimeout))?
+        }
     };
     // An endpoint that is busy has not failed.
     let bounced = cluster.exchange().is_some()

@@ -69,7 +69,7 @@ impl Service {
 
     /// The answer to a request that is not allowed. Only members of the mesh are told by which rule.
     pub(super) fn deny(&self, denied: &Denied, grpc: bool, record: &mut Record) -> Response {
-        record.route(&self.chain.unrouted, None);
+        record.unrouted(&self.chain.unrouted);
         record.fail(&ProxyError::Denied);
         let mut response = reply::error(&ProxyError::Denied, self.server(), grpc);
         if self.client.peer().is_some() {

@@ -1,0 +1,106 @@
+//! How far a request's body has come, for those who mind the time: what a client takes to send it is
+//! nobody's fault but its own.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use tokio::time::Instant;
+
+use crate::error::ProxyError;
+use crate::fields::{Fields, Known};
+use crate::message::{Body, Source};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Upload {
+    /// When the last of it was handed on; before that, when the request came.
+    last: Cell<Instant>,
+    /// Somebody wants more of it than the client has sent.
+    awaited: Cell<bool>,
+    /// The client waits for a `100 Continue`, which is the endpoint's to give.
+    held: Cell<bool>,
+    /// Whether a part of it was handed on since that was last asked.
+    moved: Cell<bool>,
+}
+
+impl Upload {
+    /// Watches the body of a request that came at `started`; `None` where there is none.
+    pub(super) fn watch(body: Body, fields: &Fields, started: Instant) -> (Body, Option<Rc<Self>>) {
+        if body.is_empty() {
+            return (body, None);
+        }
+        let upload = Rc::new(Self {
+            last: Cell::new(started),
+            awaited: Cell::new(false),
+            held: Cell::new(fields.contains(Known::Expect)),
+            moved: Cell::new(false),
+        });
+        let watched = Watched {
+            body,
+            upload: Rc::clone(&upload),
+        };
+        (Body::source(Box::new(watched)), Some(upload))
+    }
+
+    /// When the request ended, at the earliest: now, while the client has still to send what is wanted.
+    pub(super) fn end(&self, now: Instant) -> Instant {
+        if self.awaited.get() {
+            now
+        } else {
+            self.last.get()
+        }
+    }
+
+    /// Whether the client has still to send what is wanted of it.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited.get()
+    }
+
+    /// Nobody asks for it any more until another try does.
+    pub(super) fn leave(&self) {
+        self.awaited.set(false);
+    }
+
+    /// Whether a part of it was handed on since the last call.
+    pub(super) fn take_moved(&self) -> bool {
+        self.moved.take()
+    }
+}
+
+/// The body on its way.
+#[derive(Debug)]
+struct Watched {
+    body: Body,
+    upload: Rc<Upload>,
+}
+
+impl Source for Watched {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let upload = &self.upload;
+        if frame.is_pending() {
+            upload.awaited.set(!upload.held.get());
+        } else {
+            upload.held.set(false);
+            upload.awaited.set(false);
+            upload.moved.set(true);
+            upload.last.set(Instant::now());
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,193 @@
+//! Time limits and clients that take long to send their requests: what they take is not the endpoint's.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hyper::body::Frame;
+use maglor_testkit::{Proxy, RawServer, TIMEOUT, Upstream, eventually};
+use support::h2::{self, Client};
+use support::{Web, connect, wait_quiet};
+
+/// Pieces of an upload, and the pause before each.
+const PIECES: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(100);
+/// Less than all the pauses, and much more than one.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// The status of a request whose body comes in pieces.
+fn upload(proxy: &Proxy, head: &str) -> u16 {
+    let mut client = connect(proxy);
+    let head = format!("PUT /upload HTTP/1.1\r\nhost: a\r\ncontent-length: {PIECES}\r\n{head}\r\n");
+    client.send(head);
+    for _ in 0..PIECES {
+        std::thread::sleep(PAUSE);
+        client.send("x");
+    }
+    client.response().status
+}
+
+/// The same by HTTP/2.
+fn upload_by_http2(proxy: &Proxy) -> u16 {
+    let mut client = Client::connect(proxy.listener("web"));
+    let (pieces, body) = h2::channel();
+    let response = client.send(h2::request("PUT", "/upload", body));
+    let send = async move {
+        for _ in 0..PIECES {
+            tokio::time::sleep(PAUSE).await;
+            pieces.send(Ok(Frame::data(Bytes::from("x")))).unwrap();
+        }
+    };
+    let (response, ()) = client.run(async { tokio::join!(response, send) });
+    response.unwrap().status().as_u16()
+}
+
+#[test]
+fn a_slow_upload_is_not_the_endpoints_time() {
+    let upstream = Upstream::start("a");
+    let limits = [
+        format!("timeout: {LIMIT:?}"),
+        format!("timeout: 10s, retry: {{retry_on: 5xx, per_try_timeout: {LIMIT:?}}}"),
+    ];
+    for (route, protocol) in limits.iter().flat_map(|l| [(l, "http1"), (l, "http2")]) {
+        let proxy = Web::to([upstream.address()])
+            .route(route)
+            .cluster(&format!("protocol: {protocol}"))
+            .start();
+        assert_eq!(upload(&proxy, ""), 200, "{route} {protocol}");
+        assert_eq!(upload_by_http2(&proxy), 200, "{route} {protocol}");
+        // A proxy in front says how long it waits, and means the same.
+        let expected = format!("x-envoy-expected-rq-timeout-ms: {}\r\n", LIMIT.as_millis());
+        assert_eq!(upload(&proxy, &expected), 200, "{route} {protocol}");
+        assert_eq!(proxy.metric("maglor_upstream_retries_total", &[]), 0.0);
+        wait_quiet(&proxy);
+    }
+}
+
+#[test]
+fn the_time_begins_when_the_request_has_ended() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .route(&format!("timeout: {LIMIT:?}"))
+        .start();
+    let mut client = connect(&proxy);
+    client.send("PUT /hang HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nx");
+    std::thread::sleep(2 * LIMIT);
+    let ended = Instant::now();
+    client.send("x");
+    let response = client.response();
+    assert_eq!(
+        (response.status, response.header("x-maglor-reason")),
+        (504, Some("UT"))
+    );
+    let took = ended.elapsed();
+    assert!(took >= LIMIT && took < 2 * LIMIT, "{took:?}");
+}
+
+#[test]
+fn an_endpoint_that_reads_nothing_does_not_have_all_the_time() {
+    let server = RawServer::start(|connection, _| {
+        connection.read_head()?;
+        std::thread::sleep(6 * LIMIT);
+        Ok(())
+    });
+    let proxy = Web::to([server.address()])
+        .route(&format!("timeout: {LIMIT:?}"))
+        .start();
+    let began = Instant::now();
+    let mut client = connect(&proxy);
+    client.send("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000000\r\n\r\n");
+    // Until neither the endpoint nor the proxy takes any more.
+    let writer = std::thread::spawn({
+        let body = vec![b'x'; 1 << 20];
+        let mut client = client;
+        move || {
+            while client.connection().send(&body).is_ok() {}
+        }
+    });
+    writer.join().unwrap();
+    assert!(began.elapsed() < 5 * LIMIT, "{:?}", began.elapsed());
+    let failed = proxy.metric("maglor_http_requests_total", &["status=\"5xx\""]);
+    assert_eq!(failed, 1.0);
+}
+
+#[test]
+fn neither_does_one_that_gives_no_leave_to_send() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .route(&format!("timeout: {LIMIT:?}"))
+        .start();
+    let began = Instant::now();
+    let mut client = connect(&proxy);
+    client
+        .send("PUT /hang HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n");
+    assert_eq!(client.response().status, 504);
+    assert!(began.elapsed() < 3 * LIMIT, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_queue_counts_although_nobody_reads_the_body_yet() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .route("timeout: 0s")
+        .cluster("limits: {max_requests: 1, queue_timeout: 1m}")
+        .start();
+    let mut first = connect(&proxy);
+    first.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually(TIMEOUT, "it is under way", || upstream.requests() == 1);
+    let began = Instant::now();
+    let mut second = connect(&proxy);
+    let millis = LIMIT.as_millis();
+    let answer = second.request(format!(
+        "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\
+         x-envoy-expected-rq-timeout-ms: {millis}\r\n\r\nx"
+    ));
+    assert_eq!(answer.status, 504);
+    assert!(began.elapsed() < 3 * LIMIT, "{:?}", began.elapsed());
+}
+
+#[test]
+fn an_upload_that_moves_is_not_idle() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http(&format!("stream_idle_timeout: {LIMIT:?}"))
+        .route("timeout: 0s")
+        .start();
+    assert_eq!(upload(&proxy, ""), 200);
+    assert_eq!(upload_by_http2(&proxy), 200);
+    // One that stands still is.
+    let mut client = connect(&proxy);
+    client.send("PUT /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nx");
+    let response = client.response();
+    assert_eq!(
+        (response.status, response.header("x-maglor-reason")),
+        (504, Some("SI"))
+    );
+}
+
+#[test]
+fn a_call_whose_client_is_late_is_not_held_against_the_endpoint() {
+    let upstreams = ["a", "b"].map(Upstream::start);
+    let proxy = Web::to(upstreams.iter().map(Upstream::address))
+        .cluster("outlier_ejection: {consecutive_local_origin_failure: 1}")
+        .start();
+    // Deadlines of gRPC begin with the call.
+    let mut client = Client::connect(proxy.listener("web"));
+    for _ in 0..3 {
+        let (pieces, body) = h2::channel();
+        let mut request = h2::request("POST", "/upload", body);
+        let headers = request.headers_mut();
+        headers.insert("content-type", "application/grpc".parse().unwrap());
+        headers.insert("grpc-timeout", "100m".parse().unwrap());
+        let answer = client.ask(request);
+        assert_eq!(answer.header("grpc-status"), Some("4"));
+        drop(pieces);
+    }
+    assert_eq!(proxy.metric("maglor_upstream_ejections_total", &[]), 0.0);
+}

@@ -7,6 +7,7 @@
 //!
 //! Order and spelling of names stay as they came. Buffers are recycled by thread.
 
+mod hop;
 mod known;
 
 use std::cell::RefCell;

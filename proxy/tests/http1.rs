@@ -286,7 +286,10 @@ fn interim_responses_pass() {
     let server = RawServer::start(|connection, _| {
         connection.read_head()?;
         connection.send("HTTP/1.1 102 Processing\r\n\r\n")?;
-        connection.send("HTTP/1.1 103 Early Hints\r\nlink: a\r\nlink: b\r\n\r\n")?;
+        connection.send(
+            "HTTP/1.1 103 Early Hints\r\nlink: a\r\nconnection: keep-alive, x-a\r\nx-a: 1\r\n\
+             link: b\r\n\r\n",
+        )?;
         connection.expect("x")?;
         connection.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
     });
@@ -294,7 +297,10 @@ fn interim_responses_pass() {
     let mut client = connect(&proxy);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n");
     assert_eq!(client.response().status, 102);
-    assert_eq!(client.response().header_all("link"), ["a", "b"]);
+    let hints = client.response();
+    assert_eq!(hints.header_all("link"), ["a", "b"]);
+    let of_the_connection = (hints.header("connection"), hints.header("x-a"));
+    assert_eq!(of_the_connection, (None, None), "{hints:?}");
     client.send("x");
     assert_eq!(client.response().status, 200);
     server.finish();

@@ -82,13 +82,13 @@ fn finish(response: &mut Response, keys: [HashKey; 2], upgrading: bool, record: 
     if upgrading && response.status == StatusCode::SWITCHING_PROTOCOLS {
         record.lift_deadline();
         let protocol = fields.get(Known::Upgrade).map(<[u8]>::to_vec);
-        headers::remove_hop_by_hop(fields);
+        fields.remove_hop_by_hop();
         if let Some(protocol) = protocol {
             headers::set_upgrade(fields, &protocol);
         }
         return;
     }
-    headers::remove_hop_by_hop(fields);
+    fields.remove_hop_by_hop();
     for cookie in keys.into_iter().filter_map(|key| key.set_cookie) {
         fields.push(Known::SetCookie, cookie.as_bytes());
     }

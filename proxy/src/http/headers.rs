@@ -6,13 +6,14 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use http::Version;
 use maglor_balance::Rng;
 use maglor_config::listener::{ClientCertMode, ForwardedMode, HttpFilter};
 use maglor_config::route::HeaderRules;
 use maglor_identity::SpiffeId;
 
 use super::assertion::Assertion;
-use crate::fields::{Fields, Key, Known};
+use crate::fields::{Fields, Known};
 use crate::message::Request;
 use crate::tls::Peer;
 
@@ -86,8 +87,10 @@ fn scheme(tls: bool) -> &'static str {
 }
 
 /// The protocol that a request asks to switch to, where it is one of `allowed` (lower case).
-pub(crate) fn upgrade_protocol(fields: &Fields, allowed: &[String]) -> Option<Vec<u8>> {
-    if !fields.contains(Known::Upgrade) {
+pub(crate) fn upgrade_protocol(request: &Request, allowed: &[String]) -> Option<Vec<u8>> {
+    let fields = &request.fields;
+    // RFC 9110 §7.8: nothing that HTTP/1.0 could ask for.
+    if !fields.contains(Known::Upgrade) || request.version == Version::HTTP_10 {
         return None;
     }
     let wanted = fields.get(Known::Upgrade)?;
@@ -95,40 +98,6 @@ pub(crate) fn upgrade_protocol(fields: &Fields, allowed: &[String]) -> Option<Ve
         .iter()
         .any(|protocol| wanted.eq_ignore_ascii_case(protocol.as_bytes()));
     (known && fields.has_token(Known::Connection, "upgrade")).then(|| wanted.to_vec())
-}
-
-/// Takes off what concerns only the connection that the message came by.
-pub(crate) fn remove_hop_by_hop(fields: &mut Fields) {
-    if fields.contains(Known::Connection) {
-        remove_named(fields);
-        fields.remove(Known::Connection);
-    }
-    fields.remove(Known::KeepAlive);
-    fields.remove(Known::ProxyConnection);
-    fields.remove(Known::Upgrade);
-    fields.remove(Known::Http2Settings);
-}
-
-/// Takes off what `connection` names.
-fn remove_named(fields: &mut Fields) {
-    // What most messages have; the field of that name goes anyway.
-    let connection = fields.get(Known::Connection);
-    if connection == Some(b"keep-alive") && fields.all(Known::Connection).count() == 1 {
-        return;
-    }
-    let named: Vec<Vec<u8>> = fields
-        .tokens(Known::Connection)
-        // Naming these would change what the message is, not how it is carried; `te` has rules of
-        // its own.
-        .filter(|name| {
-            let kept: [&[u8]; 3] = [b"host", b"content-length", b"te"];
-            !kept.iter().any(|kept| name.eq_ignore_ascii_case(kept))
-        })
-        .map(<[u8]>::to_vec)
-        .collect();
-    for name in named {
-        fields.remove(Key::new(&name));
-    }
 }
 
 /// `te` passes only as the one value that HTTP/2 allows; gRPC needs it.

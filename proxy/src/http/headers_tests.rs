@@ -2,6 +2,7 @@ use http::{Method, Version};
 
 use super::*;
 use crate::codec::Target;
+use crate::fields::Key;
 
 fn fields(list: &[(&str, &str)]) -> Fields {
     let mut fields = Fields::default();
@@ -31,7 +32,7 @@ fn hop_by_hop_fields_and_those_that_connection_names_are_removed() {
         ("upgrade", "h2c"),
         ("x-other", "2"),
     ]);
-    remove_hop_by_hop(&mut all);
+    all.remove_hop_by_hop();
     let left = fields(&[("host", "a"), ("content-length", "5"), ("x-other", "2")]);
     assert_eq!(pairs(&all), pairs(&left));
 }
@@ -39,21 +40,26 @@ fn hop_by_hop_fields_and_those_that_connection_names_are_removed() {
 #[test]
 fn an_upgrade_needs_both_fields_and_a_known_protocol() {
     let allowed = ["websocket".to_owned()];
-    let full = fields(&[
+    let ask = |list: &[(&str, &str)], version, allowed: &[String]| {
+        let request = Request {
+            method: Method::GET,
+            target: Target::default(),
+            version,
+            fields: fields(list),
+        };
+        upgrade_protocol(&request, allowed)
+    };
+    let full = [
         ("connection", "keep-alive, Upgrade"),
         ("upgrade", "WebSocket"),
-    ]);
-    assert_eq!(
-        upgrade_protocol(&full, &allowed),
-        Some(b"WebSocket".to_vec())
-    );
-    assert_eq!(upgrade_protocol(&full, &[]), None);
-    assert_eq!(
-        upgrade_protocol(&fields(&[("upgrade", "websocket")]), &allowed),
-        None
-    );
-    let other = fields(&[("connection", "upgrade"), ("upgrade", "h2c")]);
-    assert_eq!(upgrade_protocol(&other, &allowed), None);
+    ];
+    let new = Version::HTTP_11;
+    assert_eq!(ask(&full, new, &allowed), Some(b"WebSocket".to_vec()));
+    assert_eq!(ask(&full, new, &[]), None);
+    assert_eq!(ask(&full[1..], new, &allowed), None);
+    let other = [("connection", "upgrade"), ("upgrade", "h2c")];
+    assert_eq!(ask(&other, new, &allowed), None);
+    assert_eq!(ask(&full, Version::HTTP_10, &allowed), None);
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Router {
 
     /// What every forwarded request's fields go through.
     pub fn rewrite(&mut self, head: &mut Head) {
-        headers::remove_hop_by_hop(&mut head.0.fields);
+        head.0.fields.remove_hop_by_hop();
         headers::add_forwarded(&mut head.0, &self.client, &self.settings);
         headers::set_request_id(&mut head.0.fields, &self.settings, &mut self.rng);
     }

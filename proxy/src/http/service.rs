@@ -287,9 +287,9 @@ impl Service {
             }
             RouteAction::Forward(forward) => {
                 record.visit(self.visit(&request, context)?);
-                let upgrade = headers::upgrade_protocol(&request.fields, &self.settings().upgrades);
+                let upgrade = headers::upgrade_protocol(&request, &self.settings().upgrades);
                 // First: `connection` may name nothing that the proxy or its operator adds.
-                headers::remove_hop_by_hop(&mut request.fields);
+                request.fields.remove_hop_by_hop();
                 record.call(self.call(&request));
                 self.rewrite_headers(&mut request, table, host, route);
                 record.request_id(&request);

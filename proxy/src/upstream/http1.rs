@@ -371,7 +371,7 @@ pub(crate) async fn exchange(
     let upgrading = request.fields.contains(Known::Upgrade);
     connection.start(request, body);
     loop {
-        let head = poll_fn(|cx| {
+        let mut head = poll_fn(|cx| {
             if let Poll::Ready(Err(error)) = connection.poll_send(cx) {
                 return Poll::Ready(Err(error));
             }
@@ -398,6 +398,7 @@ pub(crate) async fn exchange(
         connection.start_body(&head);
         let body = if connection.is_end_stream() {
             connection.release();
+                head.fields.remove_hop_by_hop();
             Body::empty()
         } else {
             Body::source(connection)

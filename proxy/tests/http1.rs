@@ -226,6 +226,36 @@ fn the_proxys_own_answers_to_head_have_no_body() {
 }
 
 #[test]
+fn a_small_request_that_is_refused_costs_no_connection() {
+    let upstream = Upstream::start("a");
+    let routes = "routes: [{match: {path: /direct}, direct_response: {status: 200, body: mine}}, \
+                  {match: {path: /limited}, cluster: backend, rate_limit: 1/h}, ";
+    let yaml = Web::to([upstream.address()]).yaml();
+    let proxy = support::start(&yaml.replace("routes: [", routes));
+    let mut client = connect(&proxy);
+    assert_eq!(client.get("/limited").status, 200);
+    for (path, status) in [("/direct", 200), ("/limited", 429), ("/early/413", 413)] {
+        for body in [
+            "content-length: 5\r\n\r\nhello",
+            "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-trailer: 1\r\n\r\n",
+        ] {
+            let post = format!("POST {path} HTTP/1.1\r\nhost: a\r\n{body}");
+            let response = client.request(post);
+            let closes = response.header("connection");
+            assert_eq!((response.status, closes), (status, None), "{path} {body}");
+        }
+    }
+    // One that has not come, or is large, is not waited for.
+    for length in [6, 10_000_000] {
+        let mut client = connect(&proxy);
+        client.send(format!(
+            "POST /direct HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\nhello"
+        ));
+        assert_eq!(client.response().header("connection"), Some("close"));
+    }
+}
+
+#[test]
 fn who_expects_100_waits_for_the_endpoint() {
     let server = RawServer::start(|connection, _| {
         let head = connection.read_head()?;

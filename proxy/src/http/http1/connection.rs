@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -29,6 +29,8 @@ use crate::timer::Timer;
 
 /// A client may pipeline so many bytes while its request is being answered.
 const MAX_AHEAD: usize = 64 * 1024;
+/// Of a body that nobody wants, so much is read for the sake of its connection.
+const DISCARD: usize = 64 * 1024;
 /// After a response that ends the connection, what the client still sends is read (and dropped)
 /// this long and this much, so that a reset does not overtake the response.
 const LINGER: Duration = Duration::from_secs(1);
@@ -203,6 +205,17 @@ impl Shared {
         Poll::Pending
     }
 
+    /// Whether all of the request's body has been read. What has come of one that nobody wants is read
+    /// here: where a small request is refused, its client need not connect again.
+    pub(super) fn is_request_read(self: &Rc<Self>) -> bool {
+        let is_wanted = Rc::strong_count(self) > 1;
+        let inner = &mut *self.inner.borrow_mut();
+        if !is_wanted && !inner.decoder.is_done() {
+            inner.discard_body();
+        }
+        inner.decoder.is_done()
+    }
+
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         inner.output.poll_flush(&mut inner.io, cx)
@@ -240,6 +253,25 @@ impl Shared {
 }
 
 impl Inner {
+    /// Reads what has come of the body, as far as it has, up to a bound.
+    fn discard_body(&mut self) {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let mut discarded = 0;
+        while discarded < DISCARD {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Piece::Data(data)) => discarded += data.len(),
+                Ok(Piece::More) => {
+                    let expected = self.decoder.expected();
+                    let read = poll_read_body(&mut self.io, &mut self.input, expected, cx);
+                    if !matches!(read, Poll::Ready(Ok(1..))) {
+                        return;
+                    }
+                }
+                Ok(Piece::Trailers(_) | Piece::End) | Err(_) => return,
+            }
+        }
+    }
+
     fn poll_head(&mut self, cx: &mut Context<'_>, limits: Limits) -> Poll<Next> {
         loop {
             if !self.input.is_empty() {

@@ -32,7 +32,7 @@ pub(super) async fn respond(
             After::Close
         };
     }
-    let request_read = shared.inner.borrow().decoder.is_done();
+    let request_read = shared.is_request_read();
     let keep = asked.keep_alive && request_read && !service.is_draining();
     let plan = Plan::new(asked, &response, keep);
     shared.encode_head(&mut response, &plan, asked);

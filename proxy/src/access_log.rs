@@ -65,6 +65,30 @@ impl Entry {
         })
     }
 
+    /// Of a request that could not be read, so that nobody knows what it was for.
+    pub(crate) fn unread(
+        version: Version,
+        (listener, direction): (&Arc<str>, TrafficDirection),
+        client: SocketAddr,
+        peer: Option<&SpiffeId>,
+    ) -> Self {
+        Self {
+            listener: Arc::clone(listener),
+            direction,
+            client,
+            peer: peer.cloned(),
+            method: Method::from_bytes(b"-").unwrap_or_default(),
+            target: b"-".to_vec(),
+            version,
+            host: None,
+            user_agent: None,
+            request_id: None,
+            upstream: None,
+            tries: 0,
+            error: None,
+        }
+    }
+
     /// The identifier that the request was given by the proxy.
     pub(crate) fn request_id(&mut self, request: &Request) {
         self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);

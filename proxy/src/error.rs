@@ -1,6 +1,7 @@
 //! Everything that can keep a request from being answered by an endpoint, and the one table that
 //! says what the client gets for it.
 
+use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ pub enum ProxyError {
     #[error("malformed request: {0}")]
     DownstreamHead(#[source] HeadError),
     /// HTTP/2 from the client failed.
-    #[error("downstream HTTP/2: {0}")]
+    #[error("downstream HTTP/2: {}", cause(.0))]
     DownstreamHttp2(#[source] hyper::Error),
     /// Reading from or writing to the client failed.
     #[error("downstream i/o: {0}")]
@@ -110,7 +111,7 @@ pub enum ProxyError {
     #[error("malformed response: {0}")]
     UpstreamHead(#[source] HeadError),
     /// HTTP/2 to the endpoint failed.
-    #[error("upstream HTTP/2: {0}")]
+    #[error("upstream HTTP/2: {}", cause(.0))]
     UpstreamHttp2(#[source] hyper::Error),
     /// The endpoint turned the request away without having looked at it (HTTP/2: REFUSED_STREAM, or
     /// GOAWAY).
@@ -231,6 +232,15 @@ impl ProxyError {
             _ => return None,
         })
     }
+}
+
+/// What is at the bottom of an error: hyper itself says of all of them that they are errors.
+fn cause(error: &hyper::Error) -> &(dyn Error + 'static) {
+    let mut cause: &(dyn Error + 'static) = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause
 }
 
 /// A fault of the one protocol as the other one has it (gRPC's own table of HTTP statuses).

@@ -287,12 +287,24 @@ fn the_access_log_has_a_line_for_each_request() {
     let old = dir.path().join("access.log.1");
     fs::rename(&file, &old).unwrap();
     assert_eq!(get(&proxy, "/").status, 200);
-    lines(&old, 4);
+    // What cannot be read has a line, too.
+    assert_eq!(
+        connect(&proxy).request("GET / HTTP/1.1\r\n\r\n").status,
+        400
+    );
+    let line: Value = serde_json::from_str(&lines(&file, 4)[3]).unwrap();
+    assert_eq!(
+        (&line["status"], &line["flag"], &line["target"]),
+        (&400.into(), &"DPE".into(), &"-".into()),
+        "{line}"
+    );
+
+    lines(&old, 5);
     proxy.signal(Signal::User1);
     eventually(TIMEOUT, "the file is made", || file.exists());
     assert_eq!(get(&proxy, "/").status, 200);
     lines(&file, 1);
-    lines(&old, 4);
+    lines(&old, 5);
     // What waits is written at the end.
     assert_eq!(get(&proxy, "/").status, 200);
     assert!(proxy.terminate().success());

@@ -11,9 +11,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{TIMEOUT, Upstream, eventually};
+use maglor_testkit::{RawServer, TIMEOUT, Upstream, eventually};
 use support::h2::{self, Client};
-use support::{Web, start};
+use support::{Web, get, start};
 
 #[test]
 fn own_answers_to_head_have_no_body_and_cost_no_connection() {
@@ -39,6 +39,43 @@ fn own_answers_to_head_have_no_body_and_cost_no_connection() {
         assert_eq!(client.ask(h2::get(path)).status.as_u16(), status, "{path}");
     }
     assert_eq!(client.ask(h2::get("/here")).text(), "hello");
+}
+
+#[test]
+fn what_an_endpoint_did_wrong_is_said() {
+    let server = RawServer::start(|connection, _| {
+        connection.read_head()?;
+        connection.send("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")?;
+        connection.read_to_end().map(drop)
+    });
+    let proxy = Web::to([server.address()])
+        .cluster("protocol: http2")
+        .start();
+    let answer = get(&proxy, "/");
+    assert_eq!(answer.status, 502);
+    assert_eq!(
+        answer.text(),
+        "upstream HTTP/2: connection error detected: frame with invalid size\n"
+    );
+}
+
+#[test]
+fn hosts_that_are_none_are_refused() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    let mut client = Client::connect(proxy.listener("web"));
+    for (uri, status) in [
+        ("http://a/", 200),
+        ("http://a:80/", 200),
+        ("http://[::1]/", 200),
+        ("http://u:p@a/", 400),
+        ("http://a@b.example/", 400),
+    ] {
+        let mut request = h2::get("/");
+        *request.uri_mut() = uri.parse().unwrap();
+        assert_eq!(client.ask(request).status.as_u16(), status, "{uri}");
+    }
+    assert_eq!(upstream.requests(), 3);
 }
 
 #[test]

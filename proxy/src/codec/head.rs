@@ -267,6 +267,15 @@ fn check_host(fields: &Fields, version: Version) -> Result<(), HeadError> {
     }
 }
 
+/// Whom a request of HTTP/2 is for: its authority, or its `host` without one (RFC 9113 §8.3.1).
+pub(crate) fn check_authority(authority: Option<&[u8]>, fields: &Fields) -> Result<(), HeadError> {
+    match authority {
+        Some(authority) if is_host(authority) => Ok(()),
+        Some(_) => Err(HeadError::Host),
+        None => check_host(fields, Version::HTTP_2),
+    }
+}
+
 fn request_framing(fields: &mut Fields, version: Version) -> Result<Framing, HeadError> {
     if fields.contains(Known::TransferEncoding) {
         if fields.contains(Known::ContentLength) {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
@@ -95,11 +95,11 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
 async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http::Response<Body> {
     if request.headers().len() > service.settings().max_headers {
         let error = ProxyError::DownstreamHead(codec::HeadError::TooManyHeaders);
-        return outgoing(service.refuse(&error));
+        return outgoing(service.refuse(&error, Version::HTTP_2));
     }
     if request.method() == Method::CONNECT {
         // A stream cannot become a tunnel here.
-        return outgoing(service.refuse(&ProxyError::ConnectNotAllowed));
+        return outgoing(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2));
     }
     let context = RequestContext {
         started: Instant::now(),
@@ -108,6 +108,11 @@ async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http
     };
     let bodiless = request.method() == Method::HEAD;
     let (request, body) = incoming(request);
+    let authority = request.target.authority;
+    let authority = authority.map(|authority| request.fields.slice(authority));
+    if let Err(error) = codec::check_authority(authority, &request.fields) {
+        return outgoing(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_2));
+    }
     let mut response = service.handle(request, body, context).await;
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         // Cannot be asked for by HTTP/2, hence never forwarded.

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 use tokio::time::Instant;
 
@@ -76,10 +76,10 @@ async fn answer(
 ) {
     let stream = owner.stream();
     let response = match request {
-        Err(error) => Some(service.refuse(&ProxyError::DownstreamHead(error))),
+        Err(error) => Some(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_11)),
         // Bytes have connections of their own.
         Ok((request, _)) if request.method == Method::CONNECT => {
-            Some(service.refuse(&ProxyError::ConnectNotAllowed))
+            Some(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_11))
         }
         Ok((request, body)) => handle(&service, stream, request, body, &timer).await,
     };

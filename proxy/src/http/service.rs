@@ -9,8 +9,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use http::{Method, Version};
+use http_body::Body as _;
 use maglor_config::listener::HttpFilter;
 use maglor_config::route::RouteAction;
 use tokio::time::Instant;
@@ -21,10 +23,10 @@ use super::headers::{self, Client};
 use super::record::Record;
 use super::upload::Upload;
 use super::{path, reply, rewrite};
-use crate::access_log::Entry;
+use crate::access_log::{Ended, Entry};
 use crate::calls::Call;
 use crate::codec::Limits;
-use crate::error::ProxyError;
+use crate::error::{ProxyError, Verdict};
 use crate::exchange::{Asked, PROTOCOL};
 use crate::fields::Known;
 use crate::io::Stream;
@@ -428,11 +430,24 @@ impl Service {
     }
 
     /// The answer to a request that could not be read.
-    pub(crate) fn refuse(&self, error: &ProxyError) -> Response {
+    pub(crate) fn refuse(&self, error: &ProxyError, version: Version) -> Response {
         tracing::debug!(client = %self.client.address, %error, "request refused");
-        let status = error.verdict().status;
+        let Verdict { status, flag, .. } = error.verdict();
         self.chain.unrouted.refused(self.worker.shard(), status);
-        reply::error(error, self.server(), false)
+        let response = reply::error(error, self.server(), false);
+        if self.worker.shared().observers.any() {
+            let chain = (&self.chain.listener, self.chain.direction);
+            let mut entry = Entry::unread(version, chain, self.client.address, self.client.peer());
+            entry.error(error);
+            let ended = Ended {
+                status,
+                flag,
+                response_bytes: response.body.size_hint().exact().unwrap_or_default(),
+                took: Duration::ZERO,
+            };
+            self.worker.tell(&entry, ended, Instant::now());
+        }
+        response
     }
 
     /// Moves bytes between a client and an endpoint that have left HTTP behind.

@@ -86,7 +86,7 @@ impl Plan {
 
 /// Answers a request that could not be read.
 pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &ProxyError) {
-    let mut response = service.refuse(error);
+    let mut response = service.refuse(error, Version::HTTP_11);
     let asked = Asked {
         method: Method::GET,
         version: Version::HTTP_11,

@@ -124,11 +124,7 @@ impl Admin {
             "/routes" if get => json_answer(&routes::describe(&self.app.borrow().listeners())),
             "/tap" if get => self.tap(request.uri().query()),
             "/" | "/clusters" | "/config" | "/drain" | "/listeners" | "/live" | "/logging"
-            | "/metrics" | "/ready" | "/routes" | "/tap" => answer(
-                StatusCode::METHOD_NOT_ALLOWED,
-                TEXT,
-                "wrong method; see GET /\n",
-            ),
+            | "/metrics" | "/ready" | "/routes" | "/tap" => wrong_method(request.uri().path()),
             _ => answer(
                 StatusCode::NOT_FOUND,
                 TEXT,
@@ -211,6 +207,19 @@ impl Admin {
             Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
         }
     }
+}
+
+fn wrong_method(path: &str) -> Answer {
+    let text = "wrong method; see GET /\n";
+    let mut answer = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+    let allowed = match path {
+        "/drain" => "POST, PUT",
+        "/logging" => "GET, HEAD, POST, PUT",
+        _ => "GET, HEAD",
+    };
+    let allowed = http::HeaderValue::from_static(allowed);
+    answer.headers_mut().insert(header::ALLOW, allowed);
+    answer
 }
 
 fn json_answer(value: &Value) -> Answer {

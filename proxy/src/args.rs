@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgGroup, Parser, Subcommand};
 use maglor_config::{Config, Errors, Loaded};
 
 use self::running::RunningArgs;
@@ -53,7 +53,8 @@ Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    disable_help_subcommand = true
+    disable_help_subcommand = true,
+    group(ArgGroup::new("what").args(["config", "listen"]).required(true))
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -64,12 +65,7 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 
     /// Address to listen on; port 0 lets the system choose.
-    #[arg(
-        long,
-        value_name = "ADDR",
-        required_unless_present = "config",
-        requires = "upstream"
-    )]
+    #[arg(long, value_name = "ADDR", requires = "upstream")]
     listen: Option<SocketAddr>,
 
     /// A server to forward to, by address or name: ADDR:PORT[,weight=N]. Repeat for more.

@@ -33,8 +33,10 @@ use crate::tls::{self, Roots};
 use crate::upstream::{ClientMesh, ClientTls, Cluster, Clusters};
 
 mod bind;
+mod files;
 
 pub(crate) use bind::bind;
+pub use files::unusable_files;
 
 /// Label `route` of requests that no route took.
 const UNROUTED: &str = "-";
@@ -201,7 +203,7 @@ impl<'a> Sources<'a> {
         wanted: &FilterChain,
         metrics: &Metrics,
     ) -> Result<Option<Termination>, BuildError> {
-        let place = format!("listener `{listener}`, filter chain `{}`", wanted.name);
+        let place = place(listener, wanted);
         Ok(Some(match &wanted.tls {
             None => return Ok(None),
             Some(config::Termination::Certificates(tls)) => {
@@ -221,6 +223,11 @@ impl<'a> Sources<'a> {
             }
         }))
     }
+}
+
+/// A filter chain in messages.
+fn place(listener: &str, chain: &FilterChain) -> String {
+    format!("listener `{listener}`, filter chain `{}`", chain.name)
 }
 
 fn cluster(

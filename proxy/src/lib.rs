@@ -56,7 +56,7 @@ mod source;
 mod state;
 
 pub use app::ApplyError;
-pub use build::BuildError;
+pub use build::{BuildError, unusable_files};
 pub use codec::{FramingError, HeadError};
 pub use error::{ProxyError, Verdict};
 #[doc(hidden)]

@@ -362,6 +362,10 @@ fn warn_of_what_stays(now: &Config, wanted: &Config) {
             admin(now) != admin(wanted),
             "a new address of the admin port",
         ),
+        (
+            now.log_level != wanted.log_level,
+            "a new log level (which the admin port changes at once)",
+        ),
     ];
     for (_, what) in stays.iter().filter(|(differs, _)| *differs) {
         tracing::warn!("{what} needs a restart");

@@ -364,3 +364,5 @@ fn what_needs_a_restart_is_said() {
     assert!(proxy.stderr().contains("restart"));
     assert_eq!(get(&proxy, "/").text(), "a");
 }
+    reload(&proxy, &format!("log_level: debug\n{yaml}"));
+    proxy.wait_for_log("log level");

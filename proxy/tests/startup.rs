@@ -106,6 +106,17 @@ fn a_check_says_what_is_wrong_and_where() {
     std::fs::write(&file, &good).unwrap();
     let checked = run(&["--check", "--config", path]);
     assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert_eq!(text(&checked.stderr), "");
+    // Files that it names may be elsewhere, but that is said.
+    let tls = "  tls: {certificate: no.pem, private_key: no.key}\n  http:";
+    std::fs::write(&file, good.replace("  http:", tls)).unwrap();
+    let checked = run(&["--check", "--config", path]);
+    let said = text(&checked.stderr);
+    assert!(
+        checked.status.success() && said.starts_with("warning: "),
+        "{said}"
+    );
+    assert!(said.contains("`web`") && said.contains("no.pem"), "{said}");
     std::fs::write(
         &file,
         good.replace("cluster: backend", "cluster: bakcend, timout: 1s"),
@@ -116,6 +127,11 @@ fn a_check_says_what_is_wrong_and_where() {
     assert_eq!(checked.status.code(), Some(2));
     for part in [path, "bakcend", "backend", "timout", "timeout"] {
         assert!(said.contains(part), "{part}: {said}");
+    }
+    // Who has given neither learns of both ways.
+    for args in [&[][..], &["--check"]] {
+        let said = text(&run(args).stderr).to_owned();
+        assert!(said.contains("--config <FILE>|--listen"), "{said}");
     }
     for args in [
         &[][..],

@@ -69,6 +69,9 @@ impl RunningArgs {
             return ExitCode::SUCCESS;
         }
         if self.check {
+            for unusable in maglor_proxy::unusable_files(&loaded.config) {
+                eprintln!("warning: {unusable}: the proxy would not start with this here");
+            }
             let place = file.map_or_else(|| "flags".into(), |file| file.display().to_string());
             println!("{place}: configuration is valid");
             return ExitCode::SUCCESS;

@@ -105,6 +105,7 @@ fn run(
 async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
+    tokio::task::spawn_local(Rc::clone(&local.pools).give_way());
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen {

@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use maglor_testkit::process::Signal;
 use maglor_testkit::{RawServer, TIMEOUT, Upstream, eventually};
 use support::h2::{self, Client};
-use support::{Web, get, start};
+use support::{Web, connect, get, start};
 
 #[test]
 fn own_answers_to_head_have_no_body_and_cost_no_connection() {
@@ -39,6 +39,30 @@ fn own_answers_to_head_have_no_body_and_cost_no_connection() {
         assert_eq!(client.ask(h2::get(path)).status.as_u16(), status, "{path}");
     }
     assert_eq!(client.ask(h2::get("/here")).text(), "hello");
+}
+
+#[test]
+fn an_endpoint_that_takes_few_requests_on_a_connection_gets_more_connections() {
+    let upstream = Upstream::start("a");
+    let endpoint = Web::to([upstream.address()])
+        .http("max_concurrent_streams: 2")
+        .start();
+    let proxy = Web::to([endpoint.listener("web")])
+        .cluster("protocol: http2")
+        .start();
+    // It says so when it is first connected to.
+    assert_eq!(get(&proxy, "/").text(), "a");
+    let mut clients = Vec::new();
+    for number in 1..=8 {
+        let mut client = connect(&proxy);
+        client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+        clients.push(client);
+        eventually(TIMEOUT, "nobody waits for another one's end", || {
+            upstream.requests() == number + 1
+        });
+    }
+    let connections = proxy.metric("maglor_upstream_connections", &[]);
+    assert_eq!(connections, 4.0);
 }
 
 #[test]

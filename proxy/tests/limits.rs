@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use support::{Web, connect, get, start};
+use support::{Web, connect, get, reload, start};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -121,9 +121,15 @@ fn http2_connections_are_limited_too() {
 #[test]
 fn a_full_endpoint_is_passed_over() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
-    let proxy = Web::to([a.address(), b.address()])
-        .cluster("policy: round-robin, limits: {endpoint: {max_requests: 1}}")
-        .start();
+    let web = |queue_timeout: &str, max_requests: u32| {
+        Web::to([a.address(), b.address()])
+            .cluster(&format!(
+                "policy: round-robin, limits: {{endpoint: {{max_requests: {max_requests}}}, \
+                 queue_timeout: {queue_timeout}, max_pending_requests: 2}}"
+            ))
+            .yaml()
+    };
+    let proxy = start(&web("10s", 1));
     let _held = busy(&proxy);
     eventually(TIMEOUT, "it is under way", || {
         a.requests() + b.requests() == 1
@@ -132,12 +138,33 @@ fn a_full_endpoint_is_passed_over() {
     for _ in 0..6 {
         assert_eq!(get(&proxy, "/").text(), free);
     }
-    let _other = busy(&proxy);
-    eventually(TIMEOUT, "both are busy", || {
-        support::outstanding(&proxy) == 2.0
-    });
-    assert_eq!(get(&proxy, "/").status, 503);
+    let other = busy(&proxy);
+    let are_busy = || support::outstanding(&proxy) == 2.0;
+    eventually(TIMEOUT, "both are busy", are_busy);
+    // Where all are full a request waits, and whoever waits is next.
+    let mut waits = [connect(&proxy), connect(&proxy)];
+    for (n, client) in waits.iter_mut().enumerate() {
+        client.send(GET);
+        eventually(TIMEOUT, "it waits", || waiting(&proxy) == n as u64 + 1);
+    }
+    let refused = get(&proxy, "/");
+    assert_eq!(
+        (refused.status, refused.header("retry-after")),
+        (503, Some("1"))
+    );
     assert_eq!(overflows(&proxy, "endpoints-full"), 1.0);
+    drop(other);
+    for client in &mut waits {
+        assert_eq!(client.response().status, 200);
+    }
+    // But not for ever.
+    let _other = busy(&proxy);
+    eventually(TIMEOUT, "both are busy", are_busy);
+    reload(&proxy, &web("100ms", 1));
+    assert_eq!(get(&proxy, "/").text(), "queue timeout\n");
+    // A new limit holds for endpoints that stay.
+    reload(&proxy, &web("100ms", 2));
+    assert_eq!(get(&proxy, "/").status, 200);
 }
 
 #[test]
@@ -219,6 +246,18 @@ fn rates_are_limited_by_listener_route_and_key() {
 }
 
 #[test]
+fn a_listeners_limit_is_for_what_no_route_takes_as_well() {
+    let proxy = Web::to([])
+        .listener("rate_limit: 2/h")
+        .route("match: {path: /here}")
+        .start();
+    let mut client = connect(&proxy);
+    let statuses = ["/nowhere"; 3].map(|path| client.get(path).status);
+    assert_eq!(statuses, [404, 404, 429]);
+    assert_eq!(client.get("/here").status, 429);
+}
+
+#[test]
 fn a_reload_fills_no_bucket() {
     let upstream = Upstream::start("a");
     let web = Web::to([upstream.address()]).route("rate_limit: {requests: 1, per: 1h}");
@@ -245,18 +284,6 @@ fn faults_are_injected_where_they_are_asked_for() {
     let ask = "GET / HTTP/1.1\r\nhost: a\r\nx-fault: 1\r\n\r\n";
     let response = connect(&proxy).request(ask);
     assert_eq!(
-#[test]
-fn a_listeners_limit_is_for_what_no_route_takes_as_well() {
-    let proxy = Web::to([])
-        .listener("rate_limit: 2/h")
-        .route("match: {path: /here}")
-        .start();
-    let mut client = connect(&proxy);
-    let statuses = ["/nowhere"; 3].map(|path| client.get(path).status);
-    assert_eq!(statuses, [404, 404, 429]);
-    assert_eq!(client.get("/here").status, 429);
-}
-
         (response.status, response.header("x-maglor-reason")),
         (418, Some("FI"))
     );

@@ -1,4 +1,5 @@
-//! Who waits for a connection is served in the order of arrival, whoever comes meanwhile.
+//! Who waits for a connection is served in the order of arrival, whoever comes meanwhile; and nobody waits
+//! for one that is idle.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,8 +8,10 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use maglor_testkit::{TIMEOUT, Upstream};
-use support::{Web, h2};
+use support::{Web, get, h2};
 
 /// Sends requests without a pause through what is narrower, and looks where the order shows.
 fn arrive_in_order(limits: &str) {
@@ -51,4 +54,38 @@ fn nobody_overtakes_those_who_wait_for_a_connection() {
 #[test]
 fn nobody_overtakes_those_who_wait_for_a_place() {
     arrive_in_order("max_requests: 1");
+}
+
+#[test]
+fn an_idle_connection_gives_way_wherever_it_is() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let endpoints = [a.address(), b.address()];
+    for protocol in ["http1", "http2"] {
+        // At another worker, and at another endpoint.
+        for (workers, count, limit) in [
+            (2, 1, "max_connections: 1"),
+            (2, 2, "max_connections: 1"),
+            (1, 2, "max_connections: 1"),
+            (2, 2, "endpoint: {max_connections: 1}"),
+        ] {
+            let proxy = Web::to(endpoints.into_iter().take(count))
+                .top(&format!("workers: {workers}"))
+                .cluster(&format!(
+                    "protocol: {protocol}, policy: round-robin, limits: {{{limit}, queue_timeout: {}s}}",
+                    TIMEOUT.as_secs()
+                ))
+                .start();
+            let began = Instant::now();
+            for _ in 0..40 {
+                let status = get(&proxy, "/").status;
+                assert_eq!(status, 200, "{protocol} {workers} {count} {limit}");
+            }
+            // Nobody had to wait for an idle timeout or a sweep.
+            let took = began.elapsed();
+            assert!(
+                took < Duration::from_secs(5),
+                "{protocol} {workers} {count} {limit}: {took:?}"
+            );
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use maglor_testkit::process::Signal;
-use maglor_testkit::{Load, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use support::{Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet};
 
 const ASK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -272,6 +272,47 @@ fn changed_settings_reach_new_requests_and_old_ones_end() {
 }
 
 #[test]
+fn changed_settings_of_clusters_hold_for_endpoints_that_stay() {
+    let upstream = Upstream::start("a");
+    let web = Web::to([upstream.address()]);
+    let proxy = web.start();
+    // How many connections the proxy makes for five requests.
+    let made = || {
+        let before = upstream.connections();
+        for _ in 0..5 {
+            assert_eq!(get(&proxy, "/").status, 200);
+        }
+        upstream.connections() - before
+    };
+    let open = || proxy.metric("maglor_upstream_connections", &[]);
+    assert_eq!((made(), made()), (1, 0));
+    let with = |settings: &str| reload(&proxy, &web.clone().cluster(settings).yaml());
+    // The first request takes the connection that is there.
+    with("max_requests_per_connection: 1");
+    assert_eq!(made(), 4);
+    with("max_idle_connections: 0");
+    assert_eq!(made(), 5);
+    with("idle_timeout: 50ms");
+    assert!(made() >= 1);
+    eventually(TIMEOUT, "it has idled for too long", || open() == 0.0);
+    with("idle_timeout: 1m");
+    let clients: Vec<_> = (0..3).map(|_| busy(&proxy)).collect();
+    eventually(TIMEOUT, "all are under way", || open() == 3.0);
+    // More than this are open; they end with what they do.
+    with("limits: {max_connections: 1}");
+    assert_eq!(get(&proxy, "/").text(), "a");
+    drop(clients);
+    eventually(TIMEOUT, "the limit holds", || open() == 1.0);
+}
+
+/// A client whose request is under way.
+fn busy(proxy: &Proxy) -> RawHttp1 {
+    let mut client = connect(proxy);
+    client.send("GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+    client
+}
+
+#[test]
 fn a_hundred_reloads_under_load_cost_no_request() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let proxy = Web::to([a.address()]).start();
@@ -361,8 +402,8 @@ fn what_needs_a_restart_is_said() {
     proxy.wait_for_log("workers");
     reload(&proxy, &yaml.replace("127.0.0.1:0\"}", "127.0.0.2:0\"}"));
     proxy.wait_for_log("admin");
+    reload(&proxy, &format!("log_level: debug\n{yaml}"));
+    proxy.wait_for_log("log level");
     assert!(proxy.stderr().contains("restart"));
     assert_eq!(get(&proxy, "/").text(), "a");
 }
-    reload(&proxy, &format!("log_level: debug\n{yaml}"));
-    proxy.wait_for_log("log level");

@@ -45,7 +45,7 @@ fn cluster(cluster: &Arc<Cluster>) -> Value {
         "panic": view.in_panic(),
         "available": view.available(),
         "requests": guard.requests.active(),
-        "waiting": guard.requests.waiting(),
+        "waiting": guard.waiting(),
         "circuit_breaker": guard.breaker().map(|breaker| breaker.phase().name()),
         "concurrency_limit": guard.concurrency().map(ConcurrencyLimit::limit),
         "endpoints": each.collect::<Vec<_>>(),

@@ -216,7 +216,7 @@ impl Tries<'_> {
             }
             // It could not be sent a second time.
             Some(_) if conditional && !self.is_resendable() => None,
-            Some(target) => target.take(time).inspect(|_| {
+            Some(target) => target.take(self.cluster().guard(), time).inspect(|_| {
                 self.cluster().judge_choice(&talk.endpoints, to, time);
             }),
             None => None,

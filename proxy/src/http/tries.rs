@@ -156,12 +156,14 @@ impl<'a> Tries<'a> {
         let cluster = self.cluster;
         match (&self.hop.forward.hedge, cluster.exchange()) {
             (None, None) => {
-                let tried = progress.tried.insert(self.pick(now, permit)?);
+                let (picked, now) = self.choose_in_turn(now).await?;
+                let tried = progress.tried.insert(self.tried(picked, now, permit));
                 Ok(self.attempt(tried, now).await)
             }
             (None, Some(metrics)) => Box::pin(self.consult(metrics, progress, now, permit)).await,
             (Some(hedge), _) => {
-                let first = self.pick(now, permit)?;
+                let (picked, now) = self.choose_in_turn(now).await?;
+                let first = self.tried(picked, now, permit);
                 let (tried, result) = Box::pin(self.race(first, hedge, now)).await;
                 progress.tried = Some(tried);
                 Ok(result)
@@ -191,6 +193,12 @@ impl<'a> Tries<'a> {
         let worker = &self.hop.service.worker;
         let time = worker.time(now);
         worker.with_rng(|rng| self.cluster.pick(time, self.hash, &self.tried, rng))
+    }
+
+    /// The same, waiting while all endpoints have as many requests as they may have.
+    async fn choose_in_turn(&self, now: Instant) -> Result<(Picked, Instant), ProxyError> {
+        let guard = self.cluster.guard();
+        guard.seated(now, |now| self.choose(now)).await
     }
 
     pub(super) fn tried(&self, picked: Picked, now: Instant, permit: Option<RetryPermit>) -> Tried {
@@ -246,6 +254,11 @@ impl<'a> Tries<'a> {
         self.hop.forward.retry.per_try_timeout
     }
 
+    /// When a try has taken so long that is not the client's to send the request.
+    pub(super) fn time_of_try(&self, limit: Duration, now: Instant) -> Deadline {
+        self.deadline.of_try(limit, now)
+    }
+
     /// A try as a future of its own, to run beside others.
     pub(super) fn racer(&mut self, mut tried: Tried, now: Instant) -> Racer<'a> {
         self.mark(tried.target(), now);
@@ -254,13 +267,9 @@ impl<'a> Tries<'a> {
         let body = self.body.take();
         let hedge = hop.forward.hedge.as_ref();
         // Where it starts the next try, it does not end one.
-    /// When a try has taken so long that is not the client's to send the request.
-    pub(super) fn time_of_try(&self, limit: Duration, now: Instant) -> Deadline {
-        self.deadline.of_try(limit, now)
-    }
-
         let limit = self.per_try_timeout();
         let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
+        let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
         Box::pin(async move {
             let result = exchange(&hop, &request, body, &mut tried, now, limit).await;
             (tried, result)
@@ -269,7 +278,6 @@ impl<'a> Tries<'a> {
 
     /// What the endpoint is told about this try.
     fn mark(&mut self, target: &Target, now: Instant) {
-        let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
         self.hop.rewrite_host(&mut self.request, target);
         let fields = &mut self.request.fields;
         let mut digits = itoa::Buffer::new();
@@ -363,6 +371,7 @@ impl<'a> Tries<'a> {
 
     fn context(&self, now: Instant) -> retry::Context<'_> {
         let guard = self.cluster.guard();
+        let deadline = self.deadline.at(now);
         retry::Context {
             policy: self.policy,
             request: retry::Request {
@@ -375,7 +384,6 @@ impl<'a> Tries<'a> {
             replayable: self.body.is_whole(),
             elsewhere: self.cluster.is_usable_beyond(&self.tried),
             now: self.hop.service.worker.time(now),
-        let deadline = self.deadline.at(now);
         }
     }
 

@@ -133,7 +133,7 @@ impl Cluster {
         let talks = config.policy.is_collaborative();
         let exchange = talks.then(|| metrics.exchange(&config.name));
         let metrics = metrics.cluster(&config.name);
-        let guard = Guard::new(&config);
+        let guard = Guard::new(&config, before.map(Self::guard));
         let destinations = Destinations::new(&config);
         Ok(Self {
             config,
@@ -286,7 +286,7 @@ impl Cluster {
                     return Err(ProxyError::EndpointsFull);
                 }
                 excluded.clone_from(&full);
-            } else if let Some(picked) = target.take(now) {
+            } else if let Some(picked) = target.take(&self.guard, now) {
                 self.judge_choice(&endpoints, index, now);
                 return Ok(picked);
             } else {

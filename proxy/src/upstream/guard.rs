@@ -12,6 +12,7 @@ use maglor_balance::{Rng, Time};
 use maglor_config::cluster as config;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::time::Instant;
 
 use super::Cluster;
 use crate::error::ProxyError;
@@ -26,12 +27,24 @@ pub(crate) struct Guard {
     pub(crate) requests: Queue,
     /// Open connections.
     pub(crate) connections: Arc<Queue>,
+    /// How many requests each endpoint may have, and those who wait until one has room.
+    seats: Option<(u32, Arc<Queue>)>,
     queue_timeout: Duration,
 }
 
 impl Guard {
-    pub(crate) fn new(config: &config::Cluster) -> Self {
+    /// Who waits for an endpoint with room is told by requests of the configuration `before`, too.
+    pub(crate) fn new(config: &config::Cluster, before: Option<&Self>) -> Self {
+        let limits = &config.limits;
+        let seats = limits.endpoint.max_requests.map(|limit| {
+            let line = before.and_then(|before| before.seats.as_ref());
+            let line =
+                line.filter(|(_, line)| line.slots.most_waiting() == limits.max_pending_requests);
+            let new = || Arc::new(Queue::new(limits.seats()));
+            (limit, line.map_or_else(new, |(_, line)| Arc::clone(line)))
+        });
         Self {
+            seats,
             budget: Arc::new(Budget::new(config.retry_budget)),
             breaker: config.circuit_breaker.map(Breaker::new),
             concurrency: config.concurrency_limit.map(ConcurrencyLimit::new),
@@ -39,6 +52,43 @@ impl Guard {
             connections: Arc::new(Queue::new(config.limits.connections())),
             queue_timeout: config.limits.queue_timeout,
         }
+    }
+
+    /// How many requests each endpoint may have, where there is a limit, and those who wait until one has
+    /// room.
+    pub(super) fn seats(&self) -> Option<(u32, &Arc<Queue>)> {
+        let (limit, line) = self.seats.as_ref()?;
+        Some((*limit, line))
+    }
+
+    /// Requests that wait to be let in, or for an endpoint with room.
+    pub(crate) fn waiting(&self) -> u32 {
+        let seats = self.seats.as_ref();
+        self.requests.waiting() + seats.map_or(0, |(_, line)| line.waiting())
+    }
+
+    /// Chooses an endpoint by `choose`, waiting while all that there are have as many requests as they may
+    /// have; and when that was.
+    ///
+    /// # Errors
+    /// Those of `choose`; [`ProxyError::EndpointsFull`] when too many wait already, and
+    /// [`ProxyError::QueueTimeout`].
+    pub(crate) async fn seated<T>(
+        &self,
+        now: Instant,
+        choose: impl Fn(Instant) -> Result<T, ProxyError>,
+    ) -> Result<(T, Instant), ProxyError> {
+        let Some((_, line)) = &self.seats else {
+            return Ok((choose(now)?, now));
+        };
+        // Those who wait have been told of whatever is free now; it is theirs.
+        if line.waiting() == 0 {
+            match choose(now) {
+                Err(ProxyError::EndpointsFull) => {}
+                chosen => return Ok((chosen?, now)),
+            }
+        }
+        Box::pin(line.seated(self.queue_timeout, choose)).await
     }
 
     /// Requests that may be in progress now beside what `limits` says.
@@ -88,6 +138,13 @@ impl Queue {
         if self.slots.release() {
             self.freed.notify_one();
         }
+    }
+
+    /// How many wait who would not all find a place now.
+    pub(super) fn wanting(&self) -> u32 {
+        let limit = self.slots.limit().unwrap_or(u32::MAX);
+        let free = limit.saturating_sub(self.slots.active());
+        self.slots.waiting().saturating_sub(free)
     }
 
     /// Whether there is always a place.
@@ -150,6 +207,37 @@ impl Queue {
         };
         let result = tokio::time::timeout(limit, claimed).await;
         result.map_err(|_| ProxyError::QueueTimeout)
+    }
+
+    /// Waits until `choose` finds an endpoint with room.
+    async fn seated<T>(
+        &self,
+        limit: Duration,
+        choose: impl Fn(Instant) -> Result<T, ProxyError>,
+    ) -> Result<(T, Instant), ProxyError> {
+        let mut behind = self.waiting() > 0;
+        let _line = self.line().map_err(|_| ProxyError::EndpointsFull)?;
+        let seated = async {
+            loop {
+                if !std::mem::take(&mut behind) {
+                    let now = Instant::now();
+                    match choose(now) {
+                        Err(ProxyError::EndpointsFull) => {}
+                        chosen => return chosen.map(|chosen| (chosen, now)),
+                    }
+                }
+                self.freed().await;
+            }
+        };
+        let seated = tokio::time::timeout(limit, seated).await;
+        seated.map_err(|_| ProxyError::QueueTimeout)?
+    }
+
+    /// A place that is counted elsewhere is free.
+    pub(super) fn wake_one(&self) {
+        if self.slots.waiting() > 0 {
+            self.wake();
+        }
     }
 
     /// There may be room for others now.

@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     /// When it was last given to the pool.
     idle_since: Instant,
     home: Rc<Pool>,
+    /// The pool's when it was made.
+    generation: u32,
     open: Open,
 }
 
@@ -73,6 +75,7 @@ impl Connection {
             keep_alive: true,
             requests: 0,
             idle_since: now,
+            generation: home.generation(),
             home,
             open,
         })
@@ -80,6 +83,10 @@ impl Connection {
 
     pub(crate) fn requests(&self) -> u32 {
         self.requests
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
     }
 
     pub(crate) fn idle_since(&self) -> Instant {
@@ -391,6 +398,7 @@ pub(crate) async fn exchange(
         }
         if head.status.is_informational() {
             if let Some(interim) = interim {
+                head.fields.remove_hop_by_hop();
                 interim.send(head.status, &head.fields);
             }
             continue;
@@ -398,7 +406,6 @@ pub(crate) async fn exchange(
         connection.start_body(&head);
         let body = if connection.is_end_stream() {
             connection.release();
-                head.fields.remove_hop_by_hop();
             Body::empty()
         } else {
             Body::source(connection)

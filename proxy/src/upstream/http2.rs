@@ -1,6 +1,9 @@
 //! A connection that many requests share, in HTTP/2 by hyper.
 
-use std::pin::Pin;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,7 +34,11 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module's documentation. Closed when it is dropped and its streams are done.
 #[derive(Debug)]
-pub(super) struct Http2(SendRequest<Body>);
+pub(super) struct Http2 {
+    sender: SendRequest<Body>,
+    /// Streams at once that the endpoint allows, as far as it has said.
+    max_streams: Rc<Cell<u32>>,
+}
 
 impl Http2 {
     /// Speaks over a connection.
@@ -47,17 +54,37 @@ impl Http2 {
             .handshake(TokioIo::new(io))
             .await
             .map_err(ProxyError::UpstreamHttp2)?;
+        let max_streams = Rc::new(Cell::new(u32::MAX));
+        let said = Rc::clone(&max_streams);
         // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
         tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
+            let mut connection = pin!(connection);
+            let ended = poll_fn(|cx| {
+                let ended = connection.as_mut().poll(cx);
+                if ended.is_pending() {
+                    let streams = connection.current_max_send_streams();
+                    said.set(u32::try_from(streams).unwrap_or(u32::MAX));
+                }
+                ended
+            });
+            if let Err(error) = ended.await {
                 tracing::debug!(%error, "upstream HTTP/2 connection ended");
             }
         });
-        Ok(Self(sender))
+        Ok(Self {
+            sender,
+            max_streams,
+        })
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        self.0.is_closed()
+        self.sender.is_closed()
+    }
+
+    /// How many requests the endpoint takes at once.
+    pub(super) fn max_streams(&self) -> u32 {
+        // One that takes none now is asked all the same, rather than connected to again and again.
+        self.max_streams.get().max(1)
     }
 
     /// Sends a request and returns the response as soon as its head is there.
@@ -69,7 +96,7 @@ impl Http2 {
         slot: Slot,
     ) -> Result<Response, Unanswered> {
         let request = prepare(hop, request, body).map_err(Unanswered::Failed)?;
-        let mut sender = self.0.clone();
+        let mut sender = self.sender.clone();
         if sender.ready().await.is_err() {
             return Err(Unanswered::NotSent(request.into_body()));
         }

@@ -32,7 +32,6 @@ pub(crate) struct Multiplexed {
     opening: Mutex<()>,
     /// The endpoint has chosen HTTP/1.1 when it could last choose.
     declined: Cell<bool>,
-    max_streams: u32,
     /// Told when a stream has ended.
     returned: Rc<Notify>,
 }
@@ -45,7 +44,7 @@ struct Connection {
     /// It has turned a request away.
     gone: Cell<bool>,
     returned: Rc<Notify>,
-    _open: Open,
+    open: Open,
 }
 
 /// What is spoken on a connection.
@@ -67,7 +66,7 @@ impl Connection {
     /// Whether another request may share it.
     fn has_room(&self, max_streams: u32) -> bool {
         let max_streams = match &self.carrier {
-            Carrier::Http2(_) => max_streams,
+            Carrier::Http2(http2) => max_streams.min(http2.max_streams()),
             Carrier::Mux(client) => max_streams.min(client.max_streams()),
         };
         self.streams.get() < max_streams
@@ -81,20 +80,25 @@ pub(crate) struct Slot(Rc<Connection>);
 impl Drop for Slot {
     fn drop(&mut self) {
         let Connection {
-            streams, returned, ..
+            streams,
+            returned,
+            open,
+            ..
         } = &*self.0;
         streams.set(streams.get() - 1);
         returned.notify_one();
+        if streams.get() == 0 {
+            open.offer();
+        }
     }
 }
 
 impl Multiplexed {
-    pub(crate) fn new(max_streams: u32, returned: Rc<Notify>) -> Self {
+    pub(crate) fn new(returned: Rc<Notify>) -> Self {
         Self {
             connections: RefCell::default(),
             opening: Mutex::new(()),
             declined: Cell::new(false),
-            max_streams,
             returned,
         }
     }
@@ -102,14 +106,14 @@ impl Multiplexed {
     /// A place on a live connection; `connect` makes a new one where there is none.
     pub(crate) async fn slot(
         &self,
-        now: Instant,
+        (now, max_streams): (Instant, u32),
         connect: impl Future<Output = Result<(Io, Open), ProxyError>>,
     ) -> Result<Slot, ProxyError> {
-        if let Some(slot) = self.free_slot(now) {
+        if let Some(slot) = self.free_slot(now, max_streams) {
             return Ok(slot);
         }
         let _turn = self.opening.lock().await;
-        if let Some(slot) = self.free_slot(now) {
+        if let Some(slot) = self.free_slot(now, max_streams) {
             return Ok(slot);
         }
         let (io, open) = connect.await?;
@@ -158,19 +162,33 @@ impl Multiplexed {
             idle_since: Cell::new(now),
             gone: Cell::new(false),
             returned: Rc::clone(&self.returned),
-            _open: open,
+            open,
         });
         self.connections.borrow_mut().push(Rc::clone(&connection));
         Ok(occupy(&connection, now))
     }
 
-    /// A place on a connection that is there already.
-    pub(crate) fn free_slot(&self, now: Instant) -> Option<Slot> {
+    /// A place on a connection that is there already, and has fewer streams than `max_streams`.
+    pub(crate) fn free_slot(&self, now: Instant, max_streams: u32) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| !connection.is_gone());
-        let free = connections.iter().filter(|c| c.has_room(self.max_streams));
+        let free = connections.iter().filter(|c| c.has_room(max_streams));
         free.min_by_key(|connection| connection.streams.get())
             .map(|c| occupy(c, now))
+    }
+
+    /// Closes a connection without streams; whether there was one.
+    pub(super) fn close_one_idle(&self) -> bool {
+        let mut connections = self.connections.borrow_mut();
+        let idle = connections.iter().position(|c| c.streams.get() == 0);
+        let closed = idle.map(|at| connections.swap_remove(at));
+        drop(connections);
+        closed.is_some()
+    }
+
+    /// Lets all connections go; they end with their streams.
+    pub(super) fn leave(&self) {
+        self.connections.borrow_mut().clear();
     }
 
     /// Closes connections without streams that have idled too long.

@@ -12,7 +12,7 @@ use crate::own_connections::OwnConnection;
 pub(crate) struct Open {
     connections: Gauge,
     shard: usize,
-    _room: Room,
+    room: Room,
     _own: Option<OwnConnection>,
 }
 
@@ -30,9 +30,16 @@ impl Open {
         Self {
             connections: metrics.connections.clone(),
             shard,
-            _room: room,
+            room,
             _own: own,
         }
+    }
+}
+
+impl Open {
+    /// Nothing goes on on the connection: somebody may want its place.
+    pub(super) fn offer(&self) {
+        self.room.offer();
     }
 }
 

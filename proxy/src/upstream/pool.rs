@@ -4,16 +4,18 @@
 //! takes it: once a second, connections that nobody has needed for a whole interval are closed.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use hashbrown::HashMap;
+use maglor_config::cluster as config;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::guard::Queue;
 use super::link::Link;
+use super::multiplexed::Slot;
 use super::{Cluster, Connection, Endpoints, Multiplexed, Target};
 use crate::worker::Worker;
 
@@ -21,6 +23,9 @@ use crate::worker::Worker;
 const TRIM: (usize, usize) = (3, 4);
 /// So many idle connections are left alone until their idle timeout.
 const KEEP_WARM: usize = 4;
+
+/// Told when somebody waits for a connection, for which another worker may have one to spare.
+static WANTED: Notify = Notify::const_new();
 
 /// The pools of a worker.
 #[derive(Debug, Default)]
@@ -36,7 +41,9 @@ impl Pools {
     pub(crate) fn get(&self, cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Rc<Pool> {
         let mut pools = self.by_id.borrow_mut();
         let make = || Rc::new(Pool::new(cluster, target, now));
-        Rc::clone(pools.entry(target.id).or_insert_with(make))
+        let pool = pools.entry(target.id).or_insert_with(make);
+        pool.follow(cluster);
+        Rc::clone(pool)
     }
 
     /// The channel to an endpoint's proxy.
@@ -92,12 +99,26 @@ impl Pools {
         let pools = self.by_id.borrow();
         let mut own = pools
             .values()
-            .filter(|pool| pool.waiting.get() == 0 && pool.cluster == *cluster.name());
-        let oldest = own.find_map(|pool| {
-            let mut idle = pool.idle.borrow_mut();
-            (!idle.is_empty()).then(|| idle.remove(0))
-        });
-        oldest.is_some()
+            .filter(|pool| pool.waiting.get() == 0 && pool.config.borrow().name == *cluster.name());
+        own.any(|pool| pool.close_one_idle())
+    }
+
+    /// Tells all workers that somebody waits for a connection.
+    pub(super) fn want() {
+        WANTED.notify_waiters();
+    }
+
+    /// Closes what is idle and wanted elsewhere, for as long as the worker lives.
+    pub(crate) async fn give_way(self: Rc<Self>) {
+        loop {
+            let mut wanted = pin!(WANTED.notified());
+            // Before looking: what happens in between is not missed.
+            wanted.as_mut().enable();
+            for pool in self.by_id.borrow().values() {
+                pool.give_way();
+            }
+            wanted.await;
+        }
     }
 
     /// Closes every idle connection.
@@ -133,18 +154,18 @@ pub(crate) struct Pool {
         reason = "a connection moves between pool and exchange as one pointer"
     )]
     idle: RefCell<Vec<Box<Connection>>>,
+    /// Those of an earlier one are not taken back.
+    generation: Cell<u32>,
     /// The fewest that were idle in this interval: so many were not needed.
     low_water: Cell<usize>,
     now: Cell<Instant>,
-    max_idle: usize,
-    max_requests: u32,
-    idle_timeout: Duration,
+    /// The cluster as it was when it was last asked for: the endpoint may outlive a configuration.
+    config: RefCell<Arc<config::Cluster>>,
     /// Who waits for a connection to come back, because there may be no more of them.
     waiting: Cell<usize>,
     /// Told when something has come back.
     pub(super) returned: Rc<Notify>,
-    connections: Arc<Queue>,
-    cluster: Arc<str>,
+    connections: RefCell<Arc<Queue>>,
     /// The channel to the endpoint's proxy, where there is one.
     link: OnceCell<Rc<Link>>,
     /// Connections to the same endpoint that requests share.
@@ -153,25 +174,80 @@ pub(crate) struct Pool {
 
 impl Pool {
     fn new(cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Self {
-        let config = cluster.config();
         let returned = Rc::new(Notify::new());
         Self {
             target: Arc::downgrade(target),
             idle: RefCell::default(),
             link: OnceCell::new(),
+            generation: Cell::new(0),
             low_water: Cell::new(0),
             now: Cell::new(now),
-            max_idle: config.max_idle_connections,
-            max_requests: config
-                .max_requests_per_connection
-                .map_or(u32::MAX, Into::into),
-            idle_timeout: config.idle_timeout,
+            config: RefCell::new(Arc::clone(cluster.config())),
             waiting: Cell::new(0),
-            multiplexed: Multiplexed::new(config.max_concurrent_streams, Rc::clone(&returned)),
+            multiplexed: Multiplexed::new(Rc::clone(&returned)),
             returned,
-            connections: Arc::clone(&cluster.guard().connections),
-            cluster: Arc::clone(cluster.name()),
+            connections: RefCell::new(Arc::clone(&cluster.guard().connections)),
         }
+    }
+
+    /// Goes by the settings that are in force now. Connections that no limit has counted, or another one
+    /// has, end with what they are doing.
+    fn follow(&self, cluster: &Cluster) {
+        let now = cluster.config();
+        if Arc::ptr_eq(&self.config.borrow(), now) {
+            return;
+        }
+        let before = self.config.replace(Arc::clone(now));
+        self.connections
+            .replace(Arc::clone(&cluster.guard().connections));
+        if before.limits != now.limits {
+            self.generation.set(self.generation.get().wrapping_add(1));
+            self.idle.borrow_mut().clear();
+            self.multiplexed.leave();
+        }
+    }
+
+    /// Closes as many idle connections as others wait for.
+    fn give_way(&self) {
+        let connections = Arc::clone(&self.connections.borrow());
+        // Who waits here is told of what is idle.
+        if connections.waiting() == 0 || self.is_waited_for() {
+            return;
+        }
+        let limit = self.config.borrow().limits.endpoint.max_connections;
+        let is_full = |target: Arc<Target>| limit.is_some_and(|most| target.has_connections(most));
+        let wanted = match self.target.upgrade().is_some_and(is_full) {
+            true => connections.waiting(),
+            false => connections.wanting(),
+        };
+        for _ in 0..wanted {
+            if !self.close_one_idle() {
+                return;
+            }
+        }
+    }
+
+    /// Closes the connection that has idled longest; whether there was one.
+    fn close_one_idle(&self) -> bool {
+        let mut idle = self.idle.borrow_mut();
+        let oldest = (!idle.is_empty()).then(|| idle.remove(0));
+        drop(idle);
+        oldest.is_some() || self.multiplexed.close_one_idle()
+    }
+
+    /// Which connections are taken back.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation.get()
+    }
+
+    /// A place on a connection that requests share.
+    pub(super) fn free_slot(&self, now: Instant) -> Option<Slot> {
+        self.multiplexed.free_slot(now, self.max_streams())
+    }
+
+    /// HTTP/2 streams at once on a connection.
+    pub(super) fn max_streams(&self) -> u32 {
+        self.config.borrow().max_concurrent_streams
     }
 
     /// A connection that can take a request now.
@@ -191,12 +267,15 @@ impl Pool {
     /// Takes back a connection whose exchange is over.
     pub(crate) fn put(&self, mut connection: Box<Connection>) {
         let mut idle = self.idle.borrow_mut();
-        let gone = self.target.strong_count() == 0;
-        if gone || idle.len() >= self.max_idle || connection.requests() >= self.max_requests {
+        let config = self.config.borrow();
+        let gone = self.target.strong_count() == 0 || connection.generation() != self.generation();
+        let most = config.max_requests_per_connection;
+        let worn = most.is_some_and(|most| connection.requests() >= most.get());
+        if gone || worn || idle.len() >= config.max_idle_connections {
             return;
         }
         let waited_for = self.is_waited_for();
-        if !waited_for && self.connections.waiting() > 0 {
+        if !waited_for && self.connections.borrow().waiting() > 0 {
             // Closed, it makes room for a connection that is wanted more.
             return;
         }
@@ -228,7 +307,8 @@ impl Pool {
 
     fn sweep(&self, now: Instant) -> usize {
         self.now.set(now);
-        self.multiplexed.sweep(now, self.idle_timeout);
+        let idle_timeout = self.config.borrow().idle_timeout;
+        self.multiplexed.sweep(now, idle_timeout);
         if let Some(link) = self.link.get() {
             link.maintain();
         }
@@ -237,7 +317,7 @@ impl Pool {
         let unneeded = self.low_water.get().saturating_sub(KEEP_WARM);
         idle.drain(..unneeded * TRIM.0 / TRIM.1);
         idle.retain_mut(|connection| {
-            now - connection.idle_since() < self.idle_timeout && connection.is_usable()
+            now - connection.idle_since() < idle_timeout && connection.is_usable()
         });
         if idle.is_empty() {
             idle.shrink_to_fit();

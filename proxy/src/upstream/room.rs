@@ -5,6 +5,7 @@ use std::sync::Arc;
 use maglor_balance::guard::limits::{Admission, Slots};
 use tokio::time::{Instant, timeout_at};
 
+use super::Pools;
 use super::guard::{Queue, Waiting};
 use super::send::Sender;
 use crate::error::ProxyError;
@@ -41,6 +42,18 @@ impl Drop for Room {
     }
 }
 
+impl Room {
+    /// The connection is idle: somebody may wait for another one.
+    pub(super) fn offer(&self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.wake_all();
+        }
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.queue.wake_all();
+        }
+    }
+}
+
 /// What a wait for room has brought.
 pub(super) enum Found<T> {
     Room(Room),
@@ -68,7 +81,8 @@ impl Sender<'_> {
         instead: impl Fn() -> Option<T>,
     ) -> Result<Found<T>, ProxyError> {
         let queue = &self.cluster.guard().connections;
-        let unlimited = queue.is_unlimited() && self.target.connections.limit().is_none();
+        let at_endpoint = self.cluster.config().limits.endpoint.max_connections;
+        let unlimited = queue.is_unlimited() && at_endpoint.is_none();
         if unlimited || self.unlimited {
             return Ok(Found::Room(Room::default()));
         }
@@ -91,10 +105,11 @@ impl Sender<'_> {
                 if let Some(room) = self.try_room(Some(&mut line)) {
                     return Ok(Found::Room(room));
                 }
-                if self.pools.close_one_idle(self.cluster) {
+                if !queue.is_unlimited() && self.pools.close_one_idle(self.cluster) {
                     continue;
                 }
             }
+            Pools::want();
             let woken = async {
                 tokio::select! {
                     () = freed => (),
@@ -112,8 +127,8 @@ impl Sender<'_> {
         let mut room = Room::default();
         let queue = &self.cluster.guard().connections;
         let endpoint = &self.target.connections;
-        if endpoint.limit().is_some() {
-            if endpoint.admit(u32::MAX) != Admission::Admitted {
+        if let Some(limit) = self.cluster.config().limits.endpoint.max_connections {
+            if endpoint.admit(limit) != Admission::Admitted {
                 return None;
             }
             room.endpoint = Some(AtEndpoint {

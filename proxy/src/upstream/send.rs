@@ -133,20 +133,19 @@ impl Sender<'_> {
     async fn http2(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
-        while let Some(slot) = pool.multiplexed.free_slot(now) {
+        while let Some(slot) = pool.free_slot(now) {
             match slot.exchange(self, request, body).await {
                 Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
             }
         }
-        let slot = match self
-            .room(Turn::Any, || pool.multiplexed.free_slot(now))
-            .await?
-        {
+        let slot = match self.room(Turn::Any, || pool.free_slot(now)).await? {
             Found::Instead(slot) => slot,
             Found::Room(room) => {
                 let connecting = self.connect(room, Speaks::Http2);
-                pool.multiplexed.slot(now, connecting).await?
+                pool.multiplexed
+                    .slot((now, pool.max_streams()), connecting)
+                    .await?
             }
         };
         Ok(slot.exchange(self, request, body).await?)
@@ -156,7 +155,7 @@ impl Sender<'_> {
     async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
-        while let Some(slot) = pool.multiplexed.free_slot(now) {
+        while let Some(slot) = pool.free_slot(now) {
             match slot.exchange(self, request, body).await {
                 Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
@@ -173,7 +172,7 @@ impl Sender<'_> {
             }
         }
         let free = || {
-            let slot = pool.multiplexed.free_slot(now).map(Link::Shared);
+            let slot = pool.free_slot(now).map(Link::Shared);
             let http1 = || (!never_alone).then(|| pool.take()).flatten();
             slot.or_else(|| http1().map(Link::Http1))
         };
@@ -191,7 +190,7 @@ impl Sender<'_> {
     async fn negotiate(&self, room: Room, pool: &Rc<Pool>) -> Result<Link, ProxyError> {
         // It may turn out to be one for all who wait here.
         let turn = pool.multiplexed.turn().await;
-        if let Some(slot) = pool.multiplexed.free_slot(self.now) {
+        if let Some(slot) = pool.free_slot(self.now) {
             return Ok(Link::Shared(slot));
         }
         let mesh = self.cluster.tls().and_then(|tls| tls.mesh.as_ref());

@@ -11,7 +11,8 @@ use maglor_balance::guard::outlier::Monitor;
 use maglor_balance::{EndpointStats, Time};
 use maglor_config::cluster as config;
 
-use super::Picked;
+use super::guard::Queue;
+use super::{Guard, Picked};
 use crate::metrics::{EndpointMetrics, Metrics};
 
 /// How long an endpoint that does not speak our protocol is treated by plain `lor` before it is tried
@@ -33,10 +34,11 @@ pub(crate) struct Target {
     /// The DNS name that led here.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) stats: Arc<EndpointStats>,
-    /// How many requests it may have.
-    pub(crate) requests: Arc<Slots>,
-    /// How many connections it may have.
-    pub(crate) connections: Arc<Slots>,
+    /// How many requests it has, where their number is limited. How many it may have is for the cluster
+    /// to say, whose configuration an endpoint may outlive.
+    requests: Arc<Slots>,
+    /// The same of connections.
+    pub(super) connections: Arc<Slots>,
     /// What its answers are like.
     pub(crate) monitor: Arc<Monitor>,
     /// When it joined, or returned to service: slow start ramps from here.
@@ -53,12 +55,16 @@ pub(crate) struct Target {
 
 /// A request's place at an endpoint.
 #[derive(Debug)]
-pub(crate) struct Seat(Arc<Slots>);
+pub(crate) struct Seat {
+    of: Arc<Slots>,
+    /// Those who wait for a place at any endpoint.
+    line: Arc<Queue>,
+}
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // Nobody waits for a single endpoint.
-        let _ = self.0.release();
+        let _ = self.of.release();
+        self.line.wake_one();
     }
 }
 
@@ -79,8 +85,8 @@ impl Target {
             address,
             host,
             stats,
-            requests: Arc::new(config.limits.endpoint.requests()),
-            connections: Arc::new(config.limits.endpoint.connections()),
+            requests: Arc::new(Slots::new(None, 0)),
+            connections: Arc::new(Slots::new(None, 0)),
             monitor: Arc::new(Monitor::new()),
             joined: AtomicU64::new(now.as_nanos()),
             stranger_until: AtomicU64::new(0),
@@ -118,8 +124,8 @@ impl Target {
 
     /// Gives it a request, which counts as outstanding from now on; `None` if it has as many as it may
     /// have.
-    pub(crate) fn take(self: &Arc<Self>, now: Time) -> Option<Picked> {
-        let seat = self.seat()?;
+    pub(crate) fn take(self: &Arc<Self>, guard: &Guard, now: Time) -> Option<Picked> {
+        let seat = self.seat(guard)?;
         Some(Picked {
             target: Arc::clone(self),
             outstanding: self.stats.begin(now),
@@ -154,12 +160,22 @@ impl Target {
     }
 
     /// A place for a request, or `None` if it has as many as it may have.
-    fn seat(&self) -> Option<Option<Seat>> {
-        if self.requests.limit().is_none() {
+    fn seat(&self, guard: &Guard) -> Option<Option<Seat>> {
+        let Some((limit, line)) = guard.seats() else {
             return Some(None);
-        }
-        let admitted = self.requests.admit(u32::MAX) == Admission::Admitted;
-        admitted.then(|| Some(Seat(Arc::clone(&self.requests))))
+        };
+        let admitted = self.requests.admit(limit) == Admission::Admitted;
+        admitted.then(|| {
+            Some(Seat {
+                of: Arc::clone(&self.requests),
+                line: Arc::clone(line),
+            })
+        })
+    }
+
+    /// Whether it has so many connections, where their number is limited.
+    pub(super) fn has_connections(&self, most: u32) -> bool {
+        self.connections.active() >= most
     }
 
     /// A new connection has taken so long to there and back.

@@ -44,7 +44,7 @@ pub struct LimitParams {
     pub endpoint: EndpointLimits,
 }
 
-/// Limits of one endpoint. A request finds another endpoint, or waits for the cluster.
+/// Limits of one endpoint. A request finds another endpoint, or waits until one has room.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EndpointLimits {
     /// Connections to it, idle ones included (Envoy's `per_host_thresholds`).
@@ -77,19 +77,11 @@ impl LimitParams {
     pub fn connections(&self) -> Slots {
         Slots::new(self.max_connections, self.max_pending_requests)
     }
-}
 
-impl EndpointLimits {
-    /// Places for requests; nobody waits for a single endpoint.
+    /// A queue for those who wait for any endpoint to have room; who has room is counted by endpoint.
     #[must_use]
-    pub fn requests(&self) -> Slots {
-        Slots::new(self.max_requests, 0)
-    }
-
-    /// Places for connections; who waits is counted by the cluster.
-    #[must_use]
-    pub fn connections(&self) -> Slots {
-        Slots::new(self.max_connections, 0)
+    pub fn seats(&self) -> Slots {
+        Slots::new(None, self.max_pending_requests)
     }
 }
 
@@ -229,6 +221,12 @@ impl Slots {
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
         (self.limit < u32::MAX).then_some(self.limit)
+    }
+
+    /// How many may wait.
+    #[must_use]
+    pub fn most_waiting(&self) -> u32 {
+        self.max_waiting
     }
 
     fn exchange(&self, from: u64, to: u64) -> Result<u64, u64> {

@@ -41,7 +41,7 @@ impl Defaults {
         Self {
             budget: Arc::new(Budget::new(BudgetParams::default())),
             cluster: limits.requests(),
-            endpoint: limits.endpoint.requests(),
+            endpoint: Slots::new(None, 0),
             monitor: Monitor::new(),
             outlier: OutlierParams::default(),
             retry: RetryPolicy::default(),

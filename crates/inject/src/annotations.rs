@@ -8,7 +8,7 @@ use serde::de::value::{Error as WordError, StrDeserializer};
 use serde_json::Value;
 
 use crate::quantity::is_quantity;
-use crate::settings::Settings;
+use crate::settings::{Settings, check_log_level};
 use crate::{INJECT, Refusal, SKIP_INBOUND_PORTS};
 
 /// What matters of a pod's namespace.
@@ -67,7 +67,9 @@ pub(crate) const KNOWN: [(&str, Put); 11] = [
     }),
     ("maglor.dev/image", |to, text| word(&mut to.image, text)),
     ("maglor.dev/log-level", |to, text| {
-        word(&mut to.log_level, text)
+        check_log_level(text)?;
+        text.clone_into(&mut to.log_level);
+        Ok(())
     }),
     ("maglor.dev/memory-limit", |to, text| {
         amount(&mut to.memory_limit, text)
@@ -80,19 +82,13 @@ pub(crate) const KNOWN: [(&str, Put); 11] = [
     }),
     ("maglor.dev/sidecar", |to, text| choice(&mut to.form, text)),
     (SKIP_INBOUND_PORTS, |to, text| {
-        check_ports(text)?;
-        text.clone_into(&mut to.skip_inbound_ports);
-        Ok(())
+        list(&mut to.skip_inbound_ports, text, check_ports)
     }),
     ("maglor.dev/skip-outbound-ports", |to, text| {
-        check_ports(text)?;
-        text.clone_into(&mut to.skip_outbound_ports);
-        Ok(())
+        list(&mut to.skip_outbound_ports, text, check_ports)
     }),
     ("maglor.dev/skip-subnets", |to, text| {
-        check_subnets(text)?;
-        text.clone_into(&mut to.skip_subnets);
-        Ok(())
+        list(&mut to.skip_subnets, text, check_subnets)
     }),
 ];
 
@@ -105,11 +101,28 @@ pub(crate) fn apply(
     let mut own = settings.clone();
     for (name, put) in KNOWN {
         if let Some(text) = pod.get(name).or_else(|| namespace.get(name)) {
-            let text: String = text.split_whitespace().collect();
-            put(&mut own, &text).map_err(|reason| Refusal::Annotation { name, reason })?;
+            put(&mut own, text.trim()).map_err(|reason| Refusal::Annotation { name, reason })?;
         }
     }
-    Ok(own)
+    match own.above_limit() {
+        None => Ok(own),
+        Some((request, limit)) => {
+            let name = match request == own.cpu_request {
+                true => "maglor.dev/cpu-request",
+                false => "maglor.dev/memory-request",
+            };
+            let reason = format!("`{request}` is more than the limit, `{limit}`; set both");
+            Err(Refusal::Annotation { name, reason })
+        }
+    }
+}
+
+/// A list, in which blanks may stand anywhere.
+fn list(to: &mut String, text: &str, check: fn(&str) -> Result<(), String>) -> Result<(), String> {
+    let text: String = text.split_whitespace().collect();
+    check(&text)?;
+    *to = text;
+    Ok(())
 }
 
 fn amount(to: &mut String, text: &str) -> Result<(), String> {
@@ -123,6 +136,9 @@ fn amount(to: &mut String, text: &str) -> Result<(), String> {
 fn word(to: &mut String, text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("must not be empty".to_owned());
+    }
+    if text.contains(char::is_whitespace) {
+        return Err(format!("`{text}` must be one word"));
     }
     text.clone_into(to);
     Ok(())
@@ -217,6 +233,32 @@ mod tests {
         assert_eq!(own.cpu_request, "10m");
     }
 
+    /// No API server takes a request above its limit.
+    #[test]
+    fn more_than_a_limit_is_not_requested() {
+        let with = |pairs: &[(&str, &str)]| apply(&Settings::default(), &map(&[]), &map(pairs));
+        for (name, text, expected) in [
+            (
+                "maglor.dev/cpu-limit",
+                "5m",
+                "maglor.dev/cpu-request: `10m` is more than the limit, `5m`",
+            ),
+            (
+                "maglor.dev/memory-limit",
+                "8Mi",
+                "maglor.dev/memory-request: `16Mi` is more than the limit, `8Mi`",
+            ),
+        ] {
+            let error = with(&[(name, text)]).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let both = [
+            ("maglor.dev/memory-limit", "8Mi"),
+            ("maglor.dev/memory-request", "8192Ki"),
+        ];
+        assert_eq!(with(&both).unwrap().memory_limit, "8Mi");
+    }
+
     #[test]
     fn what_cannot_be_read_is_refused_by_name() {
         for (name, text, expected) in [
@@ -226,6 +268,9 @@ mod tests {
             ("maglor.dev/skip-outbound-ports", "9-8", "`9-8` is no port"),
             ("maglor.dev/skip-subnets", "10/8", "`10/8` is no network"),
             ("maglor.dev/image", " ", "must not be empty"),
+            ("maglor.dev/image", "a b", "`a b` must be one word"),
+            ("maglor.dev/log-level", "loud", "`loud` is none of off, "),
+            ("maglor.dev/log-level", "info,=debug", "`=debug` is none of"),
         ] {
             let wrong = apply(&Settings::default(), &map(&[]), &map(&[(name, text)]));
             let error = wrong.unwrap_err().to_string();

@@ -362,10 +362,7 @@ impl Values {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
                 Err(format!("`{text}` is none of {}", words.join(", ")))
             }
-            Self::Sidecar(put) => {
-                let text: String = text.split_whitespace().collect();
-                put(&mut Settings::default(), &text)
-            }
+            Self::Sidecar(put) => put(&mut Settings::default(), text.trim()),
         }
     }
 }

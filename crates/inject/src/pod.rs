@@ -162,8 +162,21 @@ fn add(
         }
         Form::Auto | Form::Native => before.push(proxy),
     }
+    if spec
+        .get("dnsPolicy")
+        .is_some_and(|policy| policy == "Default")
+    {
+        notes.push(
+            "dnsPolicy: Default: the sidecar is not ready where the node's DNS does not know the controller".to_owned(),
+        );
+    }
     let init = list(spec, "initContainers")?;
-    init.splice(0..0, before);
+    // Nobody takes what is redirected before a plain container runs: the pod's own come first then.
+    let at = match settings.form {
+        Form::Container => init.len(),
+        Form::Auto | Form::Native => 0,
+    };
+    init.splice(at..at, before);
     if init.is_empty() {
         spec.remove("initContainers");
     }

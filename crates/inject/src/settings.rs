@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::annotations::{check_ports, check_subnets};
-use crate::quantity::is_quantity;
+use crate::quantity::{is_quantity, quantity};
 
 /// Port of the listener that takes what others send.
 pub(crate) const INBOUND_PORT: u16 = 15006;
@@ -196,6 +196,17 @@ impl Settings {
                 );
             }
         }
+        if let Some((request, limit)) = self.above_limit() {
+            let field = match request == self.cpu_request {
+                true => "cpuRequest",
+                false => "memoryRequest",
+            };
+            let reason = format!("`{request}` is more than the limit, `{limit}`");
+            return wrong(field, reason);
+        }
+        if let Err(reason) = check_log_level(&self.log_level) {
+            return wrong("logLevel", reason);
+        }
         for (field, text) in [
             ("skipInboundPorts", &self.skip_inbound_ports),
             ("skipOutboundPorts", &self.skip_outbound_ports),
@@ -208,6 +219,46 @@ impl Settings {
             Ok(()) => Ok(()),
             Err(reason) => wrong("skipSubnets", reason),
         }
+    }
+}
+
+impl Settings {
+    /// A request that is above its limit, and the limit.
+    pub(crate) fn above_limit(&self) -> Option<(&str, &str)> {
+        let pairs = [
+            (&self.cpu_request, &self.cpu_limit),
+            (&self.memory_request, &self.memory_limit),
+        ];
+        let above = |(request, limit): &(&String, &String)| {
+            let both = quantity(request).zip(quantity(limit));
+            both.is_some_and(|(request, limit)| request > limit)
+        };
+        let (request, limit) = pairs.into_iter().find(above)?;
+        Some((request, limit))
+    }
+}
+
+/// What a proxy takes as `--log-level`: with anything else it does not start.
+pub(crate) fn check_log_level(text: &str) -> Result<(), String> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let is_level = |text: &str| {
+        let text = text.trim();
+        LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text))
+    };
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_:-.".contains(c);
+    let fits = |part: &&str| match part.split_once('=') {
+        Some((target, level)) => {
+            let target = target.trim();
+            !target.is_empty() && target.chars().all(is_part) && is_level(level)
+        }
+        None => is_level(part),
+    };
+    match text.split(',').find(|part| !fits(part)) {
+        None => Ok(()),
+        Some(part) => Err(format!(
+            "`{part}` is none of {}, nor TARGET=LEVEL",
+            LEVELS.join(", ")
+        )),
     }
 }
 
@@ -235,6 +286,11 @@ mod tests {
             ),
             ("{skipInboundPorts: '80,x'}", "skipInboundPorts: `x`"),
             ("{skipSubnets: 10.0.0.0/33}", "skipSubnets: `10.0.0.0/33`"),
+            ("{logLevel: loud}", "logLevel: `loud` is none of off"),
+            (
+                "{cpuLimit: 5m}",
+                "cpuRequest: `10m` is more than the limit, `5m`",
+            ),
             ("{imge: a}", "unknown field `imge`"),
             ("{form: other}", "unknown variant `other`"),
         ] {

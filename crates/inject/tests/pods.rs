@@ -102,9 +102,14 @@ fn the_sidecar_runs_before_everything_else_and_needs_no_privilege() {
 #[test]
 fn older_servers_get_a_plain_container() {
     let job = json!({"metadata": {"annotations": {"maglor.dev/sidecar": "container"}},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "work"}]}});
+        "spec": {"restartPolicy": "Never", "dnsPolicy": "Default",
+            "initContainers": [{"name": "fetch"}], "containers": [{"name": "work"}]}});
     let Injected { pod, notes } = with(&job, &shop());
-    assert_eq!(names(&pod["spec"]["initContainers"]), ["maglor-init"]);
+    assert_eq!(
+        names(&pod["spec"]["initContainers"]),
+        ["fetch", "maglor-init"],
+        "what the pod's own do is not redirected to nobody"
+    );
     assert_eq!(names(&pod["spec"]["containers"]), ["maglor-proxy", "work"]);
     let proxy = &pod["spec"]["containers"][0];
     assert!(proxy.get("restartPolicy").is_none());
@@ -118,6 +123,7 @@ fn older_servers_get_a_plain_container() {
         "work"
     );
     assert!(notes[0].contains("/drain"), "{notes:?}");
+    assert!(notes[1].starts_with("dnsPolicy: Default"), "{notes:?}");
 }
 
 #[test]

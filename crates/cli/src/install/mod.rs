@@ -60,11 +60,13 @@ The same as `helm template deploy/chart` with these values, the namespace and th
 
 const UNINSTALL_EXAMPLES: &str = "\
 Example:
+  kubectl delete proxyservices --all -A
   kubectl delete apiservice -l app.kubernetes.io/part-of=maglor
   maglor uninstall | kubectl delete --ignore-not-found -f -
   kubectl delete configmap -A -l app.kubernetes.io/part-of=maglor
 
-The webhooks come first, so that pods can be created without the mesh from then on. Pods keep their sidecars until
+ProxyServices go before the controller, which puts their Services back as they were: without it neither they nor their
+namespaces can be deleted. The webhooks come first of all else, so that pods can be created without the mesh from then on. Pods keep their sidecars until
 they are created anew: take the label maglor.dev/inject off their namespaces and restart them before. Policies go
 with their definitions (--definitions); without it both stay. External metrics (--set externalMetrics=true) go before
 all else: no namespace can be deleted while a part of the API does not answer.";

@@ -38,10 +38,11 @@ pub struct AuthorizationPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// What no rule of any policy takes. Where policies differ, `deny` wins. Absent everywhere: `allow`
-    /// where all rules deny or audit, otherwise `deny`.
+    /// where all rules deny or audit, otherwise `deny`. A policy without rules says `deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<raw::Effect>,
-    /// Try this policy: what its rules and its `default` would deny is only logged and counted.
+    /// Try this policy: what its rules and its `default` would deny is only logged and counted. Beside policies that are
+    /// in force, only its rules that deny are asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<bool>,
     /// Who may do what, as in the proxy's configuration.

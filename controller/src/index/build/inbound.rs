@@ -10,6 +10,7 @@ use maglor_xds::MOST_AHEAD;
 
 use super::endpoints::{mutual, ports_of_pod};
 use super::{port_name, service, upstream};
+use crate::crd::AuthorizationPolicySpec;
 use crate::index::facts::{Key, Workload};
 use crate::index::resource::{Endpoint, Inbound, Resource, ResourceId, ResourceKind};
 use crate::index::{Index, effective};
@@ -113,34 +114,61 @@ fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<
 
 /// All policies that select the workload, as one.
 fn authorization(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Authorization> {
-    let mut together = raw::Authorization::default();
-    let mut any = false;
-    for (name, policy) in index.in_namespace(&index.authorization, &key.namespace) {
-        let Some(spec) = &policy.spec.value else {
-            continue;
-        };
+    let here = index.in_namespace(&index.authorization, &key.namespace);
+    let selected = here.filter_map(|(name, policy)| {
+        let spec = policy.spec.value.as_ref()?;
         let selector = spec.selector.as_ref();
-        if !selector.is_none_or(|selector| selector.selects(&workload.labels)) {
-            continue;
+        let selected = selector.is_none_or(|selector| selector.selects(&workload.labels));
+        selected.then_some((name.name.as_str(), spec))
+    });
+    let (tried, in_force): (Vec<_>, Vec<_>) =
+        selected.partition(|(_, spec)| spec.audit == Some(true));
+    let mut together = merged(&in_force);
+    let of_others = index.authorize(key, workload, &mut together);
+    if of_others || !in_force.is_empty() {
+        // Beside rules that hold, one that denies is told by itself; what another one would leave to the default is
+        // not known apart from theirs.
+        let mut asked = merged(&tried).rules;
+        asked.retain(denies);
+        for rule in &mut asked {
+            rule.action = Some(raw::AuthorizationAction::Audit);
         }
-        any = true;
-        let audit = spec.audit.unwrap_or(false);
-        if !audit && let Some(default) = spec.default {
-            let deny = together.default == Some(raw::Effect::Deny) || default == raw::Effect::Deny;
-            together.default = Some(if deny { raw::Effect::Deny } else { default });
+        together.rules.append(&mut asked);
+        return Some(together);
+    }
+    // Where nothing else holds, all of it is tried, its default included.
+    let tries = !tried.is_empty();
+    tries.then(|| raw::Authorization {
+        audit: Some(true),
+        ..merged(&tried)
+    })
+}
+
+fn denies(rule: &raw::AuthorizationRule) -> bool {
+    rule.action == Some(raw::AuthorizationAction::Deny)
+}
+
+/// The rules of policies, each with its policy's name, and their default.
+fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
+    let mut together = raw::Authorization::default();
+    for (policy, spec) in policies {
+        // One without rules allows nothing, also beside others, whose rules may only deny.
+        let default = spec.default.or(match spec.rules.is_empty() {
+            true => Some(raw::Effect::Deny),
+            false => None,
+        });
+        if together.default != Some(raw::Effect::Deny) {
+            together.default = default.or(together.default);
         }
         for (at, rule) in spec.rules.iter().enumerate() {
-            let mut rule = rule.clone();
-            let own = rule.name.unwrap_or_else(|| at.to_string());
-            rule.name = Some(format!("{}/{own}", name.name));
-            if audit {
-                rule.action = Some(raw::AuthorizationAction::Audit);
-            }
-            together.rules.push(rule);
+            let own = rule.name.clone().unwrap_or_else(|| at.to_string());
+            together.rules.push(raw::AuthorizationRule {
+                name: Some(format!("{policy}/{own}")),
+                ..rule.clone()
+            });
         }
     }
-    any |= index.authorize(key, workload, &mut together);
-    any.then_some(together)
+    together
 }
 
 /// Behind a headless Service a client calls the pod by its address: that has a listener of its own, so

@@ -104,6 +104,10 @@ fn what_is_wrong_is_refused_by_field_and_the_last_good_one_stays() {
         ("{ports: {99999: http}}", "inbound.ports.99999"),
         ("{tls: strict}", "needs an identity"),
         (
+            "{tls: permissive, ports: {80: {tls: strict}}}",
+            "inbound.ports.80.tls",
+        ),
+        (
             "{authorization: {rules: [{name: a}, {name: a}]}}",
             "authorization.rules[1].name",
         ),
@@ -156,6 +160,37 @@ fn the_last_word_holds_without_the_control_plane() {
     });
     assert_eq!(get(&proxy, "/"), 200);
     assert_eq!(proxy.admin_get("/ready").status, 200);
+}
+
+/// A port may be more open than the others, or less.
+#[test]
+fn a_port_has_a_mode_of_its_own() {
+    let root = Root::new();
+    let (control, application) = (ControlPlane::start(), Upstream::start("cart"));
+    control.inbound(WORKLOAD, "{tls: strict}");
+    let server = sidecar(&control, &application, &root.member("cart").yaml());
+    eventually(TIMEOUT, "it is known", || known(&server));
+    let port = server.listener("inbound").port();
+    let plain = || {
+        let socket = std::net::TcpStream::connect(server.listener("inbound")).unwrap();
+        let mut plain = RawHttp1::try_over(socket)?;
+        plain
+            .connection()
+            .send("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .ok()?;
+        Some(plain.try_response("GET").ok()?.status)
+    };
+    assert_eq!(plain(), None);
+    let with = |tls: &str, own: &str| {
+        let ports = format!("{{{port}: {{protocol: http, tls: {own}}}, 1: tcp}}");
+        control.inbound(WORKLOAD, &format!("{{tls: {tls}, ports: {ports}}}"));
+    };
+    with("strict", "permissive");
+    eventually(TIMEOUT, "plain text is let in", || plain() == Some(200));
+    with("permissive", "strict");
+    eventually(TIMEOUT, "it is not", || plain().is_none());
+    control.inbound(WORKLOAD, "{tls: permissive}");
+    eventually(TIMEOUT, "it is again", || plain() == Some(200));
 }
 
 /// Strict, permissive and back, while requests run; those in plain text are not let in, nor let stay,

@@ -135,6 +135,18 @@ impl Index {
             .unwrap_or(MeshMode::Permissive)
     }
 
+    /// What the oldest `PeerAuthentication` that selects a pod says of single ports of it.
+    pub(super) fn port_modes(&self, pod: &Key, workload: &Workload) -> BTreeMap<u16, MeshMode> {
+        let policies = self.in_namespace(&self.istio.peers, &pod.namespace);
+        let selecting = policies.filter_map(|(_, policy)| {
+            let value = policy.spec.value.as_ref()?;
+            let labels = value.selector.as_ref()?;
+            selects(labels, workload).then_some((&policy.age, &value.ports))
+        });
+        let oldest = selecting.min_by(|one, other| one.0.cmp(other.0));
+        oldest.map_or_else(BTreeMap::new, |(_, ports)| ports.clone())
+    }
+
     /// What the oldest `PeerAuthentication` says that selects a pod, or, without one, that is for all
     /// of a namespace.
     fn peer_mode(&self, namespace: &str, workload: Option<&Workload>) -> Option<MeshMode> {

@@ -135,8 +135,8 @@ impl Index {
         found
     }
 
-    /// Whether proxies take plain text: where one of the pods behind them does; each of which then says itself whether
-    /// it takes what came so.
+    /// Whether proxies take plain text: where one of the pods behind them does, on any port; each of which then says itself
+    /// whether it takes what came so.
     pub(super) fn mtls_of_proxy(
         &self,
         targets: &[Key],
@@ -152,7 +152,11 @@ impl Index {
         }
         let strict = |pod: &Key| {
             let workload = self.workloads.get(pod).filter(|one| one.injected);
-            workload.is_some_and(|workload| self.mtls(pod, workload) == MeshMode::Strict)
+            workload.is_some_and(|workload| {
+                let ports = self.port_modes(pod, workload);
+                let mut modes = ports.into_values().chain([self.mtls(pod, workload)]);
+                modes.all(|mode| mode == MeshMode::Strict)
+            })
         };
         match pods.iter().all(strict) {
             true => MeshMode::Strict,

@@ -38,7 +38,7 @@ pub enum Action {
 }
 
 /// A rule takes what comes from one of `from` (or anywhere), from none of `not_from`, and is one of
-/// `to` (or anything).
+/// `to` (or anything), and none of `not_to`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuthorizationRule {
     /// Label `rule` in metrics.
@@ -51,6 +51,8 @@ pub struct AuthorizationRule {
     pub not_from: Vec<Source>,
     /// Empty = anything.
     pub to: Vec<Operation>,
+    /// Empty = no exception.
+    pub not_to: Vec<Operation>,
 }
 
 /// Where something comes from; all that is given must hold, each by one of its values.

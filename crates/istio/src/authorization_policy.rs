@@ -3,14 +3,16 @@
 //! What cannot be told is on the safe side: a rule that allows and has a condition which is not done
 //! allows nothing, one that denies loses the condition and denies more.
 
+mod operation;
+
 use std::collections::BTreeMap;
 
 use maglor_config::raw::{
-    AuthorizationAction, AuthorizationOperation, AuthorizationRule, AuthorizationSource,
-    Effect as Verdict, OneOrMany,
+    AuthorizationAction, AuthorizationRule, AuthorizationSource, Effect as Verdict, OneOrMany,
 };
 use serde_json::Value;
 
+use self::operation::Ports;
 use crate::block::Block;
 use crate::finding::{Effect, Read, Report};
 use crate::peer_authentication::selector;
@@ -59,7 +61,7 @@ impl AuthorizationPolicy {
     }
 }
 
-/// The rules that one of Istio's comes to: one for each source.
+/// The rules that one of Istio's comes to: one for each source, and for each operation with exceptions.
 fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<AuthorizationRule> {
     let mut whole = true;
     let mut to = Vec::new();
@@ -68,18 +70,12 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
             entry.refuse("operation", format!("it is missing in to[{i}]"));
             continue;
         };
-        let (read, known) = read_operation(&operation, action);
+        let (read, known) = operation::read(&operation, action);
         whole &= known;
         to.push(read);
     }
     let when = conditions(block, action);
     whole &= when.known;
-    if let Some(ports) = &when.ports {
-        to = on_ports(to, ports);
-        if to.is_empty() {
-            return Vec::new();
-        }
-    }
     let mut sources = Vec::new();
     for entry in block.blocks("from") {
         let Some(source) = entry.block("source") else {
@@ -102,46 +98,29 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
     if !whole && action == AuthorizationAction::Allow {
         return Vec::new();
     }
-    let several = sources.len() > 1;
-    let rule = |(i, source): (usize, Source)| {
-        let from = both(source.from, when.source.from.clone());
+    let operations = operation::on_ports(to, &when.ports);
+    let mut rules = Vec::new();
+    for source in sources {
         let excluded = when.source.not_from.iter().cloned();
-        AuthorizationRule {
-            name: Some(match several {
-                true => format!("{at}-{i}"),
-                false => at.to_string(),
-            }),
+        let rule = AuthorizationRule {
+            name: None,
             action: Some(action),
-            from: from.into_iter().collect(),
-            not_from: source.not_from.into_iter().chain(excluded).collect(),
-            to: to.clone(),
-        }
-    };
-    sources.into_iter().enumerate().map(rule).collect()
-}
-
-/// What is done on these ports as well; what cannot be is left out.
-fn on_ports(mut to: Vec<AuthorizationOperation>, ports: &OneOrMany) -> Vec<AuthorizationOperation> {
-    if to.is_empty() {
-        to.push(AuthorizationOperation::default());
-    }
-    for operation in &mut to {
-        let common = match operation.ports.take() {
-            None => ports.0.clone(),
-            Some(OneOrMany(own)) => own
+            from: both(source.from, when.source.from.clone())
                 .into_iter()
-                .filter(|port| ports.0.contains(port))
                 .collect(),
+            not_from: source.not_from.into_iter().chain(excluded).collect(),
+            ..AuthorizationRule::default()
         };
-        operation.ports = Some(OneOrMany(common));
+        rules.extend(operations.iter().map(|one| one.put(&rule)));
     }
-    to.retain(|operation| {
-        operation
-            .ports
-            .as_ref()
-            .is_some_and(|ports| !ports.0.is_empty())
-    });
-    to
+    let several = rules.len() > 1;
+    for (i, rule) in rules.iter_mut().enumerate() {
+        rule.name = Some(match several {
+            true => format!("{at}-{i}"),
+            false => at.to_string(),
+        });
+    }
+    rules
 }
 
 /// Whether two conditions that both have to hold are about the same.
@@ -254,43 +233,16 @@ fn read_source(block: &Block<'_>, action: AuthorizationAction) -> Source {
     }
 }
 
-fn read_operation(
-    block: &Block<'_>,
-    action: AuthorizationAction,
-) -> (AuthorizationOperation, bool) {
-    let operation = AuthorizationOperation {
-        methods: some(block.texts("methods")),
-        paths: some(block.texts("paths")),
-        ports: some(block.texts("ports")),
-        hosts: some(block.texts("hosts")),
-    };
-    let mut known = true;
-    if operation
-        .paths
-        .iter()
-        .flat_map(|list| &list.0)
-        .any(|path| path.contains('{'))
-    {
-        block.ignore("paths", consequence(action));
-        known = false;
-    }
-    for name in ["notMethods", "notPaths", "notPorts", "notHosts"] {
-        known &= !unsupported(block, name, action);
-    }
-    block.end(Effect::Refused);
-    (operation, known)
-}
-
 /// What `when` comes to.
 struct Conditions {
     source: Source,
-    ports: Option<OneOrMany>,
+    ports: Ports,
     known: bool,
 }
 
 /// `when`: conditions by key. Those about the source, and the port.
 fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
-    let (mut from, mut not, mut ports, mut known) = (None, Vec::new(), None, true);
+    let (mut from, mut not, mut ports, mut known) = (None, Vec::new(), Ports::default(), true);
     for entry in block.blocks("when") {
         let key = entry.text("key").unwrap_or_default();
         let (values, excluded) = (entry.texts("values"), entry.texts("notValues"));
@@ -317,7 +269,7 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
                     not.push(source(excluded));
                 }
             }
-            "destination.port" if excluded.is_empty() => ports = some(values),
+            "destination.port" => ports.also(values, excluded),
             other => {
                 let what = format!("`{other}`: {}", consequence(action));
                 entry.ignore("key", what);

@@ -10,8 +10,16 @@ use crate::virtual_service::Match;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Matched {
     Exact,
+    /// The regular expression that finds the prefix.
     Prefix(String),
     Regex,
+}
+
+impl Matched {
+    pub(crate) fn prefix(text: &str, any_case: bool) -> Self {
+        let case = if any_case { "(?i)" } else { "" };
+        Self::Prefix(format!("{case}^{}", escaped(text)))
+    }
 }
 
 /// A condition on a text.
@@ -44,7 +52,7 @@ pub(crate) fn read(block: &Block<'_>) -> Option<(Match, Matched)> {
     block.text("statPrefix");
     let any_case = block.flag("ignoreUriCase") == Some(true);
     let (path, matched) = match block.block("uri") {
-        None => (None, Matched::Prefix("/".to_owned())),
+        None => (None, Matched::prefix("/", false)),
         Some(uri) => path(&condition(&uri), any_case),
     };
     let mut conditions = raw::RouteMatch {
@@ -94,7 +102,7 @@ fn path(condition: &Condition<'_>, any_case: bool) -> (Option<PathMatch>, Matche
         ..PathMatch::default()
     };
     match condition {
-        Condition::Present | Condition::Prefix("" | "/") => (None, Matched::Prefix("/".to_owned())),
+        Condition::Present | Condition::Prefix("" | "/") => (None, Matched::prefix("/", false)),
         Condition::Exact(text) if any_case => (Some(regex(escaped(text))), Matched::Exact),
         Condition::Exact(text) => {
             let exact = PathMatch {
@@ -108,11 +116,11 @@ fn path(condition: &Condition<'_>, any_case: bool) -> (Option<PathMatch>, Matche
                 prefix: Some((*text).to_owned()),
                 ..PathMatch::default()
             };
-            (Some(prefix), Matched::Prefix((*text).to_owned()))
+            (Some(prefix), Matched::prefix(text, false))
         }
         Condition::Prefix(text) => {
             let all = regex(format!("{}.*", escaped(text)));
-            (Some(all), Matched::Prefix((*text).to_owned()))
+            (Some(all), Matched::prefix(text, any_case))
         }
         Condition::Regex(text) => (Some(regex((*text).to_owned())), Matched::Regex),
     }
@@ -148,7 +156,7 @@ fn query(name: &str, condition: &Condition<'_>) -> QueryMatch {
 }
 
 /// A text as a regular expression that matches only it.
-pub(crate) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_ascii() && !c.is_ascii_alphanumeric() && c != '_' && c != '/' {

@@ -15,6 +15,8 @@ pub struct PeerAuthentication {
     pub selector: Option<BTreeMap<String, String>>,
     /// What they take; `None`: as is said further out.
     pub mode: Option<MeshMode>,
+    /// What they take on single ports of theirs.
+    pub ports: BTreeMap<u16, MeshMode>,
 }
 
 impl PeerAuthentication {
@@ -29,23 +31,29 @@ impl PeerAuthentication {
             mtls.end(Effect::Ignored);
             mode
         });
+        let mut ports = BTreeMap::new();
         for (port, own) in block.named_blocks("portLevelMtls") {
-            if self::mode(&own) == mode {
-                continue;
+            let mode = self::mode(&own);
+            own.end(Effect::Ignored);
+            match (port.parse::<u16>(), mode) {
+                (Ok(port @ 1..), mode) => ports.extend(mode.map(|mode| (port, mode))),
+                _ => block.refuse("portLevelMtls", format!("`{port}` is no port")),
             }
-            let what = format!(
-                "port {port} is treated like the others: modes of single ports are not supported"
+        }
+        if selector.is_none() && !ports.is_empty() {
+            ports.clear();
+            block.ignore(
+                "portLevelMtls",
+                "ports are those of pods: it holds beside a `selector` only, as in Istio",
             );
-            // Plain text on a port that is meant to have none would be a hole.
-            let effect = match self::mode(&own) {
-                Some(MeshMode::Strict) => Effect::Refused,
-                _ => Effect::Ignored,
-            };
-            report.add(effect, own.at("mode"), what);
         }
         block.end(Effect::Ignored);
         drop(block);
-        report.read(Some(Self { selector, mode }))
+        report.read(Some(Self {
+            selector,
+            mode,
+            ports,
+        }))
     }
 }
 

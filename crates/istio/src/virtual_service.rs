@@ -107,7 +107,7 @@ impl Rule {
         let given = block.blocks("match");
         let mut matches: Vec<(Match, Matched)> = given.iter().filter_map(matching::read).collect();
         if given.is_empty() {
-            matches.push((Match::default(), Matched::Prefix("/".to_owned())));
+            matches.push((Match::default(), Matched::prefix("/", false)));
         }
         let mut rule = Self {
             name: block.text("name").map(str::to_owned),
@@ -239,7 +239,7 @@ impl Rule {
             };
             match (uri, &regex, matched) {
                 (Some(uri), _, Matched::Prefix(prefix)) => {
-                    rewrite.regex = Some(format!("^{}", matching::escaped(prefix)));
+                    rewrite.regex = Some(prefix.clone());
                     rewrite.substitution = Some(uri.replace('$', "$$"));
                 }
                 (Some(uri), _, Matched::Exact) => rewrite.path = Some(uri.to_owned()),

@@ -163,6 +163,11 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
             r#"{"host":"other","regex":"^/a\\.b","substitution":"/$$"}"#,
         ),
         (
+            "match: [{uri: {prefix: /Api}, ignoreUriCase: true}], rewrite: {uri: /v2}",
+            r#"{"path":{"regex":"(?i)/Api.*"}}"#,
+            r#"{"regex":"(?i)^/Api","substitution":"/v2"}"#,
+        ),
+        (
             "match: [{uri: {exact: /Old}, ignoreUriCase: true}], rewrite: {uri: /new}",
             r#"{"path":{"regex":"(?i)/Old"}}"#,
             r#"{"path":"/new"}"#,
@@ -257,11 +262,31 @@ fn who_takes_plain_text_is_read() {
     let disabled = read("{mtls: {mode: DISABLE}}");
     assert_eq!(disabled.value.unwrap().mode, Some(MeshMode::Permissive));
     assert_eq!(disabled.findings.len(), 1);
-    // An exception that is not made leaves a port stricter; a stricter port that is not makes a hole.
-    let softer = read("{mtls: {mode: STRICT}, portLevelMtls: {'80': {mode: PERMISSIVE}}}");
-    assert_eq!(softer.value.unwrap().mode, Some(MeshMode::Strict));
-    let harder = read("{mtls: {mode: PERMISSIVE}, portLevelMtls: {'80': {mode: STRICT}}}");
-    assert_eq!(harder.value, None);
+    let ports =
+        "portLevelMtls: {'80': {mode: PERMISSIVE}, '81': {mode: STRICT}, '82': {mode: UNSET}}";
+    let own = read(&format!(
+        "{{selector: {{matchLabels: {{app: a}}}}, {ports}}}"
+    ));
+    assert_eq!(own.findings, []);
+    let expected = [(80, MeshMode::Permissive), (81, MeshMode::Strict)];
+    assert_eq!(own.value.unwrap().ports, expected.into());
+    // Of a whole namespace Istio does not take them.
+    let wide = read(&format!("{{mtls: {{mode: STRICT}}, {ports}}}"));
+    let ignored = texts(&wide.findings, Effect::Ignored);
+    assert!(
+        ignored[0].starts_with("spec.portLevelMtls: "),
+        "{ignored:?}"
+    );
+    let wide = wide.value.unwrap();
+    assert_eq!((wide.mode, wide.ports.len()), (Some(MeshMode::Strict), 0));
+    for odd in [
+        "{'0': {mode: STRICT}}",
+        "{http: {mode: STRICT}}",
+        "{'80': {mode: ON}}",
+    ] {
+        let text = format!("{{selector: {{}}, portLevelMtls: {odd}}}");
+        assert_eq!(read(&text).value, None, "{odd}");
+    }
 }
 
 #[test]
@@ -303,12 +328,45 @@ rules:
     assert_eq!((denies.default, denies.rules.len()), (None, 0));
 }
 
+/// An operation with exceptions is a rule of its own.
+#[test]
+fn exceptions_of_operations_are_read() {
+    let rules = |text: &str| {
+        let read = AuthorizationPolicy::read(&spec(text));
+        assert_eq!(read.findings, []);
+        json(&read.value.unwrap().rules)
+    };
+    assert_eq!(
+        rules(
+            "{action: DENY, rules: [{to: [{operation: {notPaths: [/public, '/open/*']}}, {operation: {paths: [/a]}}, \
+             {operation: {hosts: [b], notMethods: [GET, P*], notPorts: ['80'], notHosts: [c]}}]}]}"
+        ),
+        r#"[{"action":"deny","name":"0-0","to":[{"paths":["/a"]}]},{"action":"deny","name":"0-1","not_to":[{"paths":["/public","/open/*"]}]},{"action":"deny","name":"0-2","not_to":[{"methods":["GET","PATCH","POST","PUT"]},{"ports":["80"]},{"hosts":["c"]}],"to":[{"hosts":["b"]}]}]"#
+    );
+    assert_eq!(
+        rules(
+            "{rules: [{to: [{operation: {methods: ['*TE'], ports: ['80', '81']}}], \
+             when: [{key: destination.port, values: ['81'], notValues: ['82']}]}]}"
+        ),
+        r#"[{"action":"allow","name":"0","not_to":[{"ports":["82"]}],"to":[{"methods":["DELETE"],"ports":["81"]}]}]"#
+    );
+    // Any method, with names or without.
+    assert_eq!(
+        rules("{action: DENY, rules: [{to: [{operation: {methods: ['*']}}]}]}"),
+        r#"[{"action":"deny","name":"0"}]"#
+    );
+    let allowed = rules("{rules: [{to: [{operation: {methods: ['*']}}]}]}");
+    assert!(allowed.contains(r#""OPTIONS","PATCH""#), "{allowed}");
+}
+
 /// What cannot be told is on the safe side.
 #[test]
 fn conditions_that_are_not_done_never_open_anything() {
     for condition in [
         "when: [{key: 'request.headers[x-token]', values: [a]}]",
-        "to: [{operation: {notPaths: [/admin]}}]",
+        "to: [{operation: {paths: ['/shop/{*}']}}]",
+        "to: [{operation: {notPaths: ['/shop/{*}']}}]",
+        "to: [{operation: {methods: [FOO*]}}]",
         "from: [{source: {requestPrincipals: ['*']}}]",
         "from: [{source: {namespaces: [a]}}], when: [{key: source.namespace, values: [b]}]",
     ] {
@@ -323,8 +381,14 @@ fn conditions_that_are_not_done_never_open_anything() {
             (json(&allow.default).as_str(), allow.rules.len()),
             (r#""deny""#, 0)
         );
-        let deny = read("DENY");
-        assert_eq!(deny.value.unwrap().rules.len(), 1, "{condition}");
+        // Nothing of the condition is left that could not be used.
+        let deny = read("DENY").value.unwrap();
+        let rule = json(&deny.rules);
+        assert_eq!(deny.rules.len(), 1, "{condition}");
+        assert!(
+            !rule.contains(r#""to":[{}]"#) && !rule.contains('*'),
+            "{rule}"
+        );
     }
     assert_eq!(
         AuthorizationPolicy::read(&spec("{action: CUSTOM, rules: [{}]}")).value,

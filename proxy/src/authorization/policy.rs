@@ -97,9 +97,13 @@ impl Policy {
 
 fn takes(rule: &AuthorizationRule, facts: &Facts<'_>) -> bool {
     let from = |source: &Source| comes_from(source, facts);
+    // Bytes may be anything: what allows some requests does not allow them, what denies some denies them.
+    let denies = rule.action == Action::Deny;
+    let among = |list: &[Operation], bytes| list.iter().any(|to| is_done(to, facts, bytes));
     (rule.from.is_empty() || rule.from.iter().any(from))
         && !rule.not_from.iter().any(from)
-        && (rule.to.is_empty() || rule.to.iter().any(|to| is_done(to, facts, rule.action)))
+        && (rule.to.is_empty() || among(&rule.to, denies))
+        && !among(&rule.not_to, !denies)
 }
 
 /// Who has proved nothing matches no identity, not even `*`.
@@ -121,14 +125,13 @@ fn any(patterns: &[Pattern], text: Option<&str>) -> bool {
         || text.is_some_and(|text| patterns.iter().any(|p| p.matches(text.as_bytes())))
 }
 
-fn is_done(operation: &Operation, facts: &Facts<'_>, action: Action) -> bool {
+/// `bytes`: whether bytes are taken for what is said of requests.
+fn is_done(operation: &Operation, facts: &Facts<'_>, bytes: bool) -> bool {
     if !(operation.ports.is_empty() || operation.ports.contains(&facts.port)) {
         return false;
     }
     let Some(request) = &facts.request else {
-        // Bytes may be anything: what allows some requests does not allow them, what denies some
-        // denies them.
-        return !operation.is_http() || action == Action::Deny;
+        return !operation.is_http() || bytes;
     };
     let Operation {
         methods,

@@ -177,6 +177,27 @@ fn operations_are_matched_by_all_that_is_given() {
 }
 
 #[test]
+fn exceptions_are_not_taken() {
+    let policy = policy(
+        "rules: [{action: deny, to: [{paths: /shop/*}], not_to: [{methods: GET}, {paths: /shop/open}]}, \
+         {not_to: [{ports: 8080}, {paths: '*.bak'}]}]",
+    );
+    let mut web = Asker::member("web");
+    for (method, path, allowed) in [
+        (Method::GET, "/shop/a", true),
+        (Method::PUT, "/shop/a", false),
+        (Method::PUT, "/shop/open", true),
+        (Method::PUT, "/b", true),
+        (Method::GET, "/a.bak", false),
+    ] {
+        let found = web.asks(&policy, &method, path).0;
+        assert_eq!(found, allowed, "{method} {path}");
+    }
+    web.port = 8080;
+    assert!(!web.asks(&policy, &GET, "/b").0);
+}
+
+#[test]
 fn bytes_are_allowed_only_by_what_says_nothing_about_http() {
     let web = Asker::member("web");
     for (rules, allowed) in [
@@ -202,6 +223,11 @@ fn bytes_are_allowed_only_by_what_says_nothing_about_http() {
             "rules: [{action: deny, to: [{paths: /admin}], from: [{namespaces: x}]}]",
             true,
         ),
+        ("rules: [{not_to: [{paths: /admin}]}]", false),
+        ("rules: [{not_to: [{ports: 80}]}]", true),
+        ("rules: [{not_to: [{ports: 4143}]}]", false),
+        ("rules: [{action: deny, not_to: [{paths: /open}]}]", false),
+        ("rules: [{action: deny, not_to: [{ports: 4143}]}]", true),
     ] {
         assert_eq!(web.connects(&policy(rules)).0, allowed, "{rules}");
     }

@@ -30,9 +30,17 @@ pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resour
             authorization(index, key, workload),
         ),
     };
+    let mut ports = ports(index, key);
+    if behind.is_empty() {
+        let own = index.port_modes(key, workload);
+        for (port, mode) in own.into_iter().filter(|(_, mode)| *mode != mtls) {
+            ports.entry(port).or_default().tls = Some(mode);
+        }
+    }
+    let text = |(port, described): (u16, ApplicationPort)| (port.to_string(), Short(described));
     let inbound = Inbound {
         mtls,
-        ports: raw::Pairs(ports(index, key)),
+        ports: raw::Pairs(ports.into_iter().map(text).collect()),
         authorization,
         delegates: index.delegates(key, workload),
         unknown: index.mesh_spec().and_then(|spec| spec.unknown),
@@ -67,7 +75,7 @@ fn ahead(index: &Index, pod: &Key, workload: &Workload) -> Vec<String> {
 
 /// What is spoken on the workload's ports, and what balancers are told there. Where two Services
 /// share a port, the first by name decides.
-fn ports(index: &Index, pod: &Key) -> Vec<(String, Short<ApplicationPort>)> {
+fn ports(index: &Index, pod: &Key) -> BTreeMap<u16, ApplicationPort> {
     let mut found: BTreeMap<u16, (&Key, ApplicationPort)> = BTreeMap::new();
     for (service, _, port, target, address) in ports_of_pod(index, pod) {
         if found
@@ -91,12 +99,13 @@ fn ports(index: &Index, pod: &Key) -> Vec<(String, Short<ApplicationPort>)> {
         let described = ApplicationPort {
             protocol: Some(word),
             load_reports: reports,
+            tls: None,
         };
         found.insert(target, (service, described));
     }
-    let text =
-        |(port, (_, described)): (u16, (_, ApplicationPort))| (port.to_string(), Short(described));
-    found.into_iter().map(text).collect()
+    let each = found.into_iter();
+    each.map(|(port, (_, described))| (port, described))
+        .collect()
 }
 
 /// Policies that go by servers' true queues have to be told them.

@@ -69,8 +69,11 @@ impl Place {
             each.map(|(i, raw)| self.source(raw, &at.index(i)))
                 .collect()
         };
-        let to = at.field("to");
-        let operations = raw.to.iter().enumerate();
+        let operations = |list: &[raw::AuthorizationOperation], at: &At<'_>| {
+            let each = list.iter().enumerate();
+            each.map(|(i, raw)| self.operation(raw, &at.index(i)))
+                .collect()
+        };
         AuthorizationRule {
             name: name.into(),
             action: match raw.action {
@@ -80,9 +83,8 @@ impl Place {
             },
             from: sources(&raw.from, &at.field("from")),
             not_from: sources(&raw.not_from, &at.field("not_from")),
-            to: operations
-                .map(|(i, raw)| self.operation(raw, &to.index(i)))
-                .collect(),
+            to: operations(&raw.to, &at.field("to")),
+            not_to: operations(&raw.not_to, &at.field("not_to")),
         }
     }
 

@@ -96,8 +96,13 @@ pub(super) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> 
     let list = raw.map_or(&[][..], |list| &list.0);
     for (i, text) in list.iter().enumerate() {
         let (at, upper) = (at.index(i), text.to_ascii_uppercase());
-        let Ok(method) = Method::from_bytes(text.as_bytes()) else {
-            at.error(format!("`{}` is not a method", yaml::short(text)));
+        let Some(method) = Method::from_bytes(text.as_bytes())
+            .ok()
+            // A token may have one, and no method does.
+            .filter(|_| !text.contains('*'))
+        else {
+            at.error(format!("`{}` is not a method", yaml::short(text)))
+                .help("write each as it is, such as `GET`; no `methods` for any");
             continue;
         };
         if METHODS.contains(&upper.as_str()) && upper != *text {

@@ -120,11 +120,11 @@ pub(super) fn inbound(
         let protocol = port.protocol.unwrap_or(ApplicationProtocol::Auto);
         sidecar.filter(protocol, &hosts, Some(&cluster), "application")
     };
-    let secure = |filter: &Filter| {
+    let secure = |filter: &Filter, own: Option<raw::MeshMode>, place: &At<'_>| {
         let behind = filter_chain::behind(http_of(filter));
-        let tls = raw.tls.as_ref();
+        let tls = tls_of_port(raw, own, place);
         let scope = context.scope;
-        tls.map(|raw| tls::termination(&raw.0, &at.field("tls"), behind, scope))
+        tls.map(|raw| tls::termination(&raw, &at.field("tls"), behind, scope))
     };
     let (mut chains, mut seen) = (Vec::new(), HashSet::new());
     let ports = inbound.ports.as_ref().map_or(&[][..], |ports| &ports.0);
@@ -150,21 +150,47 @@ pub(super) fn inbound(
                 destination_ports: vec![port],
                 ..FilterChainMatch::default()
             },
-            tls: secure(&filter),
+            tls: secure(&filter, described.0.tls, &place),
             filter,
         }));
     }
     let others = raw::ApplicationPort {
         protocol: inbound.protocol,
-        load_reports: None,
+        ..raw::ApplicationPort::default()
     };
     chains.extend(filter(&others, &place).map(|filter| FilterChain {
         name: "others".into(),
         matches: FilterChainMatch::default(),
-        tls: secure(&filter),
+        tls: secure(&filter, None, &place),
         filter,
     }));
     chains
+}
+
+/// The listener's TLS with the mode of one of its ports.
+fn tls_of_port(
+    listener: &raw::Listener,
+    own: Option<raw::MeshMode>,
+    place: &At<'_>,
+) -> Option<raw::DownstreamTls> {
+    let mut tls = listener.tls.as_ref().map(|tls| tls.0.clone());
+    let fits = match &mut tls {
+        Some(tls) if tls.mesh.is_some() => {
+            tls.mesh = own.or(tls.mesh);
+            true
+        }
+        Some(_) => own.is_none(),
+        // Plain text is all that there is.
+        None => own != Some(raw::MeshMode::Strict),
+    };
+    if !fits {
+        place
+            .field("tls")
+            .error("the listener has no mutual TLS, of which this could be the mode")
+            .on_key()
+            .help("remove it, or add `tls: mesh` to the listener");
+    }
+    tls
 }
 
 /// The workload that a listener asks the control plane for.

@@ -45,8 +45,8 @@ pub enum AuthorizationAction {
     Deny,
 }
 
-/// A rule takes what comes from one of `from`, from none of `not_from`, and is one of `to`. Texts may
-/// have a `*` at the beginning or at the end.
+/// A rule takes what comes from one of `from`, from none of `not_from`, and is one of `to`, and none of `not_to`. Texts
+/// may have a `*` at the beginning or at the end.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationRule {
@@ -64,6 +64,9 @@ pub struct AuthorizationRule {
     /// What is done. Default: anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<AuthorizationOperation>,
+    /// What is not done. Default: no exception.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_to: Vec<AuthorizationOperation>,
 }
 
 /// Where something comes from; all that is given must hold, each by one of its values. Who does not
@@ -84,7 +87,7 @@ pub struct AuthorizationSource {
 
 /// What is done; all that is given must hold, each by one of its values. Where bytes are passed there
 /// are only ports: a rule that allows by anything else takes nothing, one that denies looks only at
-/// the rest.
+/// the rest; and so where it is an exception.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationOperation {

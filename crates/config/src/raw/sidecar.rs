@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Discovery, LoadReports, NotationError, Pairs, Retry, Short, Shorthand, TimeSpan};
+use super::{
+    Discovery, LoadReports, MeshMode, NotationError, Pairs, Retry, Short, Shorthand, TimeSpan,
+};
 
 /// Connections of other hosts to the application on this one, redirected by `maglor-proxy init`. HTTP
 /// gets routes, limits and metrics; everything else passes as bytes.
@@ -33,6 +35,10 @@ pub struct ApplicationPort {
     pub protocol: Option<ApplicationProtocol>,
     /// HTTP: tell balancers how many requests are in flight there. Absent: nobody is told.
     pub load_reports: Option<LoadReports>,
+    /// Who is let in there: members of the mesh only, or plain text, too. Absent: as the listener's `tls`
+    /// says, which has to be one of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<MeshMode>,
 }
 
 impl Shorthand for ApplicationPort {
@@ -46,12 +52,13 @@ impl Shorthand for ApplicationPort {
         })?;
         Ok(Self {
             protocol: Some(protocol),
-            load_reports: None,
+            ..Self::default()
         })
     }
 
     fn as_text(&self) -> Option<&str> {
-        let alone = self.protocol.filter(|_| self.load_reports.is_none());
+        let alone = self.load_reports.is_none() && self.tls.is_none();
+        let alone = self.protocol.filter(|_| alone);
         alone.map(ApplicationProtocol::as_str)
     }
 }

@@ -150,7 +150,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
         let Some(source) = sources.iter().find(|source| source.id == id) else {
             continue;
         };
-        for condition in conditions(&status) {
+        for condition in status.iter().flat_map(conditions) {
             analysis.problems.extend(source.problem(&condition));
         }
     }

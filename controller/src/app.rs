@@ -466,7 +466,8 @@ impl Serving {
                     let _ = statuses.send((kind, key, status));
                 }
                 None => {
-                    tracing::info!(kind = kind.names().1, name = %key, status = %status.to_json(), "status");
+                    let status = status.map(|status| status.to_json()).unwrap_or_default();
+                    tracing::info!(kind = kind.names().1, name = %key, %status, "status");
                 }
             }
         }

@@ -29,8 +29,8 @@ const MOST_REST: Duration = Duration::from_secs(60);
 /// Statuses of resources that change quickly are written once.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// A status that a resource is to have.
-pub type Wanted = (Kind, Key, Status);
+/// A status that a resource is to have; `None`: it is somebody else's to say from now on.
+pub type Wanted = (Kind, Key, Option<Status>);
 
 /// What is to be written, and what of it is not written yet.
 #[derive(Default)]
@@ -79,8 +79,19 @@ pub async fn write(
 
 impl Queue {
     fn put(&mut self, (kind, key, status): Wanted) {
-        self.open.insert((kind, key.clone()));
-        self.all.insert((kind, key), status);
+        let id = (kind, key);
+        match status {
+            Some(status) => {
+                self.open.insert(id.clone());
+                self.all.insert(id, status);
+            }
+            // A new term must not write what was right once over what somebody else says.
+            None => {
+                self.open.remove(&id);
+                self.all.remove(&id);
+                self.refused.remove(&id);
+            }
+        }
     }
 
     /// Writes all that is open, as long as this replica may; one that is refused keeps nobody waiting. Whether nothing
@@ -266,6 +277,23 @@ mod tests {
         assert_eq!(again, first, "nothing to write");
         let changed = merged(&first, &status(false), "t3");
         assert_eq!(changed["conditions"][0]["lastTransitionTime"], "t3");
+    }
+
+    /// Nobody writes over what another controller says by now.
+    #[test]
+    fn what_is_somebody_elses_is_forgotten() {
+        let id = || (Kind::Gateway, Key::new("n", "web"));
+        let mut queue = Queue::default();
+        queue.put((id().0, id().1, Some(Status::Whole(json!({})))));
+        assert_eq!((queue.all.len(), queue.open.len()), (1, 1));
+        queue.put((id().0, id().1, None));
+        assert_eq!((queue.all.len(), queue.open.len()), (0, 0));
+        // A route has nothing of ours left, and keeps what is others'.
+        let theirs = json!({"controllerName": "example.com/other", "parentRef": {"name": "g"}});
+        let ours = json!({"controllerName": CONTROLLER, "parentRef": {"name": "gone"}});
+        let before = json!({"parents": [theirs, ours]});
+        let next = merged(&before, &Status::Route(Vec::new()), "t1");
+        assert_eq!(next, json!({"parents": [theirs]}));
     }
 
     #[test]

@@ -74,6 +74,63 @@ fn names(changes: &[Change]) -> Vec<String> {
     changes.iter().map(name).collect()
 }
 
+/// What a route was attached to says nothing of it any more, and what is gone is forgotten.
+#[test]
+fn a_route_that_is_attached_to_nothing_of_the_mesh_loses_its_status() {
+    let route = |parent: &str| {
+        let text = format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: r, namespace: n}}, \
+             spec: {{parentRefs: [{parent}], rules: [{{backendRefs: [{{name: a, port: 80}}]}}]}}}}"
+        );
+        support::objects(&text).remove(0)
+    };
+    let told = |index: &mut Index| {
+        let changes = index.changes().statuses;
+        let routes = changes.into_iter().filter(|one| one.0 == Kind::HttpRoute);
+        let json = routes.map(|(_, _, status)| status.map(|status| status.to_json()));
+        json.collect::<Vec<_>>()
+    };
+    let mut index = Index::default();
+    index.apply(route("{group: '', kind: Service, name: a}"));
+    let first = told(&mut index).remove(0).unwrap();
+    assert_eq!(first["parents"].as_array().unwrap().len(), 1);
+    index.apply(route("{name: of-somebody-else}"));
+    let left = told(&mut index);
+    assert_eq!(left, [Some(serde_json::json!({"parents": []}))]);
+    index.delete(Kind::HttpRoute, &Key::new("n", "r"));
+    assert!(told(&mut index).is_empty());
+}
+
+/// What holds for the address of a Service that goes holds for the next one that has it, whichever is heard of first.
+#[test]
+fn an_address_goes_from_one_service_to_another() {
+    let service = |name: &str| {
+        let text = TWO.split("---").next().unwrap();
+        support::objects(&text.replace("name: a,", &format!("name: {name},"))).remove(0)
+    };
+    let key = |name: &str| Key::new("n", name);
+    let told = |index: &mut Index| {
+        let changes = names(&index.changes().resources);
+        let of_address = changes
+            .into_iter()
+            .filter(|one| one.contains("10.0.0.1:80"));
+        of_address.collect::<Vec<_>>()
+    };
+    let mut index = Index::default();
+    index.apply(service("b"));
+    assert_eq!(told(&mut index), ["+ Listener 10.0.0.1:80"]);
+    // At once, as a file that is replaced; then the new one first, and the old one first.
+    index.delete(Kind::Service, &key("b"));
+    index.apply(service("a"));
+    assert_eq!(told(&mut index), ["+ Listener 10.0.0.1:80"]);
+    index.apply(service("c"));
+    assert_eq!(told(&mut index), ["+ Listener 10.0.0.1:80"]);
+    index.delete(Kind::Service, &key("a"));
+    assert_eq!(told(&mut index), [""; 0]);
+    index.delete(Kind::Service, &key("c"));
+    assert_eq!(told(&mut index), ["- Listener 10.0.0.1:80"]);
+}
+
 /// An endpoint that comes changes the endpoints of its Service, and nothing else.
 #[test]
 fn only_what_changed_is_given_again() {

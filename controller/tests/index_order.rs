@@ -51,15 +51,20 @@ fn text(kind: &str, version: &str, name: usize, v: usize) -> String {
         "Service" => [
             "spec: {clusterIP: 10.0.0.9, selector: {v: '1'}, ports: [{port: 80, name: http}], trafficDistribution: PreferSameNode}",
             "spec: {clusterIP: None, ports: [{port: 80, name: http}, {port: 90, name: tcp}]}",
-            "spec: {clusterIP: 10.0.0.8, ports: [{port: 80, appProtocol: tcp, name: http}]}",
+            // An address that goes from one to another.
+            "spec: {clusterIP: 10.9.9.8, ports: [{port: 80, appProtocol: tcp, name: http}]}",
             "spec: {type: ExternalName, externalName: a.example, ports: [{port: 90, name: tcp}]}",
         ][v]
             .replace("10.0.0", &format!("10.0.{name}")),
         "EndpointSlice" => format!(
             "ports: [{{name: http, port: 808{v}}}, {{name: tcp, port: 90}}]
 endpoints:
-- {{addresses: [10.1.{name}.{v}], nodeName: n{v}, hostname: h{v}, targetRef: {{kind: Pod, name: n{other}, uid: u{v}}}}}
-- {{addresses: [10.2.{name}.{v}], nodeName: n{name}, conditions: {{ready: false, serving: true, terminating: true}}}}"
+- {{addresses: [{own}], nodeName: n{v}, hostname: h{v}, targetRef: {{kind: Pod, name: n{other}, uid: u{v}}}}}
+- {{addresses: [10.2.{name}.{v}], nodeName: n{name}, conditions: {{ready: false, serving: true, terminating: true}}}}",
+            own = match v {
+                3 => "10.9.9.9".to_owned(),
+                _ => format!("10.1.{name}.{v}"),
+            }
         ),
         "Pod" => format!(
             "spec: {{serviceAccountName: sa{}, nodeName: n{other}}}\nstatus: {{conditions: [{{type: Ready, status: '{}'}}]}}",
@@ -67,7 +72,11 @@ endpoints:
             ["True", "False"][v / 2],
         ),
         "DestinationRule" => format!(
-            "spec: {{host: n{other}, trafficPolicy: {{loadBalancer: {{simple: RANDOM}}}}, subsets: [{{name: s{v}, labels: {{v: '{v}'}}}}]}}"
+            "spec: {{host: n{other}, trafficPolicy: {{loadBalancer: {}}}, subsets: [{{name: s{v}, labels: {{v: '{v}'}}}}]}}",
+            match v {
+                1 => "{consistentHash: {httpHeaderName: x-user}}",
+                _ => "{simple: RANDOM}",
+            }
         ),
         "VirtualService" => format!(
             "spec: {{hosts: [n{name}, n{other}], http: [{{match: [{{port: 80}}], route: [{{destination: {{host: n{v}, subset: s1}}, weight: 1}}, {{destination: {{host: n{other}}}, weight: 2}}]}}]}}"

@@ -15,6 +15,7 @@ mod build;
 mod effective;
 pub mod facts;
 mod gateways;
+mod give;
 mod istio;
 mod links;
 mod proxied;
@@ -31,6 +32,7 @@ use self::facts::{
     Slice, TrafficPolicy, Workload,
 };
 use self::gateways::Gateways;
+use self::give::{Given, Owner};
 use self::links::{Links, RouteId};
 use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
@@ -66,7 +68,7 @@ pub struct Index {
     callers: BTreeMap<Key, BTreeMap<String, u32>>,
     /// Which ports of Services are called by the pods of whom, by what has made them.
     called: Called,
-    given: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
+    given: Given,
     statuses: BTreeMap<(Kind, Key), Status>,
 }
 
@@ -82,22 +84,13 @@ struct Dirty {
     statuses: BTreeSet<(Kind, Key)>,
 }
 
-/// Who gives a resource.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Owner {
-    Gateway(Key),
-    Mesh,
-    Service(Key),
-    Workload(Key),
-}
-
 /// What is different since the last time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Resources, those that others refer to first: clusters, endpoints, then routes and listeners.
     pub resources: Vec<Change>,
-    /// Statuses that resources are to have.
-    pub statuses: Vec<(Kind, Key, Status)>,
+    /// Statuses that resources are to have; `None`: theirs is not the mesh's to say any more.
+    pub statuses: Vec<(Kind, Key, Option<Status>)>,
     /// Where pods with sidecars run now; `None`: they are gone.
     pub places: Vec<(Key, Option<Place>)>,
 }
@@ -290,15 +283,15 @@ impl Index {
         let mut changes = Changes::default();
         if self.given.is_empty() {
             let shared = build::shared().into_iter().collect();
-            self.give(Owner::Mesh, shared, &mut changes.resources);
+            self.given.give(Owner::Mesh, shared);
         }
         for key in dirty.services {
             let resources = build::service::resources(self, &key);
-            self.give(Owner::Service(key), resources, &mut changes.resources);
+            self.given.give(Owner::Service(key), resources);
         }
         for key in dirty.gateways {
             let resources = build::gateway::resources(self, &key);
-            self.give(Owner::Gateway(key), resources, &mut changes.resources);
+            self.given.give(Owner::Gateway(key), resources);
         }
         for key in dirty.workloads {
             let place = self.place(&key);
@@ -310,8 +303,9 @@ impl Index {
                 changes.places.push((key.clone(), place));
             }
             let resources = build::inbound::resources(self, &key);
-            self.give(Owner::Workload(key), resources, &mut changes.resources);
+            self.given.give(Owner::Workload(key), resources);
         }
+        changes.resources = self.given.changes();
         // Make before break: what is referred to comes first and goes last.
         changes.resources.sort_by_key(|change| match change {
             Change::Set(id, _) => (0, id.kind),
@@ -329,12 +323,19 @@ impl Index {
             let id = (kind, key);
             match status {
                 None => {
-                    self.statuses.remove(&id);
+                    if let Some(before) = self.statuses.remove(&id) {
+                        // A route that is still there says no more of what it was attached to.
+                        let left = match before {
+                            Status::Route(_) => Some(Status::Route(Vec::new())),
+                            Status::Policy(_) | Status::Whole(_) => None,
+                        };
+                        changes.statuses.push((id.0, id.1, left));
+                    }
                 }
                 Some(status) if self.statuses.get(&id) == Some(&status) => {}
                 Some(status) => {
                     self.statuses.insert(id.clone(), status.clone());
-                    changes.statuses.push((id.0, id.1, status));
+                    changes.statuses.push((id.0, id.1, Some(status)));
                 }
             }
         }
@@ -343,7 +344,7 @@ impl Index {
 
     /// All resources that have been given and hold.
     pub fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
-        self.given.values().flatten()
+        self.given.resources()
     }
 
     /// All statuses that have been given and hold.
@@ -368,26 +369,6 @@ impl Index {
         let spec = self.mesh_spec();
         spec.and_then(|spec| spec.trust_domain.as_deref())
             .unwrap_or(DOMAIN)
-    }
-
-    fn give(
-        &mut self,
-        owner: Owner,
-        resources: BTreeMap<ResourceId, Resource>,
-        changes: &mut Vec<Change>,
-    ) {
-        let before = self.given.remove(&owner).unwrap_or_default();
-        for id in before.keys().filter(|id| !resources.contains_key(id)) {
-            changes.push(Change::Remove(id.clone()));
-        }
-        for (id, resource) in &resources {
-            if before.get(id) != Some(resource) {
-                changes.push(Change::Set(id.clone(), resource.clone()));
-            }
-        }
-        if !resources.is_empty() {
-            self.given.insert(owner, resources);
-        }
     }
 
     /// Where a pod with a sidecar runs.

@@ -1,0 +1,116 @@
+//! What is given by whom, and what of that is different.
+//!
+//! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another one, and
+//! so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted by who
+//! gives it, and holds as long as anybody does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::facts::Key;
+use super::{Change, Resource, ResourceId};
+
+/// Who gives a resource.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Owner {
+    Gateway(Key),
+    Mesh,
+    Service(Key),
+    Workload(Key),
+}
+
+/// All that is given.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    by_owner: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
+    /// Who gives what has the name of an address; the last one's holds.
+    by_address: BTreeMap<ResourceId, BTreeSet<Owner>>,
+    changes: Vec<Change>,
+    /// Addresses that somebody gives otherwise since [`Given::changes`] was asked, with what held before.
+    before: BTreeMap<ResourceId, Option<Resource>>,
+}
+
+impl Given {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_owner.is_empty()
+    }
+
+    /// Takes all that an owner gives now.
+    pub(super) fn give(&mut self, owner: Owner, resources: BTreeMap<ResourceId, Resource>) {
+        let before = self.by_owner.remove(&owner).unwrap_or_default();
+        for id in before.keys().filter(|id| !resources.contains_key(id)) {
+            match is_address(id) {
+                true => self.pass(id, &owner, before.get(id), false),
+                false => self.changes.push(Change::Remove(id.clone())),
+            }
+        }
+        for (id, resource) in &resources {
+            if before.get(id) != Some(resource) {
+                match is_address(id) {
+                    true => self.pass(id, &owner, before.get(id), true),
+                    false => self.changes.push(Change::Set(id.clone(), resource.clone())),
+                }
+            }
+        }
+        if !resources.is_empty() {
+            self.by_owner.insert(owner, resources);
+        }
+    }
+
+    /// Notes that an owner gives an address otherwise than before from now on, or no more.
+    fn pass(&mut self, id: &ResourceId, owner: &Owner, own: Option<&Resource>, gives: bool) {
+        if !self.before.contains_key(id) {
+            let last = self.by_address.get(id).and_then(BTreeSet::last);
+            let held = match last == Some(owner) {
+                true => own.cloned(),
+                false => self.holding(id).cloned(),
+            };
+            self.before.insert(id.clone(), held);
+        }
+        let owners = self.by_address.entry(id.clone()).or_default();
+        if gives {
+            owners.insert(owner.clone());
+        } else {
+            owners.remove(owner);
+        }
+        if owners.is_empty() {
+            self.by_address.remove(id);
+        }
+    }
+
+    /// What holds under the name of an address.
+    fn holding(&self, id: &ResourceId) -> Option<&Resource> {
+        let owner = self.by_address.get(id)?.last()?;
+        self.by_owner.get(owner)?.get(id)
+    }
+
+    /// What is different since the last time.
+    pub(super) fn changes(&mut self) -> Vec<Change> {
+        let mut changes = std::mem::take(&mut self.changes);
+        for (id, before) in std::mem::take(&mut self.before) {
+            match self.holding(&id) {
+                None if before.is_some() => changes.push(Change::Remove(id)),
+                Some(now) if before.as_ref() != Some(now) => {
+                    changes.push(Change::Set(id, now.clone()));
+                }
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    /// All that holds.
+    pub(super) fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
+        self.by_owner.iter().flat_map(move |(owner, resources)| {
+            let holds = move |id: &ResourceId| {
+                let owners = self.by_address.get(id);
+                owners.is_none_or(|owners| owners.last() == Some(owner))
+            };
+            resources.iter().filter(move |(id, _)| holds(id))
+        })
+    }
+}
+
+fn is_address(id: &ResourceId) -> bool {
+    id.name.parse::<SocketAddr>().is_ok()
+}

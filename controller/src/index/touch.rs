@@ -91,6 +91,15 @@ impl Index {
         }
         for id in self.links.routes_of_backend(key) {
             self.dirty.statuses.insert(status_id(id));
+        }
+        self.touch_senders(key);
+        self.touch_policies(&key.namespace);
+        self.touch_gateway_of(key);
+    }
+
+    /// Who sends to a Service by a route.
+    fn touch_senders(&mut self, service: &Key) {
+        for id in self.links.routes_of_backend(service) {
             if let Some(route) = self.routes.get(id) {
                 let parents = route.parents.iter();
                 self.dirty
@@ -102,8 +111,6 @@ impl Index {
                     .extend(gateways.map(|parent| parent.key.clone()));
             }
         }
-        self.touch_policies(&key.namespace);
-        self.touch_gateway_of(key);
     }
 
     pub(super) fn touch_workload(&mut self, key: &Key) {
@@ -151,6 +158,7 @@ impl Index {
             .collect();
         for key in services {
             self.dirty.workloads.extend(endpoints::pods(self, &key));
+            self.touch_senders(&key);
             self.dirty.services.insert(key);
         }
         self.touch_policies(namespace);
@@ -173,6 +181,8 @@ impl Index {
     pub(super) fn touch_all(&mut self) {
         self.dirty.services.extend(self.services.keys().cloned());
         self.dirty.workloads.extend(self.workloads.keys().cloned());
+        let gateways = self.gateways.gateways.keys();
+        self.dirty.gateways.extend(gateways.cloned());
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use maglor_config::raw;
 use maglor_xds::encode::NOWHERE;
 
-use super::{port_name, subset_name};
+use super::{port_name, service, subset_name};
 use crate::crd::merge_route;
 use crate::index::Index;
 use crate::index::facts::route::{Backend, Route, RouteKind, Rule, RuleMatch};
@@ -260,7 +260,18 @@ fn action(
     };
     route.mirror = rule.mirrors.iter().filter_map(mirror).collect();
     let own = route.retry.take();
-    merge_route(&mut route, policy);
+    let behind = sent().find_map(|backend| {
+        let (key, port) = resolve(index, backend, Some(port), referrer).ok()?;
+        let subset = backend.subset.as_deref();
+        Some(service::route_policy(index, key, port, subset))
+    });
+    inherit(
+        &mut route,
+        kind,
+        policy,
+        &behind.unwrap_or_default(),
+        referrer,
+    );
     match own {
         // The route's own retries, not only a time for each try.
         Some(own) if own.0.retry_on.is_some() => route.retry = Some(own),
@@ -272,6 +283,30 @@ fn action(
     }
     limit_time(&mut route);
     route
+}
+
+/// What is said of the Service that a route is attached to, and of the first one that it sends to (`behind`): whose
+/// balancer hashes, what is hashed is said there.
+fn inherit(
+    route: &mut raw::Route,
+    kind: RouteKind,
+    policy: &raw::Route,
+    behind: &raw::Route,
+    referrer: Referrer<'_>,
+) {
+    if kind == RouteKind::Istio {
+        // A DestinationRule is about the destination.
+        route.hash_policy.clone_from(&behind.hash_policy);
+    }
+    merge_route(route, policy);
+    match referrer {
+        // A Gateway is a client of the Services behind it, and attached to none.
+        Some(_) => merge_route(route, behind),
+        None if route.hash_policy.is_empty() => {
+            route.hash_policy.clone_from(&behind.hash_policy);
+        }
+        None => {}
+    }
 }
 
 /// Divides a route's requests; the share without a name is that of backends that do not exist. It gets

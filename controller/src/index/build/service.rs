@@ -117,6 +117,20 @@ fn settings(
 }
 
 /// The endpoints of a cluster, for everybody and for the clients of some places.
+/// What policies say about requests to a port, or to a part of the pods behind it; nothing where there is no such port.
+pub(crate) fn route_policy(
+    index: &Index,
+    key: &Key,
+    port: u16,
+    subset: Option<&str>,
+) -> raw::Route {
+    let service = index.services.get(key);
+    let found = service.and_then(|service| Some((service, service.port(port)?)));
+    found.map_or_else(raw::Route::default, |(service, port)| {
+        settings(index, key, service, port, subset).route
+    })
+}
+
 fn endpoint_lists(name: &str, endpoints: &Endpoints) -> Vec<(ResourceId, Resource)> {
     let list = (None, &endpoints.list);
     let by_place = endpoints.by_place.iter();

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::Index;
 use super::build::{endpoints, members, routes};
@@ -25,6 +25,8 @@ pub struct Topology {
     pub places: BTreeMap<Key, String>,
     /// The node of an endpoint.
     pub addresses: BTreeMap<IpAddr, String>,
+    /// The vertex of an endpoint that is called by its address: of a headless Service.
+    pub headless: BTreeMap<IpAddr, String>,
     /// What has made a pod with a sidecar.
     pub makers: BTreeMap<Key, Key>,
     /// The vertex of a Service.
@@ -143,11 +145,23 @@ impl Index {
         let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
         let placed = endpoints.filter_map(|one| Some((one.address, one.node.clone()?)));
         topology.addresses = placed.collect();
+        topology.headless = self.called_by_address(&topology.services);
         self.add_vertices(&mut topology);
         self.add_routing(&mut topology);
         self.add_splits(&mut topology, &pods_of);
         self.add_nodes(&mut topology);
         topology
+    }
+
+    /// The endpoints of headless Services, with the vertices of these.
+    fn called_by_address(&self, vertices: &BTreeMap<Key, String>) -> BTreeMap<IpAddr, String> {
+        let headless = self.services.iter().filter(|(_, one)| one.headless);
+        let each = headless.flat_map(|(key, _)| {
+            let vertex = vertices.get(key);
+            let members = members::of(self, key);
+            members.filter_map(move |one| Some((one.endpoint.address, vertex?.clone())))
+        });
+        each.collect()
     }
 
     fn servers(&self, service: &Key) -> Option<Servers> {
@@ -283,10 +297,13 @@ impl Index {
 }
 
 impl Topology {
-    /// The vertex of a cluster of ours, `NAME.NAMESPACE.svc.DOMAIN:PORT`, or of a part of one; `None`
-    /// where it is no Service's.
+    /// The vertex of a cluster of ours, `NAME.NAMESPACE.svc.DOMAIN:PORT`, or of a part of one, or of an endpoint of a
+    /// headless Service, `ADDRESS:PORT`; `None` where it is no Service's.
     #[must_use]
     pub fn vertex_of_cluster(&self, cluster: &str) -> Option<String> {
+        if let Ok(address) = cluster.parse::<SocketAddr>() {
+            return self.headless.get(&address.ip()).cloned();
+        }
         let (service, _) = service_of_cluster(cluster)?;
         let known = self.services.get(&service).cloned();
         Some(known.unwrap_or_else(|| service.to_string()))

@@ -22,6 +22,8 @@ pub(crate) struct Endpoints {
     pub(crate) named: BTreeMap<String, Named>,
     /// What clients of some places get instead of `list`.
     pub(crate) by_place: Vec<(Consumer, Vec<Endpoint>)>,
+    /// Those without a sidecar, which nobody else knows by their addresses.
+    pub(crate) outside: Vec<Endpoint>,
 }
 
 /// The endpoint of a name of its own; while it is replaced there may be two.
@@ -90,6 +92,9 @@ pub(crate) fn of(
         if let Some(hostname) = &one.hostname {
             let named = endpoints.named.entry(hostname.clone()).or_default();
             named.list.push(endpoint.clone());
+        }
+        if member.pod.is_none_or(|pod| !pod.has_sidecar) {
+            endpoints.outside.push(endpoint.clone());
         }
         endpoints.list.push(endpoint);
     }

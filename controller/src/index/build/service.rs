@@ -12,7 +12,7 @@ use crate::crd::LocalFirst;
 use crate::index::Index;
 use crate::index::effective;
 use crate::index::facts::{Key, Protocol, Service, ServicePort};
-use crate::index::resource::{Listener, Resource, ResourceId, ResourceKind};
+use crate::index::resource::{Endpoint, Listener, Resource, ResourceId, ResourceKind};
 
 /// The resources of a Service; none where there is no such Service.
 pub(crate) fn resources(index: &Index, key: &Key) -> BTreeMap<ResourceId, Resource> {
@@ -64,6 +64,7 @@ fn port_resources(
     }
     if service.headless {
         given.extend(own_names(index, key, port, &settings, &endpoints));
+        given.extend(by_address(port.protocol, &settings, &endpoints.outside));
     }
     let listener = listener(port.protocol, &name);
     if let Listener::Http { .. } = &listener {
@@ -116,7 +117,6 @@ fn settings(
     }
 }
 
-/// The endpoints of a cluster, for everybody and for the clients of some places.
 /// What policies say about requests to a port, or to a part of the pods behind it; nothing where there is no such port.
 pub(crate) fn route_policy(
     index: &Index,
@@ -131,6 +131,7 @@ pub(crate) fn route_policy(
     })
 }
 
+/// The endpoints of a cluster, for everybody and for the clients of some places.
 fn endpoint_lists(name: &str, endpoints: &Endpoints) -> Vec<(ResourceId, Resource)> {
     let list = (None, &endpoints.list);
     let by_place = endpoints.by_place.iter();
@@ -189,6 +190,34 @@ fn own_names(
         given.push((
             ResourceId::new(ResourceKind::Endpoints, &name),
             Resource::Endpoints(named.list.clone()),
+        ));
+    }
+    given
+}
+
+/// `10.1.0.7:5432`: clients of a headless Service call its endpoints by their addresses. What is spoken there is declared,
+/// and policies hold, where nobody has a sidecar, too; pods with sidecars say more of themselves (`inbound`).
+fn by_address(
+    protocol: Protocol,
+    settings: &Settings,
+    endpoints: &[Endpoint],
+) -> Vec<(ResourceId, Resource)> {
+    let mut given = Vec::new();
+    for endpoint in endpoints {
+        let Some(name) = endpoint.described.address.as_deref() else {
+            continue;
+        };
+        given.extend(single(name, protocol, &settings.cluster, &settings.route));
+        let alone = raw::Endpoint {
+            address: Some(name.to_owned()),
+            ..raw::Endpoint::default()
+        };
+        given.push((
+            ResourceId::new(ResourceKind::Endpoints, name),
+            Resource::Endpoints(vec![Endpoint {
+                described: alone,
+                draining: false,
+            }]),
         ));
     }
     given

@@ -186,3 +186,22 @@ fn subsets_of_a_service_are_versions_too() {
     ];
     assert_eq!(versions, expected);
 }
+
+/// Clients of a headless Service call its pods by their addresses.
+#[test]
+fn calls_by_address_are_of_the_headless_services_vertex() {
+    let mut headless = service("db");
+    headless["spec"]["clusterIP"] = json!("None");
+    let index = index(&[
+        headless,
+        slice("db", &["db-0", "db-1"]),
+        pod("db-0", "n1", "100m", true),
+        pod("db-1", "n1", "100m", false),
+    ]);
+    let topology = index.topology();
+    let vertex = |cluster| topology.vertex_of_cluster(cluster);
+    for address in ["10.0.0.0:8080", "10.0.0.1:8080"] {
+        assert_eq!(vertex(address).as_deref(), Some("shop/db"));
+    }
+    assert_eq!(vertex("10.0.0.2:8080"), None);
+}

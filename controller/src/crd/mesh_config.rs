@@ -2,13 +2,14 @@
 
 use kube::CustomResource;
 use maglor_config::raw;
+use maglor_identity::TrustDomain;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::Shape;
 use super::traffic_policy::limit_blocks;
-use super::{Condition, LocalFirst, MESH_CONFIG_NAME};
+use super::{Condition, LocalFirst, MESH_CONFIG_NAME, SpecError, check};
 
 /// What holds for the whole mesh. There is one, named `default`; without it everything has its default.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -56,6 +57,33 @@ pub struct MeshConfigSpec {
     pub local_first: Option<LocalFirst>,
 }
 
+impl MeshConfigSpec {
+    /// Checks it by the proxy's rules, and by those of the definition: files are seen by no API server.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let wrong = |field: &str, message: String| {
+            Err(SpecError::Value {
+                path: format!("spec.{field}"),
+                message,
+            })
+        };
+        if let Some(name) = &self.trust_domain
+            && let Err(error) = name.parse::<TrustDomain>()
+        {
+            return wrong("trustDomain", error.to_string());
+        }
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+        let domain = self.cluster_domain.as_deref();
+        if domain.is_some_and(|name| name.is_empty() || !name.chars().all(fits)) {
+            let message = "must be a name of DNS, such as `cluster.local`";
+            return wrong("clusterDomain", message.to_owned());
+        }
+        check::blocks(self.cluster.as_ref(), self.route.as_ref())
+    }
+}
+
 /// What became of it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -75,4 +103,29 @@ pub(super) fn schema() -> Value {
         "message": "there is one MeshConfig, and its name is `default`",
     }]);
     schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_domains_are_checked() {
+        let check = |text: &str| {
+            let spec: MeshConfigSpec = serde_yaml::from_str(text).unwrap();
+            spec.check().map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            check("{trustDomain: mesh.example, clusterDomain: edge.local}"),
+            Ok(())
+        );
+        for (text, expected) in [
+            ("{trustDomain: 'A_B!'}", "spec.trustDomain: "),
+            ("{clusterDomain: ''}", "spec.clusterDomain: "),
+            ("{clusterDomain: a b}", "spec.clusterDomain: "),
+        ] {
+            let error = check(text).unwrap_err();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
 }

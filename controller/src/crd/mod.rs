@@ -15,6 +15,7 @@ mod local_first;
 mod mesh_config;
 mod placement_policy;
 mod proxy_service;
+mod resources;
 mod schema;
 mod target;
 mod traffic_policy;
@@ -39,9 +40,9 @@ pub use placement_policy::{
     PlacementPolicy, PlacementPolicySpec, PlacementPolicyStatus, ServicePlacement,
 };
 pub use proxy_service::{
-    AutoStatus, ProxyMode, ProxyService, ProxyServiceSpec, ProxyServiceStatus, Resources,
-    ServiceBalance,
+    AutoStatus, ProxyMode, ProxyService, ProxyServiceSpec, ProxyServiceStatus, ServiceBalance,
 };
+pub use resources::Resources;
 pub use target::TargetRef;
 pub use traffic_policy::{TrafficPolicy, TrafficPolicySpec, merge_cluster, merge_route};
 pub use tuning_policy::{

@@ -1,7 +1,5 @@
 //! `ProxyService`: a few proxies of its own in front of a Service, which see all of its requests.
 
-use std::collections::BTreeMap;
-
 use kube::CustomResource;
 use maglor_balance::Spec;
 use schemars::JsonSchema;
@@ -9,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::{Shape, without};
-use super::{LabelSelector, SpecError, TargetRef};
+use super::{LabelSelector, Resources, SpecError, TargetRef};
 use crate::proxy_pod::DRAIN_SECONDS;
 
 mod status;
@@ -192,18 +190,6 @@ impl Autoscaling {
     }
 }
 
-/// `resources` of a container (core/v1), as far as it is of use here.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Resources {
-    /// Default: `cpu: 100m`, `memory: 16Mi`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub requests: BTreeMap<String, String>,
-    /// Default: `memory: 128Mi`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub limits: BTreeMap<String, String>,
-}
-
 impl ProxyServiceSpec {
     /// Checks what the schema cannot say.
     ///
@@ -214,12 +200,17 @@ impl ProxyServiceSpec {
             path: format!("spec.{path}"),
             message,
         };
+        if let Some(target) = &self.target_ref {
+            target.check("spec.targetRef")?;
+        }
         let reach = match &self.target_ref {
             Some(target) => self.check_one(target),
             None => self.check_many(),
         };
         reach.map_err(|(path, message)| wrong(path, message.to_owned()))?;
         self.policy()?;
+        let resources = self.resources.as_ref().map_or(Ok(()), Resources::check);
+        resources.map_err(|(path, message)| wrong(&format!("resources.{path}"), message))?;
         if self
             .replicas
             .is_some_and(|count| !(1..=100).contains(&count))
@@ -241,9 +232,6 @@ impl ProxyServiceSpec {
     }
 
     fn check_one(&self, target: &TargetRef) -> Result<(), (&'static str, &'static str)> {
-        if target.name.is_empty() {
-            return Err(("targetRef.name", "name a Service"));
-        }
         if target.port.is_some() {
             let message = "a Service has proxies for all of its ports; remove it";
             return Err(("targetRef.port", message));
@@ -417,6 +405,14 @@ mod tests {
                 "spec.policy: join-idle-queue is for comparison",
             ),
             ("{targetRef: {name: a}, replicas: 0}", "spec.replicas: "),
+            (
+                "{targetRef: {kind: Deployment, name: a}}",
+                "spec.targetRef.kind: must be `Service`",
+            ),
+            (
+                "{targetRef: {name: a}, resources: {limits: {cpu: lots}}}",
+                "spec.resources.limits.cpu: `lots` is no quantity",
+            ),
             (
                 "{targetRef: {name: a}, drainSeconds: 0}",
                 "spec.drainSeconds: ",

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::SpecError;
+
 /// A Service of the policy's namespace, or one of its ports.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -26,4 +28,32 @@ pub struct TargetRef {
 
 fn service() -> String {
     "Service".to_owned()
+}
+
+impl TargetRef {
+    /// Checks it, as the definition has an API server do it: files have none.
+    ///
+    /// # Errors
+    /// When it is no Service that is named; `path` is where it stands.
+    pub fn check(&self, path: &str) -> Result<(), SpecError> {
+        let wrong = |field: &str, message: &str| {
+            Err(SpecError::Value {
+                path: format!("{path}.{field}"),
+                message: message.to_owned(),
+            })
+        };
+        if !self.group.is_empty() {
+            return wrong("group", "that of Services is empty; remove it");
+        }
+        if self.kind != "Service" {
+            return wrong("kind", "must be `Service`; name the Service of the pods");
+        }
+        if self.name.is_empty() {
+            return wrong("name", "name a Service");
+        }
+        if self.port == Some(0) {
+            return wrong("port", "must be 1 to 65535");
+        }
+        Ok(())
+    }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::{Shape, without};
-use super::{LocalFirst, PolicyStatus, TargetRef};
+use super::{LocalFirst, PolicyStatus, SpecError, TargetRef, check};
 
 /// How requests to Services are balanced, limited and repeated. With `targetRefs` it is for those
 /// Services; without, for all Services of its namespace. What several policies say about one Service is
@@ -50,6 +50,27 @@ pub struct TrafficPolicySpec {
     pub local_first: Option<LocalFirst>,
 }
 
+impl TrafficPolicySpec {
+    /// Checks it by the proxy's rules, and by those of the definition: files are seen by no API server.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), SpecError> {
+        for (i, target) in self.target_refs.iter().enumerate() {
+            target.check(&format!("spec.targetRefs[{i}]"))?;
+        }
+        if self.cluster.is_none() && self.route.is_none() && self.local_first.is_none() {
+            return Err(SpecError::Value {
+                path: "spec".to_owned(),
+                message: SAYS_NOTHING.to_owned(),
+            });
+        }
+        check::blocks(self.cluster.as_ref(), self.route.as_ref())
+    }
+}
+
+const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
+
 /// Fields of a cluster that the Service decides.
 const OF_THE_SERVICE: [&str; 6] = ["address", "dns_refresh", "endpoints", "name", "tls", "type"];
 /// Fields of a route that HTTPRoute, GRPCRoute and the Service decide.
@@ -82,7 +103,7 @@ pub(super) fn schema() -> Value {
     limit_blocks(&mut shape.spec["properties"]);
     shape.spec["x-kubernetes-validations"] = json!([{
         "rule": "has(self.cluster) || has(self.route) || has(self.localFirst)",
-        "message": "say something about `cluster`, `route` or `localFirst`",
+        "message": SAYS_NOTHING,
     }]);
     shape.into_schema()
 }
@@ -187,6 +208,34 @@ mod tests {
         );
         let merged = yaml("{policy: random, panic_threshold: 10, connect_timeout: 1s}");
         assert_eq!(inner, merged);
+    }
+
+    /// What no API server has looked at is not taken for something else.
+    #[test]
+    fn what_a_definition_would_refuse_is_refused() {
+        let check = |text: &str| {
+            let spec: TrafficPolicySpec = serde_yaml::from_str(text).unwrap();
+            spec.check().map_err(|error| error.to_string())
+        };
+        let about =
+            |target: &str| format!("{{targetRefs: [{{name: a}}, {target}], localFirst: {{}}}}");
+        assert_eq!(check(&about("{kind: Service, name: b, port: 80}")), Ok(()));
+        for (text, expected) in [
+            (
+                about("{kind: Deployment, name: a}"),
+                "spec.targetRefs[1].kind: ",
+            ),
+            (
+                about("{group: apps, name: a}"),
+                "spec.targetRefs[1].group: ",
+            ),
+            (about("{name: ''}"), "spec.targetRefs[1].name: "),
+            (about("{name: a, port: 0}"), "spec.targetRefs[1].port: "),
+            ("{}".to_owned(), "spec: say something"),
+        ] {
+            let error = check(&text).unwrap_err();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The container of a proxy.
 
+use maglor_inject::quantity;
 use serde_json::{Value, json};
 
 use super::manifests::{Listening, text};
@@ -58,16 +59,51 @@ pub(super) fn shared(claim: &ProxyServiceSpec, settings: &Settings) -> Value {
     container
 }
 
+/// What the container asks for. Where only a request or only a limit is given, and the other one's default does not go
+/// with it, the default gives way: an API server takes no request above its limit.
 fn resources(claim: &ProxyServiceSpec) -> Value {
     let mut resources = json!({
         "requests": {"cpu": "100m", "memory": "16Mi"},
         "limits": {"memory": "128Mi"},
     });
     let wanted = claim.resources.clone().unwrap_or_default();
-    for (kind, amounts) in [("requests", wanted.requests), ("limits", wanted.limits)] {
+    for (kind, amounts) in [("requests", &wanted.requests), ("limits", &wanted.limits)] {
         for (name, amount) in amounts {
             resources[kind][name] = json!(amount);
         }
     }
+    for name in ["cpu", "memory"] {
+        let amount = |kind: &str| resources[kind][name].as_str().and_then(quantity);
+        if let (Some(request), Some(limit)) = (amount("requests"), amount("limits"))
+            && request > limit
+        {
+            let (said, default) = match wanted.limits.contains_key(name) {
+                true => ("limits", "requests"),
+                false => ("requests", "limits"),
+            };
+            resources[default][name] = resources[said][name].clone();
+        }
+    }
     resources
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No API server takes a request above its limit.
+    #[test]
+    fn a_default_gives_way_to_what_is_asked_for() {
+        let made = |asked: &str| {
+            let text = format!("{{targetRef: {{name: web}}, resources: {asked}}}");
+            resources(&serde_yaml::from_str(&text).unwrap())
+        };
+        let big = made("{requests: {memory: 256Mi}}");
+        assert_eq!(big["limits"]["memory"], "256Mi");
+        let slow = made("{limits: {cpu: 50m, memory: 8Mi}}");
+        let both = json!({"cpu": "50m", "memory": "8Mi"});
+        assert_eq!((&slow["requests"], &slow["limits"]), (&both, &both));
+        let usual = made("{limits: {cpu: '1'}}");
+        assert_eq!(usual["requests"], json!({"cpu": "100m", "memory": "16Mi"}));
+    }
 }

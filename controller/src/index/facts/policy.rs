@@ -81,9 +81,7 @@ impl TrafficPolicy {
             age: meta.age(),
             generated: meta.labels.contains_key(TUNED_BY),
             generation: meta.generation,
-            spec: spec(value, |spec: &TrafficPolicySpec| {
-                crd::check::blocks(spec.cluster.as_ref(), spec.route.as_ref())
-            }),
+            spec: spec(value, TrafficPolicySpec::check),
         }
     }
 }
@@ -103,9 +101,7 @@ impl MeshConfig {
     pub(super) fn read(meta: &Meta, value: &Value) -> Self {
         Self {
             generation: meta.generation,
-            spec: spec(value, |spec: &MeshConfigSpec| {
-                crd::check::blocks(spec.cluster.as_ref(), spec.route.as_ref())
-            }),
+            spec: spec(value, MeshConfigSpec::check),
         }
     }
 }

@@ -1,0 +1,69 @@
+//! What a container asks for.
+
+use std::collections::BTreeMap;
+
+use maglor_inject::quantity;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// `resources` of a container (core/v1), as far as it is of use here.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resources {
+    /// Default: `cpu: 100m`, `memory: 16Mi`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, String>,
+    /// Default: `memory: 128Mi`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
+}
+
+impl Resources {
+    /// Whether a container may say this: amounts, and no more requested than there is at most.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
+        for (kind, amounts) in [("requests", &self.requests), ("limits", &self.limits)] {
+            for (name, amount) in amounts {
+                if quantity(amount).is_none() {
+                    let message = format!("`{amount}` is no quantity such as 250m or 64Mi");
+                    return Err((format!("{kind}.{name}"), message));
+                }
+            }
+        }
+        for (name, limit) in &self.limits {
+            if let Some(request) = self.requests.get(name)
+                && quantity(request) > quantity(limit)
+            {
+                let message = format!("`{request}` is more than the limit, `{limit}`");
+                return Err((format!("requests.{name}"), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_checked() {
+        let check = |text: &str| serde_yaml::from_str::<Resources>(text).unwrap().check();
+        for text in [
+            "{}",
+            "{requests: {cpu: 250m, memory: 64Mi}, limits: {cpu: '1', memory: 64Mi}}",
+            "{requests: {cpu: '2'}, limits: {memory: 1Gi}}",
+        ] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        for (text, field) in [
+            ("{requests: {cpu: fast}}", "requests.cpu"),
+            ("{limits: {memory: -1Mi}}", "limits.memory"),
+            (
+                "{requests: {cpu: '2'}, limits: {cpu: 1500m}}",
+                "requests.cpu",
+            ),
+        ] {
+            assert_eq!(check(text).unwrap_err().0, field, "{text}");
+        }
+    }
+}

@@ -110,6 +110,43 @@ data: {a: 1, a: 2}
     assert_eq!(found, expected);
 }
 
+/// All that keeps a resource from being in force is said at once; and who routes requests where there are none is told.
+#[test]
+fn nothing_is_in_force_in_vain() {
+    let text = "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [a]
+  http:
+  - route: [{destination: {host: a}}]
+    corsPolicy: {}
+  tcp: []
+---
+apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: shop}
+spec: {ports: [{port: 80, name: http}, {port: 5432, name: tcp-db}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: b, namespace: shop}
+spec:
+  parentRefs: [{group: '', kind: Service, name: a, port: 5432}]
+  rules: [{backendRefs: [{name: a, port: 80}]}]
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    for (found, expected) in found.iter().zip([
+        "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: it is not supported (Unsup",
+        "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is routed (UnsupportedValue)",
+        "a.yaml:18: warning: HTTPRoute shop/b: no requests are told apart on port 5432 of Service shop/a",
+    ]) {
+        assert!(found.starts_with(expected), "{expected}: {found}");
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
 /// An API server would refuse them; nothing may say that they are all right.
 #[test]
 fn what_is_not_of_its_type_is_named() {

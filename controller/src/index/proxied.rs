@@ -56,8 +56,7 @@ impl Index {
 
     /// Whether what is sent to a port has been encrypted by the clients of proxies, for whom these only pass it.
     pub(super) fn passes_bytes(&self, target: &Key, protocol: Protocol) -> bool {
-        let bytes = matches!(protocol, Protocol::Tcp | Protocol::Tls);
-        bytes && self.proxy_account(target).is_some()
+        protocol.is_bytes() && self.proxy_account(target).is_some()
     }
 
     /// The Service of the pods behind one with proxies that have an identity, and the proxies' account.

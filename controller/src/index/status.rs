@@ -293,6 +293,16 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
         };
         return condition(false, "NoMatchingParent", what);
     }
+    let of_bytes = |port: &u16| facts.port(*port).is_some_and(|one| one.protocol.is_bytes());
+    if ports.iter().all(of_bytes) {
+        let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+        let what = format!(
+            "no requests are told apart on port {} of Service {service}, which declares bytes or TLS there; if it is \
+             HTTP, say `appProtocol: http`",
+            ports.join(", ")
+        );
+        return condition(false, "NoMatchingParent", what);
+    }
     let other = ports
         .iter()
         .find_map(|port| conflict(index, id, route, service, *port));

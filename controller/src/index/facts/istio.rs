@@ -149,10 +149,17 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
     }
     let rules = match (read.value, refused.first()) {
         (Some(service), _) => checked(rules(&service, namespace)),
-        (None, Some(first)) => Err(Unsupported {
-            path: first.path.clone(),
-            message: first.message.clone(),
-        }),
+        (None, Some(first)) => {
+            // All of it at once: whoever mends one thing does not find the next one behind it.
+            let mut message = first.message.clone();
+            for other in &refused[1..] {
+                message.push_str(&format!("; {other}"));
+            }
+            Err(Unsupported {
+                path: first.path.clone(),
+                message,
+            })
+        }
         (None, None) => Ok(Vec::new()),
     };
     let export = spec(value)["exportTo"].as_array();

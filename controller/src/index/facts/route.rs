@@ -277,6 +277,10 @@ impl Rule {
         for (i, filter) in rule.filters.iter().enumerate() {
             read.filter(filter, &format!("{path}.filters[{i}]"), namespace)?;
         }
+        if read.action.redirect.is_some() {
+            // Nothing is forwarded whose headers could be changed; the two may stand beside each other.
+            read.action.request_headers = None;
+        }
         for (i, reference) in rule.backend_refs.iter().enumerate() {
             let path = format!("{path}.backendRefs[{i}].filters");
             let mut backend = reference.backend(namespace);

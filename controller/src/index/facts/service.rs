@@ -57,6 +57,12 @@ impl Protocol {
         }
     }
 
+    /// Whether no requests are told apart.
+    #[must_use]
+    pub fn is_bytes(self) -> bool {
+        matches!(self, Self::Tcp | Self::Tls)
+    }
+
     /// In the words of the proxy's configuration.
     #[must_use]
     pub fn word(self) -> ApplicationProtocol {

@@ -2,7 +2,7 @@
 
 use maglor_config::raw;
 
-use super::resource::{GrpcMethod, Match, Method, ValueMatch};
+use super::resource::{GrpcMethod, Match, Method, ValueMatch, first_of_each};
 use super::{RouteKind, Unsupported};
 
 /// What makes a match more specific than another, the most important first (`HTTPRouteRule.matches`,
@@ -69,7 +69,7 @@ pub(super) fn read(
     {
         http_path(condition, &mut precedence, &mut matches, path)?;
     }
-    for (i, header) in one.headers.iter().enumerate() {
+    for (i, header) in first_of_each(&one.headers, |header| &header.name) {
         let (exact, regex) = value(header, &format!("{path}.headers[{i}]"))?;
         matches.headers.push(raw::HeaderMatch {
             name: Some(header.name.clone()),

@@ -124,11 +124,22 @@ struct Header {
     value: String,
 }
 
+/// Of entries with equivalent names the first counts, the others are ignored (`HTTPHeaderMatch.name`,
+/// `HTTPHeader.name`); each with its place.
+pub(super) fn first_of_each<T>(
+    list: &[T],
+    name: impl Fn(&T) -> &str,
+) -> impl Iterator<Item = (usize, &T)> {
+    let named = move |one: &T, other: &T| name(one).eq_ignore_ascii_case(name(other));
+    let each = list.iter().enumerate();
+    each.filter(move |(at, one)| !list[..*at].iter().any(|other| named(one, other)))
+}
+
 impl From<&HeaderModifier> for raw::HeaderRules {
     fn from(modifier: &HeaderModifier) -> Self {
         let pairs = |list: &[Header]| -> Vec<(String, String)> {
-            list.iter()
-                .map(|header| (header.name.clone(), header.value.clone()))
+            first_of_each(list, |header| &header.name)
+                .map(|(_, header)| (header.name.clone(), header.value.clone()))
                 .collect()
         };
         let (set, add) = (pairs(&modifier.set), pairs(&modifier.add));
@@ -187,6 +198,14 @@ struct PathModifier {
     replace_prefix_match: Option<String>,
 }
 
+impl PathModifier {
+    /// Nothing in place of a prefix is the same as `/` (`HTTPPathModifier.replacePrefixMatch`, the table).
+    fn prefix(&self) -> Option<String> {
+        let prefix = self.replace_prefix_match.as_deref()?;
+        Some(if prefix.is_empty() { "/" } else { prefix }.to_owned())
+    }
+}
+
 impl From<&Redirect> for raw::Redirect {
     fn from(redirect: &Redirect) -> Self {
         let path = redirect.path.as_ref();
@@ -202,7 +221,7 @@ impl From<&Redirect> for raw::Redirect {
             host: redirect.hostname.clone(),
             port: port.map(u32::from),
             path: path.and_then(|path| path.replace_full_path.clone()),
-            prefix: path.and_then(|path| path.replace_prefix_match.clone()),
+            prefix: path.and_then(PathModifier::prefix),
             strip_query: None,
         }
     }
@@ -221,7 +240,7 @@ impl From<&Rewrite> for raw::Rewrite {
         Self {
             host: rewrite.hostname.clone(),
             path: path.and_then(|path| path.replace_full_path.clone()),
-            prefix: path.and_then(|path| path.replace_prefix_match.clone()),
+            prefix: path.and_then(PathModifier::prefix),
             ..Self::default()
         }
     }

@@ -80,6 +80,38 @@ fn matches_are_translated() {
     }
 }
 
+/// Gateway API, `HTTPHeaderMatch.name` and `HTTPHeader.name`: of equivalent names the first entry counts.
+#[test]
+fn of_headers_of_one_name_the_first_counts() {
+    let route = read(
+        RouteKind::Http,
+        "
+  rules:
+  - matches: [{headers: [{name: Version, value: a}, {name: x, value: b}, {name: version, value: c}]}]
+    filters:
+    - {type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: A, value: '1'}, {name: a, value: '2'}]}}
+    - {type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: ''}}}
+  - filters:
+    - {type: RequestHeaderModifier, requestHeaderModifier: {remove: [x]}}
+    - {type: RequestRedirect, requestRedirect: {path: {type: ReplacePrefixMatch, replacePrefixMatch: ''}}}
+",
+    );
+    let rules = route.rules.unwrap();
+    let headers = yaml(&rules[0].matches[0].conditions.headers);
+    let expected = r#"[{"exact":"a","name":"Version"},{"exact":"b","name":"x"}]"#;
+    assert_eq!(headers, expected);
+    assert_eq!(
+        yaml(&rules[0].action.request_headers),
+        r#"{"set":{"A":"1"}}"#
+    );
+    // Nothing in place of a prefix leaves a slash.
+    let rewrite = rules[0].action.rewrite.as_ref().unwrap();
+    let redirect = rules[1].action.redirect.as_ref().unwrap();
+    let prefixes = [&rewrite.prefix, &redirect.prefix];
+    assert_eq!(prefixes.map(Option::as_deref), [Some("/"); 2]);
+    assert_eq!(rules[1].action.request_headers, None);
+}
+
 #[test]
 fn grpc_methods_are_paths() {
     for (text, expected) in [

@@ -98,6 +98,6 @@ fn no_text_panics() {
         "kind: List\nitems: {}",
         "%YAML 9",
     ] {
-        let _ = folder::objects(text);
+        let _ = folder::contents(text);
     }
 }

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use maglor_inject::yaml;
 use notify::{EventKind, RecursiveMode, Watcher as _};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::Event;
-use crate::index::facts::{Key, Kind, Object};
+use crate::crd::{GROUP, check};
+use crate::index::facts::{Key, Kind, Object, ReadError};
 
 /// Whoever writes files touches them several times; wait for the end.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -86,13 +88,23 @@ impl Folder {
         for path in paths {
             let what = path.display().to_string();
             let read = match std::fs::read_to_string(&path) {
-                Ok(text) => objects(&text),
+                Ok(text) => contents(&text),
                 Err(error) => Err(error.to_string()),
             };
-            let objects = read.unwrap_or_else(|why| {
-                events.push(Event::Refused { what, why });
-                self.files.remove(&path).unwrap_or_default()
-            });
+            let objects = match read {
+                Ok(contents) => {
+                    let others = contents.others.into_iter();
+                    events.extend(others.map(|why| Event::Refused {
+                        what: what.clone(),
+                        why,
+                    }));
+                    contents.objects
+                }
+                Err(why) => {
+                    events.push(Event::Refused { what, why });
+                    self.files.remove(&path).unwrap_or_default()
+                }
+            };
             files.insert(path, objects);
         }
         self.files = files;
@@ -143,23 +155,68 @@ impl Folder {
     }
 }
 
-/// The resources of a text.
+/// What is read of a text.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// The resources that matter here.
+    pub objects: Vec<Object>,
+    /// Those that only Kubernetes does something with, a line each.
+    pub others: Vec<String>,
+}
+
+/// Reads a text.
 ///
 /// # Errors
 /// What is wrong with it, with the line where the parser knows it.
-pub fn objects(text: &str) -> Result<Vec<Object>, String> {
-    let mut found = Vec::new();
+pub fn contents(text: &str) -> Result<Contents, String> {
+    let mut found = Contents::default();
     let documents = yaml::documents(text).map_err(|error| error.to_string())?;
     for document in documents {
         for item in yaml::items(document.value) {
-            let object = Object::read(&item).map_err(|error| {
-                let name = item["metadata"]["name"].as_str().unwrap_or("without name");
-                format!("document at line {}, {name}: {error}", document.line)
-            })?;
-            found.push(object);
+            let name = item["metadata"]["name"].as_str().unwrap_or("without name");
+            let told =
+                |error: ReadError| format!("document at line {}, {name}: {error}", document.line);
+            match Object::read(&item) {
+                Ok(object) => found.objects.push(object),
+                Err(error) if is_others(&item) => {
+                    let what = format!("{}; it is passed over", told(error));
+                    found.others.push(what);
+                }
+                Err(error) => return Err(told(error)),
+            }
         }
     }
     Ok(found)
+}
+
+/// Kinds of the group of Services that manifests of applications have.
+const OTHERS: [&str; 8] = [
+    "ConfigMap",
+    "Endpoints",
+    "LimitRange",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ReplicationController",
+    "ResourceQuota",
+    "ServiceAccount",
+];
+
+/// Whether a resource is somebody else's, such as a Deployment beside its Service, and not one of ours that is misspelt.
+fn is_others(item: &Value) -> bool {
+    let text = |name: &str| item[name].as_str().unwrap_or_default();
+    match text("apiVersion").split_once('/') {
+        None => text("apiVersion") == "v1" && OTHERS.contains(&text("kind")),
+        Some((GROUP, _)) => check::operated(item).is_some(),
+        Some((group, _)) => {
+            let of_group = |kind: &Kind| {
+                kind.names()
+                    .0
+                    .split_once('/')
+                    .is_some_and(|own| own.0 == group)
+            };
+            !text("kind").is_empty() && !Kind::ALL.iter().any(of_group)
+        }
+    }
 }
 
 /// Reads a folder and tells of its changes, as long as anybody listens.
@@ -238,8 +295,8 @@ mod tests {
         let text = format!(
             "{SERVICE}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Node, metadata: {{name: node}}}}\n"
         );
-        assert_eq!(objects(&text).unwrap().len(), 2);
-        assert!(objects("").unwrap().is_empty());
+        assert_eq!(contents(&text).unwrap().objects.len(), 2);
+        assert!(contents("").unwrap().objects.is_empty());
         for (text, expected) in [
             ("a: [", "document 1 at line 2"),
             (
@@ -247,17 +304,40 @@ mod tests {
                 "document 1 at line 3: `a` is there twice",
             ),
             (
-                "{apiVersion: v1, kind: ConfigMap, metadata: {name: s}}",
-                "document at line 1, s: apiVersion `v1`, kind `ConfigMap`",
+                "{apiVersion: v1, kind: Servis, metadata: {name: s}}",
+                "document at line 1, s: apiVersion `v1`, kind `Servis`",
+            ),
+            (
+                "{apiVersion: maglor.dev/v1alpha1, kind: TraficPolicy, metadata: {name: s}}",
+                "kind `TraficPolicy` is nothing that is read here",
             ),
             (
                 "{apiVersion: v1, kind: Node}",
                 "document at line 1, without name: metadata.name is missing",
             ),
         ] {
-            let error = objects(text).unwrap_err();
+            let error = contents(text).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    /// Manifests of an application are read as they are.
+    #[test]
+    fn what_is_kubernetes_own_is_passed_over() {
+        let text = format!(
+            "{SERVICE}---\n{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: a}}}}\n---\n\
+             {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}}}\n---\n\
+             {{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {{name: a}}, spec: {{targetRef: {{name: a}}}}}}\n"
+        );
+        let read = contents(&text).unwrap();
+        assert_eq!((read.objects.len(), read.others.len()), (1, 3));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.yaml"), &text).unwrap();
+        let mut read = Folder::new(folder.path());
+        let events = read.read().unwrap();
+        assert_eq!(count(&events, Kind::Service), 1);
+        assert!(refused(&events)[0].contains("kind `Deployment`"));
+        assert_eq!(refused(&read.read().unwrap()).len(), 0, "told once");
     }
 
     #[test]

@@ -37,7 +37,9 @@ Result, as JSON:
              as far as an even share allows (--routing even: to any replica); total: all calls a second
   placement  {service: {node: replicas}}
   moves      replicas that have to be started elsewhere than --current says
-  bound      no placement costs less; optimal: it is proved that none does
+  cost       what was kept small: the cut by the weights of --objective
+  bound      no placement costs less; optimal: it is proved that none does, with --current together
+             with what its moves cost
 Files that cannot be used are named with the line; the exit code is 2.
 
 Examples:

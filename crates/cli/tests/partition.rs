@@ -308,6 +308,131 @@ fn a_whole_service_is_on_one_node_and_a_pinned_one_stays() {
     assert_eq!(stayed["placement"]["db"]["b"], 1, "{stayed}");
 }
 
+/// What runs where only a part of a node is to be used moves, whatever that costs.
+#[test]
+fn what_runs_outside_of_what_is_to_be_used_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = "\
+services:
+- {name: web, replicas: 4, cpu_millis: 100, memory_mib: 10}
+- {name: cart, replicas: 4, cpu_millis: 50, memory_mib: 10}
+edges: [{from: web, to: cart, rps: 100}]
+";
+    let nodes = NODES.replace("600", "900").replace("500", "800");
+    for (current, more, expected) in [
+        (
+            "{web: {a: 4}, cart: {a: 4}}",
+            ["--balance", "0"],
+            [Some(300); 2],
+        ),
+        (
+            "{web: {a: 3, b: 1}, cart: {a: 2, b: 2}}",
+            ["--balance", "0"],
+            [Some(300); 2],
+        ),
+        (
+            "{web: {b: 4}, cart: {b: 4}}",
+            ["--use", "1"],
+            [Some(600), Some(0)],
+        ),
+    ] {
+        let now = format!("placement: {current}\n");
+        std::fs::write(folder.path().join("now.yaml"), now).unwrap();
+        let stays = ["--current", "now.yaml", "--move-cost", "50"];
+        let plan = json(&maglor(
+            folder.path(),
+            graph,
+            &nodes,
+            &[&stays[..], &more].concat(),
+        ));
+        let loads = ["a", "b"].map(|node| plan["nodes"][node]["cpu_millis"].as_u64());
+        assert_eq!(loads, expected, "{current}: {plan}");
+        let kept = json(&maglor(folder.path(), graph, &nodes, &stays));
+        assert_eq!(kept["moves"], 0, "{current}: {kept}");
+    }
+}
+
+/// What a pinned service lacks starts somewhere; what has lost its node is named; without `--current` nothing is pinned.
+#[test]
+fn who_is_pinned_may_grow_but_not_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let db =
+        "{name: db, replicas: 2, cpu_millis: 100, memory_mib: 10, max_per_node: 1, pinned: true}";
+    let web = "{name: web, replicas: 1, cpu_millis: 400, memory_mib: 10}";
+    let graph = format!("services: [{db}, {web}]\nedges: [{{from: web, to: db, rps: 5}}]\n");
+    let free = json(&maglor(folder.path(), &graph, NODES, &[]));
+    assert_eq!(free["placement"]["db"]["a"], 1, "{free}");
+    assert_eq!(free["placement"]["db"]["b"], 1, "{free}");
+    for (current, expected) in [
+        ("{db: {a: 1}, web: {a: 1}}", Ok([1, 1])),
+        ("{db: {a: 2}, web: {a: 1}}", Ok([2, 0])),
+        ("{web: {a: 1}}", Ok([1, 1])),
+        (
+            "{db: {gone: 1, a: 1}}",
+            Err(
+                "`db` has to stay where it runs, but nothing that fits was found in which 1 of its replicas",
+            ),
+        ),
+    ] {
+        let now = format!("placement: {current}\n");
+        std::fs::write(folder.path().join("now.yaml"), now).unwrap();
+        let plan = json(&maglor(
+            folder.path(),
+            &graph,
+            NODES,
+            &["--current", "now.yaml"],
+        ));
+        match expected {
+            Ok(counts) => {
+                let on = |node: &str| plan["placement"]["db"][node].as_u64().unwrap_or(0);
+                assert_eq!([on("a"), on("b")], counts, "{current}: {plan}");
+                assert_eq!(plan["moves"], 0, "{current}: {plan}");
+            }
+            Err(reason) => {
+                let said = plan["reason"].as_str().unwrap_or_default();
+                assert!(said.starts_with(reason), "{current}: {plan}");
+            }
+        }
+    }
+}
+
+/// 0.55 × 100 = 55: in binary it is a little more, and 56 would fit, too.
+#[test]
+fn shares_and_parts_that_are_whole_are_not_rounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = "\
+services:
+- {name: web, replicas: 100, cpu_millis: 1, memory_mib: 1}
+- {name: cart, replicas: 1, cpu_millis: 1, memory_mib: 1}
+edges: [{from: cart, to: web, rps: 100}]
+";
+    let plan = json(&maglor(
+        folder.path(),
+        graph,
+        NODES,
+        &["--max-share", "0.55"],
+    ));
+    let mut counts: Vec<u64> = ["a", "b"]
+        .iter()
+        .filter_map(|node| plan["placement"]["web"][node].as_u64())
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [45, 55], "{plan}");
+
+    // Half of 414 is 206.999… of 300 in binary; were it 206, the parts would be widened, and `c` go to `a`.
+    let graph = "\
+services:
+- {name: a, replicas: 1, cpu_millis: 207, memory_mib: 0}
+- {name: b, replicas: 1, cpu_millis: 205, memory_mib: 0}
+- {name: c, replicas: 1, cpu_millis: 2, memory_mib: 0}
+edges: [{from: a, to: c, rps: 100}]
+";
+    let nodes = NODES.replace("600", "300").replace("900", "300");
+    let plan = json(&maglor(folder.path(), graph, &nodes, &["--balance", "0"]));
+    let loads = ["a", "b"].map(|node| plan["nodes"][node]["cpu_millis"].as_u64());
+    assert_eq!(loads, [Some(207); 2], "{plan}");
+}
+
 #[test]
 fn even_routing_puts_together_what_local_first_may_halve() {
     let folder = tempfile::tempdir().unwrap();

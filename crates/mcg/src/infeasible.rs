@@ -52,6 +52,13 @@ pub enum Infeasible {
         /// The node.
         node: String,
     },
+    /// Replicas that have to stay where they run cannot.
+    Held {
+        /// Their service.
+        service: String,
+        /// How many would have to leave their node, at least.
+        leave: u32,
+    },
     /// Nodes have room for some replicas of a service, but not for all.
     Places {
         /// The service.
@@ -93,6 +100,11 @@ impl fmt::Display for Infeasible {
                 f,
                 "nothing that fits was found without a replica of `{service}` on `{node}`, where it may \
                  not run"
+            ),
+            Self::Held { service, leave } => write!(
+                f,
+                "`{service}` has to stay where it runs, but nothing that fits was found in which {leave} of its \
+                 replicas do not leave their node, which has gone or has no room"
             ),
             Self::Places {
                 service,
@@ -198,21 +210,32 @@ fn nearest(nodes: &Nodes, problem: &Problem, service: usize) -> Option<Shortage>
     })
 }
 
-/// A replica that a placement starts where none may be.
+/// A replica that a placement starts where none may be. Those that a service lacks have to be started somewhere,
+/// also where all others stay.
 pub(crate) fn barred(
     graph: &Graph,
     nodes: &Nodes,
     problem: &Problem,
     state: &State,
 ) -> Option<Infeasible> {
-    let cells = problem.bars.iter().enumerate();
-    let barred = cells.filter(|(_, bar)| **bar > 0.0).map(|(cell, _)| cell);
-    let mut started = barred.filter(|&cell| state.counts().get(cell) > problem.present.get(cell));
-    let cell = started.next()?;
-    Some(Infeasible::Barred {
-        service: graph.services().get(cell / problem.nodes)?.name.clone(),
-        node: nodes.all().get(cell % problem.nodes)?.name.clone(),
-    })
+    let rows = problem.bars.chunks(problem.nodes).enumerate();
+    rows.zip(graph.services())
+        .find_map(|((index, bars), service)| {
+            let started = |node: usize| {
+                let present = problem.present.get(index * problem.nodes + node);
+                let present = present.copied().unwrap_or(0);
+                state.count(index, node).saturating_sub(present)
+            };
+            let service = service.name.clone();
+            if bars.iter().all(|bar| *bar > 0.0) {
+                let all: u32 = (0..problem.nodes).map(started).sum();
+                let leave = all.saturating_sub(problem.lacking(index));
+                return (leave > 0).then_some(Infeasible::Held { service, leave });
+            }
+            let node = (0..problem.nodes).find(|&node| bars[node] > 0.0 && started(node) > 0)?;
+            let node = nodes.all().get(node)?.name.clone();
+            Some(Infeasible::Barred { service, node })
+        })
 }
 
 /// What the best attempt of a search lacks.

@@ -6,14 +6,14 @@
 use thiserror::Error;
 
 use crate::bars::Bars;
-use crate::graph::Graph;
+use crate::graph::{Graph, Service};
 use crate::infeasible::{self, Infeasible};
 use crate::node::Nodes;
 use crate::objective::{self, Objective};
 use crate::placement::Placement;
 use crate::routing::Routing;
 use crate::select::{self, Selection};
-use crate::solve::{Item, Problem, State, solve};
+use crate::solve::{Item, Problem, State, solve, stars};
 use crate::tau;
 
 /// What a placement should be like.
@@ -121,7 +121,7 @@ pub struct Plan {
     pub cut: f64,
     /// What was kept small: the cut by the objective's weights.
     pub cost: f64,
-    /// No placement costs less than this.
+    /// No placement costs less than this, moves not counted.
     pub bound: f64,
     /// Whether it is proved that none costs less than `cost`, moves included.
     pub optimal: bool,
@@ -159,13 +159,14 @@ pub fn partition(
     if let Some(infeasible) = infeasible::obvious(graph, nodes, &problem) {
         return Ok(Outcome::Infeasible(infeasible));
     }
-    let start = present.map(|_| State::resume(&problem));
     let narrowed = select::narrow(&problem, &options.selection, options.seed);
-    let mends = start.as_ref().is_some_and(|start| {
-        let kept = start.counts() == problem.present;
-        let narrowed = State::from_counts(&narrowed, start.counts());
-        !kept || (start.is_feasible() && !narrowed.is_feasible())
-    });
+    let (start, mends) = match present {
+        Some(_) => {
+            let (start, mends) = resume(&problem, &narrowed);
+            (Some(start), mends)
+        }
+        None => (None, false),
+    };
     let mut solution = solve(&narrowed, start, options.seed, options.effort);
     if !solution.state.is_feasible() {
         let proved = solution.proved;
@@ -179,8 +180,14 @@ pub fn partition(
         let late = tau::LateEdges::new(graph, tau_ms);
         solution.proved &= !late.pull(&narrowed, &mut solution.state);
     }
+    // The best of all with its moves may cost more than one that is not worth its moves.
+    let moves_cost = present.is_some() && (options.move_cost > 0.0 || !narrowed.bars.is_empty());
     let mut bare = narrowed;
     bare.present = Vec::new();
+    let bound = match moves_cost {
+        true => stars(&bare),
+        false => solution.bound,
+    };
     let mut counts = solution.state.counts().to_vec();
     let cost = State::from_counts(&bare, &counts).cost();
     if options.whole {
@@ -193,7 +200,7 @@ pub fn partition(
     Ok(Outcome::Placed(Plan {
         cut: placement.cut_by(graph, options.routing),
         cost,
-        bound: solution.bound.min(cost),
+        bound: bound.min(cost),
         optimal: solution.proved,
         moves: present.map_or(0, |present| placement.moves_from(present)),
         placement,
@@ -201,14 +208,23 @@ pub fn partition(
     }))
 }
 
+/// What runs now, as far as that is wanted, and whether it is something else than what runs or does not fit where only
+/// parts of the nodes are to be used.
+fn resume(problem: &Problem, narrowed: &Problem) -> (State, bool) {
+    let start = State::resume(problem);
+    // What fits on the nodes need not fit into their parts.
+    let within = State::from_counts(narrowed, start.counts());
+    let kept = start.counts() == problem.present;
+    let mends = !kept || (start.is_feasible() && !within.is_feasible());
+    (within, mends)
+}
+
 /// What a placement costs by an objective, moves not counted: what [`Plan::cost`] is to be compared with; and
 /// the weight of all edges together.
 #[must_use]
 pub fn cost(graph: &Graph, nodes: &Nodes, placement: &Placement, options: &Options) -> (f64, f64) {
     let (problem, state) = rated(graph, nodes, placement, options);
-    // Each edge is there from both of its ends.
-    let all = problem.weight.iter().sum::<f64>() / 2.0;
-    (state.cost(), all)
+    (state.cost(), problem.traffic())
 }
 
 /// A placement as the solver sees it: what it costs by an objective alone, and what moves would change.
@@ -277,6 +293,16 @@ fn bars(graph: &Graph, nodes: &Nodes, options: &Options) -> Bars {
     bars
 }
 
+/// How many replicas of a service may share a node.
+fn limit(service: &Service, max_share: f64) -> u32 {
+    // 0.55 × 100 is a little above 55 in binary, and 55 replicas are what is meant.
+    let share = (f64::from(service.replicas.get()) * max_share - 1e-9).ceil();
+    let own = service
+        .max_per_node
+        .map_or(u32::MAX, std::num::NonZero::get);
+    own.min(share.max(1.0) as u32)
+}
+
 /// The numbers of graph and nodes.
 fn problem(
     graph: &Graph,
@@ -294,10 +320,7 @@ fn problem(
         .enumerate()
         .map(|(index, service)| {
             let replicas = service.replicas.get();
-            let share = (f64::from(replicas) * options.max_share).ceil().max(1.0);
-            let limit = service
-                .max_per_node
-                .map_or(u32::MAX, std::num::NonZero::get);
+            let limit = limit(service, options.max_share);
             // What a unit is: a replica, or all of them together.
             let (units, each) = if options.whole {
                 (1, u64::from(replicas))
@@ -311,11 +334,14 @@ fn problem(
                     service.memory_mib.min(MOST) * each,
                     each,
                 ],
-                limit: match (bars.is_held(index), options.whole) {
+                limit: match (present.filter(|_| bars.is_held(index)), options.whole) {
                     (_, true) => 1,
                     // What stays where it is stays, however it is spread.
-                    (true, false) => u32::MAX,
-                    (false, false) => limit.min(share as u32),
+                    (Some(present), false) => {
+                        let most = present.service(index).iter().max();
+                        limit.max(most.copied().unwrap_or(0))
+                    }
+                    (None, false) => limit,
                 },
                 move_cost: options.move_cost * mean,
             }

@@ -94,7 +94,8 @@ fn spread(problem: &Problem, balance: f64) -> Problem {
         let held = problem.held(node);
         // Pods are a limit, not something to be shared out.
         let part = |d: usize| {
-            let part = (capacity[d] as f64 * most[d]).floor() as u64;
+            // What is whole but for rounding is whole: a part that is just enough has to fit.
+            let part = (capacity[d] as f64 * most[d] * (1.0 + 1e-12)).floor() as u64;
             part.max(held[d]).min(capacity[d])
         };
         let narrowed: Demand = [part(0), part(1), capacity[2]];

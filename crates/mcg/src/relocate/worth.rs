@@ -126,7 +126,7 @@ pub(super) fn of(params: &Params, view: &View<'_>, plan: &Plan) -> (bool, Reason
     let (problem, present) = rated(view.graph, view.nodes, view.present, &params.options);
     let here = present.cost();
     let won = here - plan.cost;
-    let all = problem.weight.iter().sum::<f64>() / 2.0;
+    let all = problem.traffic();
     // The mean traffic of a replica, as a plan counts it.
     let mean = 2.0 * all / view.graph.replicas().max(1) as f64;
     let moves = move_cost(params) * mean * plan.moves as f64;

@@ -198,6 +198,7 @@ impl Search<'_> {
                 cost += w * self.apart(service, row, v);
             }
         }
+        cost += problem.apart_from_itself(service, |n| f64::from(row[n]) * problem.step[service]);
         let starts = row.iter().enumerate();
         cost + starts
             .map(|(n, &units)| problem.start_cost(service, n, units))

@@ -19,6 +19,7 @@ mod state;
 use maglor_balance::Rng;
 
 use anneal::{Heat, anneal};
+pub(crate) use bound::stars;
 use budget::Budget;
 use coarsen::{Level, Limits};
 pub(crate) use pack::fits;
@@ -69,7 +70,7 @@ pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: 
     let bound = if proved {
         best.cost()
     } else {
-        bound::stars(problem).min(best.cost())
+        stars(problem).min(best.cost())
     };
     Solution {
         state: best,

@@ -35,8 +35,10 @@ pub(crate) struct Problem {
     pub(crate) start: Vec<u32>,
     /// Neighbours with the weight of the traffic.
     pub(crate) adjacent: Vec<(u32, f64)>,
-    /// The weight of all traffic of a service.
+    /// The weight of all traffic of a service with others.
     pub(crate) weight: Vec<f64>,
+    /// That of a service with itself, which leaves its node only where any replica may be called.
+    pub(crate) own: Vec<f64>,
     /// What a unit of traffic costs between two nodes, row by row; empty if 1 everywhere.
     pub(crate) distance: Vec<f64>,
     /// Whether every replica is as likely to be called as any other, wherever the caller is.
@@ -57,8 +59,7 @@ pub(crate) struct Item {
 }
 
 impl Problem {
-    /// Puts rows and edges together. Edges of a pair add up, those of a service with itself are
-    /// never cut and left out.
+    /// Puts rows and edges together. Edges of a pair add up.
     pub(crate) fn new(capacity: Vec<Demand>, items: &[Item], edges: &[(u32, u32, f64)]) -> Self {
         let nodes = capacity.len();
         let scale = std::array::from_fn(|d| {
@@ -88,7 +89,12 @@ impl Problem {
 
     fn connect(&mut self, edges: &[(u32, u32, f64)]) {
         let mut both: Vec<(u32, u32, f64)> = Vec::with_capacity(edges.len() * 2);
-        for &(a, b, w) in edges.iter().filter(|(a, b, w)| a != b && *w > 0.0) {
+        self.own = vec![0.0; self.services()];
+        for &(a, b, w) in edges.iter().filter(|(_, _, w)| *w > 0.0) {
+            if a == b {
+                self.own[a as usize] += w;
+                continue;
+            }
             both.push((a, b, w));
             both.push((b, a, w));
         }
@@ -166,6 +172,21 @@ impl Problem {
         if apart > 0.0 { cost / apart } else { 0.0 }
     }
 
+    /// The weight of all traffic.
+    pub(crate) fn traffic(&self) -> f64 {
+        // What is between two services is there from both of its ends.
+        self.weight.iter().sum::<f64>() / 2.0 + self.own.iter().sum::<f64>()
+    }
+
+    /// What the traffic of a service with itself costs, if it is spread over the nodes like this. By local-first
+    /// routing nothing: as many calls begin on each node as it takes.
+    pub(crate) fn apart_from_itself(&self, service: usize, p: impl Fn(usize) -> f64) -> f64 {
+        match self.own.get(service) {
+            Some(&own) if self.even && own > 0.0 => own * self.apart(&p, &p),
+            _ => 0.0,
+        }
+    }
+
     /// The smallest distance of two different nodes.
     pub(crate) fn least_distance(&self) -> f64 {
         if self.is_equidistant() {
@@ -210,6 +231,14 @@ impl Problem {
     pub(crate) fn is_barred(&self, service: usize, node: usize) -> bool {
         let bar = self.bars.get(service * self.nodes + node);
         bar.is_some_and(|bar| *bar > 0.0)
+    }
+
+    /// How many units of a service run nowhere yet.
+    pub(crate) fn lacking(&self, service: usize) -> u32 {
+        let row = self.present.iter().skip(service * self.nodes);
+        let runs = row.take(self.nodes).map(|&units| u64::from(units)).sum();
+        let lacking = u64::from(self.replicas[service]).saturating_sub(runs);
+        u32::try_from(lacking).unwrap_or(u32::MAX)
     }
 
     /// What the units need that may be started nowhere else than they run, on a node.

@@ -157,7 +157,17 @@ impl State {
             };
             problem.neighbours(s).iter().map(change).sum()
         };
-        traffic + self.start_delta(problem, s, a, b)
+        traffic + self.own_delta(problem, s, a, b) + self.start_delta(problem, s, a, b)
+    }
+
+    /// How what a service's calls to itself cost changes.
+    fn own_delta(&self, problem: &Problem, s: usize, a: usize, b: usize) -> f64 {
+        if !problem.even || problem.own[s] == 0.0 {
+            return 0.0;
+        }
+        let after =
+            problem.apart_from_itself(s, |node| self.shifted(problem, s, node, Some((a, b))));
+        after - problem.apart_from_itself(s, |node| self.share(s, node))
     }
 
     /// Only the two nodes' terms of Σ|p − q| change.
@@ -188,15 +198,26 @@ impl State {
     /// What a unit of traffic between two services costs. With `shifted`, as if a unit of `s` had gone
     /// from the one node to the other.
     fn pair(&self, problem: &Problem, s: usize, v: usize, shifted: Option<(usize, usize)>) -> f64 {
-        let share = |node| {
-            let share = self.share(s, node);
-            match shifted {
-                Some((a, _)) if a == node => share - problem.step[s],
-                Some((_, b)) if b == node => share + problem.step[s],
-                _ => share,
-            }
-        };
-        problem.apart(share, |node| self.share(v, node))
+        problem.apart(
+            |node| self.shifted(problem, s, node, shifted),
+            |node| self.share(v, node),
+        )
+    }
+
+    /// A service's share on a node, as if a unit had gone from the one node to the other.
+    fn shifted(
+        &self,
+        problem: &Problem,
+        s: usize,
+        node: usize,
+        shifted: Option<(usize, usize)>,
+    ) -> f64 {
+        let share = self.share(s, node);
+        match shifted {
+            Some((a, _)) if a == node => share - problem.step[s],
+            Some((_, b)) if b == node => share + problem.step[s],
+            _ => share,
+        }
     }
 
     /// Moves a unit; `delta` is what [`State::delta`] says of it.
@@ -238,6 +259,7 @@ impl State {
             {
                 cost += w * self.pair(problem, s, v as usize, None);
             }
+            cost += problem.apart_from_itself(s, |node| self.share(s, node));
             if !problem.present.is_empty() {
                 let starts = (0..self.nodes).map(|n| problem.start_cost(s, n, self.count(s, n)));
                 cost += starts.sum::<f64>();

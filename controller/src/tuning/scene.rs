@@ -376,6 +376,7 @@ fn observed(
         to: edge.to.clone(),
         rps: edge.rps,
         latency_ms: edge.latency_ms,
+        in_flight: edge.in_flight,
         failures: edge.failures,
         ..EdgeUse::default()
     });

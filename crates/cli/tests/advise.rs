@@ -112,7 +112,7 @@ fn each_container_gets_requests_of_its_own() {
         })
         .collect();
     // Shared by three replicas, and 15 % more; the sidecar's is not its Deployment's to say.
-    assert_eq!(of, [("app", "625m"), ("log", "70m")]);
+    assert_eq!(of, [("app", "615m"), ("log", "70m")]);
     let twice = observed.replace("name: log", "name: app");
     let output = maglor(folder.path(), &twice, &[]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

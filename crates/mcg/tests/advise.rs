@@ -302,6 +302,79 @@ fn the_paper_s_rule_autoscalers_and_room() {
     );
 }
 
+/// Connections of bytes and streams have no times and no limits; what is not measured bounds nobody; and who has requests
+/// and bytes keeps what is open.
+#[test]
+fn bytes_streams_and_unknown_times_are_left_alone() {
+    let bytes = |from: &str, to: &str, open: f64| {
+        let mut edge = edge(from, to, 0.0, 0.0, 0.0);
+        edge.in_flight = open;
+        edge
+    };
+    let app = Snapshot {
+        services: (0..8)
+            .map(|at| service(&format!("s{at}"), 2, 100.0))
+            .collect(),
+        edges: vec![
+            // A database, and one that nobody measures, which calls somebody slow.
+            bytes("s0", "s1", 500.0),
+            edge("s0", "s2", 40.0, 0.0, 20.0),
+            edge("s2", "s3", 40.0, 900.0, 0.0),
+            // Requests of one, connections of another.
+            edge("s0", "s4", 40.0, 5.0, 0.0),
+            bytes("s5", "s4", 500.0),
+            // Streams that end, and such that do not, beside short calls.
+            edge("s0", "s6", 1.0, 300_000.0, 0.0),
+            EdgeUse {
+                in_flight: 300.0,
+                ..edge("s0", "s7", 40.0, 5.0, 0.0)
+            },
+        ],
+        ..Snapshot::default()
+    };
+    let mut advisor = Advisor::new(Params::default());
+    for round in 0..10 {
+        advisor.observe(at(round), &app);
+    }
+    let advice = advisor.advise();
+    let traffic = |at: usize| advice[at].traffic.as_ref();
+    assert_eq!((traffic(1), traffic(2)), (None, None));
+    assert_eq!((traffic(6), traffic(7)), (None, None), "streams");
+    let slow = &traffic(3).unwrap().timeout;
+    assert!(slow.value >= Duration::from_secs(13), "{slow:?}");
+    // Half of them from each replica.
+    let both = &traffic(4).unwrap().max_connections;
+    assert_eq!(both.value, 750, "{}", both.reason);
+    assert!(
+        both.reason.contains("connections of bytes"),
+        "{}",
+        both.reason
+    );
+}
+
+/// More than 50 requests in 30 s are 51, not 50, nor something near it, however many replicas take them.
+#[test]
+fn fifty_requests_are_not_more_than_fifty() {
+    let mut literal = Params::default();
+    literal.scaling.utilization = None;
+    for replicas in 1..=4 {
+        for (each, more) in [(49.0, 0), (49.9, 0), (50.0, 0), (51.0, 1), (60.0, 1)] {
+            let rps = each / 30.0 * f64::from(replicas);
+            let app = Snapshot {
+                services: vec![service("s0", 1, 10.0), service("s1", replicas, 100.0)],
+                edges: vec![edge("s0", "s1", rps, 5.0, 0.0)],
+                ..Snapshot::default()
+            };
+            let mut advisor = Advisor::new(literal.clone());
+            for round in 0..10 {
+                advisor.observe(at(round), &app);
+            }
+            let advised = advisor.advise().remove(1).replicas.unwrap();
+            assert_eq!(advised.value, replicas + more, "{each}: {}", advised.reason);
+        }
+    }
+}
+
 /// Where one at the bottom is slow, it gets a replica, and not all on the way to it.
 #[test]
 fn who_waits_for_another_gets_no_replica() {

@@ -84,6 +84,17 @@ impl<'a> Calls<'a> {
         tails.fold(0.0, f64::max)
     }
 
+    /// Whether it is known how long a call of a service takes, and calls end; else nothing is advised for it.
+    pub(super) fn is_timed(&self, service: usize) -> bool {
+        let into = self.into.get(service).into_iter().flatten();
+        let (mut timed, mut streams) = (false, false);
+        for (_, edge) in into {
+            timed |= edge.timed;
+            streams |= edge.streams;
+        }
+        timed && !streams
+    }
+
     /// The share of its calls that a service fails by itself.
     pub(super) fn failures(&self, service: usize) -> f64 {
         self.services
@@ -96,7 +107,7 @@ impl<'a> Calls<'a> {
     fn choose_tries(&mut self, reach: &[Vec<bool>], params: &Params) {
         let threshold = params.thresholds.error_rate;
         let mut order: Vec<usize> = (0..self.services.len())
-            .filter(|at| !self.into[*at].is_empty())
+            .filter(|at| self.is_timed(*at))
             // What fails more often than not only gets more load by more tries.
             .filter(|at| (threshold..=0.5).contains(&self.failures(*at)))
             .filter(|at| self.failures(*at) > threshold && !reach[*at][*at])
@@ -159,10 +170,8 @@ impl<'a> Calls<'a> {
                     .iter()
                     .map(|(from, edge)| match edge.deadline_ms {
                         Some(deadline) => (exact(deadline), Bound::Deadline(*from)),
-                        // Who nobody calls waits as long as it likes.
-                        None if self.into[*from].is_empty() => {
-                            (Duration::MAX, Bound::Caller(*from))
-                        }
+                        // Who nobody calls waits as long as it likes, and who knows how long the others.
+                        None if !self.is_timed(*from) => (Duration::MAX, Bound::Caller(*from)),
                         None => (limits[*from].time, Bound::Caller(*from)),
                     });
                 let bound = bounds.max_by_key(|(time, _)| *time);

@@ -8,12 +8,21 @@ use std::time::Duration;
 
 use maglor_balance::Time;
 
-/// The upper end of a bucket over its lower end: a quantile is at most this too high.
+/// The upper end of a bucket over its lower end: a quantile is at most this too high, and never above what
+/// was met.
 const RATIO: f64 = 1.02;
 /// What is below counts as nothing.
 const LEAST: f64 = 1e-6;
 /// Half-lives after which weights are made small again, long before they overflow.
 const RENEW: f64 = 64.0;
+
+/// What is in a bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    weight: f64,
+    /// The largest sample: a series that stands still is known exactly, so 50 requests are not more than 50.
+    most: f64,
+}
 
 /// Samples of a quantity that is not negative.
 #[derive(Clone, Debug)]
@@ -21,7 +30,7 @@ pub(super) struct Histogram {
     half_life: Duration,
     /// Weights are relative to a sample of this time.
     epoch: Time,
-    buckets: BTreeMap<u32, f64>,
+    buckets: BTreeMap<u32, Bucket>,
 }
 
 impl Histogram {
@@ -43,29 +52,30 @@ impl Histogram {
         }
         let mut age = self.half_lives(now);
         if age > RENEW {
-            for weight in self.buckets.values_mut() {
-                *weight *= (-age).exp2();
+            for bucket in self.buckets.values_mut() {
+                bucket.weight *= (-age).exp2();
             }
-            self.buckets.retain(|_, weight| *weight > 1e-12);
+            self.buckets.retain(|_, bucket| bucket.weight > 1e-12);
             (self.epoch, age) = (now, 0.0);
         }
-        *self.buckets.entry(bucket(value)).or_default() += age.exp2();
+        let bucket = self.buckets.entry(bucket(value)).or_default();
+        bucket.weight += age.exp2();
+        bucket.most = bucket.most.max(value);
     }
 
-    /// The least value that `share` of the weight does not exceed, up to 2 % above it; 0 without
-    /// samples.
+    /// The least value that `share` of the weight does not exceed, up to 2 % above it, though no more than
+    /// the largest sample; 0 without samples.
     pub(super) fn quantile(&self, share: f64) -> f64 {
-        let all: f64 = self.buckets.values().sum();
-        let mut below = 0.0;
-        let mut last = 0;
-        for (bucket, weight) in &self.buckets {
-            below += weight;
-            last = *bucket;
+        let all: f64 = self.buckets.values().map(|bucket| bucket.weight).sum();
+        let (mut below, mut most) = (0.0, 0.0);
+        for bucket in self.buckets.values() {
+            below += bucket.weight;
+            most = bucket.most;
             if below >= share * all {
                 break;
             }
         }
-        upper(last)
+        most
     }
 
     fn half_lives(&self, now: Time) -> f64 {
@@ -79,13 +89,6 @@ fn bucket(value: f64) -> u32 {
     }
     // Values are far below 10^15, so this is below 2500.
     1 + ((value / LEAST).ln() / RATIO.ln()) as u32
-}
-
-fn upper(bucket: u32) -> f64 {
-    if bucket == 0 {
-        return 0.0;
-    }
-    LEAST * RATIO.powi(i32::try_from(bucket).unwrap_or(i32::MAX))
 }
 
 /// Events and those of them that matter, decayed like a histogram: the weighted average of a rate.
@@ -141,6 +144,16 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_still_is_known_exactly() {
+        for value in [0.0, 1e-9, 49.9, 50.0, 1e15] {
+            let mut histogram = Histogram::new(Duration::from_secs(60));
+            histogram.add(at(0), value);
+            histogram.add(at(9000), value);
+            assert_eq!(histogram.quantile(0.9), value);
+        }
+    }
+
+    #[test]
     fn what_is_old_counts_less() {
         let mut histogram = Histogram::new(Duration::from_secs(60));
         for second in 0..600 {
@@ -166,7 +179,8 @@ mod tests {
             histogram.add(at(second), f64::NAN);
             histogram.add(at(second), -1.0);
         }
-        assert!((5.0..5.2).contains(&histogram.quantile(1.0)));
-        assert!(histogram.buckets.values().all(|weight| weight.is_finite()));
+        assert_eq!(histogram.quantile(1.0), 5.0);
+        let mut buckets = histogram.buckets.values();
+        assert!(buckets.all(|bucket| bucket.weight.is_finite()));
     }
 }

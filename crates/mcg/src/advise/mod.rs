@@ -71,7 +71,8 @@ pub struct Advice {
     pub containers: Vec<ContainerAdvice>,
     /// How many replicas.
     pub replicas: Option<Advised<u32>>,
-    /// How callers treat it; None where nobody of the graph calls it.
+    /// How callers treat it; None where nobody of the graph calls it, or how long calls take is not known, or has no
+    /// bound (streams).
     pub traffic: Option<TrafficAdvice>,
     /// How its requests are to be divided among its versions; None where they are not divided.
     pub split: Option<SplitAdvice>,

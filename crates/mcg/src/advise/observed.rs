@@ -62,8 +62,10 @@ pub struct EdgeUse {
     pub to: String,
     /// λ: calls a second of all replicas of `from` together.
     pub rps: f64,
-    /// r: mean response time in milliseconds, as the caller sees it.
+    /// r: mean response time in milliseconds, as the caller sees it; 0: nobody has measured it.
     pub latency_ms: f64,
+    /// Calls that have not ended; where there are no calls, connections that are open.
+    pub in_flight: f64,
     /// The 99th percentile of the response time in milliseconds, where it is known.
     pub p99_ms: Option<f64>,
     /// Calls a second that fail, of `rps`.

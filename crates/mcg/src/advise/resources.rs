@@ -71,7 +71,8 @@ pub(super) fn memory_request(
     let (least_margin, most_margin) = p.memory_margin;
     let margin = (swing * p.memory_swing).clamp(least_margin, most_margin.max(least_margin));
     let wanted = peak * (1.0 + margin);
-    let value = (wanted.ceil() as u64).max(least).min(most);
+    // 10 MiB and a tenth are a little above 11 in binary.
+    let value = ((wanted - 1e-9).ceil() as u64).max(least).min(most);
     let bound = bound(value, wanted, most);
     Some(Advised::new(
         value,

@@ -178,6 +178,12 @@ pub(super) struct EdgeTrack {
     rps: Histogram,
     tail: Histogram,
     mean: Histogram,
+    open: Histogram,
+    endless: Histogram,
+    /// How long a call takes is known.
+    pub(super) timed: bool,
+    /// Some calls are streams, for which there is no time that is long enough.
+    pub(super) streams: bool,
     /// λ·r, with r cut at the threshold: a queue does not earn itself a larger limit.
     pub(super) requests: Hold,
     pub(super) calls: Hold,
@@ -185,6 +191,8 @@ pub(super) struct EdgeTrack {
     pub(super) tail_ms: Hold,
     /// r in milliseconds.
     pub(super) latency: Hold,
+    /// Connections of bytes, which are no calls.
+    pub(super) connections: Hold,
     /// The tail is the mean's multiple.
     pub(super) from_mean: bool,
     pub(super) deadline_ms: Option<f64>,
@@ -199,10 +207,15 @@ impl EdgeTrack {
             rps: histogram(),
             tail: histogram(),
             mean: histogram(),
+            open: histogram(),
+            endless: histogram(),
+            timed: false,
+            streams: false,
             requests: Hold::default(),
             calls: Hold::default(),
             tail_ms: Hold::default(),
             latency: Hold::default(),
+            connections: Hold::default(),
             from_mean: true,
             deadline_ms: None,
         }
@@ -215,8 +228,16 @@ impl EdgeTrack {
         self.seen = now;
         self.deadline_ms = edge.deadline_ms.filter(|deadline| *deadline > 0.0);
         self.rps.add(now, rps);
-        if edge.rps > 0.0 {
-            // Without a call nothing is known of the time that one takes.
+        let connections = match edge.rps > 0.0 {
+            true => 0.0,
+            false => edge.in_flight / f64::from(callers.max(1)),
+        };
+        self.open.add(now, connections);
+        self.endless.add(now, endless(edge, params));
+        self.streams = self.endless.quantile(0.5) > 0.0;
+        // Without a call nothing is known of the time that one takes, nor where nobody measures it.
+        if edge.rps > 0.0 && (edge.latency_ms > 0.0 || edge.p99_ms.is_some()) {
+            self.timed = true;
             self.concurrency
                 .add(now, rps * edge.latency_ms.min(slow) / 1e3);
             self.from_mean = edge.p99_ms.is_none();
@@ -229,8 +250,25 @@ impl EdgeTrack {
             (&mut self.calls, &self.rps),
             (&mut self.tail_ms, &self.tail),
             (&mut self.latency, &self.mean),
+            (&mut self.connections, &self.open),
         ] {
             hold.follow(now, histogram.quantile(traffic.quantile), traffic.band);
         }
     }
+}
+
+/// How many calls there are that do not end soon: more than λ·r are in flight (Little's law) where some do not end
+/// at all, and what takes longer than a timeout can be made long is none that should have one.
+fn endless(edge: &EdgeUse, params: &Params) -> f64 {
+    /// As much again as is expected, and some, is chance.
+    const CHANCE: f64 = 10.0;
+    let p = &params.traffic;
+    let long = p.most_timeout.as_secs_f64() * 1e3 / p.timeout_margin.max(1.0);
+    if edge.rps <= 0.0 {
+        return 0.0;
+    }
+    if edge.latency_ms > long {
+        return edge.rps;
+    }
+    (edge.in_flight - 2.0 * edge.rps * edge.latency_ms / 1e3 - CHANCE).max(0.0)
 }

@@ -14,14 +14,21 @@ const MOST: u32 = 1_000_000;
 /// Over which a breaker counts, as in the paper's Fig. 5.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// None where nobody calls it.
+/// None where nobody calls it, calls are streams, or nobody knows how long they take: bytes that pass are no calls.
 pub(super) fn advise(at: usize, calls: &Calls<'_>, params: &Params) -> Option<TrafficAdvice> {
+    if !calls.is_timed(at) {
+        return None;
+    }
     // Each proxy of each caller has its limits by itself: the busiest caller's decide.
     let into = calls.into.get(at)?.iter();
     let busiest = into.max_by(|(_, a), (_, b)| a.requests.get().total_cmp(&b.requests.get()))?;
     let (caller, edge) = (calls.services.get(busiest.0)?.0, busiest.1);
     let into = calls.into.get(at)?.iter();
     let rps = into.map(|(_, edge)| edge.calls.get()).fold(0.0, f64::max);
+    let into = calls.into.get(at)?.iter();
+    let open = into
+        .map(|(_, edge)| edge.connections.get())
+        .fold(0.0, f64::max);
     let track = calls.services.get(at)?.1;
     let timeout = timeout(at, calls, params)?;
     let max_requests = max_requests(caller, edge, params);
@@ -29,7 +36,7 @@ pub(super) fn advise(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Tr
     let window = params.scaling.slow_start;
     Some(TrafficAdvice {
         max_pending_requests: max_pending(rps, queue_timeout.value),
-        max_connections: max_connections(max_requests.value),
+        max_connections: max_connections(max_requests.value, open, params),
         max_idle_connections: max_idle(edge.requests.get(), track.planned()),
         slow_start: Advised::new(
             window,
@@ -103,10 +110,20 @@ fn max_pending(rps: f64, wait: Duration) -> Advised<u32> {
     )
 }
 
-fn max_connections(requests: u32) -> Advised<u32> {
-    let value = requests.saturating_mul(2).min(MOST);
-    let reason = format!("one for each of {requests} requests, and as many idle ones");
-    Advised::new(value, reason)
+/// One limit for what callers do and for what they only keep open.
+fn max_connections(requests: u32, open: f64, params: &Params) -> Advised<u32> {
+    let margin = params.traffic.requests_margin;
+    let by_requests = requests.saturating_mul(2).min(MOST);
+    let by_open = count(round_up(open * margin), MOST);
+    let reason = match by_open > by_requests {
+        true => format!(
+            "a caller's replica has {} connections of bytes open, times {}",
+            number(open),
+            number(margin)
+        ),
+        false => format!("one for each of {requests} requests, and as many idle ones"),
+    };
+    Advised::new(by_requests.max(by_open), reason)
 }
 
 fn max_idle(requests: f64, replicas: u32) -> Advised<u32> {
@@ -124,7 +141,8 @@ fn timeout(at: usize, calls: &Calls<'_>, params: &Params) -> Option<Advised<Dura
     let limit = calls.timeouts.get(at)?;
     let name = |service: usize| calls.services.get(service).map_or("", |(name, _)| name);
     let tail = calls.tail(at);
-    let from_mean = calls.into.get(at)?.iter().any(|(_, edge)| edge.from_mean);
+    let mut timed = calls.into.get(at)?.iter().filter(|(_, edge)| edge.timed);
+    let from_mean = timed.any(|(_, edge)| edge.from_mean);
     let what = match from_mean {
         true => format!("{} times the mean response time", number(p.tail)),
         false => "the 99th percentile of the response time".to_owned(),

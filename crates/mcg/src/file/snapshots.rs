@@ -219,16 +219,12 @@ fn edge(path: &str, item: Node) -> Result<EdgeUse, FileError> {
             rps.ok_or(FileError::Missing { line, path })?
         },
         latency_ms: fields.weight("latency_ms")?.unwrap_or(0.0),
+        in_flight: fields.weight("in_flight")?.unwrap_or(0.0),
         p99_ms: fields.weight("p99_ms")?,
         failures: fields.weight("failures")?.unwrap_or(0.0),
         deadline_ms: fields.weight("deadline_ms")?,
     };
-    fields.pass_over(&[
-        "bytes_per_second",
-        "connections_per_second",
-        "in_flight",
-        "p50_ms",
-    ]);
+    fields.pass_over(&["bytes_per_second", "connections_per_second", "p50_ms"]);
     fields.finish()?;
     if edge.failures > edge.rps {
         let (path, failures) = (format!("{path}.failures"), edge.failures);
@@ -251,6 +247,7 @@ fn add(edge: &mut EdgeUse, more: &EdgeUse) {
     }
     edge.rps = calls;
     edge.failures += more.failures;
+    edge.in_flight += more.in_flight;
     let larger = |a: Option<f64>, b: Option<f64>| a.map_or(b, |a| Some(b.map_or(a, |b| a.max(b))));
     edge.p99_ms = larger(edge.p99_ms, more.p99_ms);
     edge.deadline_ms = larger(edge.deadline_ms, more.deadline_ms);

@@ -273,6 +273,47 @@ fn what_is_emitted_is_read_again() {
     assert!(!text.contains("error:"), "{text}");
 }
 
+/// What holds for a service is of several policies, field by field; a cluster may have none, which is no error.
+#[test]
+fn what_is_in_force_is_of_all_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let pending = |current: &str| {
+        std::fs::write(folder.path().join("now.yaml"), current).unwrap();
+        let more = ["--current", "now.yaml", "--emit", "json"];
+        let rows = stdout(&maglor(folder.path(), &observed(), &more));
+        let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["setting"] == "cluster.limits.max_pending_requests")
+            .unwrap_or_else(|| panic!("{rows:#?}"));
+        row["now"].as_str().map(str::to_owned)
+    };
+    assert_eq!(pending("{apiVersion: v1, kind: List, items: []}"), None);
+    let policy = |name: &str, meta: &str, targets: &str, value: u32| {
+        format!(
+            "---\nkind: TrafficPolicy\nmetadata: {{name: {name}, namespace: shop{meta}}}\n\
+             spec: {{{targets}cluster: {{limits: {{max_pending_requests: {value}}}}}}}\n"
+        )
+    };
+    let to = "targetRefs: [{kind: Service, name: cart}], ";
+    let (all, tuned) = ("", ", labels: {maglor.dev/tuned-by: shop}");
+    let at = |hour: u32| format!(", creationTimestamp: \"2026-01-01T0{hour}:00:00Z\"");
+    let namespace = policy("all", "", all, 501);
+    let generated = policy("cart-generated", tuned, to, 502);
+    let young = policy("young", &at(3), to, 503);
+    let old = policy("old", &at(2), to, 504);
+    let other = policy("other", "", "targetRefs: [{name: web}], ", 505);
+    for (policies, now) in [
+        (vec![&namespace], "501"),
+        (vec![&generated, &namespace, &other], "501"),
+        (vec![&generated, &other], "502"),
+        (vec![&namespace, &young, &old], "504"),
+    ] {
+        let text: String = policies.into_iter().map(String::as_str).collect();
+        assert_eq!(pending(&text).as_deref(), Some(now), "{text}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_named_with_its_line() {
     let folder = tempfile::tempdir().unwrap();

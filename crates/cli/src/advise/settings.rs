@@ -1,11 +1,10 @@
 //! What is advised, setting by setting, beside what there is.
 
-use std::collections::HashMap;
-
 use maglor_controller::generated;
+use maglor_inject::keys::TUNED_BY;
 use maglor_mcg::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
 use serde::{Deserialize as _, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::split;
@@ -52,41 +51,97 @@ pub(super) enum CurrentError {
     Nothing,
 }
 
-/// Policies that are in force, by namespace and Service.
+/// Policies that are in force.
 #[derive(Debug)]
 pub(super) struct Current {
-    specs: HashMap<(String, String), Value>,
+    /// Those that hold first, first.
+    policies: Vec<Policy>,
+}
+
+#[derive(Debug)]
+struct Policy {
+    namespace: String,
+    /// The Services that it names; none: all of the namespace.
+    services: Vec<String>,
+    level: Level,
+    spec: Value,
+}
+
+/// How close a policy is to a Service ("TrafficPolicy" in docs/policies.md).
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Level {
+    Service,
+    Namespace,
+    Generated,
 }
 
 impl Current {
-    /// Documents, or `kubectl`'s list of them.
+    /// Documents, or `kubectl`'s list of them, in which there may be none.
     pub(super) fn read(text: &str, namespace: &str) -> Result<Self, CurrentError> {
-        let mut documents = Vec::new();
+        let (mut documents, mut lists) = (Vec::new(), false);
         for document in serde_yaml::Deserializer::from_str(text) {
             let value = Value::deserialize(document)?;
             match value.get("items").and_then(Value::as_array) {
-                Some(items) => documents.extend(items.iter().cloned()),
+                Some(items) => {
+                    lists |= items.is_empty();
+                    documents.extend(items.iter().cloned());
+                }
                 None => documents.push(value),
             }
         }
-        let mut specs = HashMap::new();
-        for document in &documents {
-            if document["kind"] != "TrafficPolicy" {
-                continue;
-            }
-            let namespace = document["metadata"]["namespace"]
-                .as_str()
-                .unwrap_or(namespace);
-            let targets = document["spec"]["targetRefs"].as_array();
-            for target in targets.into_iter().flatten() {
-                let name = target["name"].as_str().unwrap_or_default();
-                let key = (namespace.to_owned(), name.to_owned());
-                specs.insert(key, document["spec"].clone());
+        documents.retain(|document| document["kind"] == "TrafficPolicy");
+        if documents.is_empty() && !lists {
+            return Err(CurrentError::Nothing);
+        }
+        // Of two policies on one level the older one holds; the sort is stable.
+        let age = |document: &Value| document["metadata"]["creationTimestamp"].to_string();
+        documents.sort_by_key(age);
+        let policies = documents.iter().map(|one| Policy::of(one, namespace));
+        let mut policies: Vec<Policy> = policies.collect();
+        policies.sort_by_key(|policy| policy.level);
+        Ok(Self { policies })
+    }
+
+    /// The blocks that hold for a Service: each field as the closest policy has it that has it at all.
+    fn of(&self, namespace: &str, service: &str) -> Value {
+        let names = |policy: &&Policy| {
+            let all = policy.services.is_empty();
+            policy.namespace == namespace
+                && (all || policy.services.iter().any(|one| one == service))
+        };
+        let mut about: Vec<&Policy> = self.policies.iter().filter(names).collect();
+        about.dedup_by_key(|policy| policy.level);
+        let mut held = json!({"cluster": {}, "route": {}});
+        for (policy, block) in about
+            .iter()
+            .rev()
+            .flat_map(|policy| ["cluster", "route"].map(|block| (policy, block)))
+        {
+            for (field, value) in policy.spec[block].as_object().into_iter().flatten() {
+                held[block][field] = value.clone();
             }
         }
-        match specs.is_empty() {
-            true => Err(CurrentError::Nothing),
-            false => Ok(Self { specs }),
+        held
+    }
+}
+
+impl Policy {
+    fn of(document: &Value, namespace: &str) -> Self {
+        let meta = &document["metadata"];
+        let targets = document["spec"]["targetRefs"].as_array();
+        let services = targets.into_iter().flatten();
+        let services =
+            services.map(|target| target["name"].as_str().unwrap_or_default().to_owned());
+        let services: Vec<String> = services.collect();
+        Self {
+            namespace: meta["namespace"].as_str().unwrap_or(namespace).to_owned(),
+            level: match (meta["labels"][TUNED_BY].is_null(), services.is_empty()) {
+                (false, _) => Level::Generated,
+                (true, false) => Level::Service,
+                (true, true) => Level::Namespace,
+            },
+            services,
+            spec: document["spec"].clone(),
         }
     }
 }
@@ -101,9 +156,8 @@ pub(super) fn rows(
     let mut rows = resources(advice, last);
     if let Some(traffic) = &advice.traffic {
         let (namespace, name) = split(&advice.service, namespace);
-        let key = (namespace.to_owned(), name.to_owned());
-        let spec = current.and_then(|current| current.specs.get(&key));
-        rows.extend(self::traffic(&advice.service, traffic, spec));
+        let spec = current.map(|current| current.of(namespace, name));
+        rows.extend(self::traffic(&advice.service, traffic, spec.as_ref()));
     }
     for one in advice.split.iter().flat_map(|split| &split.versions) {
         rows.push(Setting {

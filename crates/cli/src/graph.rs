@@ -8,9 +8,9 @@ mod svg;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use maglor_controller::graph::Snapshot;
 use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::parts::Part;
+use maglor_controller::graph::{Node, Service, Snapshot};
 use serde::Deserialize;
 
 use self::prometheus::{Mesh, Url};
@@ -44,7 +44,7 @@ moving window; kB/s go both ways. Delays between nodes are what connections have
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Only services of this namespace, and their calls among each other.
+    /// Only services of this namespace, and their calls among each other; nodes have what others leave.
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
 
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", conflicts_with = "at")]
     since: Option<String>,
 
-    /// A snapshot from a file, as `-o json` prints it; `-` is standard input.
+    /// A snapshot from a file, as `-o json` prints it, or the last of several; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["at", "since", "prometheus"])]
     file: Option<PathBuf>,
 
@@ -182,15 +182,19 @@ async fn snapshot(options: &Options) -> Result<Snapshot, LiveError> {
     })
 }
 
-/// A snapshot from a file.
+/// A snapshot from a file; of several, as `--since` prints them, the last.
 pub(crate) fn read(path: &std::path::Path) -> Result<Snapshot, LiveError> {
     let text = read_text(path).map_err(|source| LiveError::File {
         path: path.to_owned(),
         source,
     })?;
-    serde_json::from_str(&text).map_err(|source| LiveError::Snapshot {
-        path: path.to_owned(),
-        source,
+    serde_json::from_str(&text).or_else(|source| {
+        let several = serde_json::from_str(&text).ok();
+        let last = several.and_then(|mut several: History| several.snapshots.pop());
+        last.ok_or(LiveError::Snapshot {
+            path: path.to_owned(),
+            source,
+        })
     })
 }
 
@@ -245,9 +249,31 @@ fn of_namespace(mut snapshot: Snapshot, options: &Options) -> Snapshot {
         return snapshot;
     };
     let is_in = |name: &str| name.split_once('/').is_some_and(|(of, _)| of == namespace);
-    snapshot.services.retain(|one| is_in(&one.name));
+    let (kept, others) = snapshot
+        .services
+        .into_iter()
+        .partition(|one| is_in(&one.name));
+    snapshot.services = kept;
     snapshot
         .edges
         .retain(|edge| is_in(&edge.from) && is_in(&edge.to));
+    snapshot.splits.retain(|split| is_in(&split.service));
+    take_room(&mut snapshot.nodes, &others);
     snapshot
+}
+
+/// Nodes have room for the services that are shown: what others request there is not for them.
+fn take_room(nodes: &mut [Node], others: &[Service]) {
+    for node in nodes {
+        for other in others {
+            let Some(&replicas) = other.nodes.get(&node.name) else {
+                continue;
+            };
+            let replicas = u64::from(replicas);
+            let take = |all: u64, each: u64| all.saturating_sub(each.saturating_mul(replicas));
+            node.cpu_millis = take(node.cpu_millis, other.cpu_millis);
+            node.memory_mib = take(node.memory_mib, other.memory_mib);
+            node.pods = node.pods.map(|pods| take(pods, 1));
+        }
+    }
 }

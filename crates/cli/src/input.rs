@@ -34,12 +34,16 @@ impl InputError {
     }
 }
 
-/// The text of a file; `-` is standard input.
+/// The text of a file, without the byte order mark that some editors put before it; `-` is standard input.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
-    match path == Path::new("-") {
+    let mut text = match path == Path::new("-") {
         true => io::read_to_string(io::stdin()),
         false => std::fs::read_to_string(path),
+    }?;
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
     }
+    Ok(text)
 }
 
 /// The same, with an error that names the file.

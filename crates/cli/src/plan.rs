@@ -54,8 +54,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SERVICE=N")]
     replicas: Vec<Assigned<u32>>,
 
-    /// A snapshot from a file, as `maglor graph -o json` prints it, in place of the controller; `-` is standard
-    /// input.
+    /// A snapshot from a file, as `maglor graph -o json` prints it, or the last of several, in place of the
+    /// controller; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 

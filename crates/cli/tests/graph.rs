@@ -126,6 +126,37 @@ fn its_files_are_what_partition_reads() {
     assert_eq!(again, std::fs::read_to_string(path("graph")).unwrap());
 }
 
+/// What is shown of one namespace can be placed and advised by itself, beside what the others leave.
+#[test]
+fn a_namespace_has_the_room_that_others_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut all = snapshot("2026-01-01T12:05:00Z", 40.0);
+    let version = |name: &str| {
+        json!({"name": name, "cluster": name, "weight": 1, "replicas": 1, "rps": 1.0, "latency_ms": 1.0,
+               "failures": 0.0})
+    };
+    let split = |service: &str| json!({"service": service, "port": 80, "versions": [version("v1"), version("v2")]});
+    all["splits"] = json!([split("other/db"), split("shop/cart")]);
+    // As Windows writes it, and the last of several.
+    let several = json!({"snapshots": [snapshot("2026-01-01T12:00:00Z", 1.0), all]});
+    std::fs::write(path("all"), format!("\u{feff}{several}")).unwrap();
+    let shown = |form: &str| -> Value {
+        let text = stdout(&["graph", "--file", &path("all"), "-n", "shop", "-o", form]);
+        std::fs::write(path(form), &text).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let node = &shown("nodes")["nodes"][0];
+    assert_eq!(
+        *node,
+        json!({"name": "n1", "cpu_millis": 1800, "memory_mib": 836, "pods": 99})
+    );
+    let splits = &shown("json")["splits"];
+    assert_eq!(*splits, json!([split("shop/cart")]));
+    let advice = maglor(&["advise", "--observed", &path("json")]);
+    assert!(advice.status.success(), "{advice:?}");
+}
+
 #[test]
 fn what_cannot_be_had_is_said_in_a_line() {
     let controller = controller();

@@ -1,6 +1,8 @@
 //! YAML 1.2, and so JSON, as a tree that knows its lines. Only what such files need: no anchors, no
 //! tags, one document.
 
+use std::borrow::Cow;
+
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::FileError;
@@ -29,8 +31,9 @@ pub(super) enum Value {
 
 /// Reads a text.
 pub(super) fn read(text: &str) -> Result<Node, FileError> {
+    let text = with_whole_characters(text);
     let mut reader = Reader {
-        parser: Parser::new_from_str(text),
+        parser: Parser::new_from_str(&text),
         line: 1,
     };
     let root = loop {
@@ -47,6 +50,42 @@ pub(super) fn read(text: &str) -> Result<Node, FileError> {
             Some(_) => {}
         }
     }
+}
+
+/// JSON may write a character as two halves (RFC 8259, section 7: `\ud83d\ude00`), which YAML does not know.
+fn with_whole_characters(text: &str) -> Cow<'_, str> {
+    let json = text.trim_start().starts_with('{');
+    if !json || !text.contains("\\u") {
+        return Cow::Borrowed(text);
+    }
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        whole.push_str(before);
+        let character = match (half(escape), escape.get(6..).and_then(half)) {
+            (Some(high @ 0xd800..0xdc00), Some(low)) => char::decode_utf16([high, low]).next(),
+            _ => None,
+        };
+        let length = if let Some(Ok(character)) = character {
+            whole.push(character);
+            12
+        } else {
+            // The backslash and what it escapes, which may be another one.
+            let escaped = escape.chars().nth(1).map_or(0, char::len_utf8);
+            whole.push_str(&escape[..1 + escaped]);
+            1 + escaped
+        };
+        rest = &escape[length..];
+    }
+    whole.push_str(rest);
+    Cow::Owned(whole)
+}
+
+/// The number of `\uXXXX` at the beginning of a text.
+fn half(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
 }
 
 struct Reader<'a> {
@@ -132,4 +171,33 @@ impl<'a> Reader<'a> {
 
 fn line(span: &Span) -> usize {
     span.start.line().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_of_characters_are_joined_in_json_only() {
+        let of = |text: &str| match read(text).map(|node| node.value) {
+            Ok(Value::Mapping(entries)) => entries.into_iter().next().map(|(key, _)| key.into()),
+            _ => None,
+        };
+        let some = |key: &str| Some(key.to_owned());
+        assert_eq!(of(r#"{"\ud83d\ude00": 1}"#), some("😀"));
+        assert_eq!(of(r#" {"a\u00e9\ud83d\uDE00\"b": 1}"#), some("aé😀\"b"));
+        assert_eq!(of(r#"{"\\ud83d\\ude00": 1}"#), some(r"\ud83d\ude00"));
+        assert_eq!(of(r#"{"\ue000\u0041": 1}"#), some("\u{e000}A"));
+        assert_eq!(of(r"'\ud83d\ude00': 1"), some(r"\ud83d\ude00"));
+        for alone in [
+            r#"{"\ud83d": 1}"#,
+            r#"{"\ud83dx": 1}"#,
+            r#"{"\ude00\ud83d": 1}"#,
+        ] {
+            assert_eq!(of(alone), None, "{alone}");
+        }
+        for cut in ["{\"\\", "{\"\\u", "{\"\\ud83d\\", "{\"\\ud83d\\ué"] {
+            assert!(read(cut).is_err(), "{cut}");
+        }
+    }
 }

@@ -34,7 +34,7 @@ The exit code is 0 if nothing is wrong (warnings may be), 1 if something of the 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Configuration files (YAML) of the proxy, in place of a cluster.
+    /// Configuration files (YAML) of the proxy, in place of a cluster; `-` is standard input.
     #[arg(value_name = "FILE", conflicts_with_all = ["pre", "context", "kubeconfig"])]
     files: Vec<PathBuf>,
 

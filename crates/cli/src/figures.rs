@@ -82,6 +82,10 @@ impl Options {
         let studies = self.studies()?;
         // What cannot be written is found out before minutes of simulation, not after.
         write(&self.out, || fs::create_dir_all(&self.out))?;
+        let probe = self.out.join(".maglor-figures");
+        write(&probe, || {
+            fs::write(&probe, "").and_then(|()| fs::remove_file(&probe))
+        })?;
         let scenarios: Vec<_> = studies
             .iter()
             .flat_map(|study| study.scenarios().to_vec())

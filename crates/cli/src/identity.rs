@@ -102,7 +102,7 @@ struct IssueOptions {
     ttl: TimeSpan,
 
     /// A DNS name of the workload besides, for clients outside the mesh; may be repeated.
-    #[arg(long = "dns", value_name = "NAME")]
+    #[arg(long = "dns", value_name = "NAME", value_parser = dns_name)]
     dns_names: Vec<String>,
 
     /// An address of the workload besides; may be repeated.
@@ -224,6 +224,17 @@ impl IssueOptions {
             dns_names: self.dns_names.clone(),
             addresses: self.addresses.clone(),
         })
+    }
+}
+
+/// A name as certificates have them (RFC 6125): the first label may be `*`.
+fn dns_name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(fits);
+    let labels = text.strip_prefix("*.").unwrap_or(text);
+    match text.len() <= 253 && labels.split('.').all(label) {
+        true => Ok(text.to_owned()),
+        false => Err("it is a DNS name such as cart.shop.svc or *.example.com".to_owned()),
     }
 }
 

@@ -113,6 +113,9 @@ const COLUMNS: [&str; 8] = [
     "random_ms",
 ];
 
+/// No request takes longer than eleven days, and latencies of a thousandfold of it are still numbers.
+const MOST_MS: f64 = 1e9;
+
 /// Prints the result; exit code 2 if a number is one that the model has no meaning for.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match options.rows() {
@@ -129,11 +132,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 impl Options {
     fn rows(&self) -> Result<Vec<Row>, Error> {
-        if !(self.service_ms > 0.0 && self.service_ms.is_finite()) {
+        if !(self.service_ms > 0.0 && self.service_ms <= MOST_MS) {
             return Err(Error::OutOfRange {
                 parameter: "service-ms",
                 value: self.service_ms.to_string(),
-                valid: "above 0, in milliseconds",
+                valid: "above 0 and at most 10^9, in milliseconds",
             });
         }
         let servers = self.servers.map(|n| count("servers (N)", n)).transpose()?;

@@ -145,13 +145,16 @@ impl PlanOptions {
             None => vec![self.service.clone()],
         };
         let mut answers = Vec::new();
-        for service in services {
+        for (at, service) in services.into_iter().enumerate() {
             let service = service.or(&self.service);
-            answers.push(Answer::of(
-                &service,
-                !self.without_sidecars,
-                self.least_gain,
-            )?);
+            let answer = Answer::of(&service, !self.without_sidecars, self.least_gain);
+            answers.push(answer.map_err(|error| match several {
+                None => error,
+                Some(path) => WorkloadError::Of {
+                    place: format!("{}: services[{at}]", path.display()),
+                    error: Box::new(error),
+                },
+            })?);
         }
         Ok(match self.format {
             Format::Json => {

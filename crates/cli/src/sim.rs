@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use maglor_balance::guard::breaker::BreakerParams;
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_sim::des::{
-    Antagonist, Arrivals, Discipline, Disturbance, Graph, Guards, Network, Outcome, Proxies,
-    Scenario, Service, simulate_all, threads,
+    Antagonist, Arrivals, Discipline, Disturbance, Graph, Guards, LEAST_REQUESTS, Network, Outcome,
+    Proxies, Scenario, Service, simulate_all, threads,
 };
 use serde_json::{Value, json};
 
@@ -195,6 +195,14 @@ fn simulate(options: &Options) -> Result<Value, String> {
 
 impl Options {
     fn scenario(&self) -> Result<Scenario, String> {
+        let runs = u64::from(self.runs.max(1));
+        if self.requests / runs < LEAST_REQUESTS {
+            return Err(format!(
+                "--requests {}: {runs} runs need {} at least",
+                self.requests,
+                LEAST_REQUESTS * runs
+            ));
+        }
         let parse_all = |texts: &[String]| texts.iter().map(|text| text.parse()).collect();
         let disturbances: Result<Vec<Disturbance>, String> = parse_all(&self.changes);
         let policy = self.policy.parse().map_err(|e| format!("{e}"));
@@ -230,7 +238,7 @@ impl Options {
             disturbances: disturbances?,
             faults: self.faults.as_ref().map(|text| text.parse()).transpose()?,
             guards: self.guards(),
-            requests: self.requests / u64::from(self.runs.max(1)),
+            requests: self.requests / runs,
             runs: self.runs,
             seed: self.seed,
         })

@@ -1,5 +1,6 @@
 //! The commands as somebody types them.
 
+use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -74,6 +75,37 @@ clusters: [{name: backend, endpoints: [127.0.0.1:9001]}]";
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("did you mean `backend`?"), "{errors}");
     assert!(stdout(&output).contains("good.yaml: configuration is valid"));
+}
+
+#[test]
+fn check_reads_standard_input() {
+    for (text, code) in [
+        (
+            "\u{feff}listeners: [{name: web, address: 127.0.0.1:0, tcp: {cluster: a}}]\n\
+             clusters: [{name: a, endpoints: [127.0.0.1:9001]}]\n",
+            0,
+        ),
+        ("listeners: 5\n", 2),
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_maglor"))
+            .args(["check", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary can be started");
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(
+            said.starts_with(b"-:"),
+            "{}",
+            String::from_utf8_lossy(&said)
+        );
+    }
 }
 
 #[test]
@@ -280,6 +312,11 @@ fn figures_are_drawn_into_a_folder() {
     assert!(read("3a.svg").starts_with(b"<svg"));
     assert_eq!(&read("3a.png")[1..4], b"PNG");
 
+    // Known before anything is simulated.
+    let output = maglor(&["figures", "--out", "/proc"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("cannot write /proc/"), "{errors}");
+
     let output = maglor(&["figures", "--out", out, "--only", "12"]);
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -347,6 +384,7 @@ fn impossible_input_is_refused_in_one_line() {
         ("model", "--balancers=0"),
         ("model", "--rho=1"),
         ("model", "--rho=x"),
+        ("model", "--service-ms=1e300"),
         ("sim", "--policy=foo"),
         ("sim", "--policy=lor(choices=0)"),
         ("sim", "--servers=0"),
@@ -355,6 +393,7 @@ fn impossible_input_is_refused_in_one_line() {
         ("sim", "--faults=41:0.3:1"),
         ("sim", "--retries=21"),
         ("sim", "--max-requests=0"),
+        ("sim", "--requests=500"),
     ] {
         let output = maglor(&[command, given]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -97,11 +97,11 @@ fn what_would_be_lost_or_wrong_is_refused_in_one_line() {
     assert!(refused(dir, CART).contains("cart/private_key.pem: exists; --force"));
     done(
         dir,
-        &format!("{CART} --force --ttl 1h --dns cart.test --ip 10.0.0.1"),
+        &format!("{CART} --force --ttl 1h --dns cart.test --dns *.cart.test --ip 10.0.0.1"),
     );
     let text = done(dir, "show cart/certificate.pem");
     assert!(
-        text.contains("also    DNS cart.test, IP 10.0.0.1"),
+        text.contains("also    DNS cart.test, DNS *.cart.test, IP 10.0.0.1"),
         "{text}"
     );
     assert!(refused(dir, &format!("{CART} --force --ttl 25h")).contains("at most"));
@@ -125,6 +125,9 @@ fn what_would_be_lost_or_wrong_is_refused_in_one_line() {
         "issue --ca ca --out x",
         "issue --ca ca --namespace a --out x",
         "issue --ca ca --id https://a/b --out x",
+        "issue --ca ca --namespace a --service-account b --out x --dns a..b",
+        "issue --ca ca --namespace a --service-account b --out x --dns a:80",
+        "issue --ca ca --namespace a --service-account b --out x --dns *",
     ] {
         assert!(!maglor(dir, arguments).status.success(), "{arguments}");
     }

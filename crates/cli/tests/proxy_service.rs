@@ -67,6 +67,12 @@ fn a_workload_file_gives_manifests() {
         "{text}"
     );
     assert!(text.contains("policy: ledger(group=40)"), "{text}");
+    std::fs::write(file, "services:\n- {name: web}\n- {name: cart, rho: 2}\n").unwrap();
+    let error = String::from_utf8(maglor(&["plan", "--workload", file]).stderr).unwrap();
+    assert!(
+        error.contains("services.yaml: services[1]: cart: rho = 2"),
+        "{error}"
+    );
     std::fs::write(file, "services:\n- {name: web, rho: high}\n").unwrap();
     let output = maglor(&["plan", "--workload", file]);
     assert_eq!(output.status.code(), Some(2));

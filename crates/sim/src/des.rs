@@ -38,5 +38,7 @@ pub use guards::{Faults, Guards};
 pub use outcome::{Estimate, Outcome};
 pub(crate) use recorder::Histogram;
 pub use run::{simulate_all, threads};
-pub use scenario::{Antagonist, Change, Disturbance, Network, Proxies, Scenario, ScenarioError};
+pub use scenario::{
+    Antagonist, Change, Disturbance, LEAST_REQUESTS, Network, Proxies, Scenario, ScenarioError,
+};
 pub use server::Discipline;

@@ -1,15 +1,27 @@
 //! What `maglor-proxy --check` says, for any number of files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::input::read_text;
 use crate::output;
 
-/// Prints what is wrong; the exit code is the proxy's: 2 if any file was refused.
+/// Prints what is wrong; the exit code is the proxy's: 2 if any file was refused. `-` is standard input.
 pub(super) fn run(files: &[PathBuf]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for file in files {
-        match maglor_config::load(file) {
+        let loaded = match file == Path::new("-") {
+            false => maglor_config::load(file),
+            true => match read_text(file) {
+                Ok(text) => maglor_config::parse(&text, "-"),
+                Err(error) => {
+                    eprintln!("-: error: standard input cannot be read: {error}");
+                    code = ExitCode::from(2);
+                    continue;
+                }
+            },
+        };
+        match loaded {
             Ok(loaded) => {
                 for warning in &loaded.warnings {
                     eprintln!("{warning}");

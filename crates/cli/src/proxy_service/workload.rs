@@ -1,5 +1,6 @@
 //! What is known of services: by options, or in a file.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use maglor_mcg::rule::{Situation, SituationError};
@@ -76,6 +77,8 @@ pub(super) enum WorkloadError {
     },
     #[error("least-gain = {0} is out of range; valid: 0 to below 1")]
     LeastGain(f64),
+    #[error("{place}: {error}")]
+    Of { place: String, error: Box<Self> },
     #[error("{service}{field} = {value} is out of range; valid: {valid}")]
     Range {
         service: String,
@@ -105,9 +108,15 @@ impl Services {
             let line = error.location().map(|place| place.line());
             wrong(line, error.to_string())
         })?;
+        let mut names = HashSet::new();
         for (at, service) in read.services.iter().enumerate() {
-            if service.name.as_deref().unwrap_or_default().is_empty() {
-                return Err(wrong(None, format!("services[{at}].name: it is missing")));
+            let name = service.name.as_deref().unwrap_or_default();
+            let wrong = |what: String| wrong(None, format!("services[{at}].name: {what}"));
+            if name.is_empty() {
+                return Err(wrong("it is missing".to_owned()));
+            }
+            if !names.insert((service.namespace.as_deref(), name)) {
+                return Err(wrong(format!("the service `{name}` is there twice")));
             }
         }
         Ok(read.services)
@@ -191,6 +200,10 @@ mod tests {
                 "w.yaml:3: ",
             ),
             ("services: [{rho: 0.5}]", "services[0].name"),
+            (
+                "services: [{name: a, namespace: x}, {name: a}, {name: a}]",
+                "services[2].name: the service `a` is there twice",
+            ),
             ("service: []", "w.yaml:1: "),
         ] {
             let error = Services::parse(text, "w.yaml").unwrap_err().to_string();

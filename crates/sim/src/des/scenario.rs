@@ -11,6 +11,9 @@ use super::graph::Graph;
 use super::guards::{Faults, Guards};
 use super::server::Discipline;
 
+/// Requests of a run: of fewer there is no mean to speak of.
+pub const LEAST_REQUESTS: u64 = 100;
+
 /// A system of balancers and servers, the load on it, and how long to look at it.
 ///
 /// # Defaults
@@ -52,7 +55,7 @@ pub struct Scenario {
     pub faults: Option<Faults>,
     /// What balancers do about failures.
     pub guards: Guards,
-    /// Users' requests in each run, those of the warm-up included, at least 100.
+    /// Users' requests in each run, those of the warm-up included, at least [`LEAST_REQUESTS`].
     pub requests: u64,
     /// Independent runs, 2–1000. Intervals come from what differs between them.
     pub runs: u32,
@@ -239,7 +242,7 @@ impl Scenario {
             count("proxies", proxies.instances)?;
         }
         refuse_unless(
-            self.requests >= 100,
+            self.requests >= LEAST_REQUESTS,
             "requests",
             &self.requests,
             "100 or more",

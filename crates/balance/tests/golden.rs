@@ -49,11 +49,11 @@ fn the_small_weighted_table() {
 fn tables_are_stable() {
     let weights: Vec<u32> = (1..=20).collect();
     for (spec, equal_set, weighted_set) in [
-        ("maglev", 0x3bc2_caec_c4b6_f88a, 0x3e3e_a349_b4ce_71c0),
+        ("maglev", 0x3bc2_caec_c4b6_f88a, 0xffa6_1784_103c_00eb),
         (
             "maglev(table_size=251)",
             0xfc00_a622_7eb7_52e5,
-            0x3b13_aa48_6949_0b87,
+            0x49d6_6e1f_2a72_5cd3,
         ),
         ("ring-hash", 0x181a_58dc_f56d_7a2d, 0x97ac_82f6_d6b2_8878),
         (

@@ -2,8 +2,9 @@
 //!
 //! Each endpoint has a permutation of the table's slots, `offset + j · skip` modulo the prime table
 //! size; in turns, each takes the next free slot of its own. A heavier endpoint has more turns, in
-//! Envoy's way: in round r it has had `⌈r · weight / greatest weight⌉`. Offset and skip are XXH64 of
-//! the key with seeds 0 and 1, also as in Envoy: both fill equal tables for equal endpoints.
+//! Envoy's way: one a round at most, and the next after k of them not before the round
+//! `⌈k · greatest weight / weight⌉`. Offset and skip are XXH64 of the key with seeds 0 and 1, also as in
+//! Envoy: both fill equal tables for equal endpoints.
 //!
 //! Invariant: with equal weights the numbers of slots of any two endpoints differ by at most one.
 
@@ -121,6 +122,8 @@ fn populate(members: &[Member], size: u32) -> Vec<u32> {
         had[i] += 1;
         // Saturates for weights beyond any use: such a member gets no further turn.
         let round = (f64::from(had[i]) * heaviest / members[i].weight).ceil() as u32;
+        let next = ((first.0 >> 32) as u32).saturating_add(1);
+        let round = round.max(next);
         *first = Reverse(u64::from(round) << 32 | i as u64);
     }
     table.owners
@@ -217,6 +220,47 @@ mod tests {
         let counts = counts(&members(&[1.0, 2.0, 5.0]), 65_537);
         for (count, share) in counts.iter().zip([0.125, 0.25, 0.625]) {
             assert!((f64::from(*count) / 65_537.0 - share).abs() < 1e-3);
+        }
+    }
+
+    /// Envoy's loop, word for word.
+    fn by_rounds(members: &[Member], size: u32) -> Vec<u32> {
+        let mut walkers: Vec<Walker> = members.iter().map(|m| Walker::new(m, size)).collect();
+        let mut table = Slots {
+            owners: vec![0; size as usize],
+            taken: Taken::new(size),
+        };
+        let heaviest = members.iter().map(|m| m.weight).fold(0.0, f64::max);
+        let mut targets = vec![0.0; members.len()];
+        let (mut filled, mut round) = (0, 0.0);
+        while filled < size {
+            round += 1.0;
+            for (i, member) in members.iter().enumerate() {
+                if filled < size && round * member.weight >= targets[i] {
+                    targets[i] += heaviest;
+                    table.give(&mut walkers[i]);
+                    filled += 1;
+                }
+            }
+        }
+        table.owners
+    }
+
+    #[test]
+    fn turns_are_those_of_envoy() {
+        for weights in [
+            &[1.0, 1.0, 1.0][..],
+            &[1.0, 2.0, 5.0],
+            &[4.0, 4.0, 1.0],
+            &[3.0],
+            &[1.0, 1024.0],
+            &[7.0, 7.0, 7.0, 6.0, 2.0, 1.0, 128.0, 127.0],
+        ] {
+            let members = members(weights);
+            for size in [2, 7, 251, 65_537] {
+                let owners = populate(&members, size);
+                assert_eq!(owners, by_rounds(&members, size), "{weights:?} in {size}");
+            }
         }
     }
 

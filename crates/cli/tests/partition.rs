@@ -396,6 +396,28 @@ fn who_is_pinned_may_grow_but_not_move() {
     }
 }
 
+/// A node that is not to be used has room for what stays there, but no more than it has.
+#[test]
+fn nobody_is_pinned_to_where_there_is_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = "placement: {web: {b: 1}, db: {a: 1}}\n";
+    std::fs::write(folder.path().join("now.yaml"), now).unwrap();
+    let graph = "\
+services:
+- {name: web, replicas: 1, cpu_millis: 100, memory_mib: 100}
+- {name: db, replicas: 1, cpu_millis: 100, memory_mib: 600, pinned: true}
+";
+    for more in [&[][..], &["--use", "1"], &["--use", "fewest"]] {
+        let arguments = [&["--current", "now.yaml"], more].concat();
+        let output = maglor(folder.path(), graph, NODES, &arguments);
+        let plan = json(&output);
+        assert_eq!(plan["feasible"], false, "{more:?}: {plan}");
+        let roomy = NODES.replace("memory_mib: 500", "memory_mib: 600");
+        let plan = json(&maglor(folder.path(), graph, &roomy, &arguments));
+        assert_eq!(plan["placement"]["db"]["a"], 1, "{more:?}: {plan}");
+    }
+}
+
 /// 0.55 × 100 = 55: in binary it is a little more, and 56 would fit, too.
 #[test]
 fn shares_and_parts_that_are_whole_are_not_rounded() {

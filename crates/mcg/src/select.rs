@@ -72,8 +72,9 @@ fn ranked(problem: &Problem) -> Vec<usize> {
 fn first(problem: &Problem, ranked: &[usize], count: usize) -> Problem {
     let mut chosen = problem.clone();
     for &node in ranked.iter().skip(count) {
-        // What stays where it is stays there, too.
-        chosen.capacity[node] = problem.held(node);
+        // What stays where it is stays there, too, as far as there is room.
+        let (held, all) = (problem.held(node), problem.capacity[node]);
+        chosen.capacity[node] = std::array::from_fn(|d| held[d].min(all[d]));
     }
     chosen
 }

@@ -6,6 +6,7 @@ use super::histogram::{Histogram, Share};
 use super::hold::Hold;
 use super::observed::{EdgeUse, Snapshot};
 use super::params::{Params, Traffic};
+use super::track::endless;
 
 /// A service by itself, over time.
 #[derive(Clone, Debug)]
@@ -45,8 +46,10 @@ impl Own {
         let failed = sum(&into, |edge| edge.failures) - sum(&out, |edge| edge.failures);
         self.failed.add(now, p.half_life, calls, failed.max(0.0));
         self.failures.follow(now, self.failed.get(), p.band);
+        // Streams take as long as they do.
+        into.retain(|edge| endless(edge, params) <= 0.0);
         if calls > 0.0 {
-            self.time.add(now, latency_ms(&into, &out));
+            self.time.add(now, latency_ms(calls, &into, &out));
         }
         self.latency_ms
             .follow(now, self.time.quantile(p.quantile), p.band);
@@ -55,8 +58,7 @@ impl Own {
 
 /// r without the time of calls: these come one after the other, unless that takes longer than r; then they come at
 /// the same time, and the longest counts.
-fn latency_ms(into: &[&EdgeUse], out: &[&EdgeUse]) -> f64 {
-    let calls: f64 = into.iter().map(|edge| edge.rps).sum();
+fn latency_ms(calls: f64, into: &[&EdgeUse], out: &[&EdgeUse]) -> f64 {
     let whole = into.iter().map(|edge| edge.latency_ms).fold(0.0, f64::max);
     let waits = out.iter().map(|edge| edge.rps / calls * edge.latency_ms);
     let (all, longest) = waits.fold((0.0, 0.0_f64), |(all, longest), wait| {
@@ -82,7 +84,7 @@ mod tests {
     fn what_calls_take_is_not_a_service_s_own() {
         let own = |into: &[EdgeUse], out: &[EdgeUse]| {
             let (into, out): (Vec<_>, Vec<_>) = (into.iter().collect(), out.iter().collect());
-            latency_ms(&into, &out)
+            latency_ms(into.iter().map(|edge| edge.rps).sum(), &into, &out)
         };
         assert_eq!(own(&[edge(10.0, 80.0)], &[]), 80.0);
         assert_eq!(own(&[edge(5.0, 80.0), edge(5.0, 90.0)], &[]), 90.0);

@@ -259,7 +259,7 @@ impl EdgeTrack {
 
 /// How many calls there are that do not end soon: more than λ·r are in flight (Little's law) where some do not end
 /// at all, and what takes longer than a timeout can be made long is none that should have one.
-fn endless(edge: &EdgeUse, params: &Params) -> f64 {
+pub(super) fn endless(edge: &EdgeUse, params: &Params) -> f64 {
     /// As much again as is expected, and some, is chance.
     const CHANCE: f64 = 10.0;
     let p = &params.traffic;

@@ -117,7 +117,8 @@ mod tests {
     use super::*;
     use crate::crd::check;
 
-    /// Services that fail from never to always, called from hardly to very often, fast and slow.
+    /// Services that fail from never to always, called from hardly to very often, fast and slow. One that is not called
+    /// gets nothing.
     fn advice() -> Vec<TrafficAdvice> {
         let mut all = Vec::new();
         for (rps, latency, failing) in [
@@ -125,8 +126,8 @@ mod tests {
             (0.1, 1.0, 0.5),
             (50.0, 20.0, 0.02),
             (50.0, 20.0, 0.3),
-            (1e6, 1e7, 1.0),
-            (1e15, 1e15, 0.4),
+            (1e6, 2e4, 1.0),
+            (1e15, 2e4, 0.4),
         ] {
             let failures = rps * failing;
             let snapshot = format!(
@@ -142,7 +143,7 @@ mod tests {
         }
         assert!(all.iter().any(|advice| advice.retry.is_some()));
         assert!(all.iter().any(|advice| advice.breaker.is_some()));
-        assert_eq!(all.len(), 6);
+        assert_eq!(all.len(), 5);
         all
     }
 

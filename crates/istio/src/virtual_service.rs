@@ -79,7 +79,8 @@ impl VirtualService {
         } else if gateways.iter().any(|one| one != "mesh") {
             block.ignore("gateways", "only `mesh` is served");
         }
-        for name in ["tcp", "tls"] {
+        let bytes = ["tcp", "tls"];
+        for name in bytes {
             block.without(name, Effect::Refused, "only `http` is routed");
         }
         let export = block.texts("exportTo");
@@ -88,7 +89,8 @@ impl VirtualService {
             block.ignore("exportTo", "only `*` and `.` are told apart");
         }
         let rules: Vec<Rule> = block.blocks("http").iter().flat_map(Rule::read).collect();
-        if rules.is_empty() {
+        // Else it is said already what its rules are for.
+        if rules.is_empty() && bytes.iter().all(|name| spec.get(name).is_none()) {
             block.refuse("http", "there is no rule for the mesh");
         }
         block.end(Effect::Refused);

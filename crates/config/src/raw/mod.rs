@@ -65,7 +65,8 @@ pub struct Document {
     /// The admin server with `/metrics`, `/ready`, `/live`, `/config`, `/clusters` and `/drain`.
     /// Absent: no admin port.
     pub admin: Option<Admin>,
-    /// Verbosity of the proxy's own log at start; the admin port changes it at run time.
+    /// Verbosity of the proxy's own log at start; the admin port changes it at run time. A release says at `trace`
+    /// what it says at `debug`; a development build adds what libraries say.
     #[schemars(extend("default" = "info"))]
     pub log_level: Option<LogLevel>,
     /// One line for each request. Absent: no access log.

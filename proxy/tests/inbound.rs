@@ -162,6 +162,18 @@ fn the_last_word_holds_without_the_control_plane() {
     assert_eq!(proxy.admin_get("/ready").status, 200);
 }
 
+/// A connection in plain text on which a request was answered, with the status; None where it is not let in.
+fn plain(server: &Proxy) -> Option<(RawHttp1, u16)> {
+    let socket = std::net::TcpStream::connect(server.listener("inbound")).unwrap();
+    let mut plain = RawHttp1::try_over(socket)?;
+    plain
+        .connection()
+        .send("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .ok()?;
+    let response = plain.try_response("GET").ok()?;
+    Some((plain, response.status))
+}
+
 /// A port may be more open than the others, or less.
 #[test]
 fn a_port_has_a_mode_of_its_own() {
@@ -171,15 +183,7 @@ fn a_port_has_a_mode_of_its_own() {
     let server = sidecar(&control, &application, &root.member("cart").yaml());
     eventually(TIMEOUT, "it is known", || known(&server));
     let port = server.listener("inbound").port();
-    let plain = || {
-        let socket = std::net::TcpStream::connect(server.listener("inbound")).unwrap();
-        let mut plain = RawHttp1::try_over(socket)?;
-        plain
-            .connection()
-            .send("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-            .ok()?;
-        Some(plain.try_response("GET").ok()?.status)
-    };
+    let plain = || Some(plain(&server)?.1);
     assert_eq!(plain(), None);
     let with = |tls: &str, own: &str| {
         let ports = format!("{{{port}: {{protocol: http, tls: {own}}}, 1: tcp}}");
@@ -212,16 +216,7 @@ clusters:
         root.member("web").yaml(),
         server.listener("inbound")
     ));
-    let plain = || {
-        let socket = std::net::TcpStream::connect(server.listener("inbound")).unwrap();
-        let mut plain = RawHttp1::try_over(socket)?;
-        plain
-            .connection()
-            .send("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-            .ok()?;
-        let response = plain.try_response("GET").ok()?;
-        Some((plain, response.status))
-    };
+    let plain = || plain(&server);
     assert!(plain().is_none(), "strict until something else is said");
     control.inbound(WORKLOAD, "{tls: strict}");
     eventually(TIMEOUT, "it is known", || known(&server));

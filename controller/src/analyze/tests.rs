@@ -1,5 +1,14 @@
 use super::*;
 
+/// All problems, in order, each by its beginning.
+fn found_are(analysis: &Analysis, expected: &[&str]) {
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{expected}: {found}");
+    }
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+}
+
 #[test]
 fn what_is_not_done_is_named_with_its_line() {
     let text = "# Two resources.
@@ -136,15 +145,14 @@ spec:
   rules: [{backendRefs: [{name: a, port: 80}]}]
 ";
     let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
-    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
-    for (found, expected) in found.iter().zip([
-        "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: it is not supported (Unsup",
-        "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is routed (UnsupportedValue)",
-        "a.yaml:18: warning: HTTPRoute shop/b: no requests are told apart on port 5432 of Service shop/a",
-    ]) {
-        assert!(found.starts_with(expected), "{expected}: {found}");
-    }
-    assert_eq!(found.len(), 3, "{found:?}");
+    found_are(
+        &analysis,
+        &[
+            "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: it is not supported (Unsup",
+            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is routed (UnsupportedValue)",
+            "a.yaml:18: warning: HTTPRoute shop/b: no requests are told apart on port 5432 of Service shop/a",
+        ],
+    );
 }
 
 /// An API server would refuse them; nothing may say that they are all right.
@@ -179,15 +187,14 @@ spec: {ports: [{port: 80}]}
 ";
     let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
     assert_eq!((analysis.resources, analysis.others), (4, 0));
-    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
-    for (found, expected) in found.iter().zip([
-        "a.yaml:7: error: AuthorizationPolicy a: spec.rules[0].from[0].namespaces: a list is wanted",
-        "a.yaml:12: error: HTTPRoute default/b: spec: invalid type: integer `5`, expected a string",
-        "a.yaml:21: error: GRPCRoute c: spec.parentRefs: ",
-    ]) {
-        assert!(found.starts_with(expected), "{expected}: {found}");
-    }
-    assert_eq!(found.len(), 3, "{found:?}");
+    found_are(
+        &analysis,
+        &[
+            "a.yaml:7: error: AuthorizationPolicy a: spec.rules[0].from[0].namespaces: a list is wanted",
+            "a.yaml:12: error: HTTPRoute default/b: spec: invalid type: integer `5`, expected a string",
+            "a.yaml:21: error: GRPCRoute c: spec.parentRefs: ",
+        ],
+    );
 }
 
 #[test]

@@ -14,6 +14,8 @@ use crate::tools;
 const LONGEST_INPUT: &str = "-max_len=16384";
 /// Above this the fuzzer reports a leak or an explosion.
 const MEMORY: &str = "-rss_limit_mb=2048";
+/// What it finds is printed, not what it covers: thousands of lines.
+const QUIET: &str = "-verbosity=0";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -132,7 +134,7 @@ impl Target {
             command = command.arg(root.join(&seeds));
         }
         let limit = format!("-max_total_time={seconds}");
-        command = command.args(["--", &limit, LONGEST_INPUT, MEMORY]);
+        command = command.args(["--", &limit, LONGEST_INPUT, MEMORY, QUIET]);
         let words = self.folder.join(format!("{}.dict", self.name));
         if root.join(&words).is_file() {
             command = command.arg(format!("-dict={}", root.join(&words).display()));

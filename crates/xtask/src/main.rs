@@ -3,6 +3,7 @@
 
 #[cfg(feature = "conformance")]
 mod conformance;
+mod failures;
 mod fuzz;
 mod hot;
 mod readme;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
@@ -104,6 +104,23 @@ impl Cargo {
                 false
             }
         }
+    }
+
+    /// Whether it succeeds; `line` has each line that it prints, on either output, as they come.
+    pub(crate) fn succeeds_saying(mut self, mut line: impl FnMut(&str)) -> io::Result<bool> {
+        let (reader, writer) = io::pipe()?;
+        let command = self.command.stdin(Stdio::null());
+        let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
+        // It holds our ends of the pipe, which would never end.
+        drop(self);
+        let mut reader = BufReader::new(reader);
+        let mut bytes = Vec::new();
+        // Tests print what is no text, too.
+        while reader.read_until(b'\n', &mut bytes)? > 0 {
+            line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
+            bytes.clear();
+        }
+        Ok(child.wait()?.success())
     }
 
     /// Whether it succeeds, with nothing to be seen.

@@ -1,11 +1,13 @@
 //! `cargo xtask test`: everything that has to hold before a change goes in.
 
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
+use crate::failures::{Failures, Reader};
 use crate::fuzz;
 use crate::shell::Cargo;
 use crate::tools;
@@ -18,6 +20,8 @@ const LOOM: &str = "crates/balance/loom/Cargo.toml";
 const SMOKE: u64 = 5;
 /// On CI the tests are ended after this: one that hangs fails with its name in the output.
 const TESTS: Duration = Duration::from_secs(45 * 60);
+/// More failed tests than this are no accident, and are not tried again.
+const AGAIN: usize = 3;
 /// How long the database of advisories may take to come.
 const ADVISORIES: Duration = Duration::from_secs(120);
 
@@ -48,7 +52,11 @@ enum Step {
 
 enum Outcome {
     Passed,
+    /// Passed, but these tests only when they were tried again, alone.
+    PassedAgain(Failures),
     Failed,
+    /// Failed, and this is what is known of why.
+    FailedTests(Failures),
     Skipped(String),
 }
 
@@ -67,6 +75,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         let outcome = step.run();
         results.push((step, outcome, started.elapsed()));
     }
+    for (step, outcome, _) in &results {
+        outcome.repeat(*step);
+    }
     println!("\n=== summary");
     for (step, outcome, took) in &results {
         println!(
@@ -77,7 +88,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
     let failed: Vec<_> = results
         .iter()
-        .filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed))
+        .filter(|(_, outcome, _)| outcome.failed())
         .map(|(step, ..)| step.to_string())
         .collect();
     if failed.is_empty() {
@@ -106,10 +117,7 @@ impl Step {
                 .args(ALL)
                 .args(["--no-deps", "--locked"])
                 .env("RUSTDOCFLAGS", "-D warnings")]),
-            Self::Test => all([Cargo::new("test")
-                .args(ALL)
-                .args(["--locked", "--no-fail-fast"])
-                .at_most(TESTS)]),
+            Self::Test => tests(),
             Self::Loom => all([Cargo::new("test")
                 .args(["--release", "--locked", "--test", "guards"])
                 .args(["--manifest-path", LOOM, "--target-dir", "target/loom"])
@@ -127,11 +135,32 @@ impl fmt::Display for Step {
     }
 }
 
+impl Outcome {
+    fn failed(&self) -> bool {
+        matches!(self, Self::Failed | Self::FailedTests(_))
+    }
+
+    /// Says once more, near the end of a long log, what failed tests had to say.
+    fn repeat(&self, step: Step) {
+        let (Self::FailedTests(failures) | Self::PassedAgain(failures)) = self else {
+            return;
+        };
+        println!("\n=== what failed in {step}");
+        for line in &failures.output {
+            println!("{line}");
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Passed => f.write_str("passed"),
-            Self::Failed => f.write_str("FAILED"),
+            Self::PassedAgain(failures) => {
+                let names: Vec<_> = failures.tests.iter().map(String::as_str).collect();
+                write!(f, "passed, when tried again: {}", names.join(", "))
+            }
+            Self::Failed | Self::FailedTests(_) => f.write_str("FAILED"),
             Self::Skipped(why) => write!(f, "skipped: {why}"),
         }
     }
@@ -147,6 +176,57 @@ fn all(commands: impl IntoIterator<Item = Cargo>) -> Outcome {
         }
     }
     outcome
+}
+
+/// All tests, side by side; a few that fail are tried once more, alone.
+///
+/// They use real sockets and real time, and whoever shares the machine can stop one of them for
+/// seconds. What failed only then is printed at the end all the same: it is to be looked at.
+fn tests() -> Outcome {
+    let run = |what: &[&str], names: &[&str]| {
+        let command = Cargo::new("test").args(ALL);
+        let command = command.args(["--locked", "--no-fail-fast"]).args(what);
+        let alone: &[&str] = if names.is_empty() {
+            &[]
+        } else {
+            &["--", "--exact", "--test-threads=1"]
+        };
+        command_of_tests(command.args(alone).args(names).at_most(TESTS))
+    };
+    let (passed, failures) = match run(&[], &[]) {
+        Ok(ran) => ran,
+        Err(error) => {
+            eprintln!("error: cargo test: {error}");
+            return Outcome::Failed;
+        }
+    };
+    if passed {
+        return Outcome::Passed;
+    }
+    let names: Vec<_> = failures.tests.iter().map(String::as_str).collect();
+    // With the whole workspace, or what it depends on would be built with other features.
+    let targets = failures.targets.iter().filter_map(|t| t.split_once("--"));
+    let targets: Vec<_> = targets.map(|(_, target)| format!("--{target}")).collect();
+    let targets: Vec<_> = targets.iter().flat_map(|t| t.split(' ')).collect();
+    if names.is_empty() || names.len() > AGAIN || targets.is_empty() {
+        return Outcome::FailedTests(failures);
+    }
+    match run(&targets, &names) {
+        // Names that nothing has would pass, too.
+        Ok((true, again)) if again.passed >= names.len() => Outcome::PassedAgain(failures),
+        _ => Outcome::FailedTests(failures),
+    }
+}
+
+/// Runs and prints tests; whether they passed, and what failed.
+fn command_of_tests(command: Cargo) -> io::Result<(bool, Failures)> {
+    println!("{command}");
+    let mut reader = Reader::default();
+    let passed = command.succeeds_saying(|line| {
+        println!("{line}");
+        reader.line(line);
+    })?;
+    Ok((passed, reader.end()))
 }
 
 /// Members, and the fuzz packages and loom's, which are none.

@@ -31,7 +31,11 @@ pub(crate) use state::State;
 const COARSE: usize = 250;
 
 /// How many placements are made anew before they are combined.
-const POPULATION: usize = 5;
+const POPULATION: usize = 8;
+
+/// With so many steps another population is worth more than a longer search by the first, which has
+/// become all alike by then.
+const TRY: u64 = 800_000_000;
 
 /// What the solver found.
 #[derive(Clone, Debug)]
@@ -49,7 +53,12 @@ pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: 
     let mut rng = Rng::seed(seed);
     let mut budget = Budget::new(steps(problem, effort));
     let mut best = start.unwrap_or_else(|| pack::greedy(problem, &mut rng));
-    best = evolve(problem, best, &mut rng, &mut budget);
+    let tries = (budget.left() / TRY).clamp(1, 4);
+    for left in (1..=tries).rev() {
+        let mut part = budget.take(budget.left() / left);
+        let found = evolve(problem, best.clone(), &mut rng, &mut part);
+        keep(&mut best, found);
+    }
     let mut proved = false;
     if !best.is_feasible() {
         (best, proved) = fit(problem, best, &mut rng, effort);
@@ -87,7 +96,10 @@ fn steps(problem: &Problem, effort: f64) -> u64 {
         // More nodes are more ways; three are the most that branch and bound finishes at once.
         60e3 * units.min(40.0) * (problem.nodes as f64 / 3.0).clamp(1.0, 4.0)
     } else {
-        (170e3 * units).clamp(30e6, 2e9)
+        // Few nodes and many units are quick to search, and there is more to find.
+        let more = ((units - 1800.0) / 1800.0).clamp(0.0, 1.0);
+        let more = if problem.nodes <= 100 { more } else { 0.0 };
+        ((1.0 + 0.5 * more) * 170e3 * units).clamp(30e6, 3e9)
     };
     (effort * steps).max(1_000.0) as u64
 }
@@ -115,26 +127,16 @@ fn evolve(problem: &Problem, start: State, rng: &mut Rng, budget: &mut Budget) -
         population.push(plan.combine(problem, &[&fresh], rng, budget));
     }
     while !budget.is_spent() && !population.iter().any(ideal) {
-        let a = rng.below(population.len() as u32) as usize;
-        let b = rng.below(population.len() as u32) as usize;
-        let (first, second) = (&population[a], &population[b]);
-        let (first, second) = if second.beats(first) {
-            (second, first)
-        } else {
-            (first, second)
-        };
-        let parents = if a == b {
-            vec![first]
-        } else {
-            vec![first, second]
-        };
-        let child = Plan::fresh(problem, all).combine(problem, &parents, rng, budget);
-        let worst = if population[a].beats(&population[b]) {
-            b
-        } else {
-            a
-        };
-        keep(&mut population[worst], child);
+        let mut pick = || rng.below(population.len() as u32) as usize;
+        let (mut better, mut other) = (pick(), pick());
+        if population[other].beats(&population[better]) {
+            std::mem::swap(&mut better, &mut other);
+        }
+        let both = [&population[better], &population[other]];
+        let parents = if better == other { &both[..1] } else { &both };
+        let child = Plan::fresh(problem, all).combine(problem, parents, rng, budget);
+        // It is like the better parent; in place of the other one, soon all would be alike.
+        keep(&mut population[better], child);
     }
     let best = population
         .into_iter()
@@ -146,6 +148,11 @@ fn keep(best: &mut State, found: State) {
     if found.beats(best) {
         *best = found;
     }
+}
+
+/// Whether a problem goes through levels.
+fn is_large(problem: &Problem) -> bool {
+    problem.services() > COARSE
 }
 
 /// How one way through the levels is gone.
@@ -160,7 +167,13 @@ struct Plan {
 
 impl Plan {
     fn fresh(problem: &Problem, all: u64) -> Self {
-        let steps = all / 40;
+        // Shorter ones leave large problems time to be combined more often.
+        let parts = match problem.services() {
+            many if many > 10_000 => 120,
+            _ if is_large(problem) => 80,
+            _ => 30,
+        };
+        let steps = all / parts;
         Self {
             target: COARSE.max(12 * problem.nodes),
             heat: Heat::WARM,
@@ -179,7 +192,12 @@ impl Plan {
         let least = (3 * problem.nodes).min(self.target);
         let range = (self.target as f64 / least as f64).ln();
         self.target = (least as f64 * (rng.unit() * range).exp()) as usize;
-        self.heat = Heat(0.1 * 20_f64.powf(rng.unit()));
+        let (coldest, range) = if is_large(problem) {
+            (0.1, 20_f64)
+        } else {
+            (0.06, 8.0)
+        };
+        self.heat = Heat(coldest * range.powf(rng.unit()));
         self.cycle(problem, parents, rng, budget)
     }
 
@@ -195,7 +213,7 @@ impl Plan {
             share: 1.5 / self.target as f64,
         };
         // Sorting edges and copying placements, in looks at a neighbour.
-        budget.spend(problem.adjacent.len() * 8 + problem.services() * (8 + 2 * problem.nodes));
+        budget.spend(problem.adjacent.len() * 10 + problem.services() * (10 + 3 * problem.nodes));
         let level = (problem.services() > self.target)
             .then(|| Level::coarsen(problem, placed, limits, rng))
             .flatten();

@@ -1,6 +1,9 @@
-//! Simulated annealing with moves and swaps of units (Kirkpatrick et al., 1983). Nodes may be
+//! Simulated annealing with moves and swaps of units (Kirkpatrick et al., 1983), and of groups of
+//! units that belong together ([`groups`]). Nodes may be
 //! overloaded on the way, at a price that grows against the temperature: at 90 % utilisation most
 //! ways from one good placement to another lead through one that does not fit.
+
+mod groups;
 
 use maglor_balance::Rng;
 
@@ -14,13 +17,13 @@ pub(crate) struct Heat(pub(crate) f64);
 
 impl Heat {
     /// Forgets where it began.
-    pub(crate) const ANEW: Self = Self(1.0);
+    pub(crate) const ANEW: Self = Self(0.5);
     /// Leaves most of it as it was.
     pub(crate) const WARM: Self = Self(0.15);
 }
 
 /// The last temperature relative to the mean change of a move.
-const COLD: f64 = 0.002;
+const COLD: f64 = 0.01;
 
 /// What an overload of the mean unit costs at the beginning, in temperatures.
 const PRICE: f64 = 3.0;
@@ -53,6 +56,9 @@ pub(crate) fn anneal(
     walk.finish()
 }
 
+/// So many of eight proposals are groups; of the others, half are swaps.
+const GROUPS: u32 = 4;
+
 /// A walk through placements at a falling temperature.
 struct Walk<'a> {
     problem: &'a Problem,
@@ -69,6 +75,8 @@ struct Walk<'a> {
     temperature: f64,
     mean_need: f64,
     price: f64,
+    /// The proposal that is being looked at.
+    proposal: groups::Proposal,
 }
 
 impl<'a> Walk<'a> {
@@ -95,6 +103,7 @@ impl<'a> Walk<'a> {
             temperature: 0.0,
             mean_need: (need / problem.units() as f64).max(1e-9),
             price: 0.0,
+            proposal: groups::Proposal::default(),
         };
         walk.scale = walk.mean_change(rng);
         walk
@@ -139,14 +148,21 @@ impl<'a> Walk<'a> {
         let s = problem.unit_service[unit] as usize;
         let a = self.state.node_of(unit);
         let b = self.target(s, rng);
-        let looked = problem.neighbours(s).len() + 4;
         if a == b {
             return 2;
         }
-        let other = self.partner(b, rng);
-        if let Some(other) = other {
-            return looked + self.swap(unit, other, rng);
+        match rng.below(8) {
+            0..GROUPS => self.group(s, (a, b), rng),
+            kind if kind % 2 == 0 && !self.on_node[b].is_empty() => self.swap(unit, b, rng),
+            _ => self.single(unit, b, rng),
         }
+    }
+
+    /// One unit goes to another node.
+    fn single(&mut self, unit: usize, b: usize, rng: &mut Rng) -> usize {
+        let problem = self.problem;
+        let s = problem.unit_service[unit] as usize;
+        let a = self.state.node_of(unit);
         if !self.state.allows(problem, s, b) {
             return 2;
         }
@@ -157,7 +173,7 @@ impl<'a> Walk<'a> {
             self.put(unit, b, delta);
             self.note();
         }
-        looked
+        problem.neighbours(s).len() + 4
     }
 
     /// Where to: to a neighbour as a rule, anywhere now and then.
@@ -170,44 +186,6 @@ impl<'a> Walk<'a> {
         let units = self.problem.units_of(v as usize);
         let unit = units.start + rng.below(units.len() as u32) as usize;
         self.state.node_of(unit)
-    }
-
-    /// Every second proposal is a swap with a unit of the other node.
-    fn partner(&self, b: usize, rng: &mut Rng) -> Option<usize> {
-        let there = &self.on_node[b];
-        if there.is_empty() || rng.below(2) == 0 {
-            return None;
-        }
-        Some(there[rng.below(there.len() as u32) as usize] as usize)
-    }
-
-    /// Tries to exchange two units; returns what it cost to look at.
-    fn swap(&mut self, unit: usize, other: usize, rng: &mut Rng) -> usize {
-        let problem = self.problem;
-        let (s, t) = (
-            problem.unit_service[unit] as usize,
-            problem.unit_service[other] as usize,
-        );
-        let (a, b) = (self.state.node_of(unit), self.state.node_of(other));
-        if s == t || !self.state.allows(problem, s, b) || !self.state.allows(problem, t, a) {
-            return 2;
-        }
-        let looked = problem.neighbours(t).len() + 8;
-        let before = self.state.overload();
-        let there = self.state.delta(problem, s, a, b);
-        // Carried out to see, because the two may be neighbours.
-        self.state.apply(problem, unit, b, there);
-        let back = self.state.delta(problem, t, b, a);
-        let burden = self.state.overload() + self.state.overload_delta(problem, t, b, a) - before;
-        self.state.apply(problem, unit, a, -there);
-        let burden = self.price * burden;
-        if self.accepts(there + back + burden, rng) {
-            self.leave_best(there + back, burden);
-            self.put(unit, b, there);
-            self.put(other, a, back);
-            self.note();
-        }
-        looked
     }
 
     /// Metropolis' rule.

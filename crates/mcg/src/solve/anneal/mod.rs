@@ -25,8 +25,11 @@ impl Heat {
 /// The last temperature relative to the mean change of a move.
 const COLD: f64 = 0.01;
 
-/// What an overload of the mean unit costs at the beginning, in temperatures.
-const PRICE: f64 = 3.0;
+/// What an overload of the mean unit costs at the beginning, in temperatures: the least, and so many
+/// times that at most. Each walk draws its own: where hardly anything fits, low prices end in
+/// placements that do not, and elsewhere high ones close most ways.
+const PRICE: f64 = 5.0;
+const PRICE_RANGE: f64 = 100.0;
 
 /// The price grows so often over the whole annealing.
 const PRICE_RISE: f64 = 8.0;
@@ -56,7 +59,7 @@ pub(crate) fn anneal(
     walk.finish()
 }
 
-/// So many of eight proposals are groups; of the others, half are swaps.
+/// So many of eight proposals are groups at most; of the others, half are swaps. Each walk draws it.
 const GROUPS: u32 = 4;
 
 /// A walk through placements at a falling temperature.
@@ -75,6 +78,9 @@ struct Walk<'a> {
     temperature: f64,
     mean_need: f64,
     price: f64,
+    /// The price at the beginning, in temperatures.
+    first_price: f64,
+    groups: u32,
     /// The proposal that is being looked at.
     proposal: groups::Proposal,
 }
@@ -103,6 +109,8 @@ impl<'a> Walk<'a> {
             temperature: 0.0,
             mean_need: (need / problem.units() as f64).max(1e-9),
             price: 0.0,
+            first_price: PRICE * PRICE_RANGE.powf(rng.unit()),
+            groups: rng.below(GROUPS + 1),
             proposal: groups::Proposal::default(),
         };
         walk.scale = walk.mean_change(rng);
@@ -138,7 +146,7 @@ impl<'a> Walk<'a> {
         let falling = (COLD / self.heat).powf(part);
         self.temperature = self.scale * self.heat * falling;
         let rising = PRICE_RISE.powf(part);
-        self.price = PRICE * self.scale * self.heat.max(0.3) / self.mean_need * rising;
+        self.price = self.first_price * self.scale * self.heat.max(0.3) / self.mean_need * rising;
     }
 
     /// Proposes one change; returns what it cost to look at.
@@ -152,7 +160,7 @@ impl<'a> Walk<'a> {
             return 2;
         }
         match rng.below(8) {
-            0..GROUPS => self.group(s, (a, b), rng),
+            kind if kind < self.groups => self.group(s, (a, b), rng),
             kind if kind % 2 == 0 && !self.on_node[b].is_empty() => self.swap(unit, b, rng),
             _ => self.single(unit, b, rng),
         }

@@ -88,8 +88,8 @@ pub(crate) fn solve(problem: &Problem, start: Option<State>, seed: u64, effort: 
     }
 }
 
-/// How many steps the search may take: about 10 ms for a dozen services, 0.2 s up to a hundred, then
-/// in proportion to the units, up to 15 s.
+/// How many steps the search may take: about 10 ms for a dozen services, 0.3 s up to a hundred, then
+/// in proportion to the units, up to 20 s.
 fn steps(problem: &Problem, effort: f64) -> u64 {
     let units = problem.units() as f64;
     let steps = if problem.services() <= 12 {
@@ -99,7 +99,7 @@ fn steps(problem: &Problem, effort: f64) -> u64 {
         // Few nodes and many units are quick to search, and there is more to find.
         let more = ((units - 1800.0) / 1800.0).clamp(0.0, 1.0);
         let more = if problem.nodes <= 100 { more } else { 0.0 };
-        ((1.0 + 0.5 * more) * 170e3 * units).clamp(30e6, 3e9)
+        ((1.0 + 0.5 * more) * 170e3 * units).clamp(45e6, 3e9)
     };
     (effort * steps).max(1_000.0) as u64
 }
@@ -127,7 +127,14 @@ fn evolve(problem: &Problem, start: State, rng: &mut Rng, budget: &mut Budget) -
         population.push(plan.combine(problem, &[&fresh], rng, budget));
     }
     while !budget.is_spent() && !population.iter().any(ideal) {
-        let mut pick = || rng.below(population.len() as u32) as usize;
+        let many = population.len() as u32;
+        // Where hardly anything fits, no way leads from one good placement to another.
+        if !is_large(problem) && rng.below(10) < 3 {
+            let fresh = Plan::fresh(problem, all).cycle(problem, &[], rng, budget);
+            keep(&mut population[rng.below(many) as usize], fresh);
+            continue;
+        }
+        let mut pick = || rng.below(many) as usize;
         let (mut better, mut other) = (pick(), pick());
         if population[other].beats(&population[better]) {
             std::mem::swap(&mut better, &mut other);

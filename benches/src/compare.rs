@@ -57,7 +57,7 @@ fn locate_all(options: &Options) -> Result<Vec<Peer>> {
         let pair = pair.clone();
         Ok(Peer { pair, ..peer })
     };
-    Subject::PROXIES
+    Subject::ALL
         .into_iter()
         .filter(|subject| options.only.contains(subject))
         .map(located)

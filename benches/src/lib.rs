@@ -3,8 +3,8 @@
 //! One command, `compare`, in the order things happen:
 //! [`options`] what was asked → [`peer`] find, configure and start a proxy → [`scenario`] the
 //! list of cells → [`measure`] run them in alternating rounds → [`report`] write them down.
-//! The same binary re-executes itself as [`load`] generator and as [`origin`] server, which
-//! share the codecs in [`wire`]. [`sys`] is the only file with unsafe code.
+//! The same binary re-executes itself as [`load`] generator, as [`origin`] server, which
+//! share the codecs in [`wire`], and as the bare [`forward`]er that all are held against. [`sys`] is the only file with unsafe code.
 //!
 //! Another command, [`resilience`], asks what failures, overload and restarts do, a third one,
 //! [`mesh`], repeats the experiments on whole applications behind many proxies, [`distribution`]
@@ -16,6 +16,7 @@ pub mod child;
 pub mod compare;
 pub mod distribution;
 pub mod error;
+pub mod forward;
 pub mod histogram;
 pub mod load;
 pub mod measure;

@@ -48,6 +48,7 @@ pub fn run(cli: &Cli) -> Result<bool> {
                 detail: error.to_string(),
             })
         }
+        Some(Role::Forward(options)) => crate::forward::run(options).map(|()| true),
         None => experiments(&cli.options),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::forward;
 use crate::load;
 use crate::origin;
 use crate::peer::Subject;
@@ -25,6 +26,9 @@ pub struct Cli {
 /// What a process of this binary is when the harness starts it.
 #[derive(Debug, Subcommand)]
 pub enum Role {
+    /// Hands bytes on.
+    #[command(hide = true)]
+    Forward(forward::Options),
     /// Holds idle connections.
     #[command(hide = true)]
     Hold(load::Target),
@@ -49,7 +53,7 @@ pub struct Options {
     /// Processor time and memory are those of both together.
     #[arg(long)]
     pub pair: bool,
-    /// Proxies to compare.
+    /// Proxies to compare. `bare` hands bytes on and reads nothing in them: what any proxy costs here at least.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Subject::PROXIES)]
     pub only: Vec<Subject>,
     /// A maglor-proxy binary to measure, instead of building one.

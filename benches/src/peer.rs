@@ -22,6 +22,8 @@ pub(crate) use scratch::Scratch;
 /// Who is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Subject {
+    /// No proxy, but a process that hands bytes on: see [`crate::forward`].
+    Bare,
     /// No proxy: the generator talks to the origin.
     #[value(skip)]
     Direct,
@@ -39,9 +41,19 @@ impl Subject {
     /// The proxies in the order of a round.
     pub const PROXIES: [Self; 4] = [Self::Maglor, Self::Haproxy, Self::Nginx, Self::Envoy];
 
+    /// All that may take part, in the order of a round.
+    pub const ALL: [Self; 5] = [
+        Self::Maglor,
+        Self::Haproxy,
+        Self::Nginx,
+        Self::Envoy,
+        Self::Bare,
+    ];
+
     /// The name in raw data.
     pub fn key(self) -> &'static str {
         match self {
+            Self::Bare => "bare",
             Self::Direct => "direct",
             Self::Envoy => "envoy",
             Self::Haproxy => "haproxy",
@@ -54,6 +66,7 @@ impl Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
+            Self::Bare => "bare forwarder",
             Self::Direct => "direct",
             Self::Envoy => "Envoy",
             Self::Haproxy => "HAProxy",

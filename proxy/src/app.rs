@@ -341,6 +341,11 @@ impl App {
         }
     }
 
+    /// Whether there is something to look after some times a second: lines that wait, a budget that is to be kept.
+    pub(crate) fn is_to_be_flushed(&self) -> bool {
+        self.shared.observers.access_log().is_some() || self.shared.memory.is_limited()
+    }
+
     /// Compares the memory in use with its budget.
     pub(crate) fn watch_memory(&self) {
         let memory = &self.shared.memory;

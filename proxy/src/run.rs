@@ -213,6 +213,8 @@ impl Life {
         let mut stop = std::pin::pin!(stop);
         let mut tick = tokio::time::interval(TICK);
         let mut flush = tokio::time::interval(FLUSH);
+        // A reload may ask for it after hours: they are not made up for.
+        flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = &mut stop => return,
@@ -225,7 +227,8 @@ impl Life {
                 }
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
                 () = changed(self.watch.as_mut()) => self.reload(false),
-                _ = flush.tick() => {
+                // Most proxies have neither, and a processor that nobody wakes is most of what an idle one costs.
+                _ = flush.tick(), if self.app.borrow().is_to_be_flushed() => {
                     self.app.borrow().flush_access_log();
                     self.app.borrow().watch_memory();
                 }

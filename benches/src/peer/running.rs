@@ -119,11 +119,14 @@ impl Running {
         Ok(running)
     }
 
-    /// Checks once that it does the work that all do.
+    /// Checks once that it does the work that all do; the bare forwarder is there because it does not.
     ///
     /// # Errors
     /// It does not.
     pub fn verify(&self) -> Result<()> {
+        if self.subject == Subject::Bare {
+            return Ok(());
+        }
         verify::equal_work(self)
     }
 
@@ -208,6 +211,8 @@ struct Places {
     /// Between the two of a pair.
     inbound: SocketAddr,
     upstreams: [SocketAddr; 2],
+    /// For the one that cannot translate.
+    origin_h2: SocketAddr,
 }
 
 impl Places {
@@ -225,6 +230,7 @@ impl Places {
             admin: ports::free()?,
             inbound: ports::free()?,
             upstreams: origin.upstreams,
+            origin_h2: origin.h2,
         })
     }
 
@@ -269,9 +275,23 @@ mod pair {
     ];
 }
 
+/// The command that hands on what comes in at `from`; used alone and, plain, on both sides of a pair.
+fn bare(peer: &Peer, from_to: &[(SocketAddr, SocketAddr)]) -> Command {
+    let mut command = Command::new(&peer.binary);
+    command.arg("forward");
+    for (from, to) in from_to {
+        command.args(["--from", &from.to_string(), "--to", &to.to_string()]);
+    }
+    command
+}
+
 /// The command of one side of a pair.
 fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result<Command> {
     let templates = match peer.subject {
+        Subject::Bare if side == "inbound" => {
+            return Ok(bare(peer, &[(places.inbound, places.upstreams[0])]));
+        }
+        Subject::Bare => return Ok(bare(peer, &[(places.h1, places.inbound)])),
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
         Subject::Envoy => pair::ENVOY,
         Subject::Haproxy => pair::HAPROXY,
@@ -289,7 +309,7 @@ fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result
 /// Adds the arguments that start a proxy from a file.
 fn with_file(command: &mut Command, subject: Subject, file: &Path) {
     let before: &[&str] = match subject {
-        Subject::Direct => &[],
+        Subject::Bare | Subject::Direct => &[],
         Subject::Envoy => &[
             "--concurrency",
             "1",
@@ -313,6 +333,10 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
     };
     let mut command = Command::new(&peer.binary);
     match peer.subject {
+        Subject::Bare => {
+            let h2 = (places.h2, places.origin_h2);
+            return Ok(bare(peer, &[(places.h1, places.upstreams[0]), h2]));
+        }
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
         Subject::Envoy => with_file(&mut command, peer.subject, &write("envoy.yaml", ENVOY)?),
         Subject::Haproxy => with_file(&mut command, peer.subject, &write("haproxy.cfg", HAPROXY)?),
@@ -341,6 +365,7 @@ mod tests {
             admin: address(1003),
             inbound: address(1006),
             upstreams: [address(1004), address(1005)],
+            origin_h2: address(1007),
         };
         let scratch = Scratch::new("test").unwrap();
         for template in [ENVOY, HAPROXY, NGINX] {

@@ -77,6 +77,11 @@ impl Budget {
         (limit != u64::MAX).then_some(limit)
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit().is_some()
+    }
+
     /// Looks at the memory in use; to be called some times a second. Whether free memory should be given
     /// back to the system now.
     pub(crate) fn watch(&self, used: impl FnOnce() -> Option<u64>) -> bool {

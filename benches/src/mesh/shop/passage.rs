@@ -3,7 +3,8 @@
 //! As in the paper there is one instance of the catalogue, and clients ask for its page only, so that each request
 //! passes the Proxy-Service and is not balanced by it. Servers have no queue here: what differs with the Proxy-Service
 //! and without is the passage alone, and it is known for each request (`x-exact-us`). The paper's Proxy-Service is Envoy,
-//! on another machine; here Envoy passes the same requests, too, where there is one.
+//! on another machine; here Envoy passes the same requests, too, where there is one, and so does a bare forwarder, which
+//! only hands bytes on: what it costs, sockets and waking up cost on this machine, whoever uses them.
 
 use std::time::Duration;
 
@@ -28,12 +29,13 @@ const PAPER_ADDED_MS: f64 = 1.08;
 /// What is wanted here of the median.
 const ADDED_MS: f64 = 0.2;
 
-/// The same load without a Proxy-Service, with it, and with Envoy in its place.
+/// The same load without a Proxy-Service, with it, and with others in its place.
 #[derive(Debug, Clone)]
 pub(super) struct Passage {
     rate: u32,
     without: Measured,
     with: Measured,
+    bare: Measured,
     envoy: Option<Measured>,
 }
 
@@ -59,6 +61,7 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Vec<Passag
     } else {
         &RATES
     };
+    let bare = peer::locate(Subject::Bare, None)?;
     let envoy = peer::locate(Subject::Envoy, None);
     let envoy = envoy
         .inspect_err(|error| eprintln!("passage: without Envoy: {error}"))
@@ -67,18 +70,20 @@ pub(super) async fn run(stage: &Stage, report: &mut Report) -> Result<Vec<Passag
     for &rate in rates {
         let mut runs = Vec::new();
         let others = envoy.iter().map(Some);
-        for by in [None, Some(&stage.maglor)].into_iter().chain(others) {
+        let always = [None, Some(&stage.maglor), Some(&bare)];
+        for by in always.into_iter().chain(others) {
             let case = case(stage, rate, by);
             let measured = stage.run(&case).await?;
             report.keep("passage", &case.name, &measured)?;
             runs.push(measured);
         }
         let mut runs = runs.into_iter();
-        if let (Some(without), Some(with)) = (runs.next(), runs.next()) {
+        if let (Some(without), Some(with), Some(bare)) = (runs.next(), runs.next(), runs.next()) {
             all.push(Passage {
                 rate,
                 without,
                 with,
+                bare,
                 envoy: runs.next(),
             });
         }
@@ -126,6 +131,7 @@ pub(super) fn bars(passages: &[Passage]) -> Vec<Bar> {
     let own = mean(passages.iter().map(|one| cpu(&one.with)).collect());
     let envoys = passages.iter().filter_map(|one| one.envoy.as_ref());
     let envoys = mean(envoys.map(cpu).collect());
+    let least = mean(passages.iter().map(|one| cpu(&one.bare)).collect());
     vec![
         Bar::at_most("passage: failed requests", 0.0, Some(failed as f64)),
         Bar::at_most(
@@ -137,6 +143,13 @@ pub(super) fn bars(passages: &[Passage]) -> Vec<Bar> {
             "passage: CPU of the Proxy-Service / Envoy's, mean over loads",
             1.0,
             envoys.is_finite().then_some(own / envoys),
+        ),
+        Bar::at_most(
+            "passage: CPU above a bare forwarder's / Envoy's above it, mean over loads",
+            1.0,
+            envoys
+                .is_finite()
+                .then_some((own - least) / (envoys - least)),
         ),
         Bar::at_most(
             "passage: added to the median, ms, worst load",
@@ -158,6 +171,7 @@ pub(super) fn text(passages: &[Passage]) -> String {
         "by Envoy",
         "**CPU, µs a request**",
         "Envoy's",
+        "a bare forwarder's",
         "failed",
     ]);
     let micros = |ms: f64| number(Some(1000.0 * ms));
@@ -173,6 +187,7 @@ pub(super) fn text(passages: &[Passage]) -> String {
             number(envoy.map(|envoy| 1000.0 * one.added(envoy))),
             micros(cpu(with)),
             number(envoy.map(|envoy| 1000.0 * cpu(envoy))),
+            micros(cpu(&one.bare)),
             (without.failed + with.failed).to_string(),
         ]);
     }
@@ -180,7 +195,8 @@ pub(super) fn text(passages: &[Passage]) -> String {
         "### Figs. 8e and 8f: a passage\n\nOne instance of the catalogue, its page only, servers without queue: each \
          request passes the Proxy-Service and is not balanced by it. *Added* is what is not the servers' work; the paper, \
          with Envoy and on another machine, has {PAPER_ADDED_MS} ms in the mean, and {PAPER_CPU_MS} ms of a processor a \
-         request.\n\n{}",
+         request. The *bare forwarder* hands bytes on and reads nothing in them: what it costs, no proxy that is a process \
+         of its own can be below on this machine.\n\n{}",
         table.markdown()
     )
 }

@@ -40,6 +40,7 @@ mod throttle;
 // State and operations: the control thread.
 mod admin;
 mod app;
+mod beat;
 mod build;
 mod cache;
 mod ejection;

@@ -19,11 +19,10 @@ use tokio::time::Instant;
 
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
+use crate::beat;
 use crate::files::Files;
 use crate::source::{self, Watch};
 
-/// How often memory and certificate files are looked at.
-const TICK: Duration = Duration::from_secs(1);
 /// How often it is looked whether clients are connected, while the proxy waits for its application.
 const LOOK: Duration = Duration::from_millis(50);
 /// Time for outbound connections to end in order when the application has taken all there was.
@@ -211,7 +210,7 @@ impl Life {
         stop: impl Future<Output = ()>,
     ) {
         let mut stop = std::pin::pin!(stop);
-        let mut tick = tokio::time::interval(TICK);
+        let mut tick = beat::every_second();
         let mut flush = tokio::time::interval(FLUSH);
         // A reload may ask for it after hours: they are not made up for.
         flush.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

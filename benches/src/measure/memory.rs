@@ -14,6 +14,8 @@ use crate::scenario::Protocol;
 const CONNECTIONS: u32 = 2000;
 const SETTLE: Duration = Duration::from_millis(700);
 const HELD_SETTLE: Duration = Duration::from_secs(5);
+/// How long it is looked what it costs that nothing happens.
+const WATCHED: Duration = Duration::from_secs(10);
 const BURST: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(40);
@@ -68,9 +70,14 @@ fn idle_connections(bench: &Bench, round: u32, results: &mut Results) -> Result<
         }
     }
     sleep(HELD_SETTLE);
-    for mut held in all {
-        match memory(&held.proxy) {
-            Ok(now) => {
+    let begun: Vec<_> = all.iter().map(|held| run_time(&held.proxy)).collect();
+    sleep(WATCHED);
+    for (mut held, begun) in all.into_iter().zip(begun) {
+        let ended = run_time(&held.proxy);
+        match memory(&held.proxy).and_then(|now| Ok((now, ended? - begun?))) {
+            Ok((now, used)) => {
+                let each = used.as_secs_f64() * 1e6 / WATCHED.as_secs_f64();
+                held.values.push((metric::CPU_IDLE, each));
                 // Pages of the executable come and go meanwhile; connections hold data.
                 let growth = (now.data_kb as f64 - held.warm_kb as f64) / f64::from(CONNECTIONS);
                 held.values.push((metric::RSS_HELD, now.rss_kb as f64));
@@ -157,6 +164,11 @@ fn arguments(proxy: &Running, connections: u32) -> Vec<String> {
 
 fn memory(proxy: &Running) -> Result<Memory> {
     procfs::memory_sum(&proxy.pids())
+}
+
+/// Processor time since its start.
+fn run_time(proxy: &Running) -> Result<Duration> {
+    Ok(procfs::cpu(&proxy.pids())?.run)
 }
 
 fn rss(proxy: &Running) -> Result<u64> {

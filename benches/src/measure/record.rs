@@ -46,6 +46,8 @@ pub mod metric {
     pub const RSS_HELD: &str = "rss_held_kb";
     /// Growth of data (`RssAnon`, `RssShmem`) an idle connection.
     pub const PER_CONNECTION: &str = "kb_per_idle_connection";
+    /// Processor time a second with idle connections open, by `schedstat`.
+    pub const CPU_IDLE: &str = "cpu_idle_us_per_s";
     /// Some time after the burst.
     pub const RSS_AFTER: &str = "rss_after_burst_kb";
     /// The same over idle.
@@ -57,7 +59,7 @@ pub mod metric {
 }
 
 /// The columns of `raw.csv` after the ones that name the run.
-pub const METRICS: [&str; 22] = {
+pub const METRICS: [&str; 23] = {
     use metric::*;
     [
         REQUESTS,
@@ -78,6 +80,7 @@ pub const METRICS: [&str; 22] = {
         RSS_WARM,
         RSS_HELD,
         PER_CONNECTION,
+        CPU_IDLE,
         RSS_AFTER,
         AFTER_RATIO,
         READY,

@@ -154,6 +154,11 @@ fn process_rows(results: &Results) -> Vec<Row<'_>> {
             None,
             of(Phase::Idle, metric::PER_CONNECTION, 1.0),
         ),
+        (
+            "CPU µs a second with 2000 idle connections",
+            None,
+            of(Phase::Idle, metric::CPU_IDLE, 1.0),
+        ),
         ("RSS 10 s after 2000 connections, MB (× idle)", None, after),
         (
             "start to ready, ms",

@@ -31,11 +31,12 @@ use self::discovered::compile;
 use self::link::{Event, Link};
 use self::load::Reporter;
 use crate::app::SharedApp;
+use crate::beat;
 use crate::cache::Cache;
 use crate::on_demand::{Ask, Found, Key, OnDemand};
 
-/// How often it is looked which hosts are not called any more.
-const LOOK: Duration = Duration::from_secs(1);
+/// How long a silence is before something is thought of it.
+const MOMENT: Duration = Duration::from_secs(1);
 /// Targets that are followed at once; beyond, the one that was not called for the longest time gives way.
 const MAX_FOLLOWED: usize = 1024;
 
@@ -123,7 +124,7 @@ pub(crate) async fn run(
 
 impl Source {
     async fn serve(mut self, mut asks: UnboundedReceiver<Ask>) {
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = beat::every_second();
         let mut again = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
         self.follow_workloads();
         let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
@@ -177,7 +178,7 @@ impl Source {
                 self.link = Some(Link::begin(cluster, reporter, now, &mut self.rng));
                 self.discovery.connected();
             }
-            None => again.as_mut().reset(Instant::now() + LOOK),
+            None => again.as_mut().reset(Instant::now() + MOMENT),
         }
     }
 
@@ -268,7 +269,7 @@ impl Source {
     /// A stream that goes on without a word says that there is nothing new.
     fn take_silence(&mut self) {
         let since = self.accepted.filter(|_| !self.answered);
-        if since.is_some_and(|since| since.elapsed() >= LOOK) {
+        if since.is_some_and(|since| since.elapsed() >= MOMENT) {
             self.answered();
         }
     }

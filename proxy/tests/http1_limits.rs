@@ -154,6 +154,21 @@ fn a_preface_that_does_not_come_whole_is_not_waited_for_forever() {
 }
 
 #[test]
+fn the_time_that_a_version_took_to_tell_is_time_of_the_head() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("header_timeout: 2s")
+        .start();
+    let started = Instant::now();
+    let mut client = connect(&proxy);
+    client.send("PRI * HT");
+    assert_eq!(client.response().status, 408);
+    let took = started.elapsed();
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_millis(3500), "{took:?}");
+}
+
+#[test]
 fn an_old_connection_is_left_after_an_answer() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])

@@ -35,23 +35,37 @@ async fn start(stream: Stream, service: Rc<Service>) -> Option<Pin<Box<dyn Futur
     if stream.io.alpn() == Some(mux::ALPN) {
         return Some(Box::pin(super::mux::serve(stream.io, service)));
     }
-    Some(match version(stream, &service).await? {
-        (HttpProtocol::Http2, stream) => Box::pin(http2::serve(stream, service)),
-        (_, stream) => Box::pin(http1::serve(stream, service)),
+    let first = version(stream, &service).await?;
+    Some(match first.version {
+        HttpProtocol::Http2 => Box::pin(http2::serve(first.stream, service)),
+        _ => Box::pin(http1::serve(first.stream, first.begun, service)),
     })
+}
+
+/// What the first bytes have told.
+struct First {
+    version: HttpProtocol,
+    stream: Stream,
+    /// When the first request began to come, if some of it has been read.
+    begun: Option<Instant>,
 }
 
 /// By configuration, ALPN or the first bytes; `None` = to be closed: the client left, was too slow,
 /// or speaks something else.
-async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Stream)> {
+async fn version(stream: Stream, service: &Service) -> Option<First> {
     let known = match (service.settings().protocol, stream.io.alpn()) {
         (HttpProtocol::Auto, Some(b"h2")) => Some(HttpProtocol::Http2),
         (HttpProtocol::Auto, Some(_)) | (HttpProtocol::Http1, _) => Some(HttpProtocol::Http1),
         (HttpProtocol::Http2, _) if stream.io.is_tls() => Some(HttpProtocol::Http2),
         (HttpProtocol::Auto | HttpProtocol::Http2, _) => None,
     };
-    if let Some(known) = known {
-        return Some((known, stream));
+    if let Some(version) = known {
+        let begun = None;
+        return Some(First {
+            version,
+            stream,
+            begun,
+        });
     }
     Box::pin(preface(stream, service)).await
 }
@@ -60,11 +74,12 @@ async fn version(stream: Stream, service: &Service) -> Option<(HttpProtocol, Str
 ///
 /// What is neither this nor a line of HTTP/1 gets no answer (RFC 9113, section 3.4): closed here,
 /// where all of it has been read, it ends in order and not with a reset.
-async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol, Stream)> {
+async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
     let settings = service.settings();
     let only_http2 = settings.protocol == HttpProtocol::Http2;
     let mut deadline = Instant::now() + settings.idle_timeout;
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
+    let mut begun = (!seen.is_empty()).then(Instant::now);
     let mut leaving = false;
     let version = loop {
         match detect::http2_preface(&seen) {
@@ -82,7 +97,10 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol,
                 };
                 let now = Instant::now();
                 match read {
-                    Ok(Some(Ok(1..))) => deadline = deadline.min(now + settings.header_timeout),
+                    Ok(Some(Ok(1..))) => {
+                        let begun = *begun.get_or_insert(now);
+                        deadline = deadline.min(begun + settings.header_timeout);
+                    }
                     Ok(Some(_)) => return None,
                     // A first request may be on its way.
                     Ok(None) => {
@@ -97,7 +115,11 @@ async fn preface(mut stream: Stream, service: &Service) -> Option<(HttpProtocol,
         }
     };
     stream.prefix = seen.freeze();
-    Some((version, stream))
+    Some(First {
+        version,
+        stream,
+        begun,
+    })
 }
 
 /// Reads once.

@@ -53,6 +53,8 @@ pub(super) struct Inner {
     length: Option<u64>,
     /// What the timer means before a request: none of it has come, or some of it.
     waiting: Waiting,
+    /// When the request began to come, if that was before anybody waited here for its head.
+    begun: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -78,7 +80,7 @@ pub(super) enum Next {
 }
 
 impl Shared {
-    pub(super) fn new(stream: Stream) -> Self {
+    pub(super) fn new(stream: Stream, begun: Option<Instant>) -> Self {
         let inner = Inner {
             io: stream.io,
             input: BytesMut::from(stream.prefix),
@@ -86,6 +88,7 @@ impl Shared {
             decoder: Decoder::new(Framing::EMPTY),
             length: Some(0),
             waiting: Waiting::Not,
+            begun,
         };
         Self {
             inner: RefCell::new(inner),
@@ -112,6 +115,7 @@ impl Shared {
         match inner.poll_head(cx, limits) {
             Poll::Ready(next) => {
                 inner.waiting = Waiting::Not;
+                inner.begun = None;
                 Poll::Ready(next)
             }
             Poll::Pending => self.poll_wait(inner, cx, service),
@@ -134,7 +138,8 @@ impl Shared {
                 _ => settings.idle_timeout.min(PARK_AFTER),
             };
             let now = Instant::now();
-            self.timer.set(now, Some(now + patience));
+            let since = inner.begun.take().unwrap_or(now);
+            self.timer.set(now, Some(since + patience));
         }
         ready!(self.timer.poll_expired(cx));
         inner.waiting = Waiting::Not;

@@ -26,11 +26,11 @@ use crate::message::{Interim, TakenOver, Takeover};
 /// An idle connection keeps its buffers this long.
 const PARK_AFTER: Duration = Duration::from_millis(500);
 
-/// Serves a connection until it ends.
-pub(crate) async fn serve(mut stream: Stream, service: Rc<Service>) {
+/// Serves a connection until it ends. `begun`: when its first request began to come, if some of it is there.
+pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, service: Rc<Service>) {
     loop {
         // A statement of its own: in the head of `match` the box would live as long as the arms.
-        let end = Box::pin(session(stream, &service)).await;
+        let end = Box::pin(session(stream, begun.take(), &service)).await;
         match end {
             End::Closed => return,
             End::Idle(io) => {
@@ -89,8 +89,8 @@ async fn parked(io: &Io, service: &Service) -> bool {
 }
 
 /// Serves requests until the connection closes, idles or becomes a tunnel.
-async fn session(stream: Stream, service: &Rc<Service>) -> End {
-    let shared = Rc::new(Shared::new(stream));
+async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) -> End {
+    let shared = Rc::new(Shared::new(stream, begun));
     loop {
         let head = match poll_fn(|cx| shared.poll_request(cx, service)).await {
             Next::Close => return End::Closed,

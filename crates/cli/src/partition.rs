@@ -2,6 +2,7 @@
 
 mod affinity;
 
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -81,7 +82,7 @@ pub(crate) struct Options {
     seed: u64,
 
     /// How long to search, relative to the default, which is about 1 ms a replica.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = effort)]
     effort: f64,
 
     /// What is kept small: traffic (calls a second), bytes, latency (calls times the delay between
@@ -115,16 +116,16 @@ pub(crate) struct Options {
     balance: Option<f64>,
 
     /// At most this share of a service's replicas on one node, rounded up.
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = max_share)]
     max_share: f64,
 
     /// What a move costs, relative to the mean traffic of a replica.
-    #[arg(long, value_name = "COST", default_value_t = 0.25)]
+    #[arg(long, value_name = "COST", default_value_t = 0.25, value_parser = amount)]
     move_cost: f64,
 
     /// Where calls that leave their node take longer than this, move the called service to its
     /// callers if there is room, in milliseconds.
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = amount)]
     tau: Option<f64>,
 }
 
@@ -315,9 +316,24 @@ fn usage(text: &str) -> Result<Use, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let share = text
-        .parse()
-        .ok()
-        .filter(|share| (0.0..1000.0).contains(share));
-    share.ok_or_else(|| "it is a number from 0".to_owned())
+    number(text, 0.0..1000.0, "it is a number from 0")
+}
+
+fn effort(text: &str) -> Result<f64, String> {
+    let valid = "it is a number above 0 and at most 1000";
+    number(text, 1e-6..=1000.0, valid)
+}
+
+fn max_share(text: &str) -> Result<f64, String> {
+    let valid = "it is a number above 0 and at most 1";
+    number(text, 1e-9..=1.0, valid)
+}
+
+fn amount(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=f64::MAX, "it is a number from 0")
+}
+
+fn number(text: &str, range: impl RangeBounds<f64>, valid: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| valid.to_owned())
 }

@@ -488,3 +488,23 @@ edges:
         "{even}"
     );
 }
+
+#[test]
+fn a_number_out_of_its_range_is_refused_by_the_name_of_its_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let graph = "services: [{name: web, replicas: 1, cpu_millis: 1, memory_mib: 1}]\nedges: []\n";
+    for (option, value, valid) in [
+        ("--effort", "0", "above 0 and at most 1000"),
+        ("--max-share", "1.1", "above 0 and at most 1"),
+        ("--max-share", "nan", "above 0 and at most 1"),
+        ("--move-cost", "-1", "from 0"),
+        ("--tau", "inf", "from 0"),
+        ("--balance", "-0.1", "from 0"),
+    ] {
+        let output = maglor(folder.path(), graph, NODES, &[option, value]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let named = said.contains(&format!("'{option} <")) && said.contains(valid);
+        assert!(named, "{option} {value}: {said}");
+    }
+}

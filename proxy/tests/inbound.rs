@@ -241,3 +241,42 @@ clusters:
     }
     load.stop();
 }
+
+#[test]
+fn a_port_that_is_taken_is_refused_and_served_once_it_is_free() {
+    let control = ControlPlane::start();
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+control_plane: {{cluster: control, node: {{id: {WORKLOAD}}}, gateway: {WORKLOAD}, cache_dir: {}}}
+clusters:
+- {{name: control, endpoints: ['{}']}}
+",
+        folder.path().display(),
+        control.address
+    ));
+    let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    control.inbound(
+        WORKLOAD,
+        &format!("{{forwards: ['{}=http/web.shop:80']}}", address.port()),
+    );
+    eventually(TIMEOUT, "it is refused", || {
+        let reason = control.refusal();
+        reason.is_some_and(|reason| reason.contains("cannot bind"))
+    });
+    assert!(!known(&proxy));
+    drop(taken);
+    eventually(TIMEOUT, "it is accepted", || control.refusal().is_none());
+    assert!(known(&proxy));
+    let status = RawHttp1::connect(
+        (
+            "127.0.0.1".parse::<std::net::IpAddr>().unwrap(),
+            address.port(),
+        )
+            .into(),
+    )
+    .get("/")
+    .status;
+    assert_ne!(status, 200, "nobody serves what is behind it");
+}

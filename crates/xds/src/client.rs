@@ -61,7 +61,8 @@ pub struct Update {
     pub resources: Vec<Received>,
     /// What is not there (any more), and was asked for.
     pub removed: Vec<Arc<str>>,
-    nonce: String,
+    /// What the answer names it by.
+    pub(crate) nonce: String,
 }
 
 impl Update {
@@ -242,6 +243,24 @@ impl Client {
     pub fn refuse(&mut self, update: &Update, reason: &str) {
         let wanted = &mut self.kinds[update.kind.index()];
         wanted.answer(&update.nonce, Some(reason.to_owned()));
+    }
+
+    /// What was accepted could not be put in force after all, for a reason (NACK), or has been since (ACK). Until it
+    /// is, a new stream is not told that it is known.
+    pub fn correct(&mut self, kind: Kind, nonce: &str, reason: Option<&str>) {
+        let wanted = &mut self.kinds[kind.index()];
+        let error = reason.map(str::to_owned);
+        if error.is_some() {
+            wanted.names.values_mut().for_each(|known| *known = None);
+        }
+        let mut waiting = wanted.answers.iter_mut().rev();
+        match waiting.find(|answer| answer.nonce == nonce) {
+            Some(answer) => answer.error = error,
+            None => wanted.answers.push_back(Answer {
+                nonce: nonce.to_owned(),
+                error,
+            }),
+        }
     }
 }
 

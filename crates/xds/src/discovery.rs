@@ -9,6 +9,7 @@
 //! which a workload keeps ledgers are asked for, too, and so are the targets that the server expects it to
 //! call: who wants one of them later does not wait.
 
+mod confirm;
 mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use maglor_config::workload::Workloads;
 use maglor_config::{self as config, RouteAction, resource};
 use maglor_identity::TrustBundle;
 
+use self::confirm::Unconfirmed;
 use crate::client::{Client, Received, Update};
 use crate::decode::{self, DecodeError};
 use crate::proto::envoy::config::core::v3::Node;
@@ -39,6 +41,7 @@ pub struct Discovery {
     endpoints: Known<Arc<[config::Endpoint]>>,
     inbound: Known<Workload>,
     bundle: Option<TrustBundle>,
+    unconfirmed: Unconfirmed,
     keeping: Option<kept::Keeping>,
 }
 
@@ -127,6 +130,7 @@ impl Discovery {
             endpoints: Known::new(),
             inbound: Known::new(),
             bundle: None,
+            unconfirmed: Unconfirmed::default(),
             keeping: None,
         }
     }
@@ -184,6 +188,7 @@ impl Discovery {
 
     /// There is a new stream.
     pub fn connected(&mut self) {
+        self.unconfirmed = Unconfirmed::default();
         self.client.connected();
     }
 
@@ -230,7 +235,10 @@ impl Discovery {
                 changes.endpoints = self.clusters_of(named.chain(&update.removed));
             }
             Kind::Bundle => changes.bundle = !update.resources.is_empty(),
-            Kind::Inbound => changes.inbound = !update.is_empty(),
+            Kind::Inbound => {
+                changes.inbound = !update.is_empty();
+                self.unconfirmed.came(&update, changes.refused.is_empty());
+            }
             _ => changes.routing = !update.is_empty(),
         }
         self.follow();

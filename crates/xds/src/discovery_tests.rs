@@ -387,3 +387,49 @@ fn what_was_kept_and_is_gone_is_removed() {
     let kept = later.discovery.kept().unwrap();
     assert!(kept.iter().all(|kept| kept.kind != Kind::Listener));
 }
+
+#[test]
+fn what_cannot_be_put_in_force_is_refused_and_accepted_once_it_is() {
+    let mut world = World::new();
+    world.inbound("{}");
+    world
+        .discovery
+        .want_workloads([WORKLOAD.into()].into_iter());
+    world.settle();
+    let holds = |world: &World| world.session.holds(&world.cache, Kind::Inbound, WORKLOAD);
+    world.discovery.confirm_workloads(Ok(()));
+    assert!(world.discovery.request().is_none(), "as it was said");
+    assert!(holds(&world));
+
+    // Found out before the answer has gone, and after it.
+    for (round, early) in [(1, true), (2, false)] {
+        let words = format!("{{ports: {{{round}: {{}}}}}}");
+        world.inbound(&words);
+        if early {
+            let responses = world.session.poll_delta(&mut world.cache, Time::ZERO);
+            for response in responses {
+                world.discovery.receive(response);
+            }
+        } else {
+            world.settle();
+            assert!(holds(&world));
+        }
+        for _ in 0..2 {
+            world.discovery.confirm_workloads(Err("the port is taken"));
+            world.settle();
+            let nack = world.session.nacks().next().map(|nack| &*nack.reason);
+            assert_eq!(nack, Some("the port is taken"));
+            assert!(!holds(&world) && world.discovery.request().is_none());
+        }
+        world.discovery.confirm_workloads(Ok(()));
+        world.settle();
+        assert!(holds(&world), "{early}");
+    }
+
+    // A new stream is not told that it is known.
+    world.discovery.confirm_workloads(Err("again"));
+    world.discovery.connected();
+    world.session = session();
+    let changes = world.settle();
+    assert!(changes.inbound && holds(&world));
+}

@@ -53,6 +53,8 @@ struct Source {
     /// What of our traffic was told.
     reporter: Rc<RefCell<Reporter>>,
     rng: Rng,
+    /// Why what is known of workloads is not in force.
+    unapplied: Option<String>,
     /// Whether the control plane has answered, in this process.
     answered: bool,
     /// Since when it does not turn us away.
@@ -115,6 +117,7 @@ pub(crate) async fn run(
         settings,
         discovery,
         followed: BTreeMap::new(),
+        unapplied: None,
         link: None,
         reporter,
         rng: Rng::seed(seed),
@@ -319,16 +322,23 @@ impl Source {
     /// Asks for what the listeners in force want to know; a new file may have others.
     fn follow_workloads(&mut self) {
         let wanted: Vec<_> = self.app.borrow().wanted_workloads().cloned().collect();
-        if self.discovery.want_workloads(wanted.into_iter()) {
+        // A port that was taken may be free by now.
+        if self.discovery.want_workloads(wanted.into_iter()) || self.unapplied.is_some() {
             self.set_workloads();
         }
     }
 
     fn set_workloads(&mut self) {
         let known = self.discovery.workloads();
-        if let Err(error) = self.app.borrow_mut().set_workloads(known) {
+        let mut app = self.app.borrow_mut();
+        let failed = app.set_workloads(known).err().map(|why| why.to_string());
+        if let Some(error) = failed.as_ref().filter(|_| failed != self.unapplied) {
+            app.shared().metrics.xds.refused.add_shared(1);
             tracing::error!(%error, "inbound settings not applied, the last good ones stay in force");
         }
+        let outcome = failed.as_deref().map_or(Ok(()), Err);
+        self.discovery.confirm_workloads(outcome);
+        self.unapplied = failed;
     }
 
     /// Tells those who wait, and gives those who know a host its new routes.

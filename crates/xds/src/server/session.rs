@@ -53,6 +53,8 @@ pub struct Session {
     sent: [VecDeque<Sent>; Kind::COUNT],
     /// The last response of each kind, where it was refused.
     nacks: [Option<Nack>; Kind::COUNT],
+    /// The last response of each kind that was answered: whether it is in force may turn out later.
+    answered: [Option<Sent>; Kind::COUNT],
     /// Changes up to this one have been looked at.
     seen: ChangeId,
     nonces: u64,
@@ -93,6 +95,7 @@ impl Session {
             kinds: Default::default(),
             sent: Default::default(),
             nacks: Default::default(),
+            answered: Default::default(),
             seen: ChangeId::default(),
             nonces: 0,
         }
@@ -217,9 +220,15 @@ impl Session {
         error: Option<&Status>,
         now: Time,
     ) -> Option<Nack> {
-        let sent = &mut self.sent[kind.index()];
-        let at = sent.iter().position(|sent| sent.nonce == nonce)?;
-        let found = sent.drain(..=at).next_back()?;
+        let index = kind.index();
+        let sent = &mut self.sent[index];
+        let found = match sent.iter().position(|sent| sent.nonce == nonce) {
+            Some(at) => sent.drain(..=at).next_back()?,
+            None => {
+                let otherwise = self.nacks[index].is_some() != error.is_some();
+                self.answered[index].take_if(|last| otherwise && last.nonce == nonce)?
+            }
+        };
         let outcome = match error {
             None => Ok(()),
             Some(status) => Err(Arc::from(status.message.as_str())),
@@ -234,7 +243,8 @@ impl Session {
             change: found.changes.iter().max().copied().unwrap_or(self.seen),
             at: now,
         });
-        self.nacks[kind.index()].clone_from(&nack);
+        self.answered[index] = Some(found);
+        self.nacks[index].clone_from(&nack);
         nack
     }
 

@@ -282,11 +282,15 @@ impl Governor {
         })
     }
 
-    /// Takes back what is not better than what was there before would be, at the load that is there now. Judged once:
-    /// what is known of the service from before the change does not stay true for ever.
+    /// Takes back what is not better than what was there before would be, at the load and with the servers that are there
+    /// now. Judged once: what is known of the service from before the change does not stay true for ever.
     fn regret(&mut self, averaged: &Telemetry) -> Option<(Choice, Reason)> {
         let trial = self.trial.as_mut().filter(|trial| !trial.judged)?;
-        let now = trial.situation.at_rate(averaged.rps);
+        let now = Situation {
+            servers: averaged.servers,
+            ..trial.situation
+        };
+        let now = now.at_rate(averaged.rps);
         let without = now
             .predict(Choice::Local)
             .mul_f64(1.0 - self.limits.kept_gain);

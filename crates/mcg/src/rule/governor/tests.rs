@@ -152,6 +152,23 @@ fn what_does_not_help_is_taken_back_and_not_tried_again_soon() {
     assert_eq!(words(&service.goes_on(&busy, 3 * HOUR)), tried[..1]);
 }
 
+/// What is slower because there are fewer servers is not slower because of what was done.
+#[test]
+fn servers_that_go_are_no_failure() {
+    let mut service = Service::new(0.0, 6);
+    service.possible = vec![Choice::ProxyService];
+    let before = situation(20, 40, 0.55);
+    let inserted = service.goes_on(&before, Duration::from_secs(300));
+    assert_eq!(words(&inserted), [(Choice::ProxyService, Reason::Gain)]);
+    // The same requests, and fewer servers of the same speed.
+    let after = Situation {
+        servers: 24,
+        ..before
+    };
+    let after = after.at_rate(before.rps());
+    assert_eq!(service.goes_on(&after, HOUR), []);
+}
+
 #[test]
 fn changes_of_all_are_limited() {
     let mut budget = Budget::new(2, HOUR);

@@ -242,8 +242,8 @@ impl Server {
         let outcome = match step {
             Step::Apply(resource) | Step::Switch(resource) => self.apply(namespace, resource).await,
             Step::Delete(resource) => self.delete(namespace, resource).await,
-            Step::Hold(claim) => self.finalizer(claim, &[FINALIZER]).await,
-            Step::Release(claim) => self.finalizer(claim, &[]).await,
+            Step::Hold(claim) => self.hold(claim).await,
+            Step::Release(claim) => self.release(claim).await,
             Step::Restore(service) => self.replace(namespace, service).await,
         };
         match outcome {
@@ -285,8 +285,8 @@ impl Server {
         Ok(())
     }
 
-    /// Our finalizers of a `ProxyService`; those of others stay.
-    async fn finalizer(&self, claim: &Key, finalizers: &[&str]) -> Result<(), kube::Error> {
+    /// Our finalizer of a `ProxyService`; those of others stay.
+    async fn hold(&self, claim: &Key) -> Result<(), kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
             return Ok(());
@@ -296,11 +296,28 @@ impl Server {
             "apiVersion": "maglor.dev/v1alpha1",
             "kind": "ProxyService",
             // With its id, so that nothing is made where it has gone.
-            "metadata": {"name": name, "uid": uid, "finalizers": finalizers},
+            "metadata": {"name": name, "uid": uid, "finalizers": [FINALIZER]},
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let api = self.api(Kind::ProxyService, namespace);
         api.patch(name, &parameters, &Patch::Apply(&patch)).await?;
+        Ok(())
+    }
+
+    /// Without our finalizer, whoever else counts as its owner: a backup that was restored, or a manifest that was read from
+    /// a cluster, brings it along.
+    async fn release(&self, claim: &Key) -> Result<(), kube::Error> {
+        let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
+        let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
+            return Ok(());
+        };
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api(Kind::ProxyService, namespace);
+        api.patch(name, &parameters, &Patch::Merge(&released(&there)))
+            .await?;
         Ok(())
     }
 
@@ -414,6 +431,18 @@ impl Server {
     }
 }
 
+/// What takes our finalizer from a `ProxyService`, as long as it is the version that was seen.
+fn released(there: &Value) -> Value {
+    let meta = &there["metadata"];
+    let finalizers = meta["finalizers"].as_array().into_iter().flatten();
+    let others: Vec<&Value> = finalizers.filter(|one| **one != FINALIZER).collect();
+    json!({"metadata": {
+        "uid": meta["uid"],
+        "resourceVersion": meta["resourceVersion"],
+        "finalizers": others,
+    }})
+}
+
 /// The addresses of a pod; its name where it has none yet.
 fn addresses(pod: &Value) -> Vec<String> {
     let known = pod["status"]["podIPs"].as_array().into_iter().flatten();
@@ -436,4 +465,24 @@ fn value(kind: Kind, object: &DynamicObject) -> Value {
     value["apiVersion"] = json!(resource.api_version);
     value["kind"] = json!(resource.kind);
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finalizers_of_others_stay() {
+        let meta = json!({
+            "name": "web", "uid": "u1", "resourceVersion": "7",
+            "finalizers": ["example.org/first", FINALIZER, "example.org/last"],
+        });
+        let expected = json!({"metadata": {
+            "uid": "u1", "resourceVersion": "7",
+            "finalizers": ["example.org/first", "example.org/last"],
+        }});
+        assert_eq!(released(&json!({"metadata": meta})), expected);
+        let gone = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
+        assert_eq!(released(&gone)["metadata"]["finalizers"], json!([]));
+    }
 }

@@ -24,6 +24,13 @@ pub enum Progress {
     NotAdvised,
     /// It cannot be done; what was inserted is taken away.
     Refused(Refusal),
+    /// The API server does not take the next step, which is tried again and again.
+    Rejected {
+        /// How far things are.
+        rollout: Rollout,
+        /// What it does not take, and what it says.
+        why: String,
+    },
     /// Proxies start.
     Starting(Rollout),
     /// Nothing of ours is left.
@@ -85,6 +92,10 @@ pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) ->
             ready(false, reason, message)
         }
         Progress::Refused(refusal) => not_ready(refusal.reason(), refusal.to_string()),
+        Progress::Rejected { why, .. } => {
+            let message = format!("the API server refuses {why}; it is tried again");
+            ready(false, "Rejected", message)
+        }
         Progress::Starting(rollout) => {
             let message = format!("{}; requests go to the endpoints directly", rollout.text());
             ready(false, "Starting", message)
@@ -100,9 +111,10 @@ pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) ->
 #[must_use]
 pub fn proxies(progress: &Progress) -> Option<String> {
     match progress {
-        Progress::Failing(rollout) | Progress::Inserted(rollout) | Progress::Starting(rollout) => {
-            Some(format!("{}/{}", rollout.available, rollout.wanted))
-        }
+        Progress::Failing(rollout)
+        | Progress::Inserted(rollout)
+        | Progress::Rejected { rollout, .. }
+        | Progress::Starting(rollout) => Some(format!("{}/{}", rollout.available, rollout.wanted)),
         Progress::Collaborating(_)
         | Progress::Invalid(_)
         | Progress::NotAdvised

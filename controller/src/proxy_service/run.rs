@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::advisor::Advisor;
 use super::api::{Kind, Server, Written};
-use super::observed::Claim;
+use super::manifests::text;
+use super::observed::{Claim, Observed};
 use super::progress::Progress;
 use super::sharing::Sharing;
 use super::steps::{Next, Step, next};
@@ -39,6 +40,8 @@ const LATER: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_secs(60);
 /// More steps than any way has: whoever takes so many at once disagrees with somebody.
 const STEPS: usize = 32;
+/// What an API server says is told up to here.
+const LONGEST: usize = 500;
 /// A failed watch rests for so long.
 const REST: Duration = Duration::from_secs(2);
 
@@ -83,6 +86,7 @@ pub(crate) async fn run(
         known: BTreeSet::new(),
         due: BTreeMap::new(),
         wide: BTreeMap::new(),
+        rejected: BTreeMap::new(),
         rounds: Rounds::new(),
     };
     operator.work(heard).await;
@@ -122,6 +126,8 @@ struct Operator {
     due: BTreeMap<Key, (Instant, Duration)>,
     /// Resources that name no Service, as they were heard of last.
     wide: BTreeMap<Key, Version>,
+    /// Steps that the API server did not take when they were last tried, by Service.
+    rejected: BTreeMap<Key, String>,
     rounds: Rounds,
 }
 
@@ -281,8 +287,10 @@ impl Operator {
             if !self.writes() {
                 return Ok(None);
             }
-            self.server.tell(&seen, &next.progress).await?;
+            let told = self.told(key, &seen, &next);
+            self.server.tell(&seen, &told).await?;
             let Some(step) = &next.step else {
+                self.rejected.remove(key);
                 let wide = seen.claims.first().is_some_and(|claim| claim.is_wide);
                 return Ok(Some(Left { next, wide }));
             };
@@ -290,13 +298,56 @@ impl Operator {
                 return Ok(None);
             }
             tracing::debug!(service = %key, ?step, "proxies");
-            if self.server.take(&key.namespace, step).await? == Written::Done {
+            let taken = self.server.take(&key.namespace, step).await;
+            if let Err(error) = &taken
+                && let Some(why) = rejection(step, error)
+            {
+                self.rejected.insert(key.clone(), why);
+                let told = self.told(key, &seen, &next);
+                self.server.tell(&seen, &told).await?;
+            }
+            if taken? == Written::Done {
+                self.rejected.remove(key);
                 self.server.announce(&seen, step, &next.progress).await;
             }
         }
         tracing::warn!(service = %key, "proxies: somebody else changes what is changed here");
         Ok(None)
     }
+}
+
+impl Operator {
+    /// What is said of how far things are. What was not taken is said until it is, and not half of the time.
+    fn told(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
+        match self.rejected.get(key).filter(|_| next.step.is_some()) {
+            Some(why) => Progress::Rejected {
+                rollout: seen.rollout(),
+                why: why.clone(),
+            },
+            None => next.progress.clone(),
+        }
+    }
+}
+
+/// What an API server says that does not take a step as it is, whoever asks when: a quota, a policy of the cluster, a right
+/// that is missing.
+fn rejection(step: &Step, error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else {
+        return None;
+    };
+    let lasting = matches!(status.code, 400..500) && !matches!(status.code, 408 | 429);
+    let what = match step {
+        Step::Apply(resource) | Step::Delete(resource) => {
+            let name = &resource["metadata"]["name"];
+            format!("{} {}", text(&resource["kind"]), text(name))
+        }
+        Step::Hold(claim) | Step::Release(claim) => format!("ProxyService {}", claim.name),
+        Step::Restore(service) | Step::Switch(service) => {
+            format!("Service {}", text(&service["metadata"]["name"]))
+        }
+    };
+    let said: String = status.message.chars().take(LONGEST).collect();
+    lasting.then(|| format!("{what}: {said}"))
 }
 
 async fn watch_kind(server: Server, kind: Kind, hints: mpsc::UnboundedSender<Hint>) {
@@ -374,5 +425,32 @@ fn hint(kind: Kind, object: &DynamicObject, there: bool) -> Option<Hint> {
             }
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_api_server_does_not_take_is_said() {
+        let deployment = json!({"kind": "Deployment", "metadata": {"name": "web-proxy-service"}});
+        let step = Step::Apply(Box::new(deployment));
+        let answer = |code, said: &str| {
+            let status = Status::failure(said, "").with_code(code);
+            rejection(&step, &kube::Error::Api(status.boxed()))
+        };
+        let quota = answer(403, "exceeded quota");
+        let expected = "Deployment web-proxy-service: exceeded quota";
+        assert_eq!(quota.as_deref(), Some(expected));
+        assert!(answer(422, &"x".repeat(9000)).unwrap().len() < 600);
+        // These pass by themselves.
+        assert_eq!(
+            [429, 500, 504].map(|code| answer(code, "later")),
+            [const { None }; 3]
+        );
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::auto::{Advice, Auto, Calls, Seen};
 use super::observed::Observed;
+use super::refusal;
 use super::scope::Candidate;
 use super::survey::may_collaborate;
 use crate::graph::Graphs;
@@ -84,7 +85,8 @@ impl Advisor {
             proxies: spec.replicas(),
             current,
             collaborative: spec.sidecar_policies() && seen.collaborative,
-            dry_run: spec.dry_run(),
+            // What cannot be is not waited for, and takes no change from others.
+            dry_run: spec.dry_run() || refusal::of(seen).is_some(),
             wide: claim.wide(),
         };
         let vertex = self.graphs.vertex(service);

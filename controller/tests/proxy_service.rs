@@ -190,6 +190,41 @@ fn sidecars_collaborate_as_it_is_advised() {
     world.check_end();
 }
 
+/// An autoscaler begins with what there is: nobody who had three proxies is left with one until it has looked.
+#[test]
+fn an_autoscaler_begins_with_what_there_is() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0));
+    world.make(&Move::Scale(3));
+    world.settle();
+    world.make(&Move::Autoscale);
+    let expected = [
+        "apply Deployment web-proxy-service",
+        "apply HorizontalPodAutoscaler web-proxy-service",
+    ];
+    assert_eq!(world.settle(), expected);
+    let count = |world: &World| world.deployment.as_ref().unwrap()["spec"]["replicas"].clone();
+    assert_eq!(count(&world), 3);
+    // With none it would do nothing.
+    world.deployment.as_mut().unwrap()["spec"]["replicas"] = json!(0);
+    world.settle();
+    assert_eq!(count(&world), 1);
+    world.check_end();
+}
+
+/// What was made stays as it was made, whoever changes it.
+#[test]
+fn what_somebody_changes_of_ours_is_put_right() {
+    let mut world = World::new();
+    world.make(&Move::Claim(0));
+    world.settle();
+    world.target.as_mut().unwrap()["spec"]["ports"][0]["targetPort"] = json!(1);
+    world.policy.as_mut().unwrap()["spec"]["cluster"]["policy"] = json!("random");
+    let expected = ["apply Service web-target", "apply TrafficPolicy web-target"];
+    assert_eq!(world.settle(), expected);
+    world.check_end();
+}
+
 /// What cannot have proxies is told why, and what was inserted is taken away.
 #[test]
 fn what_cannot_be_is_refused() {
@@ -202,6 +237,11 @@ fn what_cannot_be_is_refused() {
         ("type", json!("ExternalName"), "ExternalName"),
         ("clusterIP", json!("None"), "Headless"),
         ("selector", json!(null), "NoSelector"),
+        (
+            "selector",
+            json!({"app": "web", "pod-template-hash": "5d4f"}),
+            "ReservedLabel",
+        ),
         (
             "selector",
             json!({"maglor.dev/proxy-service": "a"}),
@@ -223,6 +263,14 @@ fn what_cannot_be_is_refused() {
         ("ports", port("targetPort", json!(15020)), "UnsupportedPort"),
         ("ports", port("name", json!("db")), "UnsupportedPort"),
         ("ports", json!([]), "UnsupportedPort"),
+        (
+            "ports",
+            json!([
+                {"port": 80, "targetPort": 8080, "name": "http"},
+                {"port": 81, "targetPort": 8080, "name": "tcp-raw"},
+            ]),
+            "UnsupportedPort",
+        ),
     ];
     for (field, value, reason) in cases {
         let mut world = World::new();
@@ -231,6 +279,11 @@ fn what_cannot_be_is_refused() {
         world.edit_spec(field, &value);
         world.settle();
         assert_eq!(refused(&world), reason, "{field}: {value}");
+        if value.is_null() {
+            // Until then the proxies are in use.
+            world.write_endpoints();
+            world.settle();
+        }
         world.check_restored();
     }
     let mut world = World::new();

@@ -7,6 +7,15 @@ use super::manifests::{Owned, marked};
 use crate::crd::ProxyServiceSpec;
 use crate::external_metrics::{GROUP, REQUESTS, SERVICE};
 
+/// How many proxies a Deployment is applied with whose number is an autoscaler's to say. As many as there are: what is not
+/// applied any more Kubernetes takes for one, and what it is told for the first time are the least that are wanted. With
+/// none an autoscaler does nothing. `None` = the number is not left to one.
+pub(super) fn replicas(claim: &ProxyServiceSpec, there: Option<&Value>) -> Option<u64> {
+    let (least, most) = claim.autoscaling.as_ref()?.range();
+    let now = there.and_then(|there| there["spec"]["replicas"].as_u64());
+    Some(now.unwrap_or(0).clamp(least.into(), most.max(least).into()))
+}
+
 /// The autoscaler of the proxies, where there is to be one. It goes by the proxies' own container, or by the requests
 /// that they have all together, which the controller serves as an external metric.
 pub(super) fn autoscaler(owned: &Owned, claim: &ProxyServiceSpec) -> Option<Value> {
@@ -77,6 +86,23 @@ mod tests {
         assert_eq!(metric["target"]["averageUtilization"], 70);
         let less = &made["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"];
         assert_eq!(less, 300);
+    }
+
+    #[test]
+    fn the_number_of_proxies_is_left_where_it_is() {
+        let claim = |text: &str| serde_yaml::from_str::<ProxyServiceSpec>(text).unwrap();
+        let some = claim("{targetRef: {name: web}, autoscaling: {minReplicas: 2, maxReplicas: 5}}");
+        let there = |count: u64| json!({"spec": {"replicas": count}});
+        for (there, expected) in [
+            (None, 2),
+            (Some(there(0)), 2),
+            (Some(there(4)), 4),
+            (Some(there(9)), 5),
+        ] {
+            assert_eq!(replicas(&some, there.as_ref()), Some(expected));
+        }
+        let none = claim("{targetRef: {name: web}}");
+        assert_eq!(replicas(&none, Some(&there(4))), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn leave(seen: &Observed, target: &Value) -> Leaving {
     if seen.service.is_none() || target["metadata"]["deletionTimestamp"].is_string() {
         return Leaving::Done;
     }
-    if !seen.endpoints.is_disjoint(&seen.proxies) {
+    if seen.sends_to_proxies() {
         return Leaving::Wait;
     }
     let annotations = &target["metadata"]["annotations"];

@@ -1,46 +1,24 @@
 //! The resources that are made for a Service: the Service of its endpoints with its policy, and the
 //! Deployment of the proxies.
 
-use std::collections::BTreeMap;
-
 use maglor_balance::hash_bytes;
 use serde_json::{Value, json};
 
 use super::container::container;
+use super::listening::{listening, written as written_ports};
 use super::ports::{Shared, written};
 use super::selector::Selector;
 use super::{Front, LABEL};
 use crate::crd::{GROUP, ProxyServiceSpec, VERSION};
-use crate::index::facts::Protocol;
 use crate::index::facts::service::{PROXY_ACCOUNT, PROXY_GROUP, PROXY_PORTS};
-use crate::index::{spoken, target_name};
+use crate::index::target_name;
 use crate::proxy_pod::{self, Settings};
 
-/// The first number for target ports that have a name instead of one.
-const NAMED_PORTS: u16 = 20_000;
 /// The annotation that says what was applied last, as a hash: what the API server adds is no
 /// difference.
 const APPLIED: &str = maglor_inject::keys::APPLIED;
 /// The annotation of a Deployment that says which ports its proxies listen on.
 const PORTS: &str = maglor_inject::keys::PORTS;
-
-/// `targetPort` of a Service's port.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum TargetPort {
-    /// A container's port by its name.
-    Name(String),
-    /// By number.
-    Number(u16),
-}
-
-pub(super) fn target_port(port: &Value) -> TargetPort {
-    let number = |value: &Value| value.as_u64().and_then(|one| u16::try_from(one).ok());
-    if let Some(name) = port["targetPort"].as_str() {
-        return TargetPort::Name(name.to_owned());
-    }
-    let target = number(&port["targetPort"]).filter(|target| *target > 0);
-    TargetPort::Number(target.or_else(|| number(&port["port"])).unwrap_or_default())
-}
 
 /// Whose what is made for proxies is: a Service's, or a group's.
 #[derive(Clone, Debug)]
@@ -232,7 +210,7 @@ pub(super) fn deployment(
         pod["securityContext"] = proxy_pod::low_ports();
     }
     let mut deployment = owned.resource("apps/v1", "Deployment");
-    deployment["metadata"]["annotations"] = json!({PORTS: ports(&listening)});
+    deployment["metadata"]["annotations"] = json!({PORTS: written_ports(&listening)});
     deployment["spec"] = proxy_pod::rollout(&proxies, &meta, &pod);
     if claim.autoscaling.is_none() {
         deployment["spec"]["replicas"] = json!(claim.replicas());
@@ -240,74 +218,50 @@ pub(super) fn deployment(
     marked(deployment)
 }
 
+/// Fields of a `spec` that decide who gets requests, by whom and how they are balanced, besides its selector.
+const DECIDING: [&str; 7] = [
+    "/cluster",
+    "/maxReplicas",
+    "/minReplicas",
+    "/ports",
+    "/replicas",
+    "/targetRefs",
+    "/template/metadata/labels",
+];
+
 /// Whether a resource is as it was made.
 pub(super) fn is_current(there: &Value, wanted: &Value) -> bool {
     let applied = |value: &Value| value["metadata"]["annotations"][APPLIED].clone();
-    let spec = |field: &str| {
-        let wanted = &wanted["spec"][field];
-        wanted.is_null() || there["spec"][field] == *wanted
+    let selector = &wanted["spec"]["selector"];
+    let selects = selector.is_null() || there["spec"]["selector"] == *selector;
+    let same = |field: &str| {
+        let wanted = wanted["spec"].pointer(field).filter(|one| !one.is_null());
+        let there = there["spec"].pointer(field).unwrap_or(&Value::Null);
+        wanted.is_none_or(|wanted| has(there, wanted))
     };
-    // Fields that decide who gets requests are looked at themselves.
-    applied(there) == applied(wanted) && spec("replicas") && spec("selector")
+    // Fields that decide who gets requests, and how, are looked at themselves: somebody may have changed them.
+    applied(there) == applied(wanted) && selects && DECIDING.into_iter().all(same)
+}
+
+/// Whether all of `wanted` is there. An API server adds what has a default, and others what is theirs.
+fn has(there: &Value, wanted: &Value) -> bool {
+    match (there, wanted) {
+        (Value::Object(there), Value::Object(wanted)) => {
+            let has = |(name, wanted)| there.get(name).is_some_and(|there| has(there, wanted));
+            wanted.iter().all(has)
+        }
+        (Value::Array(there), Value::Array(wanted)) => {
+            let has = |wanted| there.iter().any(|there| has(there, wanted));
+            wanted.iter().all(has)
+        }
+        (there, wanted) => there == wanted,
+    }
 }
 
 /// Whether two Deployments' proxies listen on the same ports.
 pub(super) fn same_ports(one: &Value, other: &Value) -> bool {
     let ports = |value: &Value| value["metadata"]["annotations"][PORTS].clone();
     ports(one) == ports(other)
-}
-
-/// A port that proxies listen on.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Listening {
-    pub(super) number: u16,
-    /// The name that the Service calls it by.
-    pub(super) name: Option<String>,
-    pub(super) protocol: Protocol,
-    /// The port of the target that it stands for.
-    pub(super) service_port: u64,
-}
-
-/// Each target port once; ports of the Service that share one have the same endpoints anyway.
-fn listening(service: &Value) -> Vec<Listening> {
-    let mut found: BTreeMap<TargetPort, Listening> = BTreeMap::new();
-    let ports = || service["spec"]["ports"].as_array().into_iter().flatten();
-    let numbers: Vec<TargetPort> = ports().map(target_port).collect();
-    let mut next = NAMED_PORTS;
-    for port in ports() {
-        let target = target_port(port);
-        let (number, name) = match &target {
-            TargetPort::Number(number) => (*number, None),
-            TargetPort::Name(name) => {
-                while numbers.contains(&TargetPort::Number(next)) {
-                    next += 1;
-                }
-                next += 1;
-                (next - 1, Some(name.clone()))
-            }
-        };
-        let protocol = Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str());
-        found.entry(target).or_insert(Listening {
-            number,
-            name,
-            protocol,
-            service_port: port["port"].as_u64().unwrap_or_default(),
-        });
-    }
-    found.into_values().collect()
-}
-
-fn ports(listening: &[Listening]) -> String {
-    let one = |one: &Listening| {
-        let name = one.name.as_deref().unwrap_or_default();
-        format!(
-            "{name}={}/{}>{}",
-            one.number,
-            spoken(one.protocol),
-            one.service_port
-        )
-    };
-    listening.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
 /// Next to the endpoints, where there is room.
@@ -444,6 +398,36 @@ mod tests {
         let mut scaled = one.clone();
         scaled["spec"]["replicas"] = json!(0);
         assert!(!is_current(&scaled, &one));
+        let mut hidden = one.clone();
+        let labels = &mut hidden["spec"]["template"]["metadata"]["labels"];
+        labels.as_object_mut().unwrap().remove("app");
+        assert!(!is_current(&hidden, &one), "nobody would select them");
+    }
+
+    /// What somebody has changed of ours is seen; what an API server adds, or others have of theirs, is not ours.
+    #[test]
+    fn a_change_by_others_is_seen() {
+        let service = service("[{port: 80, name: http, targetPort: 8080}]");
+        let claim = serde_yaml::from_str(CLAIM).unwrap();
+        let behind = target(&service, &front(), &Shared::new(), &claim, &settings(None));
+        let mut there = behind.clone();
+        there["spec"]["ports"][0]["protocol"] = json!("TCP");
+        there["spec"]["ports"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"port": 81}));
+        assert!(is_current(&there, &behind));
+        there["spec"]["ports"][0]["targetPort"] = json!(9090);
+        assert!(!is_current(&there, &behind));
+        let mut there = behind.clone();
+        there["spec"]["selector"]["version"] = json!("v1");
+        assert!(!is_current(&there, &behind));
+        let policy = traffic_policy(&service, &claim);
+        let mut there = policy.clone();
+        there["spec"]["cluster"]["limits"] = json!({"max_requests": 9});
+        assert!(is_current(&there, &policy));
+        there["spec"]["cluster"]["policy"] = json!("random");
+        assert!(!is_current(&there, &policy));
     }
 
     #[test]

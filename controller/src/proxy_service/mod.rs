@@ -28,6 +28,7 @@ mod autoscaler;
 mod container;
 mod front;
 mod leaving;
+mod listening;
 mod manifests;
 mod observed;
 mod ports;

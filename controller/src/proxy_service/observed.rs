@@ -125,6 +125,14 @@ impl Observed {
         Some(selected(self.service.as_ref()?, target))
     }
 
+    /// Whether clients of the Service may still be sent to proxies. What has become a name of something outside has no
+    /// endpoints, but Kubernetes leaves those lists as they were.
+    pub(super) fn sends_to_proxies(&self) -> bool {
+        let service = self.service.as_ref();
+        let there = service.is_some_and(|service| service["spec"]["type"] != "ExternalName");
+        there && !self.endpoints.is_disjoint(&self.proxies)
+    }
+
     /// What balances its requests.
     #[must_use]
     pub fn current(&self) -> Choice {

@@ -1,13 +1,18 @@
 //! Why a Service cannot have proxies in front of it.
 
+use std::collections::BTreeMap;
+
+use maglor_config::proxy_service::Spoken;
 use maglor_inject::ADMIN_PORT;
 use serde_json::Value;
 
-use super::manifests;
+use super::listening::{TargetPort, declared, target_port};
 use super::observed::Observed;
+use super::selector::Selector;
 use super::{LABEL, SHARED_LABELS, target_name};
 use crate::index::facts::Protocol;
 use crate::index::facts::service::PROXY_GROUP;
+use crate::index::spoken;
 
 /// Why there can be no proxies, or none any more. What was inserted is taken away.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -72,6 +77,16 @@ pub enum Refusal {
         "Service {0} has `publishNotReadyAddresses`: proxies that are not ready would be called"
     )]
     PublishesNotReady(String),
+    /// A label that no proxy can have.
+    #[error(
+        "the selector of Service {service} has `{label}`, which Kubernetes decides of each pod: it would select no proxy"
+    )]
+    ReservedLabel {
+        /// The Service.
+        service: String,
+        /// The label.
+        label: String,
+    },
     /// Clients stay with an endpoint.
     #[error(
         "Service {0} has `sessionAffinity`: clients would stay with a proxy, not with an endpoint; \
@@ -106,6 +121,7 @@ impl Refusal {
             Self::Port { .. } => "UnsupportedPort",
             Self::Proxied(_) => "Proxied",
             Self::PublishesNotReady(_) => "PublishesNotReady",
+            Self::ReservedLabel { .. } => "ReservedLabel",
             Self::SessionAffinity(_) => "SessionAffinity",
             Self::TargetNotFound(_) => "TargetNotFound",
             Self::UncommonLabels(_) => "UncommonLabels",
@@ -115,6 +131,14 @@ impl Refusal {
 
 /// Longest name of a Kubernetes Service (RFC 1035), and of a label's value.
 const LONGEST: usize = 63;
+
+/// Labels that are overwritten in the pods of a Deployment, whatever its template says.
+const RESERVED: [&str; 4] = [
+    maglor_inject::INJECT,
+    "pod-template-hash",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
 
 /// The first reason against proxies.
 pub(super) fn of(seen: &Observed) -> Option<Refusal> {
@@ -160,10 +184,38 @@ pub(super) fn of(seen: &Observed) -> Option<Refusal> {
     if spec["sessionAffinity"] == "ClientIP" {
         return Some(Refusal::SessionAffinity(name()));
     }
-    let unfit = port(seen, spec).or_else(|| taken(seen));
+    let unfit = port(seen, spec)
+        .or_else(|| alone(seen, spec, &own))
+        .or_else(|| taken(seen));
     unfit.or_else(|| {
         let claim = seen.claims.iter().find(|claim| !claim.deleting)?;
         seen.group.as_ref()?.refusal(seen, claim)
+    })
+}
+
+/// What proxies of its own cannot do: those of a group go by common labels, and have a port for each of the Service's.
+fn alone(seen: &Observed, spec: &Value, own: &Selector) -> Option<Refusal> {
+    let claim = seen.claims.iter().find(|claim| !claim.deleting);
+    let wanted = claim.and_then(|claim| claim.spec.as_ref().ok());
+    if wanted.is_some_and(|wanted| wanted.group.is_some()) {
+        return None;
+    }
+    if let Some(label) = RESERVED.into_iter().find(|label| own.contains_key(*label)) {
+        return Some(Refusal::ReservedLabel {
+            service: seen.name.clone(),
+            label: label.to_owned(),
+        });
+    }
+    let mut bytes: BTreeMap<TargetPort, bool> = BTreeMap::new();
+    spec["ports"].as_array()?.iter().find_map(|port| {
+        let passed = spoken(declared(port)) == Spoken::Tcp;
+        let first = *bytes.entry(target_port(port)).or_insert(passed);
+        (first != passed).then(|| Refusal::Port {
+            service: seen.name.clone(),
+            port: port["port"].as_u64().unwrap_or(0),
+            why: "another port has the same target port and passes requests where this one passes bytes, or the other \
+                  way round; declare the same for both",
+        })
     })
 }
 
@@ -190,14 +242,12 @@ fn port(seen: &Observed, spec: &Value) -> Option<Refusal> {
         if protocol != "TCP" {
             return Some(refuse(number, "proxies pass TCP only"));
         }
-        let spoken = Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str());
-        if spoken == Protocol::Auto {
+        if declared(port) == Protocol::Auto {
             let why = "it is not declared what is spoken there, and requests are balanced in another \
                        way than connections; say `appProtocol: http`, `kubernetes.io/h2c`, `tcp` …";
             return Some(refuse(number, why));
         }
-        let target = manifests::target_port(port);
-        (target == manifests::TargetPort::Number(ADMIN_PORT)).then(|| {
+        (target_port(port) == TargetPort::Number(ADMIN_PORT)).then(|| {
             refuse(
                 number,
                 "its target port is that of the proxies' admin server",

@@ -9,7 +9,7 @@
 use maglor_mcg::rule::Choice;
 use serde_json::{Value, json};
 
-use super::autoscaler::autoscaler;
+use super::autoscaler::{self, autoscaler};
 use super::leaving::{Leaving, leave, leaves_others};
 use super::manifests::{self, is_current, same_ports};
 use super::observed::{Claim, Observed};
@@ -140,7 +140,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
         return Next::step(Step::Delete(Box::new(policy.clone())), progress);
     }
     let spec = &seen.in_force(own);
-    let wanted = Wanted::of(seen, &selected.own_service(service), &selected.own, spec);
+    let mut wanted = Wanted::of(seen, &selected.own_service(service), &selected.own, spec);
     if leads_astray(seen, &selected, &wanted.shared) {
         return Next::step(restore(service, &selected), progress);
     }
@@ -154,7 +154,13 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
         }
     }
     let there = seen.deployment.as_ref();
-    if !there.is_some_and(|there| is_current(there, &wanted.deployment)) {
+    let replicas = autoscaler::replicas(spec, there);
+    // Where there are none nobody would start any.
+    let asleep = |there: &Value| replicas.is_some() && there["spec"]["replicas"] == 0;
+    if !there.is_some_and(|there| is_current(there, &wanted.deployment) && !asleep(there)) {
+        if let Some(replicas) = replicas {
+            wanted.deployment["spec"]["replicas"] = json!(replicas);
+        }
         let other_ports = !there.is_some_and(|there| same_ports(there, &wanted.deployment));
         let step = match selected.proxied && other_ports {
             true => restore(service, &selected),
@@ -265,10 +271,9 @@ fn end_proxies(seen: &Observed, progress: &Progress) -> Option<Next> {
             false => wait(),
         };
     };
-    // Requests still go to them as long as an endpoint is one of them.
-    let left = seen.endpoints.is_disjoint(&seen.proxies);
     let ending = deployment["metadata"]["deletionTimestamp"].is_string();
-    if ending || (seen.service.is_some() && !left) {
+    // Requests still go to them as long as an endpoint is one of them.
+    if ending || seen.sends_to_proxies() {
         return wait();
     }
     Some(match seen.made(seen.autoscaler.as_ref()) {

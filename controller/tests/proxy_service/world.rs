@@ -80,10 +80,10 @@ struct Pod {
 pub(crate) struct World {
     pub(crate) target: Option<Value>,
     service: Option<Value>,
-    policy: Option<Value>,
+    pub(crate) policy: Option<Value>,
     account: Option<Value>,
     autoscaler: Option<Value>,
-    deployment: Option<Value>,
+    pub(crate) deployment: Option<Value>,
     claims: Vec<Value>,
     /// Those for many Services.
     wide: Vec<Value>,
@@ -115,6 +115,11 @@ fn selects(selector: &Value, labels: &Value) -> bool {
         return false;
     };
     map.iter().all(|(key, value)| labels[key] == *value)
+}
+
+fn selects_somebody(service: &Value) -> bool {
+    let spec = &service["spec"];
+    spec["type"] != "ExternalName" && spec["selector"].is_object()
 }
 
 fn ports(count: u16) -> Value {
@@ -189,7 +194,10 @@ impl World {
             Move::Crash => self.wanted = None,
             Move::Deploy => self.deploy(),
             Move::Endpoints => {
-                self.endpoints = self.of(self.service.as_ref());
+                // Kubernetes leaves the endpoints of what selects nobody as they were.
+                if self.service.as_ref().is_none_or(selects_somebody) {
+                    self.endpoints = self.of(self.service.as_ref());
+                }
                 self.target_endpoints = self.of(self.target.as_ref());
             }
             Move::ProxiesFail => {
@@ -416,6 +424,11 @@ impl World {
         self.intended["spec"][field] = value.clone();
         self.excused = true;
         self.change_service(|service| service["spec"][field] = value.clone());
+    }
+
+    /// Whoever writes the endpoints of a Service without a selector writes others.
+    pub(crate) fn write_endpoints(&mut self) {
+        self.endpoints = ["10.9.0.1".to_owned()].into();
     }
 
     pub(crate) fn remove_service(&mut self) {

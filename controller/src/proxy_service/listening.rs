@@ -1,0 +1,110 @@
+//! The ports that a Service's own proxies listen on: its target ports, so that its ports stay as they are.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::index::facts::Protocol;
+use crate::index::spoken;
+
+/// The first number for target ports that have a name instead of one.
+const NAMED_PORTS: u16 = 20_000;
+
+/// `targetPort` of a Service's port.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum TargetPort {
+    /// A container's port by its name.
+    Name(String),
+    /// By number.
+    Number(u16),
+}
+
+pub(super) fn target_port(port: &Value) -> TargetPort {
+    let number = |value: &Value| value.as_u64().and_then(|one| u16::try_from(one).ok());
+    if let Some(name) = port["targetPort"].as_str() {
+        return TargetPort::Name(name.to_owned());
+    }
+    let target = number(&port["targetPort"]).filter(|target| *target > 0);
+    TargetPort::Number(target.or_else(|| number(&port["port"])).unwrap_or_default())
+}
+
+/// A port that proxies listen on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Listening {
+    pub(super) number: u16,
+    /// The name that the Service calls it by.
+    pub(super) name: Option<String>,
+    pub(super) protocol: Protocol,
+    /// The port of the target that it stands for.
+    pub(super) service_port: u64,
+}
+
+/// Each target port once; ports of the Service that share one have the same endpoints anyway.
+pub(super) fn listening(service: &Value) -> Vec<Listening> {
+    let mut found: BTreeMap<TargetPort, Listening> = BTreeMap::new();
+    let ports = || service["spec"]["ports"].as_array().into_iter().flatten();
+    let numbers: Vec<TargetPort> = ports().map(target_port).collect();
+    let mut next = NAMED_PORTS;
+    for port in ports() {
+        let target = target_port(port);
+        let (number, name) = match &target {
+            TargetPort::Number(number) => (*number, None),
+            TargetPort::Name(name) => {
+                while numbers.contains(&TargetPort::Number(next)) {
+                    next += 1;
+                }
+                next += 1;
+                (next - 1, Some(name.clone()))
+            }
+        };
+        let protocol = declared(port);
+        let service_port = port["port"].as_u64().unwrap_or_default();
+        let one = found.entry(target).or_insert(Listening {
+            number,
+            name,
+            protocol,
+            service_port,
+        });
+        // Who takes HTTP takes HTTP/2, too, but not the other way round.
+        if protocol == Protocol::Http && one.protocol == Protocol::Http2 {
+            (one.protocol, one.service_port) = (protocol, service_port);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// What is spoken on a port of a Service.
+pub(super) fn declared(port: &Value) -> Protocol {
+    Protocol::declared(port["appProtocol"].as_str(), port["name"].as_str())
+}
+
+/// As they stand in the annotation of a Deployment.
+pub(super) fn written(listening: &[Listening]) -> String {
+    let one = |one: &Listening| {
+        let name = one.name.as_deref().unwrap_or_default();
+        format!(
+            "{name}={}/{}>{}",
+            one.number,
+            spoken(one.protocol),
+            one.service_port
+        )
+    };
+    listening.iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that tells HTTP/1.1 from gRPC by itself is called by either, whichever port comes first.
+    #[test]
+    fn a_target_port_takes_all_that_is_declared_for_it() {
+        let grpc = "{port: 90, name: grpc, targetPort: 8080}";
+        let http = "{port: 80, name: http, targetPort: 8080}";
+        for ports in [[grpc, http], [http, grpc]] {
+            let text = format!("{{spec: {{ports: [{}]}}}}", ports.join(", "));
+            let service: Value = serde_yaml::from_str(&text).unwrap();
+            assert_eq!(written(&listening(&service)), "=8080/http>80", "{text}");
+        }
+    }
+}

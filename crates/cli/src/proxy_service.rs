@@ -141,7 +141,7 @@ impl PlanOptions {
         }
         let several = self.workload.as_deref();
         let services = match several {
-            Some(path) => read(path)?,
+            Some(path) => read(path, self.service.namespace.as_deref())?,
             None => vec![self.service.clone()],
         };
         let mut answers = Vec::new();
@@ -171,13 +171,13 @@ impl PlanOptions {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Service>, WorkloadError> {
+fn read(path: &Path, namespace: Option<&str>) -> Result<Vec<Service>, WorkloadError> {
     let file = path.display().to_string();
     let text = read_text(path).map_err(|error| WorkloadError::Read {
         file: file.clone(),
         error,
     })?;
-    Services::parse(&text, &file)
+    Services::parse(&text, &file, namespace)
 }
 
 impl ConfigOptions {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maglor_mcg::rule::{Choice, Prediction, Situation};
 use serde_json::{Value, json};
 
-use super::workload::{Service, WorkloadError};
+use super::workload::{NAMESPACE, Service, WorkloadError};
 
 /// See the module's documentation.
 pub(super) struct Answer {
@@ -80,7 +80,7 @@ impl Answer {
     /// What to apply; nothing where all is best as it is.
     fn resources(&self) -> Vec<Value> {
         let name = self.service.name.as_deref().unwrap_or("web");
-        let namespace = self.service.namespace.as_deref().unwrap_or("default");
+        let namespace = self.service.namespace.as_deref().unwrap_or(NAMESPACE);
         let resource = |kind: &str, spec: Value| {
             json!({
                 "apiVersion": "maglor.dev/v1alpha1",
@@ -91,10 +91,14 @@ impl Answer {
         };
         match self.recommended {
             Choice::Local => Vec::new(),
-            Choice::ProxyService => vec![resource(
-                "ProxyService",
-                json!({"targetRef": {"name": name}, "replicas": self.situation.proxies}),
-            )],
+            Choice::ProxyService => {
+                let proxies = self.situation.proxies;
+                let mut spec = json!({"targetRef": {"name": name}, "replicas": proxies});
+                if let Some(millis) = self.service.cpu_millis() {
+                    spec["resources"] = json!({"requests": {"cpu": format!("{millis}m")}});
+                }
+                vec![resource("ProxyService", spec)]
+            }
             choice => vec![resource(
                 "TrafficPolicy",
                 json!({

@@ -11,6 +11,10 @@ use thiserror::Error;
 const CPU_OF_A_REQUEST: f64 = 33e-6;
 /// What a proxy asks for, 100m, and how much of it is to be used.
 const CPU_OF_A_PROXY: f64 = 0.1 * 0.7;
+/// The namespace where none is named.
+pub(super) const NAMESPACE: &str = "default";
+/// A ProxyService has no more proxies.
+const MOST_PROXIES: u32 = 100;
 
 /// A service and those who call it.
 #[derive(Clone, Debug, Default, Deserialize, clap::Args)]
@@ -48,7 +52,7 @@ pub(super) struct Service {
     #[arg(long, value_name = "H")]
     pub(super) speed_variation: Option<f64>,
 
-    /// How many proxies there would be. [default: as many as the load needs at 100m of CPU each]
+    /// How many proxies there would be, 1-100. [default: as many as the load needs at 100m of CPU each]
     #[arg(long, value_name = "M")]
     pub(super) proxies: Option<u32>,
 
@@ -98,7 +102,12 @@ fn place(file: &str, line: Option<usize>) -> String {
 }
 
 impl Services {
-    pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Service>, WorkloadError> {
+    /// `namespace` is that of services that name none.
+    pub(super) fn parse(
+        text: &str,
+        file: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Service>, WorkloadError> {
         let wrong = |line, message| WorkloadError::File {
             file: file.to_owned(),
             line,
@@ -115,7 +124,8 @@ impl Services {
             if name.is_empty() {
                 return Err(wrong("it is missing".to_owned()));
             }
-            if !names.insert((service.namespace.as_deref(), name)) {
+            let of = service.namespace.as_deref().or(namespace);
+            if !names.insert((of.unwrap_or(NAMESPACE), name)) {
                 return Err(wrong(format!("the service `{name}` is there twice")));
             }
         }
@@ -153,6 +163,31 @@ impl Service {
         servers * self.rho.unwrap_or(0.75) * 1000.0 / self.service_ms.unwrap_or(20.0)
     }
 
+    /// How many proxies the load needs at 100m each; not whole.
+    fn needed(&self) -> f64 {
+        self.rate() * CPU_OF_A_REQUEST / CPU_OF_A_PROXY
+    }
+
+    /// What each proxy has to ask for, in thousandths of a CPU, where 100m of the most that there can be are not enough.
+    pub(super) fn cpu_millis(&self) -> Option<u64> {
+        let each = 100.0 * self.needed() / f64::from(MOST_PROXIES);
+        (self.proxies.is_none() && each > 100.0).then_some(each.ceil() as u64)
+    }
+
+    fn proxies(&self) -> Result<u32, WorkloadError> {
+        match self.proxies {
+            Some(value) if value > MOST_PROXIES => Err(WorkloadError::Range {
+                service: self.place(),
+                field: "proxies",
+                value: value.into(),
+                valid: "1 to 100",
+            }),
+            Some(value) => Ok(value),
+            // A cast saturates, so that what cannot be is told by the rule.
+            None => Ok((self.needed().ceil() as u32).clamp(1, MOST_PROXIES)),
+        }
+    }
+
     /// What the decision rule asks for.
     pub(super) fn situation(&self) -> Result<Situation, WorkloadError> {
         let time = |field, value: Option<f64>, default: f64, least: f64| {
@@ -169,7 +204,6 @@ impl Service {
             }
         };
         let service_time = time("service_ms", self.service_ms, 20.0, 0.001)?;
-        let needed = (self.rate() * CPU_OF_A_REQUEST / CPU_OF_A_PROXY).ceil();
         Ok(Situation {
             balancers: self.balancers.unwrap_or(20),
             servers: self.servers.unwrap_or(40),
@@ -177,8 +211,7 @@ impl Service {
             service_time,
             round_trip: time("round_trip_ms", self.round_trip_ms, 0.5, 0.0)?,
             speed_variation: self.speed_variation.unwrap_or(0.0),
-            // A cast saturates, so that what cannot be is told by the rule.
-            proxies: self.proxies.unwrap_or((needed as u32).max(1)),
+            proxies: self.proxies()?,
             proxy_penalty: time("proxy_penalty_ms", self.proxy_penalty_ms, 1.08, 0.0)?,
         })
     }
@@ -191,7 +224,7 @@ mod tests {
     #[test]
     fn a_file_is_read_and_what_is_wrong_has_a_line() {
         let good = "services:\n- {name: web, rho: 0.5}\n- {name: cart, servers: 4}\n";
-        let services = Services::parse(good, "w.yaml").unwrap();
+        let services = Services::parse(good, "w.yaml", None).unwrap();
         assert_eq!(services.len(), 2);
         assert_eq!(services[1].servers, Some(4));
         for (text, expected) in [
@@ -204,11 +237,21 @@ mod tests {
                 "services: [{name: a, namespace: x}, {name: a}, {name: a}]",
                 "services[2].name: the service `a` is there twice",
             ),
+            (
+                "services: [{name: a, namespace: default}, {name: a}]",
+                "services[1].name: the service `a` is there twice",
+            ),
             ("service: []", "w.yaml:1: "),
         ] {
-            let error = Services::parse(text, "w.yaml").unwrap_err().to_string();
+            let error = Services::parse(text, "w.yaml", None)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         }
+        // Whoever names no namespace has that of the option.
+        let text = "services: [{name: a, namespace: shop}, {name: a}]";
+        assert!(Services::parse(text, "w.yaml", Some("shop")).is_err());
+        assert!(Services::parse(text, "w.yaml", None).is_ok());
     }
 
     #[test]
@@ -224,6 +267,18 @@ mod tests {
         // 0.75 × 1000 requests a second and server, 33 µs each.
         assert_eq!(proxies(2), 1);
         assert_eq!(proxies(40), 15);
+        // As many as there can be, and what each of them has to ask for then.
+        assert_eq!(proxies(1000), 100);
+        let service = |proxies| Service {
+            servers: Some(1000),
+            service_ms: Some(1.0),
+            proxies,
+            ..Service::default()
+        };
+        assert_eq!(service(None).cpu_millis(), Some(354));
+        assert_eq!(service(Some(2)).cpu_millis(), None);
+        let error = service(Some(101)).situation().unwrap_err().to_string();
+        assert!(error.contains("proxies = 101 is out of range"), "{error}");
     }
 
     #[test]

@@ -10,8 +10,10 @@ use super::schema::{Shape, without};
 use super::{LabelSelector, Resources, SpecError, TargetRef};
 use crate::proxy_pod::DRAIN_SECONDS;
 
+mod autoscaling;
 mod status;
 
+use autoscaling::Autoscaling;
 pub use status::{AutoStatus, ProxyServiceStatus, ServiceBalance};
 
 /// A few proxies of its own in front of a Service. They see all of its requests, so least outstanding
@@ -113,83 +115,6 @@ pub enum ProxyMode {
     Auto,
 }
 
-/// How many proxies there may be, and when there are more (`autoscaling/v2`).
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Autoscaling {
-    /// At least so many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 100), extend("default" = 1))]
-    pub min_replicas: Option<u32>,
-    /// At most so many.
-    #[schemars(range(min = 1, max = 100))]
-    pub max_replicas: u32,
-    /// More when their CPU is above this share of what the container asks for, in percent; needs the
-    /// cluster's resource metrics. 70 where `requestsPerSecond` is not given either; of both, what asks for
-    /// more proxies holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1000))]
-    pub cpu_percent: Option<u32>,
-    /// More when each of them has more requests a second than this; needs the controller's external metrics
-    /// (`externalMetrics` of the chart).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub requests_per_second: Option<u32>,
-    /// There are fewer only when none of the last so many seconds would have asked for more: proxies come for
-    /// a burst, and the next one may follow.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 3600), extend("default" = 300))]
-    pub stabilization_seconds: Option<u32>,
-}
-
-/// CPU where nothing is said, in percent of what the container asks for.
-const CPU_PERCENT: u32 = 70;
-
-impl Autoscaling {
-    /// The least and the most.
-    #[must_use]
-    pub fn range(&self) -> (u32, u32) {
-        (self.min_replicas.unwrap_or(1), self.max_replicas)
-    }
-
-    /// In percent of what the container asks for; `None` = it does not count.
-    #[must_use]
-    pub fn cpu_percent(&self) -> Option<u32> {
-        let unsaid = self.requests_per_second.is_none();
-        self.cpu_percent.or(unsaid.then_some(CPU_PERCENT))
-    }
-
-    /// See the field.
-    #[must_use]
-    pub fn stabilization_seconds(&self) -> u32 {
-        self.stabilization_seconds.unwrap_or(300)
-    }
-
-    fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let (least, most) = self.range();
-        if !(1..=100).contains(&most) {
-            return Err(("autoscaling.maxReplicas", "must be 1 to 100"));
-        }
-        if !(1..=most).contains(&least) {
-            return Err(("autoscaling.minReplicas", "must be 1 to maxReplicas"));
-        }
-        if self
-            .cpu_percent
-            .is_some_and(|cpu| !(1..=1000).contains(&cpu))
-        {
-            return Err(("autoscaling.cpuPercent", "must be 1 to 1000"));
-        }
-        let requests = self.requests_per_second;
-        if requests.is_some_and(|rate| !(1..=1_000_000).contains(&rate)) {
-            return Err(("autoscaling.requestsPerSecond", "must be 1 to 1000000"));
-        }
-        if self.stabilization_seconds() > 3600 {
-            return Err(("autoscaling.stabilizationSeconds", "must be 0 to 3600"));
-        }
-        Ok(())
-    }
-}
-
 impl ProxyServiceSpec {
     /// Checks what the schema cannot say.
     ///
@@ -207,6 +132,7 @@ impl ProxyServiceSpec {
             Some(target) => self.check_one(target),
             None => self.check_many(),
         };
+        let reach = reach.and_then(|()| self.check_mode());
         reach.map_err(|(path, message)| wrong(path, message.to_owned()))?;
         self.policy()?;
         let resources = self.resources.as_ref().map_or(Ok(()), Resources::check);
@@ -261,6 +187,25 @@ impl ProxyServiceSpec {
             ));
         }
         Ok(())
+    }
+
+    /// What would be ignored, and is not meant so: who writes `dryRun: true` wants nothing to be done.
+    fn check_mode(&self) -> Result<(), (&'static str, &'static str)> {
+        if self.is_auto() {
+            return Ok(());
+        }
+        if self.dry_run == Some(true) {
+            let message =
+                "without `mode: Auto` there are proxies at once; add that, or remove this";
+            return Err(("dryRun", message));
+        }
+        match self.sidecar_policies() {
+            true => Err((
+                "sidecarPolicies",
+                "without `mode: Auto` nothing is chosen; add that, or remove this",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn check_many(&self) -> Result<(), (&'static str, &'static str)> {
@@ -341,6 +286,13 @@ impl ProxyServiceSpec {
     pub fn replicas(&self) -> u32 {
         self.replicas.unwrap_or(1)
     }
+
+    /// How many proxies there are to begin with, where an autoscaler decides, too.
+    #[must_use]
+    pub fn first_replicas(&self) -> u32 {
+        let scaled = self.autoscaling.as_ref();
+        scaled.map_or_else(|| self.replicas(), |scaled| scaled.range().0)
+    }
 }
 
 /// Whether a name can be a part of those of what is made for a group.
@@ -352,15 +304,52 @@ fn is_group_name(name: &str) -> bool {
 
 pub(super) fn schema() -> Value {
     let mut shape = Shape::of::<ProxyServiceSpec, ProxyServiceStatus>();
-    shape.spec["x-kubernetes-validations"] = json!([{
-        "rule": "has(self.targetRef) || (has(self.mode) && self.mode == 'Auto')",
-        "message": "name a Service as `targetRef`; all of them at once only with `mode: Auto`",
-    }]);
-    shape.spec["properties"]["autoscaling"]["required"] = json!(["maxReplicas"]);
+    shape.spec["x-kubernetes-validations"] = rules(&[
+        (
+            "has(self.targetRef) || (has(self.mode) && self.mode == 'Auto')",
+            "name a Service as `targetRef`; all of them at once only with `mode: Auto`",
+        ),
+        (
+            "!has(self.targetRef) || !(has(self.selector) || has(self.maxServices))",
+            "`selector` and `maxServices` are for all Services; `targetRef` names one",
+        ),
+        (
+            "has(self.targetRef) || !(has(self.group) || has(self.serviceAccountName))",
+            "`group` and `serviceAccountName` need a `targetRef`",
+        ),
+        (
+            "!has(self.group) || !has(self.mode) || self.mode == 'Always'",
+            "proxies of a `group` are always there: not with `mode: Auto`",
+        ),
+        (
+            "!has(self.autoscaling) || !has(self.replicas)",
+            "the number of proxies follows from `autoscaling`: remove `replicas`",
+        ),
+        (
+            "(has(self.mode) && self.mode == 'Auto') || !(has(self.dryRun) && self.dryRun)",
+            "without `mode: Auto` there are proxies at once: `dryRun: true` needs that",
+        ),
+        (
+            "(has(self.mode) && self.mode == 'Auto') || !(has(self.sidecarPolicies) && self.sidecarPolicies)",
+            "without `mode: Auto` nothing is chosen: `sidecarPolicies` needs that",
+        ),
+    ]);
+    let autoscaling = &mut shape.spec["properties"]["autoscaling"];
+    autoscaling["required"] = json!(["maxReplicas"]);
+    autoscaling["x-kubernetes-validations"] = rules(&[(
+        "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
+        "`minReplicas` must not be above `maxReplicas`",
+    )]);
     let target = &mut shape.spec["properties"]["targetRef"];
     without(target, &["port"]);
     target["required"] = json!(["name"]);
     shape.into_schema()
+}
+
+/// What an API server checks beyond types, with what it says.
+fn rules(all: &[(&str, &str)]) -> Value {
+    let rule = |(rule, message): &(&str, &str)| json!({"rule": rule, "message": message});
+    all.iter().map(rule).collect()
 }
 
 #[cfg(test)]
@@ -399,6 +388,14 @@ mod tests {
                 "spec.group: proxies that are shared are always there",
             ),
             ("{mode: Auto, group: low}", "spec.group: a Service is in"),
+            (
+                "{targetRef: {name: a}, dryRun: true}",
+                "spec.dryRun: without `mode: Auto` there are proxies at once",
+            ),
+            (
+                "{targetRef: {name: a}, mode: Always, sidecarPolicies: true}",
+                "spec.sidecarPolicies: ",
+            ),
             ("{targetRef: {name: a}, policy: best}", "spec.policy: "),
             (
                 "{targetRef: {name: a}, policy: 'join-idle-queue(boards=4)'}",
@@ -448,6 +445,10 @@ mod tests {
         assert_eq!(member.check(), Ok(()));
         let all = spec("{targetRef: {name: a}, policy: lor(choices=all), replicas: 4}");
         assert_eq!((all.check(), all.replicas()), (Ok(()), 4));
+        let scaled = spec("{targetRef: {name: a}, autoscaling: {minReplicas: 3, maxReplicas: 5}}");
+        assert_eq!((all.first_replicas(), scaled.first_replicas()), (4, 3));
+        let live = spec("{targetRef: {name: a}, dryRun: false, sidecarPolicies: false}");
+        assert_eq!(live.check(), Ok(()));
         let wide = spec("{mode: Auto, selector: {matchLabels: {tier: web}}, replicas: 2}");
         assert_eq!((wide.check(), wide.max_services()), (Ok(()), 10));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_mcg::rule::{Limits, View};
+use maglor_mcg::rule::{Choice, Limits, View};
 use tokio::time::Instant;
 
 use super::auto::{Advice, Auto, Calls, Seen};
@@ -77,12 +77,16 @@ impl Advisor {
             return None;
         };
         let current = seen.current();
+        let available = seen.rollout().available;
         let seen = Seen {
             servers: match seen.selected()?.proxied {
                 true => seen.target_endpoints.len(),
                 false => seen.endpoints.len(),
             },
-            proxies: spec.replicas(),
+            proxies: match current {
+                Choice::ProxyService => u32::try_from(available).unwrap_or(u32::MAX),
+                _ => spec.first_replicas(),
+            },
             current,
             collaborative: spec.sidecar_policies() && seen.collaborative,
             // What cannot be is not waited for, and takes no change from others.
@@ -107,7 +111,7 @@ impl Advisor {
         let servers = topology.servers.get(service).copied().unwrap_or_default();
         let seen = Seen {
             servers: usize::try_from(servers.count).unwrap_or(usize::MAX),
-            proxies: spec.replicas(),
+            proxies: spec.first_replicas(),
             current: candidate.current,
             collaborative: may_collaborate(spec, servers.meshed, candidate.spoken_for),
             dry_run: spec.dry_run(),

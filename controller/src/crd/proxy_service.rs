@@ -438,6 +438,10 @@ mod tests {
             let error = spec(text).check().unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_can_be_is_taken() {
         let plain = spec("{targetRef: {name: a}}");
         assert_eq!(plain.check(), Ok(()));
         assert_eq!(plain.policy().unwrap().to_string(), "lor(choices=2)");

@@ -3,19 +3,53 @@
 use std::collections::BTreeMap;
 
 use maglor_inject::quantity;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// `resources` of a container (core/v1), as far as it is of use here.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resources {
     /// Default: `cpu: 100m`, `memory: 16Mi`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "amounts",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    #[schemars(schema_with = "amounts_schema")]
     pub requests: BTreeMap<String, String>,
     /// Default: `memory: 128Mi`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "amounts",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    #[schemars(schema_with = "amounts_schema")]
     pub limits: BTreeMap<String, String>,
+}
+
+/// An amount as people write it: `cpu: 1` as well as `cpu: 500m`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a quantity such as 250m or 64Mi")]
+enum Amount {
+    Text(String),
+    Whole(u64),
+}
+
+fn amounts<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let amounts = BTreeMap::<String, Amount>::deserialize(from)?;
+    let text = |(name, amount)| match amount {
+        Amount::Text(text) => (name, text),
+        Amount::Whole(number) => (name, number.to_string()),
+    };
+    Ok(amounts.into_iter().map(text).collect())
+}
+
+fn amounts_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "additionalProperties": {"x-kubernetes-int-or-string": true},
+    })
 }
 
 impl Resources {
@@ -52,6 +86,7 @@ mod tests {
             "{}",
             "{requests: {cpu: 250m, memory: 64Mi}, limits: {cpu: '1', memory: 64Mi}}",
             "{requests: {cpu: '2'}, limits: {memory: 1Gi}}",
+            "{requests: {cpu: 1}, limits: {cpu: 2, memory: 134217728}}",
         ] {
             assert_eq!(check(text), Ok(()), "{text}");
         }

@@ -2,6 +2,7 @@
 
 mod group;
 mod land;
+mod write;
 
 use std::collections::BTreeSet;
 
@@ -25,6 +26,7 @@ use crate::api_server::is;
 use crate::index::facts::Key;
 use crate::index::target_name;
 use crate::status::patch_of;
+use write::{is_stale, released};
 
 /// The kinds that are read or written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -248,7 +250,7 @@ impl Server {
         };
         match outcome {
             Ok(()) => Ok(Written::Done),
-            Err(error) if is(&error, 409) || is(&error, 404) => Ok(Written::Stale),
+            Err(error) if is_stale(step, &error) => Ok(Written::Stale),
             Err(error) => Err(error),
         }
     }
@@ -431,18 +433,6 @@ impl Server {
     }
 }
 
-/// What takes our finalizer from a `ProxyService`, as long as it is the version that was seen.
-fn released(there: &Value) -> Value {
-    let meta = &there["metadata"];
-    let finalizers = meta["finalizers"].as_array().into_iter().flatten();
-    let others: Vec<&Value> = finalizers.filter(|one| **one != FINALIZER).collect();
-    json!({"metadata": {
-        "uid": meta["uid"],
-        "resourceVersion": meta["resourceVersion"],
-        "finalizers": others,
-    }})
-}
-
 /// The addresses of a pod; its name where it has none yet.
 fn addresses(pod: &Value) -> Vec<String> {
     let known = pod["status"]["podIPs"].as_array().into_iter().flatten();
@@ -465,24 +455,4 @@ fn value(kind: Kind, object: &DynamicObject) -> Value {
     value["apiVersion"] = json!(resource.api_version);
     value["kind"] = json!(resource.kind);
     value
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finalizers_of_others_stay() {
-        let meta = json!({
-            "name": "web", "uid": "u1", "resourceVersion": "7",
-            "finalizers": ["example.org/first", FINALIZER, "example.org/last"],
-        });
-        let expected = json!({"metadata": {
-            "uid": "u1", "resourceVersion": "7",
-            "finalizers": ["example.org/first", "example.org/last"],
-        }});
-        assert_eq!(released(&json!({"metadata": meta})), expected);
-        let gone = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
-        assert_eq!(released(&gone)["metadata"]["finalizers"], json!([]));
-    }
 }

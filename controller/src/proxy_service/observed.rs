@@ -154,6 +154,15 @@ impl Observed {
         resource.filter(|value| value["metadata"]["labels"][label] == whose)
     }
 
+    /// What an API server says to pods of proxies that it does not take, because of a quota, for example.
+    pub(super) fn refused_pods(&self) -> Option<String> {
+        let deployment = self.made(self.deployment.as_ref())?;
+        let conditions = deployment["status"]["conditions"].as_array()?;
+        let failure = |one: &&Value| one["type"] == "ReplicaFailure" && one["status"] == "True";
+        let said = conditions.iter().find(failure)?["message"].as_str()?;
+        Some(format!("pods of Deployment {}: {said}", self.front.name()))
+    }
+
     /// How far the Deployment is.
     pub(super) fn rollout(&self) -> Rollout {
         let Some(deployment) = self.made(self.deployment.as_ref()) else {
@@ -182,4 +191,30 @@ pub struct Rollout {
     pub available: u64,
     /// All are of the last version, and available.
     pub complete: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_cannot_be_are_told_of() {
+        let seen = |status: &str| Observed {
+            front: Front::Service("web".into()),
+            deployment: Some(json!({
+                "metadata": {"labels": {LABEL: "web"}},
+                "status": {"conditions": [
+                    {"type": "Available", "status": "False", "message": "none"},
+                    {"type": "ReplicaFailure", "status": status, "message": "exceeded quota"},
+                ]},
+            })),
+            ..Observed::default()
+        };
+        let expected = "pods of Deployment web-proxy-service: exceeded quota";
+        assert_eq!(seen("True").refused_pods().as_deref(), Some(expected));
+        assert_eq!(seen("False").refused_pods(), None);
+        assert_eq!(Observed::default().refused_pods(), None);
+    }
 }

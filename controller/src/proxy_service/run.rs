@@ -319,13 +319,14 @@ impl Operator {
 impl Operator {
     /// What is said of how far things are. What was not taken is said until it is, and not half of the time.
     fn told(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
-        match self.rejected.get(key).filter(|_| next.step.is_some()) {
-            Some(why) => Progress::Rejected {
-                rollout: seen.rollout(),
-                why: why.clone(),
-            },
-            None => next.progress.clone(),
-        }
+        let starts = matches!(next.progress, Progress::Starting(_));
+        let why = match next.step {
+            Some(_) => self.rejected.get(key).cloned(),
+            None => seen.refused_pods().filter(|_| starts),
+        };
+        let rollout = seen.rollout();
+        let rejected = why.map(|why| Progress::Rejected { rollout, why });
+        rejected.unwrap_or_else(|| next.progress.clone())
     }
 }
 

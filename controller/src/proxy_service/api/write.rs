@@ -1,0 +1,57 @@
+//! What is written, and what an answer to that means.
+
+use serde_json::{Value, json};
+
+use super::is;
+use crate::proxy_service::FINALIZER;
+use crate::proxy_service::steps::Step;
+
+/// Whether a resource is not what was seen any more. What is applied is made where it has gone: to that an API server
+/// answers so where it does not know the kind, or the namespace, which no other look would change.
+pub(super) fn is_stale(step: &Step, error: &kube::Error) -> bool {
+    let gone = is(error, 404) && !matches!(step, Step::Apply(_));
+    gone || is(error, 409)
+}
+
+/// What takes our finalizer from a `ProxyService`, as long as it is the version that was seen.
+pub(super) fn released(there: &Value) -> Value {
+    let meta = &there["metadata"];
+    let finalizers = meta["finalizers"].as_array().into_iter().flatten();
+    let others: Vec<&Value> = finalizers.filter(|one| **one != FINALIZER).collect();
+    json!({"metadata": {
+        "uid": meta["uid"],
+        "resourceVersion": meta["resourceVersion"],
+        "finalizers": others,
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_made_is_no_reason_to_look_again_at_once() {
+        let answer = |code| {
+            let status = kube::core::Status::failure("", "").with_code(code);
+            kube::Error::Api(status.boxed())
+        };
+        let (apply, delete) = (Step::Apply(Box::default()), Step::Delete(Box::default()));
+        assert!(is_stale(&delete, &answer(404)) && is_stale(&apply, &answer(409)));
+        assert!(!is_stale(&apply, &answer(404)) && !is_stale(&delete, &answer(403)));
+    }
+
+    #[test]
+    fn finalizers_of_others_stay() {
+        let meta = json!({
+            "name": "web", "uid": "u1", "resourceVersion": "7",
+            "finalizers": ["example.org/first", FINALIZER, "example.org/last"],
+        });
+        let expected = json!({"metadata": {
+            "uid": "u1", "resourceVersion": "7",
+            "finalizers": ["example.org/first", "example.org/last"],
+        }});
+        assert_eq!(released(&json!({"metadata": meta})), expected);
+        let gone = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
+        assert_eq!(released(&gone)["metadata"]["finalizers"], json!([]));
+    }
+}

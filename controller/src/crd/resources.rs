@@ -30,7 +30,7 @@ pub struct Resources {
 
 /// An amount as people write it: `cpu: 1` as well as `cpu: 500m`.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a quantity such as 250m or 64Mi")]
+#[serde(untagged, expecting = "must be a quantity such as 250m or 64Mi")]
 enum Amount {
     Text(String),
     Whole(u64),

@@ -107,14 +107,21 @@ impl Auto {
 
     /// Whether there are to be no more proxies for other Services of the same resource than those that there are.
     fn is_full(&self, service: &Key, wide: &Wide) -> bool {
-        let mut left = wide.most;
-        for (other, one) in &self.governed {
-            let held = other != service && one.wide.as_ref() == Some(&wide.name);
-            if held && one.governor.current() == Choice::ProxyService {
-                left = left.saturating_sub(1);
-            }
-        }
-        left == 0
+        self.proxied(wide, |other| other != service) >= wide.most
+    }
+
+    /// Whether a Service has to give its proxies up, because there are to be fewer by now: the first ones by name keep theirs.
+    fn is_over(&self, service: &Key, wide: &Wide) -> bool {
+        self.proxied(wide, |other| other < service) >= wide.most
+    }
+
+    /// How many Services of a resource, of those that are `counted`, have proxies.
+    fn proxied(&self, wide: &Wide, counted: impl Fn(&Key) -> bool) -> u32 {
+        let held = self.governed.iter().filter(|(service, one)| {
+            let proxied = one.governor.current() == Choice::ProxyService;
+            proxied && one.wide.as_ref() == Some(&wide.name) && counted(service)
+        });
+        u32::try_from(held.count()).unwrap_or(u32::MAX)
     }
 
     /// Forgets all: this replica does not write any more.
@@ -126,8 +133,9 @@ impl Auto {
     pub(super) fn look(&mut self, service: &Key, now: Time, seen: &Seen, calls: Calls) -> Advice {
         let current = seen.current;
         let limits = self.limits;
-        let full = seen.wide.as_ref();
-        let full = full.is_some_and(|wide| self.is_full(service, wide));
+        let wide = seen.wide.as_ref();
+        let full = wide.is_some_and(|wide| self.is_full(service, wide));
+        let over = wide.is_some_and(|wide| self.is_over(service, wide));
         let new = || Governed {
             governor: Governor::new(limits, current),
             shown: None,
@@ -139,6 +147,9 @@ impl Auto {
         let undone = seen.dry_run || (chosen.is_collaborative() && !seen.collaborative);
         if undone && chosen != current {
             *governed = new();
+        }
+        if over && chosen == Choice::ProxyService {
+            governed.governor = Governor::new(limits, Choice::Local);
         }
         governed.wide = seen.wide.as_ref().map(|wide| wide.name.clone());
         let telemetry = Telemetry {
@@ -367,6 +378,30 @@ mod tests {
         }
         assert_eq!(proxied(&current), 2, "{current:?}");
         assert_eq!(current[first.unwrap()], Choice::Local);
+    }
+
+    /// Who lowers the number means those that have proxies, too.
+    #[test]
+    fn what_there_is_no_room_for_any_more_goes() {
+        let mut auto = Auto::new(Limits::default());
+        let services = ["a", "b", "c"].map(|name| Key::new("shop", name));
+        let mut current = [Choice::ProxyService; 3];
+        for (minutes, most) in [(0, 3), (1, 2), (2, 2), (3, 0)] {
+            let now = Time::ZERO + Duration::from_secs(60 * minutes);
+            for (service, current) in services.iter().zip(&mut current) {
+                let name = Key::new("shop", "all");
+                let seen = Seen {
+                    current: *current,
+                    wide: Some(Wide { name, most }),
+                    ..SEEN
+                };
+                let calls = served(0.75, *current);
+                *current = auto.look(service, now, &seen, calls).choice;
+            }
+            let proxied = current.map(|one| one == Choice::ProxyService);
+            let expected = [0, 1, 2].map(|at| at < most);
+            assert_eq!(proxied, expected, "minute {minutes}");
+        }
     }
 
     #[test]

@@ -171,7 +171,7 @@ mod tests {
     /// What an idle connection holds besides its socket.
     #[test]
     fn an_idle_connections_future_stays_small() {
-        fn size<F>(_: impl FnOnce(Stream, Rc<Service>) -> F) -> usize {
+        fn size<F>(_: impl FnOnce(Stream, Option<Instant>, Rc<Service>) -> F) -> usize {
             size_of::<F>()
         }
         let size = size(serve);

@@ -297,8 +297,13 @@ async fn client_hello(
             Err(_) => return Ok(None),
         };
     }
-    let hello = detect::client_hello(tcp, seen).await?;
-    Ok(Some(hello.unwrap_or_default()))
+    match detect::client_hello(tcp, seen).await {
+        Ok(hello) => Ok(Some(hello.unwrap_or_default())),
+        Err(error @ detect::Error::Io(_)) => Err(error.into()),
+        // It looked like TLS and is something else, or asks for nobody that we know: in doubt it is bytes.
+        Err(_) if passes && !seen.is_empty() => Ok(Some(nothing)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Finds out what is spoken, where the chain goes by that.

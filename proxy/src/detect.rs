@@ -6,13 +6,14 @@
 use std::io;
 
 use bytes::BytesMut;
-use rustls::server::Acceptor;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
+pub use self::hello::ClientHelloParser;
 pub use self::protocol::{Protocol, detect, protocol};
 pub use self::select::ChainSelector;
 
+mod hello;
 mod protocol;
 mod select;
 #[cfg(test)]
@@ -57,7 +58,7 @@ pub enum Error {
     Io(#[from] io::Error),
     /// Begins as TLS but is not a ClientHello.
     #[error("malformed TLS ClientHello: {0}")]
-    Malformed(#[source] rustls::Error),
+    Malformed(&'static str),
     /// Longer than any sensible ClientHello.
     #[error("TLS ClientHello longer than {MAX_CLIENT_HELLO} bytes")]
     TooLong,
@@ -123,55 +124,6 @@ pub async fn client_hello(
         }
         if tcp.read_buf(buf).await? == 0 {
             return Err(Error::Closed);
-        }
-    }
-}
-
-/// Reads a ClientHello from pieces, without I/O.
-#[derive(Default)]
-pub struct ClientHelloParser {
-    acceptor: Acceptor,
-    taken: usize,
-}
-
-impl ClientHelloParser {
-    /// Takes the next bytes; `Some` when the ClientHello is whole. Bytes after it are ignored.
-    ///
-    /// # Errors
-    /// When the bytes are not the beginning of a ClientHello, or too many.
-    pub fn push(&mut self, mut bytes: &[u8]) -> Result<Option<ClientHello>, Error> {
-        while !bytes.is_empty() {
-            // The acceptor takes a few kilobytes at a time.
-            let before = bytes.len();
-            self.acceptor.read_tls(&mut bytes)?;
-            self.taken += before - bytes.len();
-            match self.acceptor.accept() {
-                Ok(None) if self.taken > MAX_CLIENT_HELLO => return Err(Error::TooLong),
-                Ok(None) => {}
-                Ok(Some(accepted)) => return Ok(Some(ClientHello::new(&accepted.client_hello()))),
-                Err((error, _alert)) => return Err(Error::Malformed(error)),
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl std::fmt::Debug for ClientHelloParser {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientHelloParser")
-            .field("taken", &self.taken)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ClientHello {
-    fn new(hello: &rustls::server::ClientHello<'_>) -> Self {
-        Self {
-            server_name: hello.server_name().map(str::to_ascii_lowercase),
-            alpn: hello
-                .alpn()
-                .map(|alpn| alpn.map(<[u8]>::to_vec).collect())
-                .unwrap_or_default(),
         }
     }
 }

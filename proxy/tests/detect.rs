@@ -249,6 +249,25 @@ fn server_names_do_not_hold_up_those_who_have_none() {
 }
 
 #[test]
+fn server_names_do_not_stop_what_only_looks_like_tls_or_is_older_than_ours() {
+    let (any, named) = (echo(), echo());
+    let proxy = start(&by_destination(LONG, any.address(), named.address()));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, proxy.listener("any").port()));
+    // A ClientHello of TLS 1.0 without extensions; another message; a record that does not end.
+    let mut old = b"\x16\x03\x01\0\x2d\x01\0\0\x29\x03\x01".to_vec();
+    old.extend([7; 32]);
+    old.extend(b"\0\0\x02\0\x2f\x01\0");
+    for bytes in [&old[..], b"\x16\x03\x01\0\x04\x02\0\0\0", b"\x16\x03 ends"] {
+        let mut client = RawHttp1::connect(address);
+        client.send(bytes);
+        client.connection().finish_sending().unwrap();
+        assert_eq!(client.connection().read_to_end().unwrap(), bytes);
+    }
+    assert_eq!(any.connections(), 3);
+    assert_eq!(named.connections(), 0);
+}
+
+#[test]
 fn a_connection_to_the_listener_itself_goes_nowhere() {
     let proxy = start(
         "admin: {address: '127.0.0.1:0'}

@@ -153,6 +153,63 @@ async fn malformed_endless_and_cut_off_hellos_are_refused() {
     assert!(buf.len() < 2 * MAX_CLIENT_HELLO, "{}", buf.len());
 }
 
+/// A ClientHello of TLS 1.1 without `signature_algorithms`, which our own TLS would turn down, with
+/// these extensions.
+fn old_hello(extensions: &[(u16, &[u8])]) -> Vec<u8> {
+    let length = |n: usize| u16::try_from(n).unwrap().to_be_bytes();
+    let mut listed = Vec::new();
+    for (kind, value) in extensions {
+        listed.extend(kind.to_be_bytes());
+        listed.extend(length(value.len()));
+        listed.extend(*value);
+    }
+    let mut body = vec![3, 2];
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0, 0x2f, 1, 0]);
+    if !listed.is_empty() {
+        body.extend(length(listed.len()));
+        body.extend(listed);
+    }
+    let mut message = vec![0x16, 3, 1];
+    message.extend(length(body.len() + 4));
+    message.extend([1, 0]);
+    message.extend(length(body.len()));
+    message.extend(body);
+    message
+}
+
+#[test]
+fn a_client_hello_is_read_although_we_would_not_speak_with_its_sender() {
+    let read = |extensions: &[(u16, &[u8])]| {
+        let hello = ClientHelloParser::default().push(&old_hello(extensions));
+        hello.map(Option::unwrap)
+    };
+    let name: &[u8] = b"\0\x04\0\0\x01A";
+    assert_eq!(read(&[]).unwrap(), hello(None, &[]));
+    let unknown = (0x0a0a, &b""[..]);
+    assert_eq!(read(&[unknown, (0, name)]).unwrap(), hello(Some("a"), &[]));
+    let alpn: &[u8] = b"\0\x06\x02h2\x02h3";
+    assert_eq!(read(&[(16, alpn)]).unwrap(), hello(None, &["h2", "h3"]));
+    // What no host can be called is no name.
+    for nameless in [&b"\0\x03\0\0\0"[..], b"\0\x04\0\0\x01\xff", b"\0\0"] {
+        assert_eq!(read(&[(0, nameless)]).unwrap(), hello(None, &[]));
+    }
+    for malformed in [
+        &[(0, name), (0, name)][..],
+        &[(16, alpn), (16, alpn)],
+        &[(0, &name[..5])],
+        &[(16, &alpn[..5])],
+    ] {
+        let read = read(malformed);
+        assert!(matches!(read, Err(Error::Malformed(_))), "{read:?}");
+    }
+    let mut cut = old_hello(&[(0, name)]);
+    let end = cut.len();
+    cut[end - name.len() - 5] += 1;
+    let read = ClientHelloParser::default().push(&cut);
+    assert!(matches!(read, Err(Error::Malformed(_))), "{read:?}");
+}
+
 // === filter chains ===
 
 /// One line a chain: `server names | protocols | sources`, each separated by commas; destinations may

@@ -1,0 +1,186 @@
+//! What a ClientHello says of where it wants to go (RFC 8446 §4.1.2, RFC 6066 §3, RFC 7301 §3.1).
+//!
+//! Read by hand, because it is not for us: a client whose versions, ciphers or extensions our own TLS
+//! would turn down is passed on all the same, and may suit the server that it asks for. Whoever
+//! terminates TLS reads the message again, with all of its strictness.
+
+use std::net::IpAddr;
+
+use super::{ClientHello, Error, MAX_CLIENT_HELLO, TLS_HANDSHAKE};
+
+/// Bytes of a record's header.
+const HEADER: usize = 5;
+/// Bytes before the body of a handshake message: its type and length.
+const MESSAGE_HEADER: usize = 4;
+/// The type of a ClientHello.
+const CLIENT_HELLO: u8 = 1;
+/// Extensions, and the kind of a name that is a host's.
+const SERVER_NAME: u16 = 0;
+const ALPN: u16 = 16;
+const HOST_NAME: u8 = 0;
+
+/// Reads a ClientHello from pieces, without I/O.
+#[derive(Debug, Default)]
+pub struct ClientHelloParser {
+    taken: usize,
+    /// The beginning of a record's header.
+    header: Vec<u8>,
+    /// Bytes of the present record that are still to come.
+    left: usize,
+    /// What the records have brought.
+    message: Vec<u8>,
+}
+
+impl ClientHelloParser {
+    /// Takes the next bytes; `Some` when the ClientHello is whole. Bytes after it are ignored.
+    ///
+    /// # Errors
+    /// When the bytes are not the beginning of a ClientHello, or too many.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<Option<ClientHello>, Error> {
+        while !bytes.is_empty() {
+            let before = bytes.len();
+            let whole = match self.left {
+                0 => self.begin_record(&mut bytes)?,
+                _ => self.extend(&mut bytes)?,
+            };
+            self.taken += before - bytes.len();
+            if whole {
+                let body = &self.message[MESSAGE_HEADER..];
+                return client_hello(body).map(Some);
+            }
+            if self.taken > MAX_CLIENT_HELLO {
+                return Err(Error::TooLong);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what belongs to a record's header. No message ends here.
+    fn begin_record(&mut self, bytes: &mut &[u8]) -> Result<bool, Error> {
+        self.header.extend(take(bytes, HEADER - self.header.len()));
+        let [kind, major, _, high, low] = self.header[..] else {
+            return Ok(false);
+        };
+        if [kind, major] != TLS_HANDSHAKE {
+            return Err(Error::Malformed("another record before its end"));
+        }
+        self.left = usize::from(u16::from_be_bytes([high, low]));
+        self.header.clear();
+        Ok(false)
+    }
+
+    /// Takes what belongs to the message; whether it is whole.
+    fn extend(&mut self, bytes: &mut &[u8]) -> Result<bool, Error> {
+        let part = take(bytes, self.left);
+        self.left -= part.len();
+        self.message.extend(part);
+        let Some([kind, length @ ..]) = self.message.first_chunk::<MESSAGE_HEADER>() else {
+            return Ok(false);
+        };
+        if *kind != CLIENT_HELLO {
+            return Err(Error::Malformed("another message"));
+        }
+        let length = length.iter().fold(0, |sum, b| sum << 8 | usize::from(*b));
+        let whole = MESSAGE_HEADER + length;
+        if whole > MAX_CLIENT_HELLO {
+            return Err(Error::TooLong);
+        }
+        self.message.truncate(whole);
+        Ok(self.message.len() == whole)
+    }
+}
+
+/// Takes up to `n` bytes from the front.
+fn take<'a>(bytes: &mut &'a [u8], n: usize) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(n.min(bytes.len()));
+    *bytes = rest;
+    taken
+}
+
+/// Reads the body of the message.
+fn client_hello(body: &[u8]) -> Result<ClientHello, Error> {
+    let cut = Error::Malformed("a length does not fit");
+    let extensions = Reader(body).extensions().ok_or(cut)?;
+    let (mut name, mut alpn) = (None, None);
+    let mut rest = Reader(extensions);
+    while !rest.0.is_empty() {
+        let mut extension = || Some((rest.number(2)?, rest.vector(2)?));
+        let cut = || Error::Malformed("an extension is cut off");
+        let (kind, value) = extension().ok_or_else(cut)?;
+        // Said twice, the server could believe the one and we the other.
+        let twice = match u16::try_from(kind) {
+            Ok(SERVER_NAME) => name.replace(server_name(value).ok_or_else(cut)?).is_some(),
+            Ok(ALPN) => alpn.replace(protocols(value).ok_or_else(cut)?).is_some(),
+            _ => false,
+        };
+        if twice {
+            return Err(Error::Malformed("an extension stands there twice"));
+        }
+    }
+    Ok(ClientHello {
+        server_name: name.flatten(),
+        alpn: alpn.unwrap_or_default(),
+    })
+}
+
+/// The host that is asked for, lower case. Addresses do not belong there and are none, nor is what no
+/// host can be called.
+fn server_name(value: &[u8]) -> Option<Option<String>> {
+    let mut names = Reader(Reader(value).vector(2)?);
+    while !names.0.is_empty() {
+        let (kind, name) = (names.number(1)?, names.vector(2)?);
+        if kind == usize::from(HOST_NAME) {
+            let name = str::from_utf8(name).ok();
+            let name = name.filter(|name| !name.is_empty() && name.is_ascii());
+            let host = name.filter(|name| name.parse::<IpAddr>().is_err());
+            return Some(host.map(str::to_ascii_lowercase));
+        }
+    }
+    Some(None)
+}
+
+/// The protocols of ALPN, in the client's order.
+fn protocols(value: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut names = Reader(Reader(value).vector(2)?);
+    let mut found = Vec::new();
+    while !names.0.is_empty() {
+        found.push(names.vector(1)?.to_vec());
+    }
+    Some(found)
+}
+
+/// Numbers and vectors of TLS (RFC 8446 §3).
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// A number of `width` bytes, two at most.
+    fn number(&mut self, width: usize) -> Option<usize> {
+        let bytes = self.bytes(width)?.iter();
+        Some(bytes.fold(0, |sum, byte| sum << 8 | usize::from(*byte)))
+    }
+
+    /// Bytes with their number in front, which has `width` bytes.
+    fn vector(&mut self, width: usize) -> Option<&'a [u8]> {
+        let length = self.number(width)?;
+        self.bytes(length)
+    }
+
+    /// The extensions of a ClientHello's body; before TLS 1.2 they may be missing.
+    fn extensions(&mut self) -> Option<&'a [u8]> {
+        const VERSION_AND_RANDOM: usize = 2 + 32;
+        self.bytes(VERSION_AND_RANDOM)?;
+        self.vector(1)?; // session
+        self.vector(2)?; // cipher suites
+        self.vector(1)?; // compression
+        match self.0.is_empty() {
+            true => Some(&[]),
+            false => self.vector(2),
+        }
+    }
+}

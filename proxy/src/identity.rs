@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use maglor_config::{Enrolment, Identity as Wanted};
-use maglor_identity::{Error, Files, Fingerprint, Identity, Live, Paths, Rotation, TrustBundle};
+use maglor_identity::{
+    Error, Files, Fingerprint, Identity, Live, Paths, Rotation, TrustBundle, Watch,
+};
 
 use crate::metrics::IdentityMetrics;
 
@@ -31,8 +33,8 @@ pub(crate) struct Own {
 #[derive(Debug)]
 enum Watched {
     Files(Paths, Files),
-    /// The file of roots, and how it looked when it was last read.
-    Roots(Enrolment, Fingerprint),
+    /// The file of roots.
+    Roots(Enrolment, Watch),
 }
 
 /// What a configuration makes of the identity, once it is in force.
@@ -135,13 +137,10 @@ impl Own {
             Some(Watched::Files(_, files)) => files
                 .poll()
                 .map(|read| read.map(|(identity, bundle)| (Some(identity), bundle))),
-            Some(Watched::Roots(enrolment, seen)) => {
-                let now = fingerprint(&enrolment.trust_bundle);
-                let differs = now != *seen;
-                *seen = now;
-                differs.then(|| {
-                    TrustBundle::from_file(&enrolment.trust_bundle).map(|bundle| (None, bundle))
-                })
+            Some(Watched::Roots(enrolment, watch)) => {
+                let path = &enrolment.trust_bundle;
+                let polled = watch.poll(fingerprint(path), || TrustBundle::from_file(path));
+                polled.map(|read| read.map(|bundle| (None, bundle)))
             }
         };
         match polled {
@@ -248,7 +247,7 @@ impl Read {
     /// are trusted beside those of the file, until the control plane says which to trust: one of the
     /// two may not have heard of the last one.
     fn roots(enrolment: &Enrolment, kept: Option<(Identity, TrustBundle)>) -> Result<Self, Error> {
-        let seen = fingerprint(&enrolment.trust_bundle);
+        let watch = Watch::new(fingerprint(&enrolment.trust_bundle));
         let mut bundle = TrustBundle::from_file(&enrolment.trust_bundle)?;
         let mut identity = None;
         if let Some((own, known)) = kept {
@@ -257,7 +256,7 @@ impl Read {
             identity = live.is_trusted(SystemTime::now()).then_some(own);
         }
         Ok(Self {
-            watched: Watched::Roots(enrolment.clone(), seen),
+            watched: Watched::Roots(enrolment.clone(), watch),
             identity,
             bundle,
         })

@@ -4,23 +4,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
-use crate::Error;
+use crate::{Error, x509};
 
 /// One root or several: during a rotation both the old and the new one.
 #[derive(Clone, Debug)]
 pub struct TrustBundle {
     certificates: Vec<CertificateDer<'static>>,
+    /// Aligned with the certificates.
     store: Arc<RootCertStore>,
+    /// When each expires, in seconds since 1970; aligned, too.
+    ends: Vec<u64>,
 }
 
 impl TrustBundle {
     /// Reads PEM: one root or several, each usable.
     ///
     /// # Errors
-    /// When there is none, or one that is malformed; the error says which.
+    /// When there is none, or one that is malformed or no authority's; the error says which.
     pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
         Self::of(certificates(pem)?)
     }
@@ -55,16 +58,22 @@ impl TrustBundle {
             new
         });
         let mut store = RootCertStore::empty();
+        let mut ends = Vec::new();
         for (i, root) in certificates.iter().enumerate() {
-            store.add(root.clone()).map_err(|source| {
-                let position = i + 1;
-                Error::RootUnusable { position, source }
-            })?;
+            let position = i + 1;
+            let added = store.add(root.clone());
+            added.map_err(|source| Error::RootUnusable { position, source })?;
+            let root = x509::parse(root).ok_or(Error::CertificateMalformed { position })?;
+            if !root.is_ca {
+                return Err(Error::RootNotAnAuthority { position });
+            }
+            ends.push(root.not_after);
         }
         let store = Arc::new(store);
         Ok(Self {
             certificates,
             store,
+            ends,
         })
     }
 
@@ -103,6 +112,18 @@ impl TrustBundle {
 
     pub(crate) fn store(&self) -> &Arc<RootCertStore> {
         &self.store
+    }
+
+    /// The roots that have not expired, where some have. Whoever verifies chains takes a root at its
+    /// word, whatever its validity.
+    pub(crate) fn without_expired(&self, now: UnixTime) -> Option<Arc<RootCertStore>> {
+        let is_good = |end: &u64| *end >= now.as_secs();
+        if self.ends.iter().all(is_good) {
+            return None;
+        }
+        let roots = self.store.roots.iter().zip(&self.ends);
+        let good = roots.filter(|(_, end)| is_good(end));
+        Some(Arc::new(good.map(|(root, _)| root.clone()).collect()))
     }
 }
 

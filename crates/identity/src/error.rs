@@ -73,6 +73,12 @@ pub enum Error {
     /// Who made the request does not have its key.
     #[error("the request is not signed by its own key")]
     RequestSignature,
+    /// A certificate that is no authority's: whoever has its key could pose as everybody.
+    #[error("certificate {position} is not an authority's: it may not sign others")]
+    RootNotAnAuthority {
+        /// Counted from 1.
+        position: usize,
+    },
     /// A root cannot be used to verify others.
     #[error("certificate {position} is not usable as a root: {source}")]
     RootUnusable {
@@ -101,6 +107,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it says nothing of what is in a file, for the file could not be read.
+    pub(crate) fn is_unread(&self) -> bool {
+        match self {
+            Self::File { source, .. } => source.is_unread(),
+            error => matches!(error, Self::Read(_)),
+        }
+    }
+
     /// The same error, with the file that it is about.
     pub(crate) fn in_file(path: impl Into<PathBuf>) -> impl FnOnce(Self) -> Self {
         move |source| Self::File {
@@ -110,12 +124,15 @@ impl Error {
     }
 }
 
-/// Why the names in a certificate are not those of an X.509-SVID (X509-SVID standard, §2, §4).
+/// Why a certificate is not an X.509-SVID (X509-SVID standard, §2, §4, §5.2).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SanError {
     /// It has no URI, or several.
     #[error("the certificate has {0} URIs among its names; a workload's has one, its SPIFFE id")]
     Count(usize),
+    /// It is an authority's.
+    #[error("the certificate may sign others, which a workload's may not")]
+    MaySign,
     /// It names the trust domain, not a workload.
     #[error("`{0}` names a trust domain, not a workload: it has no path")]
     NoPath(SpiffeId),

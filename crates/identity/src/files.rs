@@ -22,7 +22,7 @@ pub struct Paths {
 #[derive(Debug)]
 pub struct Files {
     paths: Paths,
-    seen: Fingerprint,
+    watch: Watch,
 }
 
 impl Files {
@@ -31,9 +31,9 @@ impl Files {
     /// # Errors
     /// When one of them cannot be read or used; the error names it.
     pub fn open(paths: Paths) -> Result<(Self, Identity, TrustBundle), Error> {
-        let seen = paths.fingerprint();
+        let watch = Watch::new(paths.fingerprint());
         let (identity, bundle) = paths.read()?;
-        Ok((Self { paths, seen }, identity, bundle))
+        Ok((Self { paths, watch }, identity, bundle))
     }
 
     /// What the files hold now, if they have changed since they were last read.
@@ -42,11 +42,45 @@ impl Files {
     /// that it is still to write is another change.
     pub fn poll(&mut self) -> Option<Result<(Identity, TrustBundle), Error>> {
         let now = self.paths.fingerprint();
-        if now == self.seen {
+        self.watch.poll(now, || self.paths.read())
+    }
+}
+
+/// Says when files are to be read again: when they look different, and for as long as they cannot be
+/// read at all. That may have to do with this process alone, which has no descriptor left, say; then
+/// nothing about the files will change when it has one again.
+#[derive(Debug)]
+pub struct Watch {
+    seen: Fingerprint,
+    /// Why they were not read, as it was said.
+    unread: Option<String>,
+}
+
+impl Watch {
+    /// Of files that have been read when they looked like this.
+    #[must_use]
+    pub fn new(seen: Fingerprint) -> Self {
+        Self { seen, unread: None }
+    }
+
+    /// Reads the files if they should be; `now` is how they look. That they still cannot be read is not
+    /// said again.
+    pub fn poll<T>(
+        &mut self,
+        now: Fingerprint,
+        read: impl FnOnce() -> Result<T, Error>,
+    ) -> Option<Result<T, Error>> {
+        let same = now == self.seen;
+        if same && self.unread.is_none() {
             return None;
         }
         self.seen = now;
-        Some(self.paths.read())
+        let read = read();
+        let failed = read.as_ref().err().filter(|error| error.is_unread());
+        let unread = failed.map(ToString::to_string);
+        let was_said = same && unread.is_some() && unread == self.unread;
+        self.unread = unread;
+        (!was_said).then_some(read)
     }
 }
 

@@ -31,7 +31,7 @@ pub mod x509;
 pub use authority::Authority;
 pub use bundle::TrustBundle;
 pub use error::{Error, SanError};
-pub use files::{Files, Fingerprint, Paths};
+pub use files::{Files, Fingerprint, Paths, Watch};
 pub use identity::Identity;
 pub use issue::{Issued, LeafRequest, MAX_TTL};
 pub use live::{Live, Rotation};

@@ -12,10 +12,12 @@ use std::task::{Poll, Waker};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::pki_types::UnixTime;
-use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ProducesTickets, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, ProducesTickets, WebPkiClientVerifier};
+use rustls::{CertificateError, RootCertStore};
 
 use crate::provider::provider;
 use crate::{Error, Identity, SpiffeId, TrustBundle};
@@ -34,8 +36,8 @@ pub(crate) struct State {
     /// `None` until somebody has certified this process.
     pub(crate) identity: Option<Identity>,
     pub(crate) bundle: TrustBundle,
-    /// Verifies the chains of clients.
-    pub(crate) clients: Arc<dyn ClientCertVerifier>,
+    /// Verifies the chains of clients, by all roots.
+    clients: Arc<dyn ClientCertVerifier>,
     /// Tickets of our servers: of all of them, as they show the same identity.
     pub(crate) tickets: Arc<dyn ProducesTickets>,
     /// Sessions of our clients belong to the epoch in which they were made.
@@ -176,7 +178,7 @@ impl Live {
         };
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(since.unwrap_or_default());
-        state.clients.verify_client_cert(leaf, chain, now).is_ok()
+        state.verify_client(leaf, chain, now).is_ok()
     }
 
     pub(crate) fn state(&self) -> Guard<Arc<State>> {
@@ -191,11 +193,7 @@ impl State {
         tickets: Arc<dyn ProducesTickets>,
         epoch: u64,
     ) -> Result<Self, Error> {
-        let roots = Arc::clone(bundle.store());
-        let provider = Arc::clone(provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-        let clients =
-            clients.map_err(|e| Error::Settings(rustls::Error::General(e.to_string())))?;
+        let clients = client_verifier(Arc::clone(bundle.store())).map_err(Error::Settings)?;
         Ok(Self {
             identity,
             bundle,
@@ -204,4 +202,48 @@ impl State {
             epoch,
         })
     }
+
+    /// Verifies a client's chain. A root that has expired vouches for nobody any more; this is asked
+    /// afterwards, so that what else is wrong is said as it is.
+    pub(crate) fn verify_client(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.clients.verify_client_cert(leaf, intermediates, now)?;
+        let Some(roots) = self.bundle.without_expired(now) else {
+            return Ok(verified);
+        };
+        let by_good =
+            client_verifier(roots).and_then(|v| v.verify_client_cert(leaf, intermediates, now));
+        by_good.map_err(|_| CertificateError::Expired.into())
+    }
+
+    /// Verifies a server's chain, as [`State::verify_client`].
+    pub(crate) fn verify_server(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let leaf = ParsedCertificate::try_from(leaf)?;
+        let algorithms = provider().signature_verification_algorithms.all;
+        let by = |roots| {
+            verify_server_cert_signed_by_trust_anchor(&leaf, roots, intermediates, now, algorithms)
+        };
+        by(self.bundle.store())?;
+        match self.bundle.without_expired(now) {
+            Some(roots) => by(&roots).map_err(|_| CertificateError::Expired.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Verifies the chains of clients by these roots.
+fn client_verifier(
+    roots: Arc<RootCertStore>,
+) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
+    let built = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider())).build();
+    built.map_err(|error| rustls::Error::General(error.to_string()))
 }

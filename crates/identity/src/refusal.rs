@@ -88,9 +88,10 @@ impl Refusal {
             // Another root of the same name, or nobody that we know.
             C::BadSignature | C::UnknownIssuer => Self::UnknownRoot,
             C::Other(other) => match other.0.downcast_ref::<PeerError>() {
+                // Nothing is wrong with its names.
+                Some(PeerError::San(SanError::MaySign)) | None => Self::Other,
                 Some(PeerError::San(_)) => Self::BadSan,
                 Some(PeerError::Unexpected(_)) => Self::WrongIdentity,
-                None => Self::Other,
             },
             _ => Self::Other,
         }

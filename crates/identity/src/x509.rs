@@ -22,10 +22,14 @@ const URI: u8 = 0x86;
 const IP_ADDRESS: u8 = 0x87;
 /// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-/// 2.5.29.14, 2.5.29.17, 2.5.29.19
+/// 2.5.29.14, 2.5.29.15, 2.5.29.17, 2.5.29.19
 const SUBJECT_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x0e];
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+
+/// Of the first byte of a key usage: keyCertSign and cRLSign (RFC 5280 §4.2.1.3).
+const SIGNS: u8 = 0x04 | 0x02;
 
 /// What is read from a certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -38,8 +42,10 @@ pub struct Certificate {
     pub addresses: Vec<IpAddr>,
     /// The subject's common name, the last one if there are several.
     pub common_name: Option<String>,
-    /// Whether it may sign others.
+    /// Whether it is an authority's.
     pub is_ca: bool,
+    /// Whether its key may sign certificates or lists of revoked ones.
+    pub may_sign: bool,
     /// Seconds since 1970; the second itself is still valid.
     pub not_after: u64,
     /// Seconds since 1970.
@@ -66,8 +72,12 @@ impl Certificate {
     /// The workload that it names: its only URI is its SPIFFE id.
     ///
     /// # Errors
-    /// When it has no URI or several, or one that names no workload.
+    /// When it has no URI or several, or one that names no workload, and when it is an authority's
+    /// (X509-SVID §5.2).
     pub fn workload(&self) -> Result<SpiffeId, SanError> {
+        if self.is_ca || self.may_sign {
+            return Err(SanError::MaySign);
+        }
         let [uri] = self.uris.as_slice() else {
             return Err(SanError::Count(self.uris.len()));
         };
@@ -157,6 +167,11 @@ fn extensions(mut all: Der<'_>, found: &mut Certificate) -> Option<()> {
         match id {
             SUBJECT_ALT_NAME => alt_names(Der(value.expect(SEQUENCE)?), found)?,
             SUBJECT_KEY_IDENTIFIER => found.key_id = Some(value.expect(OCTET_STRING)?.to_vec()),
+            // The number of unused bits comes first.
+            KEY_USAGE => {
+                let usage = value.expect(BIT_STRING)?.get(1);
+                found.may_sign = usage.is_some_and(|usage| usage & SIGNS != 0);
+            }
             BASIC_CONSTRAINTS => {
                 let mut constraints = Der(value.expect(SEQUENCE)?);
                 found.is_ca = constraints.optional(BOOLEAN).is_some_and(|v| v != [0]);

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use maglor_identity::{Authority, LeafRequest, Live, Refusal, tls};
+use maglor_identity::{Authority, Identity, LeafRequest, Live, Refusal, tls};
 use rustls::{HandshakeKind, NamedGroup, ProtocolVersion, ServerConnection};
 use support::{
     DAY, Handshake, Obedient, authority, careless, client, id, identity, issued, live, server,
@@ -93,6 +93,42 @@ fn a_certificate_names_one_workload_of_our_trust_domain() {
         );
         assert_eq!(met.seen_by_server().err(), reason, "{uris:?}");
     }
+}
+
+#[test]
+fn a_root_that_has_expired_vouches_for_nobody() {
+    let (old, new) = (Obedient::until(2025), Obedient::new());
+    let both = old.bundle().union(&new.bundle()).unwrap();
+    let live = |by: &Obedient, account: &str| {
+        let (certificate, key) = by.issue(&[id(account).as_str()]);
+        let own = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+        Live::new(own, both.clone()).unwrap()
+    };
+    let (cart, web) = (live(&new, "cart"), live(&new, "web"));
+    let met = Handshake::run(&client(&web), &server(&cart));
+    assert_eq!(met.seen_by_server(), Ok(id("web")), "the other root counts");
+    assert_eq!(met.seen_by_client(), Ok(id("cart")));
+    let late = live(&old, "late");
+    let met = Handshake::run(&client(&late), &server(&cart));
+    assert!(met.server.is_err());
+    let met = Handshake::run(
+        &Arc::new(careless(Some(old.issue(&[web_id()])))),
+        &server(&cart),
+    );
+    assert_eq!(met.seen_by_server(), Err(Refusal::Expired));
+    let met = Handshake::run(&client(&web), &server(&late));
+    assert_eq!(met.seen_by_client(), Err(Refusal::Expired));
+    let now = SystemTime::now();
+    assert!(web.is_trusted(now) && !late.is_trusted(now));
+    // Nor where there is no other.
+    let alone = old.live(web_id());
+    assert!(!alone.is_trusted(now));
+    let met = Handshake::run(&client(&web), &server(&alone));
+    assert_eq!(met.seen_by_client(), Err(Refusal::Expired));
+}
+
+fn web_id() -> &'static str {
+    "spiffe://mesh.test/ns/shop/sa/web"
 }
 
 #[test]

@@ -4,12 +4,16 @@
 mod support;
 
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use maglor_identity::{Authority, Error, Files, Identity, LeafRequest, MAX_TTL, Paths, x509};
-use rcgen::{CertificateParams, KeyPair, SanType};
+use maglor_identity::{
+    Authority, Error, Files, Fingerprint, Identity, LeafRequest, MAX_TTL, Paths, TrustBundle,
+    Watch, x509,
+};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use support::{DAY, authority, id, identity};
@@ -244,6 +248,63 @@ fn files_are_read_again_when_they_change_and_errors_name_them() {
 }
 
 #[test]
+fn files_that_could_not_be_read_are_tried_again_although_they_stay_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    fs::write(&path, "a").unwrap();
+    let look = || Fingerprint::of([path.as_path()].into_iter());
+    let mut watch = Watch::new(look());
+    let no_descriptor = || Err::<(), _>(Error::Read(io::Error::from_raw_os_error(24)));
+    assert!(watch.poll(look(), no_descriptor).is_none(), "not changed");
+    fs::write(&path, "ab").unwrap();
+    assert!(watch.poll(look(), no_descriptor).unwrap().is_err());
+    assert!(watch.poll(look(), no_descriptor).is_none(), "said once");
+    let denied = || Err::<(), _>(Error::Read(io::ErrorKind::PermissionDenied.into()));
+    assert!(watch.poll(look(), denied).unwrap().is_err(), "another one");
+    assert!(watch.poll(look(), || Ok(())).unwrap().is_ok());
+    assert!(watch.poll(look(), || Ok(())).is_none());
+    // What is wrong with what they hold stays wrong until they change.
+    fs::write(&path, "abc").unwrap();
+    let broken = || Err::<(), _>(Error::NoCertificate);
+    assert!(watch.poll(look(), broken).unwrap().is_err());
+    assert!(watch.poll(look(), || Ok(())).is_none());
+}
+
+#[test]
+fn who_may_sign_is_no_workload_and_who_may_not_is_no_root() {
+    let ours = authority();
+    let read = |usages: &[KeyUsagePurpose], is_ca| {
+        let mut params = CertificateParams::default();
+        let uri = id("web").as_str().try_into().unwrap();
+        params.subject_alt_names.push(SanType::URI(uri));
+        params.key_usages = usages.to_vec();
+        params.is_ca = is_ca;
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes())
+    };
+    use KeyUsagePurpose::{CrlSign, DigitalSignature, KeyCertSign};
+    assert!(read(&[DigitalSignature], IsCa::NoCa).is_ok());
+    let unconstrained = IsCa::Ca(BasicConstraints::Unconstrained);
+    for error in [
+        read(&[DigitalSignature, KeyCertSign], IsCa::NoCa),
+        read(&[CrlSign], IsCa::ExplicitNoCa),
+        read(&[DigitalSignature], unconstrained),
+    ] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("may sign others"), "{error}");
+    }
+    // A leaf that has got into the bundle would make its owner an authority.
+    let leaf = ours.issue(&LeafRequest::new(id("web")), SystemTime::now());
+    let both = ours.certificate_pem() + &leaf.unwrap().certificate_pem;
+    let error = TrustBundle::from_pem(both.as_bytes()).unwrap_err();
+    assert!(
+        matches!(error, Error::RootNotAnAuthority { position: 2 }),
+        "{error}"
+    );
+}
+
+#[test]
 fn identities_are_renewed_at_seventy_percent() {
     let identity = identity(&authority(), "a");
     let begins = SystemTime::now() - Duration::from_secs(300);
@@ -266,13 +327,13 @@ fn bundles_are_united_without_repetition() {
     let both = a.union(&b).unwrap();
     assert_eq!(both.certificates().len(), 2);
     assert_eq!(both.union(&a).unwrap().certificates().len(), 2);
-    let again = maglor_identity::TrustBundle::from_pem(both.to_pem().as_bytes()).unwrap();
+    let again = TrustBundle::from_pem(both.to_pem().as_bytes()).unwrap();
     assert_eq!(again.certificates(), both.certificates());
     let malformed = format!(
         "{}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
         both.to_pem()
     );
-    let error = maglor_identity::TrustBundle::from_pem(malformed.as_bytes()).unwrap_err();
+    let error = TrustBundle::from_pem(malformed.as_bytes()).unwrap_err();
     assert!(
         error.to_string().contains("certificate 3 is not usable"),
         "{error}"

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ResolvesClientCert, Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
@@ -85,13 +84,7 @@ impl ServerCertVerifier for Servers {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let state = self.live.state();
-        verify_server_cert_signed_by_trust_anchor(
-            &ParsedCertificate::try_from(leaf)?,
-            state.bundle.store(),
-            intermediates,
-            now,
-            algorithms().all,
-        )?;
+        state.verify_server(leaf, intermediates, now)?;
         let expected = match &self.expected {
             Expected::Member => [].as_slice(),
             Expected::OneOf(ids) => ids,

@@ -88,7 +88,7 @@ impl ClientCertVerifier for Clients {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let state = self.live.state();
-        let verified = state.clients.verify_client_cert(leaf, intermediates, now)?;
+        let verified = state.verify_client(leaf, intermediates, now)?;
         member(leaf, &state, &[])?;
         Ok(verified)
     }

@@ -55,7 +55,18 @@ pub(crate) struct Obedient {
 
 impl Obedient {
     pub(crate) fn new() -> Self {
+        Self::until(2100)
+    }
+
+    /// Whose root expires with the beginning of a year.
+    pub(crate) fn until(year: i32) -> Self {
         let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let name = format!("until {year}");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();

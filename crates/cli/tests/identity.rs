@@ -205,3 +205,26 @@ fn a_root_is_rotated_while_certificates_are_kept_renewed() {
         "of the old root"
     );
 }
+
+#[test]
+fn a_short_life_is_renewed_in_its_course_and_not_all_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    done(dir, CA);
+    // Backdated by five minutes, it has behind it more than 70 % of its validity when it is made.
+    let keep = format!("{CART} --keep-renewed --ttl 1m");
+    let _keep = Running(command(dir, &keep).spawn().unwrap());
+    let certificate = || fs::read_to_string(dir.join("cart/certificate.pem")).unwrap_or_default();
+    eventually("it is issued", || certificate().contains("END"));
+    let first = certificate();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(certificate(), first);
+    // And one of a few seconds is, before it ends.
+    let keep =
+        "issue --ca ca --namespace shop --service-account web --out web --keep-renewed --ttl 3s";
+    let _brief = Running(command(dir, keep).spawn().unwrap());
+    let certificate = || fs::read_to_string(dir.join("web/certificate.pem")).unwrap_or_default();
+    eventually("it is issued", || certificate().contains("END"));
+    let first = certificate();
+    eventually("it is renewed", || certificate() != first);
+}

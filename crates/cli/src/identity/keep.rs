@@ -12,7 +12,7 @@ use crate::output;
 /// After a failure, wait this long; a day's certificate leaves seven hours for it.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Renews what was `issued` at 70 % of its lifetime, and at once when the authority changes. Does
+/// Renews what was `issued` a moment ago at 70 % of its lifetime, and at once when the authority changes. Does
 /// not return: the process is ended from outside, and each file is whole at any time.
 pub(super) fn renewed(
     folder: &Folder,
@@ -21,7 +21,7 @@ pub(super) fn renewed(
     mut seen: Fingerprint,
     issued: &Identity,
 ) {
-    let mut at = issued.renew_at();
+    let mut at = due(issued);
     loop {
         sleep(TICK);
         let look = folder.fingerprint();
@@ -35,7 +35,7 @@ pub(super) fn renewed(
                     request.id,
                     show::date(issued.expires())
                 ));
-                at = issued.renew_at();
+                at = due(&issued);
                 seen = look;
             }
             Err(error) => {
@@ -46,6 +46,12 @@ pub(super) fn renewed(
             }
         }
     }
+}
+
+/// Counted from now: the minutes by which a certificate is backdated may be more than a short life has.
+fn due(issued: &Identity) -> SystemTime {
+    let now = SystemTime::now();
+    now + issued.renew_after(now)
 }
 
 fn renew(folder: &Folder, leaf: &Leaf, request: &LeafRequest) -> Result<Identity, Error> {

@@ -268,6 +268,9 @@ impl App {
             };
             self.listening.insert(key, listening);
         }
+        let outbound = self.listening.values().filter(|one| one.is_outbound());
+        let bound = outbound.map(|one| one.bound).collect();
+        self.shared.own_connections.set_private(bound);
         for (_, listening) in gone {
             retire(&listening.state.borrow(), None);
             left.push(Arc::clone(&listening.state.borrow().metrics));

@@ -73,6 +73,9 @@ pub enum ProxyError {
     /// The connection was made to the listener itself, and the cluster goes by where it was going.
     #[error("no original destination: the connection was not redirected here")]
     NoOriginalDestination,
+    /// The connection was going to a port where this proxy serves its own application, or its operator.
+    #[error("the port is the proxy's own: no application of this host is there")]
+    OwnPort,
     /// No virtual host or no route matches.
     #[error("no route matches")]
     NoRoute,
@@ -167,7 +170,7 @@ impl ProxyError {
             Self::RateLimited(_) => (S::TOO_MANY_REQUESTS, 8, "RL"),
             Self::DiscoveryTimeout => (S::SERVICE_UNAVAILABLE, 14, "NC"),
             Self::NoBackend(status) => (*status, 14, "NB"),
-            Self::NoHealthyUpstream | Self::NoOriginalDestination => {
+            Self::NoHealthyUpstream | Self::NoOriginalDestination | Self::OwnPort => {
                 (S::SERVICE_UNAVAILABLE, 14, "UH")
             }
             Self::NoRoute => (S::NOT_FOUND, 12, "NR"),

@@ -3,11 +3,15 @@
 //! Where the proxy's user is not exempt from the redirection, such a connection comes back to the
 //! listener, which would forward it, for ever: one client would use up all file descriptors. So a
 //! redirected connection from one of these addresses is refused.
+//!
+//! Nor may anybody choose a port of this process for its application: what comes to an outbound listener
+//! over loopback is served as the application, whose identity it would have.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use arc_swap::ArcSwap;
 use hashbrown::HashSet;
 
 /// Local addresses of open connections. Asked once for a connection, never for a request.
@@ -15,6 +19,10 @@ use hashbrown::HashSet;
 pub(crate) struct OwnConnections {
     local: Mutex<HashSet<SocketAddr>>,
     told: AtomicBool,
+    /// Where the application alone is served.
+    private: ArcSwap<Vec<SocketAddr>>,
+    /// The admin port, where it is for this host alone.
+    admin: OnceLock<SocketAddr>,
 }
 
 /// One of them; no longer when this is dropped.
@@ -33,6 +41,33 @@ impl OwnConnections {
             all: Arc::clone(self),
             local,
         }
+    }
+
+    /// The outbound listeners are bound to these addresses now.
+    pub(crate) fn set_private(&self, listeners: Vec<SocketAddr>) {
+        self.private.store(Arc::new(listeners));
+    }
+
+    /// The admin port is bound to this address.
+    pub(crate) fn set_admin(&self, bound: SocketAddr) {
+        if bound.ip().to_canonical().is_loopback() {
+            // It is bound once.
+            let _ = self.admin.set(bound);
+        }
+    }
+
+    /// Whether an address of this host is one where clients of an inbound listener have no business.
+    pub(crate) fn is_private(&self, address: SocketAddr) -> bool {
+        let leads_to = |bound: &SocketAddr| {
+            let ip = bound.ip().to_canonical();
+            let any = ip.is_unspecified() && address.ip().is_loopback();
+            bound.port() == address.port() && (any || ip == address.ip())
+        };
+        self.private
+            .load()
+            .iter()
+            .chain(self.admin.get())
+            .any(leads_to)
     }
 
     /// Whether a client's connection is one of these, seen from the other side.

@@ -108,8 +108,10 @@ async fn control(
         let address = admin.address;
         let failed = |source| RunError::Admin { address, source };
         let socket = admin::bind(address).await.map_err(failed)?;
-        bound = Some(socket.local_addr()?);
-        tracing::info!(address = %socket.local_addr()?, "admin");
+        let local = socket.local_addr()?;
+        bound = Some(local);
+        app.borrow().shared().own_connections.set_admin(local);
+        tracing::info!(address = %local, "admin");
         let (app, drain) = (Rc::clone(&app), Rc::clone(&drain));
         let admin = Admin {
             app,

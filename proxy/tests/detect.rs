@@ -383,3 +383,44 @@ clusters:
     let outstanding = proxy.metric("maglor_upstream_outstanding_requests", &["in/application"]);
     assert_eq!(outstanding, 0.0);
 }
+
+#[test]
+fn nobody_reaches_the_outbound_listener_or_the_admin_port_through_the_inbound_one() {
+    let (application, payment) = (Upstream::start("application"), Upstream::start("payment"));
+    let proxy = start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}
+listeners:
+- {{name: in, address: '127.0.0.1:0', proxy_protocol: require, detection_timeout: {LONG}, inbound: {{}}}}
+- {{name: out, address: '0.0.0.0:0', outbound: {{services: [{{name: payment, cluster: payment}}]}}}}
+clusters:
+- {{name: payment, endpoints: ['{}']}}
+",
+        payment.address()
+    ));
+    let client = |port: u16| {
+        let mut client = RawHttp1::connect(proxy.listener("in"));
+        client.send(format!("PROXY TCP4 192.0.2.7 192.0.2.1 40000 {port}\r\n"));
+        client
+    };
+    // As the application it would speak for it.
+    let payment_by = |mut client: RawHttp1| {
+        client.send("GET / HTTP/1.1\r\nhost: payment\r\n\r\n");
+        client.connection().read_head().unwrap()
+    };
+    let out = proxy.listener("out").port();
+    let head = payment_by(client(out));
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    let head = payment_by(client(proxy.admin().port()));
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    let mut bytes = client(out);
+    bytes.send("*1\r\n$4\r\nPING\r\n");
+    bytes.assert_closed();
+    assert_eq!(payment.requests(), 0);
+    assert_eq!(
+        client(application.address().port()).get("/").text(),
+        "application"
+    );
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, out));
+    let head = payment_by(RawHttp1::connect(address));
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+}

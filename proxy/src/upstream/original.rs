@@ -91,7 +91,8 @@ impl Cluster {
     /// The cluster for a connection that was going to `destination`: itself, unless it goes by that.
     ///
     /// # Errors
-    /// [`ProxyError::NoOriginalDestination`] where it does and nobody knows the destination.
+    /// [`ProxyError::NoOriginalDestination`] where it does and nobody knows the destination;
+    /// [`ProxyError::OwnPort`] where the application has been put in its place and this proxy listens there.
     pub(crate) fn toward(
         self: Arc<Self>,
         destination: Option<SocketAddr>,
@@ -103,6 +104,11 @@ impl Cluster {
         };
         let destination = destination.ok_or(ProxyError::NoOriginalDestination)?;
         let address = destinations.address.of(destination);
+        if destinations.address != DestinationAddress::AsIs
+            && shared.own_connections.is_private(address)
+        {
+            return Err(ProxyError::OwnPort);
+        }
         if let Some(cluster) = destinations.find(address, now) {
             return Ok(cluster);
         }

@@ -257,6 +257,20 @@ impl Fields {
         }
     }
 
+    /// Removes fields whose names differ from a known one by underscores only. Where names become
+    /// variables (CGI, WSGI, PHP), both are the same.
+    pub(crate) fn remove_lookalikes(&mut self, known: Known) {
+        let wanted = known.as_str().as_bytes();
+        let Self { text, list, .. } = self;
+        let same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a, *b) == (b'_', b'-');
+        list.retain(|field| {
+            let Field { known, name, .. } = *field;
+            let other = known != Known::Other || name.len() != wanted.len();
+            let name = || text.get(name.start as usize..name.end as usize);
+            other || !name().is_some_and(|name| name.iter().zip(wanted).all(same))
+        });
+    }
+
     /// Whether there is a field of a known name.
     pub(crate) fn contains(&self, known: Known) -> bool {
         self.present & known.bit() != 0
@@ -430,6 +444,15 @@ mod tests {
         fields.remove(Known::KeepAlive);
         assert!(!fields.contains(Known::KeepAlive));
         assert_eq!(text(&fields), "B: 3\r\n");
+    }
+
+    #[test]
+    fn names_with_underscores_are_told_from_others_of_their_length() {
+        let others = "x-forwarded-client-cert: 1\r\nx-forwarded-client-carp: 2\r\nx_a: 3\r\n";
+        let alike = "x_forwarded_client_cert: 4\r\nX-Forwarded_Client-CERT: 5\r\n";
+        let mut fields = parse(&format!("{alike}{others}{alike}"));
+        fields.remove_lookalikes(Known::XForwardedClientCert);
+        assert_eq!(text(&fields), others);
     }
 
     #[test]

@@ -142,9 +142,10 @@ fn who_may_tell_the_application_about_others_is_configured() {
             .http(&format!("x_forwarded_client_cert: {mode}"))
             .start();
         let request = "GET / HTTP/1.1\r\nhost: a\r\nx-forwarded-client-cert: URI=x\r\n\
-                       X-Forwarded-Client-Cert: URI=y\r\n\r\n";
+                       X-Forwarded-Client-Cert: URI=y\r\nX_Forwarded_Client-Cert: URI=z\r\n\r\n";
         let heard = || {
             let last = upstream.last();
+            assert_eq!(last.header("x_forwarded_client-cert"), None);
             last.header("x-forwarded-client-cert").map(str::to_owned)
         };
         RawHttp1::connect(proxy.listener("web")).request(request);

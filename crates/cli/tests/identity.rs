@@ -119,6 +119,14 @@ fn what_would_be_lost_or_wrong_is_refused_in_one_line() {
     assert!(refused(dir, "rotate --ca ca --finish").contains("no rotation is under way"));
     done(dir, &format!("{CA} --force"));
     assert_ne!(fs::read(dir.join("ca/ca_key.pem")).unwrap(), key);
+    for (text, wrong) in [("", "no private key"), ("-----BEGIN X", "not PEM")] {
+        fs::write(dir.join("ca/ca_key.pem"), text).unwrap();
+        let error = refused(dir, &format!("{CART} --force"));
+        assert!(
+            error.contains("ca/ca_key.pem: ") && error.contains(wrong),
+            "{error}"
+        );
+    }
     // What clap refuses has more lines.
     for arguments in [
         "ca --trust-domain Mesh --out ca2",

@@ -107,6 +107,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the private key is what is wrong, of a certificate and its key.
+    #[must_use]
+    pub fn is_of_key(&self) -> bool {
+        matches!(self, Self::KeyMismatch | Self::KeyUnusable(_) | Self::NoKey)
+    }
+
     /// Whether it says nothing of what is in a file, for the file could not be read.
     pub(crate) fn is_unread(&self) -> bool {
         match self {

@@ -93,12 +93,12 @@ impl Paths {
     fn read(&self) -> Result<(Identity, TrustBundle), Error> {
         let chain = read(&self.certificate)?;
         let key = read(&self.private_key)?;
-        // What is wrong with the key is the only thing that is not wrong with the certificate.
-        let identity = Identity::from_pem(&chain, &key).map_err(|error| match &error {
-            Error::NoKey | Error::KeyMismatch | Error::KeyUnusable(_) => {
-                Error::in_file(&self.private_key)(error)
-            }
-            _ => Error::in_file(&self.certificate)(error),
+        let identity = Identity::from_pem(&chain, &key).map_err(|error| {
+            let file = match error.is_of_key() {
+                true => &self.private_key,
+                false => &self.certificate,
+            };
+            Error::in_file(file)(error)
         })?;
         Ok((identity, TrustBundle::from_file(&self.trust_bundle)?))
     }

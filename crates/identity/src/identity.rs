@@ -107,6 +107,6 @@ impl Identity {
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         pem::Error::NoItemsFound => Error::NoKey,
-        error => Error::Pem(error),
+        error => Error::KeyUnusable(format!("not PEM: {error}")),
     })
 }

@@ -237,7 +237,14 @@ fn files_are_read_again_when_they_change_and_errors_name_them() {
     fs::write(&paths.certificate, &new[..new.len() / 2]).unwrap();
     let error = files.poll().unwrap().unwrap_err().to_string();
     assert!(error.contains("certificate.pem: not PEM"), "{error}");
+    // A broken key is not the certificate's fault.
     fs::write(&paths.certificate, new).unwrap();
+    let key = fs::read(&paths.private_key).unwrap();
+    fs::write(&paths.private_key, &key[..key.len() / 2]).unwrap();
+    let error = files.poll().unwrap().unwrap_err().to_string();
+    let expected = "private_key.pem: private key not usable: not PEM";
+    assert!(error.contains(expected), "{error}");
+    fs::write(&paths.private_key, key).unwrap();
     assert_eq!(files.poll().unwrap().unwrap().0.id(), &id("c"));
     fs::write(&paths.trust_bundle, "").unwrap();
     let error = files.poll().unwrap().unwrap_err().to_string();

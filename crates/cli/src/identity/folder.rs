@@ -64,7 +64,13 @@ impl Folder {
     fn pair(&self, certificate: &str, key: &str) -> Result<Authority, Error> {
         let (certificate, key) = (self.file(certificate), self.file(key));
         let authority = Authority::from_pem(&read(&certificate)?, &read(&key)?, None);
-        authority.map_err(in_file(&certificate))
+        authority.map_err(|error| {
+            let file = match error.is_of_key() {
+                true => &key,
+                false => &certificate,
+            };
+            in_file(file)(error)
+        })
     }
 
     /// The roots that everybody should trust now.

@@ -151,12 +151,17 @@ impl Station {
         Some((peers.own, addressee))
     }
 
-    /// A server of the ledger's group reports; `outbox` leads back to it.
+    /// Somebody reports under this name; `outbox` leads back to it. Names come from the wire: those that
+    /// the ledger does not know take no place and no time.
     fn reported(&self, from: Name, report: &Report, outbox: Option<&Outbox>, now: Time) {
         let mut desk = self.desk();
-        if let Some((_, ledger)) = &mut desk.ledger {
-            ledger.report(from, report, now);
+        let Some((_, ledger)) = &mut desk.ledger else {
+            return;
+        };
+        if ledger.believed(from).is_none() {
+            return;
         }
+        ledger.report(from, report, now);
         if let Some(outbox) = outbox {
             desk.remember(from, outbox);
         }
@@ -249,4 +254,44 @@ fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<(Name, u32
         Some((Name::of(&endpoint.key), endpoint.weight.get()))
     };
     usable.filter_map(describe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn names_that_the_ledger_does_not_know_are_not_remembered() {
+        let station = Station::new(false, Metrics::new(1).station("web"));
+        let (outbox, _end) = Outbox::new();
+        let report = Report {
+            in_flight: 1,
+            latest: None,
+            pace: Duration::ZERO,
+        };
+        let known = Name::from_bits(1);
+        let tell = |from| station.reported(from, &report, Some(&outbox), Time::ZERO);
+        tell(known);
+        assert!(station.desk().reporters.is_empty(), "there is no ledger");
+        let yaml = "listeners: [{name: l, address: '127.0.0.1:80', tcp: {cluster: a}}]
+clusters: [{name: a, endpoints: ['127.0.0.1:80']}]";
+        let config = maglor_config::parse(yaml, "test").unwrap().config;
+        let metrics = Metrics::new(1);
+        let cluster = Cluster::new(
+            Arc::clone(&config.clusters[0]),
+            None,
+            &metrics,
+            None,
+            Time::ZERO,
+        );
+        let endpoints = cluster.unwrap().endpoints();
+        station.desk().ledger = Some((endpoints, Ledger::new([(known, 1)], 1)));
+        (0..1000).map(Name::from_bits).for_each(tell);
+        let desk = station.desk();
+        let names: Vec<_> = desk.reporters.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, [known]);
+    }
 }

@@ -126,7 +126,24 @@ fn the_host_is_there_once_and_looks_like_one() {
     assert_eq!(host("Host: a/b\r\n"), Some(HeadError::Host));
     assert_eq!(host("Host: a b\r\n"), Some(HeadError::Host));
     assert_eq!(host("Host: u@a\r\n"), Some(HeadError::Host));
-    assert_eq!(host("Host: [::1]:80\r\n"), None);
+    for good in [
+        "[::1]:80",
+        "[::1]",
+        "[fe80::1%25eth0]:",
+        "a:80",
+        "a:",
+        "a_b.c,d",
+    ] {
+        assert_eq!(host(&format!("Host: {good}\r\n")), None, "{good}");
+    }
+    // Two readers would find two hosts.
+    for bad in [
+        "a:80:80", "a:b", "a:80b", ":80", "::1", "[::1", "[]", "[::1]a", "[::1]:b", "a]", "a[::1]",
+        "[a[b]",
+    ] {
+        let found = host(&format!("Host: {bad}\r\n"));
+        assert_eq!(found, Some(HeadError::Host), "{bad}");
+    }
     assert_eq!(host("Host:\r\n"), None);
     assert!(request("GET / HTTP/1.0\r\n\r\n").unwrap().is_some());
 }

@@ -89,31 +89,45 @@ fn split_port(authority: &[u8]) -> Option<(&[u8], &[u8])> {
         .then(|| (&authority[..colon], port))
 }
 
-/// Characters that a host with port may have; credentials are refused.
+/// Whether a text is a host, perhaps with a port (RFC 9110 §7.2). Credentials are refused, and so are two
+/// ports: one would look for the host before the first colon, another before the last.
 pub(super) fn is_host(text: &[u8]) -> bool {
-    !text.is_empty()
-        && text.iter().all(|b| {
-            b.is_ascii_alphanumeric()
-                || matches!(
-                    b,
-                    b'-' | b'.'
-                        | b'_'
-                        | b'~'
-                        | b':'
-                        | b'['
-                        | b']'
-                        | b'%'
-                        | b'!'
-                        | b'$'
-                        | b'&'
-                        | b'\''
-                        | b'('
-                        | b')'
-                        | b'*'
-                        | b'+'
-                        | b','
-                        | b';'
-                        | b'='
-                )
-        })
+    let (host, after) = match text {
+        [b'[', address @ ..] => match memchr::memchr(b']', address) {
+            Some(end) => (&address[..end], &address[end + 1..]),
+            None => return false,
+        },
+        _ => text.split_at(memchr::memchr(b':', text).unwrap_or(text.len())),
+    };
+    let is_bracketed = text.starts_with(b"[");
+    let may_stand = |b: &u8| is_name(*b) || (is_bracketed && *b == b':');
+    let port = match after {
+        [] => true,
+        [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    port && !host.is_empty() && host.iter().all(may_stand)
+}
+
+/// Characters of a host's name (RFC 3986 §3.2.2).
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'-' | b'.'
+                | b'_'
+                | b'~'
+                | b'%'
+                | b'!'
+                | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+        )
 }

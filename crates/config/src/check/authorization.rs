@@ -107,12 +107,23 @@ impl Place {
         let networks = networks
             .filter_map(|(i, text)| filter_chain::network(text, &at.field("networks").index(i)));
         Source {
-            identities: patterns(raw.identities.as_ref(), &at.field("identities"), identity),
-            namespaces: patterns(raw.namespaces.as_ref(), &at.field("namespaces"), namespace),
+            identities: patterns(
+                raw.identities.as_ref(),
+                &at.field("identities"),
+                identity,
+                never_an_identity,
+            ),
+            namespaces: patterns(
+                raw.namespaces.as_ref(),
+                &at.field("namespaces"),
+                namespace,
+                may_match,
+            ),
             trust_domains: patterns(
                 raw.trust_domains.as_ref(),
                 &at.field("trust_domains"),
                 trust_domain,
+                may_match,
             ),
             networks: networks.collect(),
         }
@@ -136,8 +147,13 @@ impl Place {
         let ports = texts(raw.ports.as_ref()).iter().enumerate();
         Operation {
             methods: matching::methods(raw.methods.as_ref(), &at.field("methods")),
-            paths: patterns(raw.paths.as_ref(), &at.field("paths"), path),
-            hosts: patterns(raw.hosts.as_ref(), &at.field("hosts"), |_| Ok(())),
+            paths: patterns(raw.paths.as_ref(), &at.field("paths"), path, never_a_path),
+            hosts: patterns(
+                raw.hosts.as_ref(),
+                &at.field("hosts"),
+                |_| Ok(()),
+                never_a_host,
+            ),
             ports: ports
                 .filter_map(|(i, text)| port(text, &at.field("ports").index(i)))
                 .collect(),
@@ -166,11 +182,13 @@ fn given(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     }
 }
 
-/// Texts with a `*` at one end; a text without is checked by `exact`.
+/// Texts with a `*` at one end; a text without is checked by `exact`. `never` says why nothing matches: a
+/// rule that denies by it would deny nobody.
 fn patterns(
     list: Option<&raw::OneOrMany>,
     at: &At<'_>,
     exact: impl Fn(&str) -> Result<(), String>,
+    never: impl Fn(&Pattern) -> Option<&'static str>,
 ) -> Vec<Pattern> {
     let (mut patterns, mut seen) = (Vec::new(), Unique::default());
     for (i, text) in texts(list).iter().enumerate() {
@@ -186,7 +204,7 @@ fn patterns(
             .help("write `text`, `text*`, `*text` or `*`");
             continue;
         }
-        patterns.push(match (begins, ends) {
+        let pattern = match (begins, ends) {
             _ if text == "*" => Pattern::Any,
             (true, _) => Pattern::Suffix(inner.to_owned()),
             (_, true) => Pattern::Prefix(inner.to_owned()),
@@ -196,7 +214,11 @@ fn patterns(
                 }
                 Pattern::Exact(inner.to_owned())
             }
-        });
+        };
+        if let Some(why) = never(&pattern) {
+            at.warning(format!("`{}` matches nothing: {why}", yaml::short(text)));
+        }
+        patterns.push(pattern);
         seen.check(text, &at, "the text");
     }
     patterns
@@ -206,6 +228,53 @@ fn identity(text: &str) -> Result<(), String> {
     let id = text.parse::<SpiffeId>();
     id.map(drop)
         .map_err(|why| format!("`{}` is not a SPIFFE id: {why}", yaml::short(text)))
+}
+
+fn may_match(_: &Pattern) -> Option<&'static str> {
+    None
+}
+
+fn never_an_identity(pattern: &Pattern) -> Option<&'static str> {
+    const SCHEME: &str = "spiffe://";
+    match pattern {
+        Pattern::Exact(text) => {
+            let id = text.parse::<SpiffeId>().ok()?;
+            let alone = id.path().is_empty();
+            alone.then_some("it names a trust domain, not a workload; see `trust_domains`")
+        }
+        Pattern::Prefix(text) => {
+            let may = text.starts_with(SCHEME) || SCHEME.starts_with(text.as_str());
+            (!may).then_some("an identity begins with `spiffe://`")
+        }
+        Pattern::Any | Pattern::Suffix(_) => None,
+    }
+}
+
+fn never_a_path(pattern: &Pattern) -> Option<&'static str> {
+    match pattern {
+        Pattern::Exact(text) | Pattern::Prefix(text) | Pattern::Suffix(text)
+            if text.contains(['?', '#']) =>
+        {
+            Some("paths are compared without query")
+        }
+        Pattern::Prefix(text) if !text.starts_with('/') => Some("a path begins with `/`"),
+        _ => None,
+    }
+}
+
+fn never_a_host(pattern: &Pattern) -> Option<&'static str> {
+    let (Pattern::Exact(text) | Pattern::Suffix(text)) = pattern else {
+        return None;
+    };
+    let port = text.rsplit_once(':').map(|(_, port)| port);
+    match port {
+        // Not of an IPv6 address in its brackets.
+        Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Some("hosts are compared without port; see `ports`")
+        }
+        _ if text.ends_with('.') => Some("hosts are compared without the final dot"),
+        _ => None,
+    }
 }
 
 fn trust_domain(text: &str) -> Result<(), String> {

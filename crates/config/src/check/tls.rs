@@ -77,6 +77,13 @@ fn refuse_beside_mesh(given: &[&str], at: &At<'_>) {
 
 pub(super) fn spiffe_id(text: &str, at: &At<'_>) -> Option<SpiffeId> {
     match text.parse::<SpiffeId>() {
+        Ok(id) if id.path().is_empty() => {
+            at.error(format!(
+                "`{id}` names a trust domain, not a workload: nobody has it"
+            ))
+            .help("write `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`");
+            None
+        }
         Ok(id) => Some(id),
         Err(why) => {
             let text = crate::yaml::short(text);

@@ -318,7 +318,7 @@ fn interim_responses_pass() {
         connection.send("HTTP/1.1 102 Processing\r\n\r\n")?;
         connection.send(
             "HTTP/1.1 103 Early Hints\r\nlink: a\r\nconnection: keep-alive, x-a\r\nx-a: 1\r\n\
-             link: b\r\n\r\n",
+             content-length: 9\r\nlink: b\r\n\r\n",
         )?;
         connection.expect("x")?;
         connection.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
@@ -331,8 +331,28 @@ fn interim_responses_pass() {
     assert_eq!(hints.header_all("link"), ["a", "b"]);
     let of_the_connection = (hints.header("connection"), hints.header("x-a"));
     assert_eq!(of_the_connection, (None, None), "{hints:?}");
+    // There is no content that could have a length.
+    assert_eq!(hints.header("content-length"), None, "{hints:?}");
     client.send("x");
     assert_eq!(client.response().status, 200);
+    server.finish();
+}
+
+#[test]
+fn interim_responses_without_end_are_given_up() {
+    let hint = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n".repeat(100);
+    let server = RawServer::start(move |connection, _| {
+        connection.read_head()?;
+        while connection.send(&hint).is_ok() {}
+        Ok(())
+    });
+    let proxy = Web::to([server.address()]).start();
+    let mut client = connect(&proxy);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let (interim, response) = client.final_response();
+    assert_eq!(response.status, 502, "after {} of them", interim.len());
+    // As many bytes as a head may have, which is far more than anybody needs.
+    assert!((1000..5000).contains(&interim.len()), "{}", interim.len());
     server.finish();
 }
 

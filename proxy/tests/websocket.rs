@@ -222,6 +222,28 @@ fn what_is_sent_early_is_not_lost() {
 }
 
 #[test]
+fn the_other_protocol_begins_behind_the_request() {
+    // It agrees before it has all of the body.
+    let server = RawServer::start(|connection, _| {
+        connection.read_head()?;
+        connection.send(
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        )?;
+        connection.expect("4\r\nabcd\r\n3\r\nefg\r\n0\r\n\r\nbytes")?;
+        connection.send("done")
+    });
+    let proxy = Web::to([server.address()]).start();
+    let mut client = connect(&proxy);
+    let head = HANDSHAKE.replace("\r\n\r\n", "\r\ntransfer-encoding: chunked\r\n\r\n");
+    client.send(format!("{head}7\r\nabcd"));
+    std::thread::sleep(Duration::from_millis(100));
+    client.send("efg\r\n0\r\n\r\nbytes");
+    assert_eq!(client.response().status, 101);
+    assert_eq!(client.connection().read_exact(4).unwrap(), b"done");
+    server.finish();
+}
+
+#[test]
 fn each_side_of_a_tunnel_ends_for_itself() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])

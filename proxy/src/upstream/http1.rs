@@ -15,7 +15,9 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::{Open, Pool};
-use crate::codec::{self, Decoder, Framing, FramingError, Limits, Output, Piece, ResponseHead};
+use crate::codec::{
+    self, Decoder, Framing, FramingError, HeadError, Limits, Output, Piece, ResponseHead,
+};
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::io::{Io, Stream};
@@ -377,6 +379,7 @@ pub(crate) async fn exchange(
 ) -> Result<Response, ProxyError> {
     let upgrading = request.fields.contains(Known::Upgrade);
     connection.start(request, body);
+    let mut informed = 0;
     loop {
         let mut head = poll_fn(|cx| {
             if let Poll::Ready(Err(error)) = connection.poll_send(cx) {
@@ -389,6 +392,9 @@ pub(crate) async fn exchange(
             if !upgrading {
                 return Err(ProxyError::UnexpectedUpgrade);
             }
+            // RFC 9110 §7.8: the other protocol begins behind the whole request.
+            poll_fn(|cx| connection.poll_send(cx)).await?;
+            head.fields.remove(Known::ContentLength);
             let body = Body::tunnel(connection.into_stream());
             return Ok(Response {
                 status: head.status,
@@ -397,8 +403,15 @@ pub(crate) async fn exchange(
             });
         }
         if head.status.is_informational() {
+            // Together they are bounded like one head: they wait for a client that may not read.
+            informed += head.fields.encoded_len();
+            if informed > LIMITS.bytes {
+                return Err(ProxyError::UpstreamHead(HeadError::TooLarge));
+            }
             if let Some(interim) = interim {
                 head.fields.remove_hop_by_hop();
+                // RFC 9110 §8.6: not of what has no content.
+                head.fields.remove(Known::ContentLength);
                 interim.send(head.status, &head.fields);
             }
             continue;

@@ -348,11 +348,12 @@ impl Fields {
         out.extend_from_slice(self.slice(run));
     }
 
-    /// Fields of a message that did not come as text.
+    /// Fields of a message that did not come as text. White space around a value is not part of it, as
+    /// in HTTP/1.1: rules are to see the value that an endpoint will.
     pub(crate) fn from_map(map: &HeaderMap) -> Self {
         let mut fields = Self::default();
         for (name, value) in map {
-            fields.push(name, value.as_bytes());
+            fields.push(name, value.as_bytes().trim_ascii());
         }
         fields
     }

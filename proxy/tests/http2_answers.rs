@@ -8,7 +8,7 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{RawServer, TIMEOUT, Upstream, eventually};
@@ -126,14 +126,7 @@ fn streams_that_cross_the_goodbye_are_taken() {
     let upstream = Upstream::start("a");
     let mut proxy = Web::to([upstream.address()]).start();
     let address = proxy.listener("web");
-    // The preface, settings without change, and the answer to the proxy's.
-    let mut client = TcpStream::connect(address).unwrap();
-    client.set_read_timeout(Some(TIMEOUT)).unwrap();
-    client
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        .unwrap();
-    client.write_all(&frame(4, 0, 0, &[])).unwrap();
-    client.write_all(&frame(4, 1, 0, &[])).unwrap();
+    let mut client = shake_hands(address);
     proxy.signal(Signal::Terminate);
     eventually(TIMEOUT, "nobody new is let in", || {
         TcpStream::connect(address).is_err()
@@ -147,6 +140,52 @@ fn streams_that_cross_the_goodbye_are_taken() {
     assert_eq!((body.as_slice(), flags & 1), (&b"a"[..], 1));
     drop(client);
     assert!(proxy.wait_exit(TIMEOUT).success());
+}
+
+#[test]
+fn fields_and_targets_are_what_http1_would_have_them_be() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .route("match: {headers: [{name: x-a, exact: b}]}")
+        .start();
+    let mut client = shake_hands(proxy.listener("web"));
+    // GET, http, / and the authority `a`, from the static table of HPACK; then names and values.
+    let mut get = vec![0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    for (name, value) in [
+        ("x-a", " b\t"),
+        ("content-length", "3"),
+        ("content-length", "3"),
+    ] {
+        get.extend([0, name.len() as u8]);
+        get.extend(name.as_bytes());
+        get.push(value.len() as u8);
+        get.extend(value.as_bytes());
+    }
+    client.write_all(&frame(1, 4, 1, &get)).unwrap();
+    client.write_all(&frame(0, 1, 1, b"xyz")).unwrap();
+    let (body, _) = read_until(&mut client, |kind, stream| kind == 0 && stream == 1);
+    assert_eq!(body, b"a");
+    let lengths = upstream.last().headers;
+    let lengths: Vec<_> = lengths.get_all("content-length").iter().collect();
+    assert_eq!(lengths, ["3"]);
+    // The server as a whole is for OPTIONS only.
+    let whole = [0x82, 0x86, 0x44, 1, b'*', 0x41, 1, b'a'];
+    client.write_all(&frame(1, 5, 3, &whole)).unwrap();
+    let (body, _) = read_until(&mut client, |kind, stream| kind == 0 && stream == 3);
+    assert_eq!(body, b"malformed request: malformed request target\n");
+    assert_eq!(upstream.requests(), 1);
+}
+
+/// A connection with the preface, settings without change, and the answer to the proxy's.
+fn shake_hands(address: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .unwrap();
+    client.write_all(&frame(4, 0, 0, &[])).unwrap();
+    client.write_all(&frame(4, 1, 0, &[])).unwrap();
+    client
 }
 
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {

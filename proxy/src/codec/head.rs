@@ -276,6 +276,14 @@ pub(crate) fn check_authority(authority: Option<&[u8]>, fields: &Fields) -> Resu
     }
 }
 
+/// One length where HTTP/2 has it several times: HTTP/1.1 is to have it once.
+pub(crate) fn settle_length(fields: &mut Fields) -> Result<(), HeadError> {
+    if fields.contains(Known::ContentLength) {
+        content_length(fields)?;
+    }
+    Ok(())
+}
+
 fn request_framing(fields: &mut Fields, version: Version) -> Result<Framing, HeadError> {
     if fields.contains(Known::TransferEncoding) {
         if fields.contains(Known::ContentLength) {

@@ -19,7 +19,7 @@ pub use head::HeadError;
 pub(crate) use head::{
     Limits, RequestHead, ResponseHead, check_authority, encode_header, encode_request,
     encode_response, encode_trailers, parse_request, parse_response, parse_trailers,
-    set_content_length,
+    set_content_length, settle_length,
 };
 pub(crate) use scratch::{poll_read, poll_read_body};
 pub(crate) use target::Target;

@@ -20,7 +20,7 @@ use super::LEAVE_AFTER;
 use super::farewell::Farewell;
 use super::service::{RequestContext, Service};
 use super::streams::{self, Streams};
-use crate::codec;
+use crate::codec::{self, HeadError};
 use crate::error::ProxyError;
 use crate::fields::Fields;
 use crate::io::{Rewind, Stream};
@@ -94,7 +94,7 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
 
 async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http::Response<Body> {
     if request.headers().len() > service.settings().max_headers {
-        let error = ProxyError::DownstreamHead(codec::HeadError::TooManyHeaders);
+        let error = ProxyError::DownstreamHead(HeadError::TooManyHeaders);
         return outgoing(service.refuse(&error, Version::HTTP_2));
     }
     if request.method() == Method::CONNECT {
@@ -107,10 +107,8 @@ async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http
         interim: None,
     };
     let bodiless = request.method() == Method::HEAD;
-    let (request, body) = incoming(request);
-    let authority = request.target.authority;
-    let authority = authority.map(|authority| request.fields.slice(authority));
-    if let Err(error) = codec::check_authority(authority, &request.fields) {
+    let (mut request, body) = incoming(request);
+    if let Err(error) = check(&mut request) {
         return outgoing(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_2));
     }
     let mut response = service.handle(request, body, context).await;
@@ -122,6 +120,18 @@ async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http
         response.body.leave_out();
     }
     outgoing(response)
+}
+
+/// What hyper lets pass and HTTP/1.1 does not, which may be spoken behind this proxy.
+fn check(request: &mut Request) -> Result<(), HeadError> {
+    let authority = request.target.authority;
+    let authority = authority.map(|authority| request.fields.slice(authority));
+    codec::check_authority(authority, &request.fields)?;
+    // RFC 9113 §8.3.1: of OPTIONS only.
+    if request.path_and_query() == b"*" && request.method != Method::OPTIONS {
+        return Err(HeadError::Target);
+    }
+    codec::settle_length(&mut request.fields)
 }
 
 fn incoming(request: http::Request<Incoming>) -> (Request, Body) {

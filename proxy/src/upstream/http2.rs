@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::multiplexed::{Slot, Unanswered};
 use super::send::Sender;
-use crate::codec::HeadError;
+use crate::codec::{self, HeadError};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::io::Io;
@@ -110,6 +110,9 @@ impl Http2 {
             }
         };
         let (parts, body) = response.into_parts();
+        let mut fields = Fields::from_map(&parts.headers);
+        codec::settle_length(&mut fields)
+            .map_err(|error| Unanswered::Failed(ProxyError::UpstreamHead(error)))?;
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
@@ -117,7 +120,7 @@ impl Http2 {
         };
         Ok(Response {
             status: parts.status,
-            fields: Fields::from_map(&parts.headers),
+            fields,
             body,
         })
     }

@@ -9,6 +9,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{RawServer, TIMEOUT, Upstream, eventually};
@@ -174,6 +175,63 @@ fn fields_and_targets_are_what_http1_would_have_them_be() {
     let (body, _) = read_until(&mut client, |kind, stream| kind == 0 && stream == 3);
     assert_eq!(body, b"malformed request: malformed request target\n");
     assert_eq!(upstream.requests(), 1);
+}
+
+#[test]
+fn a_request_that_is_reset_without_error_does_not_look_whole() {
+    let server = RawServer::start(|connection, _| {
+        connection.read_head()?;
+        let body = connection.read_to_end()?;
+        assert_eq!(body, b"3\r\nabc\r\n");
+        Ok(())
+    });
+    let proxy = Web::to([server.address()]).start();
+    let mut client = shake_hands(proxy.listener("web"));
+    // POST instead of GET.
+    let post = [0x83, 0x86, 0x84, 0x41, 1, b'a'];
+    client.write_all(&frame(1, 4, 1, &post)).unwrap();
+    client.write_all(&frame(0, 0, 1, b"abc")).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    client.write_all(&frame(3, 0, 1, &[0; 4])).unwrap();
+    eventually(TIMEOUT, "a request", || server.connections() == 1);
+    server.finish();
+}
+
+#[test]
+fn a_response_that_is_reset_without_error_does_not_look_whole() {
+    let reset = frame(3, 0, 1, &[0; 4]);
+    for (flags, whole) in [(0, false), (1, true)] {
+        let answer = [
+            frame(4, 0, 0, &[]),
+            frame(1, 4, 1, &[0x88]),
+            frame(0, flags, 1, b"half"),
+            reset.clone(),
+        ];
+        let server = RawServer::start(move |connection, _| {
+            // The preface, then frames up to the head of the request.
+            connection.read_exact(24)?;
+            loop {
+                let head = connection.read_exact(9)?;
+                connection.read_exact(u16::from_be_bytes([head[1], head[2]]).into())?;
+                if head[3] == 1 {
+                    break;
+                }
+            }
+            connection.send(answer.concat())?;
+            connection.read_to_end().map(drop)
+        });
+        let proxy = Web::to([server.address()])
+            .cluster("protocol: http2")
+            .start();
+        let mut client = connect(&proxy);
+        // More is to come, which is what such a reset is for.
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n");
+        let head = client.connection().read_head().unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        let end = client.connection().read_to_end();
+        let is_whole = end.is_ok_and(|body| body.ends_with(b"0\r\n\r\n"));
+        assert_eq!(is_whole, whole);
+    }
 }
 
 /// A connection with the preface, settings without change, and the answer to the proxy's.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -174,9 +174,12 @@ impl Source for RequestBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        Pin::new(&mut self.0)
-            .poll_frame(cx)
-            .map_err(ProxyError::DownstreamHttp2)
+        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
+        // A reset without error is an end for hyper, wherever the body was.
+        if frame.is_none() && !self.0.is_end_stream() {
+            return Poll::Ready(Some(Err(ProxyError::ClientGone)));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(ProxyError::DownstreamHttp2)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::multiplexed::{Slot, Unanswered};
 use super::send::Sender;
-use crate::codec::{self, HeadError};
+use crate::codec::{self, FramingError, HeadError};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::io::Io;
@@ -199,9 +199,13 @@ impl Source for ResponseBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        Pin::new(&mut self.body)
-            .poll_frame(cx)
-            .map_err(ProxyError::UpstreamHttp2)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        // RFC 9113 §8.1: a reset without error may follow a response, but does not end one. For hyper it does.
+        if frame.is_none() && !self.body.is_end_stream() {
+            let cut_off = ProxyError::UpstreamBody(FramingError::UnexpectedEof);
+            return Poll::Ready(Some(Err(cut_off)));
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(ProxyError::UpstreamHttp2)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -403,6 +403,14 @@ fn every_form_of_target_is_understood() {
         pair("/?y", "b.example")
     );
     assert_eq!(ask("OPTIONS *", "a"), pair("*", "a"));
+    assert_eq!(
+        ask("OPTIONS http://b.example:81", "other"),
+        pair("*", "b.example:81")
+    );
+    assert_eq!(
+        ask("OPTIONS http://b.example/", "other"),
+        pair("/", "b.example")
+    );
     assert_eq!(ask("OPTIONS /x", "a"), pair("/x", "a"));
     assert_eq!(
         ask("GET /a%2Fb/../c//d?x=%20&y", "a"),

@@ -277,6 +277,13 @@ fn redirects_and_direct_responses_come_from_the_proxy() {
         );
         assert_eq!(response.header("content-length"), Some("0"));
     }
+    // Who has named no host gets the address that it has asked.
+    let response = ask(&mut client, "GET /old", "host:\r\n");
+    let address = proxy.listener("web");
+    assert_eq!(
+        response.header("location"),
+        Some(format!("http://{address}/new").as_str())
+    );
     let response = ask(&mut client, "GET /teapot", "host: h\r\n");
     assert_eq!((response.status, response.text()), (418, "short"));
     assert_eq!(

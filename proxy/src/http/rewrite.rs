@@ -1,5 +1,8 @@
 //! Paths and locations: what a route makes of a request's target.
 
+use std::borrow::Cow;
+use std::net::SocketAddr;
+
 use maglor_config::route::{Forward, PathRewrite, Redirect, RedirectPath};
 
 use super::headers::Client;
@@ -17,7 +20,11 @@ pub(crate) fn path(
     let Some(rewrite) = &forward.path_rewrite else {
         return Ok(());
     };
-    let old = String::from_utf8_lossy(request.path());
+    let old = match request.path() {
+        // The server as a whole is a URI without path (RFC 9112 §3.2.4).
+        b"*" => Cow::Borrowed(""),
+        path => String::from_utf8_lossy(path),
+    };
     let new = match rewrite {
         PathRewrite::Full(path) => path.clone(),
         PathRewrite::Prefix(prefix) => replace_prefix(&old, route.matched_prefix(), prefix),
@@ -66,10 +73,14 @@ pub(crate) fn location(
     redirect: &Redirect,
     route: &Route,
     request: &Request,
-    client: &Client,
+    (client, local): (&Client, SocketAddr),
 ) -> Vec<u8> {
     let scheme = redirect.scheme.as_deref().unwrap_or(client.scheme());
-    let authority = String::from_utf8_lossy(request.host().unwrap_or_default());
+    // Who names no host has asked for the address.
+    let authority = match request.host().filter(|host| !host.is_empty()) {
+        Some(host) => String::from_utf8_lossy(host),
+        None => Cow::Owned(local.to_string()),
+    };
     let (own_host, own_port) = split_port(&authority);
     let host = redirect.host.as_deref().unwrap_or(own_host);
     // A port of the request belongs to its own scheme: a new scheme means its default port.
@@ -82,7 +93,11 @@ pub(crate) fn location(
     let port = port
         .filter(|port| port != default)
         .map(|port| format!(":{port}"));
-    let old = String::from_utf8_lossy(request.path());
+    let old = match request.path() {
+        // The server as a whole is a URI without path (RFC 9112 §3.2.4).
+        b"*" => Cow::Borrowed(""),
+        path => String::from_utf8_lossy(path),
+    };
     let path = match &redirect.path {
         Some(RedirectPath::Full(path)) => path.clone(),
         Some(RedirectPath::Prefix(prefix)) => replace_prefix(&old, route.matched_prefix(), prefix),

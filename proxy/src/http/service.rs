@@ -284,7 +284,8 @@ impl Service {
         let mut response = match action {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
-                let location = rewrite::location(redirect, route, &request, &self.client);
+                let location =
+                    rewrite::location(redirect, route, &request, (&self.client, self.local));
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
@@ -482,5 +483,9 @@ fn settle_host(request: &mut Request) {
     if let Some(authority) = request.target.authority.take() {
         let host = request.fields.slice(authority).to_vec();
         request.fields.set(Known::Host, &host);
+        // RFC 9112 §3.2.4: that is how a proxy is asked about the server as a whole.
+        if request.method == Method::OPTIONS && request.path_and_query().is_empty() {
+            request.set_path_and_query(b"*");
+        }
     }
 }

@@ -366,7 +366,7 @@ fn trailers_pass_both_ways() {
     assert_eq!(response.trailers, [("x-checksum".into(), "42".into())]);
     let response = client.request(
         "POST /upload HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
-         3\r\nabc\r\n0\r\nX-Sum: 1\r\ncontent-length: 7\r\nhost: evil\r\n\r\n",
+         3\r\nabc\r\n0\r\nX-Sum: 1\r\ncontent-length: 7\r\nhost: evil\r\nKeep-Alive: 1\r\n\r\n",
     );
     // Fields that frame or route a message have no business at its end.
     let trailers = &response.json()["trailers"];

@@ -195,6 +195,23 @@ fn an_endpoint_may_decline() {
 }
 
 #[test]
+fn an_endpoint_switches_to_what_was_asked_for_or_not_at_all() {
+    for agreed in ["", "upgrade: other\r\n"] {
+        let server = RawServer::start(move |connection, _| {
+            connection.read_head()?;
+            connection.send(format!(
+                "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n{agreed}\r\n"
+            ))?;
+            connection.read_to_end().map(drop)
+        });
+        let proxy = Web::to([server.address()]).start();
+        let mut client = connect(&proxy);
+        client.send(HANDSHAKE);
+        assert_eq!(client.response().status, 502, "{agreed}");
+    }
+}
+
+#[test]
 fn what_is_sent_early_is_not_lost() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()]).start();

@@ -187,11 +187,14 @@ pub(crate) fn parse_trailers(buf: &[u8]) -> Result<Option<(HeaderMap, usize)>, H
 }
 
 const MAX_TRAILERS: usize = 64;
-const FORBIDDEN_TRAILERS: [HeaderName; 8] = [
+const FORBIDDEN_TRAILERS: [HeaderName; 10] = [
     header::AUTHORIZATION,
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::HOST,
+    // HTTP/2 has a stream fail that ends with a field of one connection.
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,

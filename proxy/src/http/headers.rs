@@ -86,18 +86,23 @@ fn scheme(tls: bool) -> &'static str {
     if tls { "https" } else { "http" }
 }
 
-/// The protocol that a request asks to switch to, where it is one of `allowed` (lower case).
+/// The first protocol that a request asks to switch to and that is one of `allowed` (lower case).
 pub(crate) fn upgrade_protocol(request: &Request, allowed: &[String]) -> Option<Vec<u8>> {
     let fields = &request.fields;
     // RFC 9110 §7.8: nothing that HTTP/1.0 could ask for.
     if !fields.contains(Known::Upgrade) || request.version == Version::HTTP_10 {
         return None;
     }
-    let wanted = fields.get(Known::Upgrade)?;
-    let known = allowed
-        .iter()
-        .any(|protocol| wanted.eq_ignore_ascii_case(protocol.as_bytes()));
-    (known && fields.has_token(Known::Connection, "upgrade")).then(|| wanted.to_vec())
+    let is_allowed = |wanted: &[u8]| {
+        allowed
+            .iter()
+            .any(|protocol| wanted.eq_ignore_ascii_case(protocol.as_bytes()))
+    };
+    let wanted = fields
+        .tokens(Known::Upgrade)
+        .find(|wanted| is_allowed(wanted))?;
+    let asks = fields.has_token(Known::Connection, "upgrade");
+    asks.then(|| wanted.to_vec())
 }
 
 /// `te` passes only as the one value that HTTP/2 allows; gRPC needs it.

@@ -59,6 +59,8 @@ fn an_upgrade_needs_both_fields_and_a_known_protocol() {
     assert_eq!(ask(&full[1..], new, &allowed), None);
     let other = [("connection", "upgrade"), ("upgrade", "h2c")];
     assert_eq!(ask(&other, new, &allowed), None);
+    let several = [("connection", "upgrade"), ("upgrade", "h2c, websocket, x")];
+    assert_eq!(ask(&several, new, &allowed), Some(b"websocket".to_vec()));
     assert_eq!(ask(&full, Version::HTTP_10, &allowed), None);
 }
 

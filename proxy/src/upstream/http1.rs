@@ -377,7 +377,7 @@ pub(crate) async fn exchange(
     body: Body,
     interim: Option<&dyn Interim>,
 ) -> Result<Response, ProxyError> {
-    let upgrading = request.fields.contains(Known::Upgrade);
+    let upgrade = request.fields.get(Known::Upgrade);
     connection.start(request, body);
     let mut informed = 0;
     loop {
@@ -389,7 +389,11 @@ pub(crate) async fn exchange(
         })
         .await?;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            if !upgrading {
+            // To what was asked for: another one may not be allowed (RFC 9110 §7.8).
+            let agreed = head.fields.get(Known::Upgrade);
+            let is_asked =
+                |agreed: &[u8]| upgrade.is_some_and(|it| it.eq_ignore_ascii_case(agreed));
+            if !agreed.is_some_and(is_asked) {
                 return Err(ProxyError::UnexpectedUpgrade);
             }
             // RFC 9110 §7.8: the other protocol begins behind the whole request.

@@ -426,8 +426,12 @@ fn connect_opens_a_tunnel_only_where_it_may() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()]).start();
     let mut client = connect(&proxy);
-    client.send("CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n");
+    // What was sent for the tunnel is no request.
+    client.send(
+        "CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\nGET /inside HTTP/1.1\r\nhost: a\r\n\r\n",
+    );
     assert_eq!(client.response().status, 405);
+    client.assert_closed();
     assert_eq!(upstream.requests(), 0);
 
     // The endpoint gets the bytes inside the tunnel.

@@ -212,5 +212,7 @@ fn connections_to_endpoints_are_kept_as_configured() {
     eventually(TIMEOUT, "the idle connection is closed", || {
         upstream.open_connections() == 0
     });
-    assert_eq!(proxy.metric("maglor_upstream_connections", &[]), 0.0);
+    eventually(TIMEOUT, "it is not counted any more", || {
+        proxy.metric("maglor_upstream_connections", &[]) == 0.0
+    });
 }

@@ -131,7 +131,8 @@ async fn exchange(shared: &Rc<Shared>, service: &Rc<Service>, head: RequestHead)
     let asked = Asked {
         method: head.method.clone(),
         version: head.version,
-        keep_alive: head.keep_alive,
+        // What follows a CONNECT that is refused may be meant for the tunnel, and is no request then.
+        keep_alive: head.keep_alive && head.method != Method::CONNECT,
     };
     let (request, body) = shared.begin(head);
     let context = RequestContext {

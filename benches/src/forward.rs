@@ -6,6 +6,8 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
@@ -24,6 +26,19 @@ pub struct Options {
     /// For each of them in turn, where its bytes go.
     #[arg(long, required = true)]
     pub to: Vec<SocketAddr>,
+}
+
+/// What starts `binary`, which has [`run`] for a role, so that each of `from_to` leads from the one to the other.
+pub fn command(
+    binary: &Path,
+    from_to: impl IntoIterator<Item = (SocketAddr, SocketAddr)>,
+) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("forward");
+    for (from, to) in from_to {
+        command.args(["--from", &from.to_string(), "--to", &to.to_string()]);
+    }
+    command
 }
 
 /// Forwards until killed.

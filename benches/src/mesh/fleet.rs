@@ -14,6 +14,7 @@ use super::control;
 use super::plan::{Duty, Plan, Process};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
+use crate::forward;
 use crate::peer::{Peer, Scratch, Subject};
 use crate::procfs::{self, CpuTime, Memory};
 
@@ -256,12 +257,7 @@ fn start_proxy(
     let log = fs::File::create(file(scratch, index, "log")).doing("make a log file")?;
     let mut command = Command::new(&peer.binary);
     match peer.subject {
-        Subject::Bare => {
-            command.arg("forward");
-            for (from, to) in process.first_destinations() {
-                command.args(["--from", &from.to_string(), "--to", &to.to_string()]);
-            }
-        }
+        Subject::Bare => command = forward::command(&peer.binary, process.first_destinations()),
         Subject::Envoy => {
             command.arg("-c").arg(&yaml);
             command.args(["--concurrency", "1", "--disable-hot-restart"]);

@@ -11,6 +11,7 @@ use super::scratch::Scratch;
 use super::{Peer, Subject, verify};
 use crate::child::Guarded;
 use crate::error::{Doing, Error, Result};
+use crate::forward;
 use crate::scenario::Protocol;
 use crate::wire::h1;
 use crate::{ports, procfs};
@@ -275,23 +276,17 @@ mod pair {
     ];
 }
 
-/// The command that hands on what comes in at `from`; used alone and, plain, on both sides of a pair.
-fn bare(peer: &Peer, from_to: &[(SocketAddr, SocketAddr)]) -> Command {
-    let mut command = Command::new(&peer.binary);
-    command.arg("forward");
-    for (from, to) in from_to {
-        command.args(["--from", &from.to_string(), "--to", &to.to_string()]);
-    }
-    command
-}
-
 /// The command of one side of a pair.
 fn paired(peer: &Peer, side: &str, places: &Places, scratch: &Scratch) -> Result<Command> {
     let templates = match peer.subject {
         Subject::Bare if side == "inbound" => {
-            return Ok(bare(peer, &[(places.inbound, places.upstreams[0])]));
+            let to = places.upstreams[0];
+            return Ok(forward::command(&peer.binary, [(places.inbound, to)]));
         }
-        Subject::Bare => return Ok(bare(peer, &[(places.h1, places.inbound)])),
+        Subject::Bare => {
+            let to = places.inbound;
+            return Ok(forward::command(&peer.binary, [(places.h1, to)]));
+        }
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
         Subject::Envoy => pair::ENVOY,
         Subject::Haproxy => pair::HAPROXY,
@@ -334,8 +329,9 @@ fn command(peer: &Peer, places: &Places, scratch: &Scratch) -> Result<Command> {
     let mut command = Command::new(&peer.binary);
     match peer.subject {
         Subject::Bare => {
+            let h1 = (places.h1, places.upstreams[0]);
             let h2 = (places.h2, places.origin_h2);
-            return Ok(bare(peer, &[(places.h1, places.upstreams[0]), h2]));
+            return Ok(forward::command(&peer.binary, [h1, h2]));
         }
         Subject::Direct => return Err(Error::protocol("the origin is no proxy")),
         Subject::Envoy => with_file(&mut command, peer.subject, &write("envoy.yaml", ENVOY)?),

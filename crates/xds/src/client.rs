@@ -256,10 +256,7 @@ impl Client {
         let mut waiting = wanted.answers.iter_mut().rev();
         match waiting.find(|answer| answer.nonce == nonce) {
             Some(answer) => answer.error = error,
-            None => wanted.answers.push_back(Answer {
-                nonce: nonce.to_owned(),
-                error,
-            }),
+            None => wanted.answer(nonce, error),
         }
     }
 }

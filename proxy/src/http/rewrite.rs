@@ -20,11 +20,7 @@ pub(crate) fn path(
     let Some(rewrite) = &forward.path_rewrite else {
         return Ok(());
     };
-    let old = match request.path() {
-        // The server as a whole is a URI without path (RFC 9112 §3.2.4).
-        b"*" => Cow::Borrowed(""),
-        path => String::from_utf8_lossy(path),
-    };
+    let old = path_of(request);
     let new = match rewrite {
         PathRewrite::Full(path) => path.clone(),
         PathRewrite::Prefix(prefix) => replace_prefix(&old, route.matched_prefix(), prefix),
@@ -41,6 +37,14 @@ pub(crate) fn path(
     let target = with_query(new.into_bytes(), request.query());
     request.set_path_and_query(&target);
     Ok(())
+}
+
+/// The path that rewrites begin with: the server as a whole is a URI without one (RFC 9112 §3.2.4).
+fn path_of(request: &Request) -> Cow<'_, str> {
+    match request.path() {
+        b"*" => Cow::Borrowed(""),
+        path => String::from_utf8_lossy(path),
+    }
 }
 
 fn bad_target() -> ProxyError {
@@ -93,11 +97,7 @@ pub(crate) fn location(
     let port = port
         .filter(|port| port != default)
         .map(|port| format!(":{port}"));
-    let old = match request.path() {
-        // The server as a whole is a URI without path (RFC 9112 §3.2.4).
-        b"*" => Cow::Borrowed(""),
-        path => String::from_utf8_lossy(path),
-    };
+    let old = path_of(request);
     let path = match &redirect.path {
         Some(RedirectPath::Full(path)) => path.clone(),
         Some(RedirectPath::Prefix(prefix)) => replace_prefix(&old, route.matched_prefix(), prefix),

@@ -1,19 +1,23 @@
 //! `cargo xtask hot-functions`: which functions serve requests, for the linker to put them together.
 //!
-//! A mesh serves users under callgrind, which counts from when all of it is ready: these functions come first. Then
-//! a sidecar starts, is told of services and connects to them (`proxy/tests/sidecar_memory.rs`): what that needs
-//! comes next, and what only the start needs last. The names go to `proxy/hot-functions.txt`, which
+//! Under callgrind a proxy without a mesh serves requests, then a mesh serves users, each counted from when it is
+//! warm; then a sidecar starts, is told of services and connects to them (`proxy/tests/sidecar_memory.rs`). What
+//! every request runs through lies closest together, because a request that comes alone finds neither pages nor
+//! lines of it in the processor ([`functions`] has the order). The names go to `proxy/hot-functions.txt`, which
 //! `proxy/build.rs` gives to the linker. Names that the program does not have are ignored, so an old file costs
-//! nothing but what it was for: after a change of the compiler or of many dependencies it is to be written anew.
+//! nothing but what it was for: a name goes with the types in a function's signature, so after a change of the
+//! compiler, of many dependencies or of the path of a request it is to be written anew.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
+mod functions;
+mod plain;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io, thread};
 
+use self::functions::{Functions, in_order};
 use crate::shell::{self, Cargo};
 use crate::tools;
 
@@ -34,6 +38,7 @@ const COUNTED: Duration = Duration::from_secs(40);
 pub(crate) enum Error {
     Failed(&'static str),
     NotStarted,
+    Plain(io::Error),
     Nothing,
     File(PathBuf, io::Error),
 }
@@ -43,11 +48,14 @@ impl fmt::Display for Error {
         match self {
             Self::Failed(what) => write!(f, "{what} failed"),
             Self::NotStarted => write!(f, "the mesh did not start within {STARTED_WITHIN:?}"),
+            Self::Plain(error) => write!(f, "a proxy without a mesh: {error}"),
             Self::Nothing => f.write_str("callgrind has counted nothing"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
         }
     }
 }
+
+impl std::error::Error for Error {}
 
 pub(crate) fn run() -> ExitCode {
     match write() {
@@ -85,9 +93,8 @@ fn write() -> Result<usize, Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file(&folder)(error)),
         _ => fs::create_dir_all(&folder).map_err(file(&folder))?,
     }
-    let mesh = mesh(&folder)?;
-    let sidecar = sidecar(&folder)?;
-    let functions = in_order(&mesh, &sidecar);
+    let (plain, mesh, sidecar) = (plain(&folder)?, mesh(&folder)?, sidecar(&folder)?);
+    let functions = in_order(&plain, &mesh, &sidecar);
     if functions.is_empty() {
         return Err(Error::Nothing);
     }
@@ -112,9 +119,21 @@ fn wrapper(folder: &Path, name: &str, options: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
+/// What a proxy without a mesh executes to serve HTTP/1.1.
+fn plain(folder: &Path) -> Result<Functions, Error> {
+    // A dump is a few requests.
+    let wrapper = wrapper(folder, "plain", "--instr-atstart=no --dump-every-bb=20000")?;
+    plain::serve(&wrapper, STARTED_WITHIN, || {
+        instrumentation("on").map_err(io::Error::other)
+    })
+    .map_err(Error::Plain)?;
+    Functions::read(folder, "plain.")
+}
+
 /// What the proxies of a mesh execute to serve users.
 fn mesh(folder: &Path) -> Result<Functions, Error> {
-    let wrapper = wrapper(folder, "mesh", "--instr-atstart=no")?;
+    // A dump is some ten requests.
+    let wrapper = wrapper(folder, "mesh", "--instr-atstart=no --dump-every-bb=100000")?;
     let mut demo = Command::new(shell::target().join("debug/maglor"));
     demo.args([
         "demo",
@@ -153,15 +172,18 @@ fn switch(folder: &Path) -> Result<(), Error> {
         }
         thread::sleep(Duration::from_millis(200));
     }
-    let control = |arguments: &[&str]| {
-        let control = Cargo::program("callgrind_control", "callgrind_control").args(arguments);
-        let done = control.succeeds_quietly();
-        done.then_some(()).ok_or(Error::Failed("callgrind_control"))
-    };
     thread::sleep(WARM);
-    control(&["-i", "on"])?;
+    instrumentation("on")?;
     thread::sleep(COUNTED);
-    control(&["-d"])
+    // What only their ends need does not serve anybody.
+    instrumentation("off")
+}
+
+/// Whether programs under callgrind are counted from now on.
+fn instrumentation(state: &'static str) -> Result<(), Error> {
+    let control = Cargo::program("callgrind_control", "callgrind_control").args(["-i", state]);
+    let done = control.succeeds_quietly();
+    done.then_some(()).ok_or(Error::Failed("callgrind_control"))
 }
 
 /// What a sidecar executes from its start until it has called some services.
@@ -187,122 +209,4 @@ fn dumps(folder: &Path, name: &str) -> io::Result<Vec<PathBuf>> {
         file.is_some_and(|file| file.starts_with(name))
     };
     Ok(paths.into_iter().filter(ours).collect())
-}
-
-/// The program's functions that were executed.
-#[derive(Debug, Default)]
-struct Functions {
-    of: HashMap<String, Executed>,
-}
-
-#[derive(Debug, Default)]
-struct Executed {
-    /// Instructions of its own.
-    instructions: u64,
-    /// In so many of callgrind's files.
-    dumps: usize,
-}
-
-impl Functions {
-    fn read(folder: &Path, name: &str) -> Result<Self, Error> {
-        let mut functions = Self::default();
-        let files = dumps(folder, name).map_err(|error| Error::File(folder.into(), error))?;
-        for path in files {
-            let text = fs::read(&path).map_err(|error| Error::File(path.clone(), error))?;
-            functions.add(&String::from_utf8_lossy(&text));
-        }
-        Ok(functions)
-    }
-
-    /// Adds one of callgrind's files.
-    fn add(&mut self, text: &str) {
-        let (mut ours, mut of_a_call, mut function) = (false, false, "");
-        let mut here: HashMap<&str, u64> = HashMap::new();
-        for line in text.lines() {
-            if let Some(object) = line.strip_prefix("ob=") {
-                ours = object.ends_with("/maglor-proxy");
-            } else if let Some(name) = line.strip_prefix("fn=") {
-                // A function that calls itself is listed again as NAME'2.
-                function = name.split('\'').next().unwrap_or(name);
-            } else if line.starts_with("calls=") {
-                of_a_call = true;
-            } else if line.starts_with(|c: char| c.is_ascii_digit()) {
-                let own = !std::mem::take(&mut of_a_call) && ours;
-                let instructions = line.split_ascii_whitespace().nth(1).map(str::parse::<u64>);
-                if let (true, Some(Ok(instructions))) = (own, instructions) {
-                    *here.entry(function).or_default() += instructions;
-                }
-            }
-        }
-        for (name, instructions) in here {
-            let executed = self.of.entry(name.to_owned()).or_default();
-            executed.instructions += instructions;
-            executed.dumps += 1;
-        }
-    }
-
-    fn sorted<K: Ord>(&self, key: impl Fn(&Executed) -> K) -> Vec<&str> {
-        let mut names: Vec<_> = self
-            .of
-            .iter()
-            .map(|(name, seen)| (key(seen), &**name))
-            .collect();
-        names.sort();
-        names.into_iter().map(|(_, name)| name).collect()
-    }
-}
-
-/// What serves requests, by instructions; then what is used again and again, then what is used once.
-fn in_order<'a>(mesh: &'a Functions, sidecar: &'a Functions) -> Vec<&'a str> {
-    let mut names = mesh.sorted(|seen| Reverse(seen.instructions));
-    let rest = sidecar.sorted(|seen| (Reverse(seen.dumps), Reverse(seen.instructions)));
-    names.extend(rest.into_iter().filter(|name| !mesh.of.contains_key(*name)));
-    names
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn functions_of_the_program_are_put_in_order() {
-        let text = "\
-version: 1
-events: Ir
-
-ob=/x/maglor-proxy
-fl=???
-fn=serve
-0 5
-cob=/lib/libc.so.6
-cfn=memcpy
-calls=3 0
-0 1000
-0 2
-
-fn=serve'2
-0 10
-
-fn=handle
-0 40
-
-ob=/lib/libc.so.6
-fn=memcpy
-0 1000
-";
-        let mut functions = Functions::default();
-        functions.add(text);
-        assert_eq!(functions.of.len(), 2);
-        assert_eq!(functions.of["serve"].instructions, 17);
-        let once = format!("{text}ob=/x/maglor-proxy\nfn=start\n0 900\n");
-        let mut sidecar = Functions::default();
-        sidecar.add(&once);
-        sidecar.add(text);
-        sidecar.add("ob=/x/maglor-proxy\nfn=connect\n0 1\n");
-        sidecar.add("ob=/x/maglor-proxy\nfn=connect\n0 1\n");
-        assert_eq!(
-            in_order(&functions, &sidecar),
-            ["handle", "serve", "connect", "start"]
-        );
-    }
 }

@@ -1,8 +1,14 @@
 //! Checks that a proxy does the work that all others do, before anything is measured.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::running::{Running, get};
 use crate::error::{Error, Result};
 use crate::scenario::Protocol;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
 
 /// `X-Forwarded-For` reaches the origin over HTTP/1.1 keep-alive, and metrics are on.
 pub(super) fn equal_work(running: &Running) -> Result<()> {
@@ -15,13 +21,19 @@ pub(super) fn equal_work(running: &Running) -> Result<()> {
         return Err(unequal("no echo".into()));
     };
     check_request(seen).map_err(unequal)?;
-    get(running.admin, "/metrics")
-        .or_else(|_| get(running.admin, "/stats"))
-        .map(|_| ())
-        .map_err(|error| Error::Unequal {
-            name: running.subject.to_string(),
-            detail: format!("no metrics: {error}"),
-        })
+    metrics(running).map_err(|error| unequal(format!("no metrics: {error}")))
+}
+
+/// Some listen there a moment after they have begun to serve.
+fn metrics(running: &Running) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let got = get(running.admin, "/metrics").or_else(|_| get(running.admin, "/stats"));
+        if got.is_ok() || begin.elapsed() > PATIENCE {
+            return got.map(|_| ());
+        }
+        thread::sleep(POLL);
+    }
 }
 
 fn check_request(head: &str) -> std::result::Result<(), String> {

@@ -21,6 +21,7 @@ use super::observed::{Claim, Observed};
 use super::progress::{Progress, auto_status, conditions, proxies};
 use super::sidecars::{is_about, policy_name};
 use super::steps::Step;
+use super::waiting;
 use super::{FIELD_MANAGER, FINALIZER, Settings};
 use crate::api_server::is;
 use crate::index::facts::Key;
@@ -190,6 +191,7 @@ impl Server {
                 .await?,
             collaborative: false,
             proxies: pods.iter().flat_map(addresses).collect(),
+            waiting: waiting::why(&pods),
             advice: None,
             front,
             now: Timestamp::now(),
@@ -344,8 +346,9 @@ impl Server {
         progress: &Progress,
     ) -> Result<(), kube::Error> {
         let holder = seen.claims.iter().find(|claim| !claim.deleting);
+        let waiting = seen.waiting.as_deref();
         for claim in seen.claims.iter().filter(|claim| !claim.is_wide) {
-            let mut status = json!({"conditions": conditions(claim, holder, progress)});
+            let mut status = json!({"conditions": conditions(claim, holder, progress, waiting)});
             if holder.is_none_or(|holder| holder.uid == claim.uid)
                 && let Some(proxies) = proxies(progress)
             {

@@ -42,6 +42,7 @@ mod sharing;
 mod sidecars;
 mod steps;
 mod survey;
+mod waiting;
 
 pub use crate::index::target_name;
 pub use auto::Advice;

@@ -67,6 +67,8 @@ pub struct Observed {
     pub target_endpoints: BTreeSet<String>,
     /// Addresses of the pods of proxies, those that end included; the name of one without an address.
     pub proxies: BTreeSet<String>,
+    /// Why one of those pods is not ready, where that will not pass by itself.
+    pub waiting: Option<String>,
     /// What is advised, where that is asked for; `None` = it is not, or nobody has looked yet.
     pub advice: Option<Advice>,
     /// Whose proxies they are that this says: those that are there, else those that are wanted.

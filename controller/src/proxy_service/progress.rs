@@ -39,9 +39,15 @@ pub enum Progress {
     Withdrawing,
 }
 
-/// The conditions of a resource. Of several for one Service only the one that `holds` is in force.
+/// The conditions of a resource. Of several for one Service only the one that `holds` is in force. `waiting` is why a
+/// pod of the proxies is not ready, where that will not pass by itself.
 #[must_use]
-pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) -> Vec<Condition> {
+pub fn conditions(
+    claim: &Claim,
+    holder: Option<&Claim>,
+    progress: &Progress,
+    waiting: Option<&str>,
+) -> Vec<Condition> {
     let generation = claim.generation;
     let condition = |kind: &str, holds, reason: &str, message: String| {
         Condition::new(kind, holds, reason, message, generation)
@@ -74,11 +80,14 @@ pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) ->
             ready(true, "Collaborating", message)
         }
         Progress::Failing(rollout) => {
-            let message = format!("{}; requests go to the endpoints directly", rollout.text());
+            let message = format!(
+                "{}; requests go to the endpoints directly",
+                rollout.text(waiting)
+            );
             ready(false, "ProxiesUnavailable", message)
         }
         Progress::Inserted(rollout) => {
-            let message = format!("requests go through the proxies; {}", rollout.text());
+            let message = format!("requests go through the proxies; {}", rollout.text(waiting));
             ready(true, "Inserted", message)
         }
         Progress::Invalid(problem) => not_ready("Invalid", problem.clone()),
@@ -97,7 +106,10 @@ pub fn conditions(claim: &Claim, holder: Option<&Claim>, progress: &Progress) ->
             ready(false, "Rejected", message)
         }
         Progress::Starting(rollout) => {
-            let message = format!("{}; requests go to the endpoints directly", rollout.text());
+            let message = format!(
+                "{}; requests go to the endpoints directly",
+                rollout.text(waiting)
+            );
             ready(false, "Starting", message)
         }
         Progress::Withdrawing | Progress::Withdrawn => {
@@ -146,10 +158,9 @@ pub(super) fn told(view: &View) -> AutoStatus {
 }
 
 impl Rollout {
-    fn text(&self) -> String {
-        format!(
-            "{} of {} proxies are available",
-            self.available, self.wanted
-        )
+    fn text(&self, waiting: Option<&str>) -> String {
+        let (available, wanted) = (self.available, self.wanted);
+        let why = waiting.map_or_else(String::new, |why| format!(" ({why})"));
+        format!("{available} of {wanted} proxies are available{why}")
     }
 }

@@ -7,9 +7,10 @@
 
 mod support;
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
@@ -66,6 +67,37 @@ fn flags_and_file_behave_the_same() {
     let (flags, file) = (seen(&by_flags), seen(&by_file));
     assert_eq!(flags, file);
     assert_eq!(flags.0, ["a", "a", "b", "b", "b", "b", "b", "b"]);
+}
+
+#[test]
+fn who_does_not_read_to_the_end_is_no_error_and_a_full_disk_is() {
+    let flags = ["--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1"];
+    for what in ["--print-config", "--check"] {
+        let ended = |out: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_maglor-proxy"));
+            let command = command.arg(what).args(flags).stdout(out);
+            command.output().unwrap()
+        };
+        // A pipe that nobody reads.
+        let (_, unread) = std::io::pipe().unwrap();
+        let ended_unread = ended(unread.into());
+        assert!(ended_unread.status.success(), "{ended_unread:?}");
+        if let Ok(full) = File::options().write(true).open("/dev/full") {
+            let ended = ended(full.into());
+            assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+            let error = text(&ended.stderr);
+            assert!(
+                error.starts_with("maglor-proxy: standard output: "),
+                "{error}"
+            );
+        }
+    }
+    let mut refused = Command::new(env!("CARGO_BIN_EXE_maglor-proxy"));
+    let (_, unread) = std::io::pipe().unwrap();
+    let refused = refused
+        .args(["--check", "--config", "/dev/null"])
+        .stderr(unread);
+    assert_eq!(refused.status().unwrap().code(), Some(2));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Text → configuration, by way of the tree, the raw types and the checks.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use crate::check::{self, Known};
@@ -7,7 +9,7 @@ use crate::report::{MAX_FINDINGS, Report};
 use crate::source::{Lines, Source, Yaml};
 use crate::suggest::nearest;
 use crate::yaml::de::{self, MAX_ERRORS};
-use crate::yaml::{DecodeError, Fault, Tree};
+use crate::yaml::{DecodeError, Fault, MAX_BYTES, Tree};
 use crate::{Config, Diagnostic, Errors, Origin, Severity, raw};
 
 /// A configuration that can be used.
@@ -28,8 +30,12 @@ pub struct Loaded {
 /// Everything that is wrong with it, in the order of the file.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
     let file = path.display().to_string();
-    let bytes = std::fs::read(path)
+    let bytes = read(path)
         .map_err(|error| Errors::file(&file, format!("the file cannot be read: {error}"), None))?;
+    if bytes.len() > MAX_BYTES {
+        let message = format!("the file has more than {MAX_BYTES} bytes");
+        return Err(Errors::file(&file, message, None));
+    }
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..valid]
@@ -40,6 +46,15 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
         Errors::file(&file, message, Some("save the file as UTF-8".into()))
     })?;
     parse(&text, &file)
+}
+
+/// What the file holds, and of one that is too long, or without an end, a byte more than is taken.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+    let mut file = File::open(path)?.take(most.saturating_add(1));
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Checks a text; `file` is its name in messages.

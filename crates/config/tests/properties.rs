@@ -6,6 +6,7 @@
     reason = "a failure is what a test is for"
 )]
 
+use std::path::Path;
 use std::time::Duration;
 
 use maglor_config::raw::{Document, Size, TimeSpan};
@@ -147,4 +148,10 @@ fn files_that_cannot_be_read_are_errors() {
     let error = maglor_config::load(&file).unwrap_err().to_string();
     assert!(error.contains("line 2 is not UTF-8 text"), "{error}");
     assert!(maglor_config::load(folder.path()).is_err());
+    let endless = Path::new("/dev/zero");
+    if endless.exists() {
+        let error = maglor_config::load(endless).unwrap_err().to_string();
+        let expected = "/dev/zero: error: the file has more than 8388608 bytes";
+        assert!(error.contains(expected), "{error}");
+    }
 }

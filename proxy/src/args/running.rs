@@ -1,7 +1,9 @@
 //! What every way of running the proxy has: what becomes of a configuration once it is there.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::{fmt, io};
 
 use clap::Args;
 use maglor_config::raw::{NotationError, Size};
@@ -57,24 +59,24 @@ impl RunningArgs {
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(errors) => {
-                eprintln!("{errors}");
+                tell(&errors);
                 return ExitCode::from(2);
             }
         };
         for warning in &loaded.warnings {
-            eprintln!("{warning}");
+            tell(warning);
         }
         if self.print_config {
-            print!("{}", loaded.yaml);
-            return ExitCode::SUCCESS;
+            return print(&loaded.yaml);
         }
         if self.check {
             for unusable in maglor_proxy::unusable_files(&loaded.config) {
-                eprintln!("warning: {unusable}: the proxy would not start with this here");
+                tell(&format_args!(
+                    "warning: {unusable}: the proxy would not start with this here"
+                ));
             }
             let place = file.map_or_else(|| "flags".into(), |file| file.display().to_string());
-            println!("{place}: configuration is valid");
-            return ExitCode::SUCCESS;
+            return print(&format!("{place}: configuration is valid\n"));
         }
         self.serve(loaded, file)
     }
@@ -108,5 +110,22 @@ impl RunningArgs {
                 ExitCode::FAILURE
             }
         }
+    }
+}
+
+/// Says something on standard error, if anybody reads it (`maglor-proxy --check … 2>&1 | head`).
+fn tell(what: &dyn fmt::Display) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+/// Prints what was asked for. A reader that has gone is no error, a disk that is full is.
+fn print(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            tell(&format_args!("maglor-proxy: standard output: {error}"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
     }
 }

@@ -18,4 +18,4 @@ mod scalar;
 mod tree;
 
 pub(crate) use error::{DecodeError, short};
-pub(crate) use tree::{Fault, Id, Kind, Place, Tree, join};
+pub(crate) use tree::{Fault, Id, Kind, MAX_BYTES, Place, Tree, join};

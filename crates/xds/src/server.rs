@@ -9,11 +9,13 @@
 //! What is referred to is sent before what refers to it, and taken away after it: clusters,
 //! endpoints, listeners, routes, and then what has gone.
 
+mod answers;
 mod cache;
 mod receipts;
 mod session;
 mod subscriptions;
 
+pub use answers::Nack;
 pub use cache::{Cache, ChangeId};
 pub use receipts::{Delivery, Receipt, Receipts};
-pub use session::{Nack, Protocol, Scope, Session};
+pub use session::{Protocol, Scope, Session};

@@ -1,22 +1,20 @@
 //! One client's stream.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
 use maglor_balance::Time;
 use prost_types::Any;
 
+use super::answers::{Answers, Nack, Sent};
 use super::cache::{Cache, ChangeId, Current};
-use super::subscriptions::{ALL, Subscriptions};
+use super::subscriptions::{ALL, Subscriptions, UNSAID};
 use crate::Kind;
 use crate::proto::envoy::service::discovery::v3 as wire;
 use crate::proto::google::rpc::Status;
 
 /// Bytes of resources in a delta response, about; gRPC takes messages of up to 4 MiB.
 const RESPONSE: usize = 1 << 20;
-/// Responses that a client may leave without an answer; of older ones nobody learns what became.
-const UNANSWERED: usize = 64;
 
 /// What a client is served under a name: the name of the resource in the cache, most often the same,
 /// or nothing that it may see.
@@ -31,39 +29,16 @@ pub enum Protocol {
     StateOfTheWorld,
 }
 
-/// A response that a client refused.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Nack {
-    /// What the response held.
-    pub kind: Kind,
-    /// What the client said.
-    pub reason: Arc<str>,
-    /// The last change in it.
-    pub change: ChangeId,
-    /// When it was refused.
-    pub at: Time,
-}
-
 /// See the module's documentation.
 pub struct Session {
     protocol: Protocol,
     node: Arc<str>,
     scope: Scope,
     kinds: [Subscriptions; Kind::COUNT],
-    sent: [VecDeque<Sent>; Kind::COUNT],
-    /// The last response of each kind, where it was refused.
-    nacks: [Option<Nack>; Kind::COUNT],
-    /// The last response of each kind that was answered: whether it is in force may turn out later.
-    answered: [Option<Sent>; Kind::COUNT],
+    answers: [Answers; Kind::COUNT],
     /// Changes up to this one have been looked at.
     seen: ChangeId,
     nonces: u64,
-}
-
-/// A response without answer.
-struct Sent {
-    nonce: String,
-    changes: Vec<ChangeId>,
 }
 
 impl fmt::Debug for Session {
@@ -93,9 +68,7 @@ impl Session {
             node: node.into(),
             scope,
             kinds: Default::default(),
-            sent: Default::default(),
-            nacks: Default::default(),
-            answered: Default::default(),
+            answers: Default::default(),
             seen: ChangeId::default(),
             nonces: 0,
         }
@@ -115,13 +88,19 @@ impl Session {
 
     /// What the client has refused and not been sent better since.
     pub fn nacks(&self) -> impl Iterator<Item = &Nack> {
-        self.nacks.iter().flatten()
+        self.answers.iter().flat_map(Answers::nacks)
     }
 
     /// How many resources of a kind the client asks for by name.
     #[must_use]
     pub fn subscribed(&self, kind: Kind) -> usize {
         self.kinds[kind.index()].names.len()
+    }
+
+    /// What is kept of the names that the client asks for, about, in bytes.
+    #[must_use]
+    pub fn named(&self) -> usize {
+        self.kinds.iter().map(|kind| kind.size).sum()
     }
 
     /// Whether the client asks for a resource by its name.
@@ -136,8 +115,12 @@ impl Session {
         let current = (self.scope)(kind, name).and_then(|key| cache.get(kind, &key).cloned());
         let has = self.kinds[kind.index()].has.get(name);
         let same = has.is_some_and(|has| *has == current.map(|current| current.version));
-        let index = kind.index();
-        same && self.sent[index].is_empty() && self.nacks[index].is_none()
+        same && self.answers[kind.index()].has_taken(name)
+    }
+
+    /// What the client is served under its names of a kind may be other resources from now on.
+    pub fn look_again(&mut self, kind: Kind) {
+        self.kinds[kind.index()].look_at_all = true;
     }
 
     /// Takes a delta request. Types that are not distributed are passed over.
@@ -157,8 +140,11 @@ impl Session {
             subscriptions.subscribe(ALL);
         }
         names.iter().for_each(|name| subscriptions.subscribe(name));
-        let gone = request.resource_names_unsubscribe.iter();
-        gone.for_each(|name| subscriptions.unsubscribe(name));
+        for name in &request.resource_names_unsubscribe {
+            if subscriptions.unsubscribe(name) && subscriptions.all {
+                subscriptions.tell_again(name);
+            }
+        }
         for (name, version) in &request.initial_resource_versions {
             let name: Arc<str> = name.as_str().into();
             if subscriptions.wants(&name) {
@@ -167,6 +153,7 @@ impl Session {
                 subscriptions.has.insert(name, version);
             }
         }
+        self.answers[kind.index()].forget(|name| subscriptions.wants(name));
         nack
     }
 
@@ -180,19 +167,22 @@ impl Session {
     ) -> Option<Nack> {
         let kind = Kind::of(&request.type_url)?;
         let nonce = &request.response_nonce;
-        let last = self.sent[kind.index()].back();
-        if !nonce.is_empty() && last.is_some_and(|last| last.nonce != *nonce) {
+        if self.answers[kind.index()].is_stale(nonce) {
             return None;
         }
         let error = request.error_detail.as_ref();
         let nack = self.answered(cache, kind, nonce, error, now);
         let subscriptions = &mut self.kinds[kind.index()];
         let names = &request.resource_names;
-        if names.is_empty() && !subscriptions.asked && kind.is_whole() {
-            subscriptions.subscribe(ALL);
+        subscriptions.named |= !names.is_empty();
+        // Nothing is everything as long as nothing was named; from then on it is nothing.
+        if !subscriptions.named && kind.is_whole() {
+            if !subscriptions.all {
+                subscriptions.subscribe(ALL);
+            }
             return nack;
         }
-        if !names.is_empty() && subscriptions.all && !names.iter().any(|name| name == ALL) {
+        if subscriptions.all && !names.iter().any(|name| name == ALL) {
             subscriptions.unsubscribe(ALL);
         }
         let known: Vec<_> = subscriptions.names.iter().cloned().collect();
@@ -221,14 +211,7 @@ impl Session {
         now: Time,
     ) -> Option<Nack> {
         let index = kind.index();
-        let sent = &mut self.sent[index];
-        let found = match sent.iter().position(|sent| sent.nonce == nonce) {
-            Some(at) => sent.drain(..=at).next_back()?,
-            None => {
-                let otherwise = self.nacks[index].is_some() != error.is_some();
-                self.answered[index].take_if(|last| otherwise && last.nonce == nonce)?
-            }
-        };
+        let found = self.answers[index].take(nonce, error.is_some())?;
         let outcome = match error {
             None => Ok(()),
             Some(status) => Err(Arc::from(status.message.as_str())),
@@ -243,8 +226,7 @@ impl Session {
             change: found.changes.iter().max().copied().unwrap_or(self.seen),
             at: now,
         });
-        self.answered[index] = Some(found);
-        self.nacks[index].clone_from(&nack);
+        self.answers[index].note(found, nack.clone());
         nack
     }
 
@@ -270,7 +252,8 @@ impl Session {
                     Some(_) => Vec::new(),
                     None => std::mem::take(changes),
                 };
-                let nonce = self.sent(cache, kind, changes, now);
+                let names = part.iter().map(|(name, _)| Arc::clone(name)).collect();
+                let nonce = self.sent(cache, kind, (changes, names), now);
                 responses.push(delta(kind, nonce, part, self.seen));
             }
         }
@@ -282,8 +265,8 @@ impl Session {
             if removed.is_empty() {
                 continue;
             }
-            let nonce = self.sent(cache, kind, changes, now);
             let removed_resources = removed.iter().map(ToString::to_string).collect();
+            let nonce = self.sent(cache, kind, (changes, removed), now);
             responses.push(wire::DeltaDiscoveryResponse {
                 removed_resources,
                 ..delta(kind, nonce, Vec::new(), self.seen)
@@ -314,7 +297,7 @@ impl Session {
         order
             .map(|kind| {
                 let changes = std::mem::take(&mut news[kind.index()].changes);
-                let nonce = self.sent(cache, kind, changes, now);
+                let nonce = self.sent(cache, kind, (changes, Vec::new()), now);
                 wire::DiscoveryResponse {
                     version_info: self.seen.0.to_string(),
                     resources: self.whole(cache, kind),
@@ -370,20 +353,23 @@ impl Session {
         })
     }
 
-    /// Notes a response; its nonce.
-    fn sent(&mut self, cache: &mut Cache, kind: Kind, changes: Vec<ChangeId>, now: Time) -> String {
+    /// Notes a response, with the changes and the resources that are in it; its nonce.
+    fn sent(
+        &mut self,
+        cache: &mut Cache,
+        kind: Kind,
+        (changes, names): (Vec<ChangeId>, Vec<Arc<str>>),
+        now: Time,
+    ) -> String {
         self.nonces += 1;
         let nonce = self.nonces.to_string();
         for change in &changes {
             cache.receipts_mut().sent(*change, &self.node, now);
         }
-        let sent = &mut self.sent[kind.index()];
-        if sent.len() >= UNANSWERED {
-            sent.pop_front();
-        }
-        sent.push_back(Sent {
+        self.answers[kind.index()].sent(Sent {
             nonce: nonce.clone(),
             changes,
+            names,
         });
         nonce
     }
@@ -413,6 +399,8 @@ fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Sc
             served_as.or_default().insert(Arc::clone(&name));
         }
         let had = subscriptions.has.get(&name).cloned();
+        let said = |had: &Option<Arc<str>>| had.as_deref() != Some(UNSAID);
+        let is_change = had.as_ref().is_some_and(said);
         match (current, &had) {
             (Some(current), Some(Some(version))) if *version == current.version => continue,
             (None, Some(None)) => continue,
@@ -420,14 +408,13 @@ fn news(kind: Kind, subscriptions: &mut Subscriptions, cache: &Cache, scope: &Sc
             (None, None) if !subscriptions.names.contains(&name) => continue,
             (Some(current), _) => {
                 // What a client gets for the first time is no change to it.
-                news.changes
-                    .extend(had.is_some().then_some(current.changed));
+                news.changes.extend(is_change.then_some(current.changed));
                 let version = Some(Arc::clone(&current.version));
                 subscriptions.has.insert(Arc::clone(&name), version);
                 news.updated.push((name, current.clone()));
             }
             (None, _) => {
-                if had.is_some() {
+                if is_change {
                     news.changes
                         .extend(cache.changed(kind, key.as_ref().unwrap_or(&name)));
                 }

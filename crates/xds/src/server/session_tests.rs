@@ -345,3 +345,100 @@ fn state_of_the_world_says_when_there_is_nothing_and_when_something_goes() {
     session.receive_whole(&mut cache, &whole_request(Kind::Endpoints, &["x"], ""), NOW);
     assert!(session.poll_whole(&mut cache, NOW).is_empty());
 }
+
+/// Of delta each response is about resources of its own: that one was taken says nothing of another.
+#[test]
+fn what_else_is_taken_hides_no_refusal() {
+    let (mut cache, mut session) = (Cache::new(), delta_session());
+    let refused = |session: &Session| -> Vec<String> {
+        session
+            .nacks()
+            .map(|nack| nack.reason.to_string())
+            .collect()
+    };
+    put(&mut cache, Kind::Routes, "a", "bad");
+    let first = ask(&mut session, &mut cache, &subscribe(Kind::Routes, &["a"]));
+    session.receive_delta(&mut cache, &answer(&first[0], Some("no a")), NOW);
+    put(&mut cache, Kind::Routes, "b", "1");
+    let second = ask(&mut session, &mut cache, &subscribe(Kind::Routes, &["b"]));
+    assert!(ask(&mut session, &mut cache, &answer(&second[0], None)).is_empty());
+    assert_eq!(refused(&session), ["no a"]);
+    assert!(session.holds(&cache, Kind::Routes, "b"));
+    assert!(!session.holds(&cache, Kind::Routes, "a"));
+    put(&mut cache, Kind::Routes, "b", "bad");
+    let third = session.poll_delta(&mut cache, NOW);
+    session.receive_delta(&mut cache, &answer(&third[0], Some("no b")), NOW);
+    assert_eq!(refused(&session), ["no a", "no b"]);
+    put(&mut cache, Kind::Routes, "a", "good");
+    let fourth = session.poll_delta(&mut cache, NOW);
+    assert!(ask(&mut session, &mut cache, &answer(&fourth[0], None)).is_empty());
+    assert_eq!(refused(&session), ["no b"]);
+    let mut none = subscribe(Kind::Routes, &[]);
+    none.resource_names_unsubscribe = vec!["b".to_owned()];
+    assert!(ask(&mut session, &mut cache, &none).is_empty());
+    assert!(refused(&session).is_empty(), "nobody wants it any more");
+}
+
+/// "Unsubscribing From Resources": who wants all and lets go of a name has to hear whether it is one of all.
+#[test]
+fn what_is_let_go_of_and_still_wanted_as_one_of_all_is_said_again() {
+    let (mut cache, mut session) = (Cache::new(), delta_session());
+    let change = put(&mut cache, Kind::Cluster, "a", "1");
+    let wanted = subscribe(Kind::Cluster, &["*", "a", "missing"]);
+    let first = ask(&mut session, &mut cache, &wanted);
+    assert_eq!(names(&first[0]), ["a"]);
+    assert_eq!(first[1].removed_resources, ["missing"]);
+    for response in &first {
+        assert!(ask(&mut session, &mut cache, &answer(response, None)).is_empty());
+    }
+    let mut none = subscribe(Kind::Cluster, &[]);
+    none.resource_names_unsubscribe = vec!["a".to_owned(), "missing".to_owned()];
+    let again = ask(&mut session, &mut cache, &none);
+    assert_eq!(names(&again[0]), ["a"]);
+    assert_eq!(again[1].removed_resources, ["missing"]);
+    let receipt = cache.receipts().of(change).unwrap();
+    assert!(receipt.deliveries.is_empty(), "it is no change");
+    // Nobody has named it: once more it is not said.
+    assert!(ask(&mut session, &mut cache, &none).is_empty());
+    put(&mut cache, Kind::Cluster, "a", "2");
+    assert_eq!(names(&session.poll_delta(&mut cache, NOW)[0]), ["a"]);
+}
+
+/// An empty list means everything as long as nothing was named, and nothing from then on.
+#[test]
+fn an_empty_list_means_nothing_once_something_was_named() {
+    for first in [&["*"][..], &["a"], &["*", "a"]] {
+        let mut cache = Cache::new();
+        put(&mut cache, Kind::Cluster, "a", "1");
+        let mut session = Session::new(Protocol::StateOfTheWorld, "node", everything());
+        let mut say = |cache: &mut Cache, names: &[&str], nonce: &str| {
+            session.receive_whole(cache, &whole_request(Kind::Cluster, names, nonce), NOW);
+            session.poll_whole(cache, NOW)
+        };
+        let all = say(&mut cache, first, "");
+        assert_eq!(all[0].resources.len(), 1, "{first:?}");
+        assert!(say(&mut cache, first, &all[0].nonce).is_empty());
+        assert!(say(&mut cache, &[], &all[0].nonce).is_empty());
+        put(&mut cache, Kind::Cluster, "a", "2");
+        assert!(session.poll_whole(&mut cache, NOW).is_empty(), "{first:?}");
+    }
+}
+
+/// What is said about a response that is not the last one is late, whether or not the last one was answered.
+#[test]
+fn a_late_request_changes_nothing() {
+    let mut cache = Cache::new();
+    let mut session = Session::new(Protocol::StateOfTheWorld, "node", everything());
+    let mut say = |cache: &mut Cache, names: &[&str], nonce: &str| {
+        session.receive_whole(cache, &whole_request(Kind::Endpoints, names, nonce), NOW);
+        session.poll_whole(cache, NOW)
+    };
+    put(&mut cache, Kind::Endpoints, "a", "1");
+    let first = say(&mut cache, &["a"], "").remove(0).nonce;
+    assert!(say(&mut cache, &["a"], &first).is_empty());
+    put(&mut cache, Kind::Endpoints, "a", "2");
+    let second = say(&mut cache, &["a"], &first).remove(0).nonce;
+    assert!(say(&mut cache, &["a"], &second).is_empty());
+    assert!(say(&mut cache, &[], &first).is_empty());
+    assert_eq!(session.subscribed(Kind::Endpoints), 1);
+}

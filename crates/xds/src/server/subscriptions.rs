@@ -5,6 +5,11 @@ use std::sync::Arc;
 
 /// The name that stands for all.
 pub(super) const ALL: &str = "*";
+/// The version of what a client is to be told of again, whatever it has.
+pub(super) const UNSAID: &str = "";
+
+/// What is kept of a name besides itself, about, in bytes.
+const EACH: usize = 256;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -13,7 +18,11 @@ pub(super) struct Subscriptions {
     pub(super) all: bool,
     /// Whether something was asked for; an empty first request asks for all of some kinds.
     pub(super) asked: bool,
+    /// Whether a name was ever given, by state of the world; from then on an empty list is empty.
+    pub(super) named: bool,
     pub(super) names: HashSet<Arc<str>>,
+    /// What `names` take, in bytes.
+    pub(super) size: usize,
     /// What the client has: the version, or that there is none (`None`).
     pub(super) has: HashMap<Arc<str>, Option<Arc<str>>>,
     /// Names under which a resource of another name is served.
@@ -37,20 +46,38 @@ impl Subscriptions {
             return;
         }
         let name: Arc<str> = name.into();
-        self.names.insert(Arc::clone(&name));
+        if self.names.insert(Arc::clone(&name)) {
+            self.size += name.len() + EACH;
+        }
         // Asked for again, it is answered again.
         self.has.remove(&name);
         self.look.insert(name);
     }
 
-    pub(super) fn unsubscribe(&mut self, name: &str) {
+    /// Does not want a name any more; whether it was wanted by its name.
+    pub(super) fn unsubscribe(&mut self, name: &str) -> bool {
         self.asked = true;
         if name == ALL {
             self.all = false;
             let names = &self.names;
             self.has.retain(|name, _| names.contains(name));
-        } else if self.names.remove(name) && !self.all {
+            return false;
+        }
+        let named = self.names.remove(name);
+        if named {
+            self.size -= name.len() + EACH;
+        }
+        if named && !self.all {
             self.has.remove(name);
         }
+        named
+    }
+
+    /// A client that wants all, and has just let go of a name, does not know whether that is one of them: it is sent
+    /// again, or said to be gone (xDS, "Unsubscribing From Resources").
+    pub(super) fn tell_again(&mut self, name: &str) {
+        let name: Arc<str> = name.into();
+        self.has.insert(Arc::clone(&name), Some(UNSAID.into()));
+        self.look.insert(name);
     }
 }

@@ -342,14 +342,11 @@ impl Access {
         let said = node.id.split_once('/').map(|(namespace, _)| namespace);
         let refused = |code, what: String| Err(Status::new(code, what));
         let Some(identity) = &peer.identity else {
-            if self.strict {
-                let what = "this control plane serves members of the mesh only".to_owned();
-                return refused(Code::Unauthenticated, what);
-            }
             return Ok(Client {
                 namespace: said.map(str::to_owned),
                 node: node.id.clone(),
                 account: None,
+        self.admit(peer)?;
             });
         };
         let (Some(namespace), Some(account)) = (identity.namespace(), identity.service_account())
@@ -400,6 +397,16 @@ impl Policy for Access {
                 _ if name.contains('#') => None,
                 (Kind::Inbound, _) => client.is_own(name, &accounts).then(|| name.into()),
                 (Kind::Routes, Some(namespace)) => {
+    fn admit(&self, peer: &Peer) -> Result<(), Status> {
+        match self.strict && peer.identity.is_none() {
+            true => Err(Status::new(
+                Code::Unauthenticated,
+                "this control plane serves members of the mesh only",
+            )),
+            false => Ok(()),
+        }
+    }
+
                     let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
                     Some((&*consumers.of_namespace(name, namespace)).into())
                 }

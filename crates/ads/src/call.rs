@@ -34,19 +34,22 @@ pub(crate) async fn answer(
 ) -> Response<Answer> {
     let kind = request.headers().get(CONTENT_TYPE);
     let grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let failed = |code, message: String| Answer::Once(Some(Err(Status::new(code, message))));
     let body = if !grpc || request.method() != Method::POST {
         let message = "this port speaks gRPC: POST with content-type application/grpc";
-        Answer::Once(Some(Err(Status::new(Code::InvalidArgument, message))))
+        failed(Code::InvalidArgument, message.to_owned())
     } else {
         match request.uri().path() {
-            DELTA => stream::open(server, peer, request.into_body(), Protocol::Delta),
-            WHOLE => stream::open(server, peer, request.into_body(), Protocol::StateOfTheWorld),
-            load::PATH => loads::open(server, peer, request.into_body()),
             CERTIFY => Answer::Once(Some(certify(&server, &peer, request.into_body()).await)),
-            other => {
-                let message = format!("there is no method {other}");
-                Answer::Once(Some(Err(Status::new(Code::Unimplemented, message))))
-            }
+            path @ (DELTA | WHOLE | load::PATH) => match (server.policy.admit(&peer), path) {
+                (Err(status), _) => Answer::Once(Some(Err(status))),
+                (Ok(()), DELTA) => stream::open(server, peer, request.into_body(), Protocol::Delta),
+                (Ok(()), WHOLE) => {
+                    stream::open(server, peer, request.into_body(), Protocol::StateOfTheWorld)
+                }
+                (Ok(()), _) => loads::open(server, peer, request.into_body()),
+            },
+            other => failed(Code::Unimplemented, format!("there is no method {other}")),
         }
     };
     let mut response = Response::new(body);

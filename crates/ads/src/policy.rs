@@ -25,6 +25,16 @@ pub type Certified<'a> = Pin<Box<dyn Future<Output = Result<CertifyResponse, Sta
 
 /// What the server's operator decides.
 pub trait Policy: Send + Sync {
+    /// Whether a peer may ask for resources or report at all, whoever it will say that it is: nothing is read of one
+    /// that may not.
+    ///
+    /// # Errors
+    /// When it may not: its call ends so.
+    fn admit(&self, peer: &Peer) -> Result<(), Status> {
+        let _ = peer;
+        Ok(())
+    }
+
     /// Which resources a peer may see that says it is `node`.
     ///
     /// # Errors

@@ -22,6 +22,9 @@ use crate::{Peer, Policy, SessionReport, call};
 /// proxy whose node was cut off is noticed within a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Calls of a client at the same time; a proxy has two that last, and certifies itself. Each may keep a long request
+/// in memory.
+const CALLS: u32 = 16;
 
 /// See the crate's documentation. A clone is the same server.
 #[derive(Clone)]
@@ -162,6 +165,7 @@ impl Server {
 pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
     // Without its sender the server is gone, too.
     let _ = closing.wait_for(|closing| *closing).await;
+            .max_concurrent_streams(CALLS)
 }
 
 impl Inner {

@@ -17,6 +17,8 @@ use crate::{Code, Node, Peer, Status};
 
 /// Bytes of a request; one that subscribes to ten thousand names has some hundred thousand.
 const REQUEST: usize = 4 << 20;
+/// What a stream may ask for by name, in bytes of names and what is kept with each: some 25 000 resources.
+const NAMED: usize = 8 << 20;
 /// Responses that wait for a slow client.
 const WAITING: usize = 8;
 
@@ -119,7 +121,8 @@ impl Stream {
         let open = self.server.open(session, self.peer.clone());
         let mut changes = self.server.changes();
         let mut closing = self.server.closing();
-        self.receive(&open, &first);
+        self.receive(&open, &first)?;
+        drop(first);
         loop {
             // Before looking: what changes meanwhile wakes again.
             changes.mark_unchanged();
@@ -132,7 +135,7 @@ impl Stream {
                 message = self.requests.next() => match message? {
                     Some(message) => {
                         let asked = Asked::decode(self.protocol, message)?;
-                        self.receive(&open, &asked);
+                        self.receive(&open, &asked)?;
                     }
                     None => return Ok(()),
                 },
@@ -145,13 +148,14 @@ impl Stream {
         }
     }
 
-    fn receive(&self, open: &Registered, asked: &Asked) {
-        let nack = self
-            .server
-            .with(&open.session, |cache, session, now| match asked {
+    fn receive(&self, open: &Registered, asked: &Asked) -> Result<(), Status> {
+        let (nack, named) = self.server.with(&open.session, |cache, session, now| {
+            let nack = match asked {
                 Asked::Delta(request) => session.receive_delta(cache, request, now),
                 Asked::Whole(request) => session.receive_whole(cache, request, now),
-            });
+            };
+            (nack, session.named())
+        });
         if let Some(Nack {
             kind,
             reason,
@@ -161,6 +165,13 @@ impl Stream {
         {
             let (client, change) = (self.peer.address, change.0);
             tracing::warn!(%client, %kind, %reason, change, "a client refuses what it was sent");
+        }
+        match named > NAMED {
+            true => Err(Status::new(
+                Code::ResourceExhausted,
+                "this stream asks for more names than are kept for one: ask for all instead",
+            )),
+            false => Ok(()),
         }
     }
 

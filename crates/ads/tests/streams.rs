@@ -225,6 +225,66 @@ async fn who_may_not_is_told_so() {
     assert_eq!(outcome.unwrap_err(), "8", "compressed");
 }
 
+/// Who asks for ever more names gets no more of the server's memory.
+#[tokio::test]
+async fn names_are_kept_up_to_a_limit() {
+    let server = Server::new(Arc::new(Friends));
+    let mut call = Call::begin(&server, &format!("{SERVICE}/DeltaAggregatedResources")).await;
+    let mut said = 0;
+    let outcome = loop {
+        let names: Vec<String> = (said..said + 10_000)
+            .map(|at| format!("name-{at}"))
+            .collect();
+        said += names.len();
+        assert!(said < 1_000_000, "there is no limit");
+        call.say(&wire::DeltaDiscoveryRequest {
+            resource_names_subscribe: names,
+            ..delta(&[])
+        });
+        if let Err(status) = call.hear::<wire::DeltaDiscoveryResponse>().await {
+            break status;
+        }
+    };
+    assert_eq!(outcome, "8");
+    assert!(said > 20_000, "a wide mesh has as many: {said}");
+    while !server.sessions().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+struct Members;
+
+impl Policy for Members {
+    fn admit(&self, _: &Peer) -> Result<(), Status> {
+        Err(Status::new(Code::Unauthenticated, "members only"))
+    }
+
+    fn authorize(&self, _: &Peer, _: &Node) -> Result<Scope, Status> {
+        panic!("nobody is let in")
+    }
+
+    fn load_interval(&self) -> Option<std::time::Duration> {
+        Some(std::time::Duration::from_secs(1))
+    }
+}
+
+/// Nothing is read, and so nothing kept, of who may not ask at all.
+#[tokio::test]
+async fn who_may_not_ask_is_told_before_it_says_anything() {
+    let server = Server::new(Arc::new(Members));
+    let paths = ["DeltaAggregatedResources", "StreamAggregatedResources"];
+    let paths = paths.map(|method| format!("{SERVICE}/{method}"));
+    for path in paths
+        .iter()
+        .map(String::as_str)
+        .chain([maglor_xds::load::PATH])
+    {
+        let mut call = Call::begin(&server, path).await;
+        let outcome = call.hear::<wire::DeltaDiscoveryResponse>().await;
+        assert_eq!(outcome.unwrap_err(), "16", "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_closes_sends_its_clients_away() {
     let server = Server::new(Arc::new(Friends));

@@ -203,12 +203,21 @@ impl Table {
         if places.is_empty() {
             return;
         }
+        let mut moved = BTreeSet::new();
         let mut consumers = self
             .consumers
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         for (pod, place) in places {
+            moved.insert(pod.to_string());
             consumers.place(pod, place);
+        }
+        let matters = consumers.has_places();
+        drop(consumers);
+        if matters {
+            // A proxy may have asked before it was known where it runs.
+            self.server
+                .look_again(Kind::Endpoints, |node| moved.contains(node));
         }
     }
 
@@ -341,12 +350,12 @@ impl Access {
     fn client(&self, peer: &Peer, node: &Node) -> Result<Client, Status> {
         let said = node.id.split_once('/').map(|(namespace, _)| namespace);
         let refused = |code, what: String| Err(Status::new(code, what));
+        self.admit(peer)?;
         let Some(identity) = &peer.identity else {
             return Ok(Client {
                 namespace: said.map(str::to_owned),
                 node: node.id.clone(),
                 account: None,
-        self.admit(peer)?;
             });
         };
         let (Some(namespace), Some(account)) = (identity.namespace(), identity.service_account())
@@ -388,15 +397,6 @@ impl Client {
 }
 
 impl Policy for Access {
-    fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status> {
-        let client = self.client(peer, node)?;
-        let (consumers, accounts) = (Arc::clone(&self.consumers), Arc::clone(&self.accounts));
-        Ok(Arc::new(move |kind, name| {
-            match (kind, &client.namespace) {
-                // Variants of others are nobody's to ask for.
-                _ if name.contains('#') => None,
-                (Kind::Inbound, _) => client.is_own(name, &accounts).then(|| name.into()),
-                (Kind::Routes, Some(namespace)) => {
     fn admit(&self, peer: &Peer) -> Result<(), Status> {
         match self.strict && peer.identity.is_none() {
             true => Err(Status::new(
@@ -407,6 +407,15 @@ impl Policy for Access {
         }
     }
 
+    fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status> {
+        let client = self.client(peer, node)?;
+        let (consumers, accounts) = (Arc::clone(&self.consumers), Arc::clone(&self.accounts));
+        Ok(Arc::new(move |kind, name| {
+            match (kind, &client.namespace) {
+                // Variants of others are nobody's to ask for.
+                _ if name.contains('#') => None,
+                (Kind::Inbound, _) => client.is_own(name, &accounts).then(|| name.into()),
+                (Kind::Routes, Some(namespace)) => {
                     let consumers = consumers.read().unwrap_or_else(PoisonError::into_inner);
                     Some((&*consumers.of_namespace(name, namespace)).into())
                 }

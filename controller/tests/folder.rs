@@ -196,3 +196,48 @@ async fn proxies_learn_what_files_say_and_what_changes() {
     let gone = |seen: &Seen| seen.values().all(Option::is_none);
     shop.until("the Service is gone", gone).await;
 }
+
+const LOCAL: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.0.0.1, internalTrafficPolicy: Local, ports: [{port: 80, name: http}]}
+";
+
+/// A client that only calls, as the proxy of a Gateway, gets what is near it; also where it has asked before it was known
+/// where it runs.
+#[tokio::test]
+async fn what_is_near_is_told_when_it_is_known_where_a_client_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let new = other.path().join(name);
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, folder.path().join(name)).unwrap();
+    };
+    put("web.yaml", LOCAL);
+    let of_nodes = "{addresses: [10.1.0.1], nodeName: n1}, {addresses: [10.1.0.2], nodeName: n2}";
+    put("slices.yaml", &slice(of_nodes));
+    let arguments = ["--plain-text", "--listen", "127.0.0.1:0", "--folder"];
+    let of_folder = folder.path().to_str().unwrap();
+    let arguments = [&arguments[..], &[of_folder]].concat();
+    let controller = Controller::start(&other.path().join("ready.json"), &arguments).await;
+
+    let mut client = follow(&controller.listen, "shop/gateway-1").await;
+    client
+        .until("everything is there", |seen| seen.len() == 4)
+        .await;
+    assert_eq!(endpoints(&client.seen), [""; 0], "nobody knows where it is");
+    let pod = |node: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, spec: {{nodeName: {node}}}, metadata: {{name: gateway-1, namespace: shop, \
+             annotations: {{maglor.dev/injected: outbound}}}}}}"
+        )
+    };
+    for (node, near) in [("n2", "10.1.0.2:8080"), ("n1", "10.1.0.1:8080")] {
+        put("pods.yaml", &pod(node));
+        client
+            .until("it gets what is near", |seen| endpoints(seen) == [near])
+            .await;
+    }
+}

@@ -206,6 +206,41 @@ fn a_slice_that_is_ahead_of_the_pods_or_behind_them_changes_no_tls() {
     assert!(apply(&mut index, &slice("p0 p1")).is_empty());
 }
 
+/// What is near is a question of who calls: of a proxy that takes nothing, as that of a Gateway, it is known where it runs,
+/// too, and followed where its node gets a zone later.
+#[test]
+fn a_pod_that_only_calls_is_somewhere_too() {
+    let mut index = Index::default();
+    let places = |index: &mut Index, text: &str| {
+        for object in support::objects(text) {
+            index.apply(object);
+        }
+        let places = index.changes().places.into_iter();
+        let text = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+        let said = places.map(|(pod, place)| {
+            let place = place.map(|place| format!("{} {}", text(place.node), text(place.zone)));
+            format!("{pod}: {}", text(place))
+        });
+        said.collect::<Vec<_>>()
+    };
+    let pod = |name: &str, injected: &str| {
+        let pod = POD.replace("NAME", name).replace("'true'", injected);
+        pod.replace("serviceAccountName: a", "nodeName: n1")
+    };
+    let pods = [
+        pod("caller", "outbound"),
+        pod("both", "'true'"),
+        pod("none", "'no'"),
+    ];
+    let told = places(&mut index, &pods.join("---"));
+    assert_eq!(told, ["n/both: n1 -", "n/caller: n1 -"]);
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {topology.kubernetes.io/zone: z}}}";
+    let told = places(&mut index, node);
+    assert_eq!(told, ["n/both: n1 z", "n/caller: n1 z"]);
+    index.delete(Kind::Pod, &Key::new("n", "caller"));
+    assert_eq!(places(&mut index, ""), ["n/caller: -"]);
+}
+
 /// What others refer to comes before them, and goes after them.
 #[test]
 fn changes_are_made_before_they_are_broken() {

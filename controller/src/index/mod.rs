@@ -91,7 +91,7 @@ pub struct Changes {
     pub resources: Vec<Change>,
     /// Statuses that resources are to have; `None`: theirs is not the mesh's to say any more.
     pub statuses: Vec<(Kind, Key, Option<Status>)>,
-    /// Where pods with sidecars run now; `None`: they are gone.
+    /// Where pods with proxies run now, those that only call among them; `None`: they are gone.
     pub places: Vec<(Key, Option<Place>)>,
 }
 
@@ -371,9 +371,9 @@ impl Index {
             .unwrap_or(DOMAIN)
     }
 
-    /// Where a pod with a sidecar runs.
+    /// Where a pod with a proxy runs: what is near is a question of who calls, whether or not it can be called.
     fn place(&self, pod: &Key) -> Option<Place> {
-        let workload = self.workloads.get(pod).filter(|one| one.injected)?;
+        let workload = self.workloads.get(pod).filter(|one| one.has_sidecar)?;
         let node = workload.node.clone();
         let facts = node
             .as_deref()

@@ -40,7 +40,7 @@ pub enum Consumer {
     Zone(String),
 }
 
-/// Where a pod with a sidecar runs, as far as it is known.
+/// Where a pod with a proxy runs, as far as it is known.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Place {
     /// Name of the node.

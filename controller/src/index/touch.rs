@@ -136,7 +136,7 @@ impl Index {
         let here = self
             .workloads
             .iter()
-            .filter(|(_, one)| one.injected && one.node.as_deref() == Some(node));
+            .filter(|(_, one)| one.has_sidecar && one.node.as_deref() == Some(node));
         self.dirty
             .workloads
             .extend(here.map(|(key, _)| key.clone()));

@@ -50,6 +50,11 @@ impl Variants {
         }
     }
 
+    /// Whether it matters to anybody where a pod runs.
+    pub(super) fn has_places(&self) -> bool {
+        self.by_place > 0
+    }
+
     /// The name in the cache of what a namespace's clients get under a name.
     pub(super) fn of_namespace<'a>(&self, name: &'a str, namespace: &str) -> Cow<'a, str> {
         self.first(name, [Consumer::Namespace(namespace.to_owned())])
@@ -57,7 +62,7 @@ impl Variants {
 
     /// The name in the cache of what a pod gets under a name: the node outweighs the zone.
     pub(super) fn of_pod<'a>(&self, name: &'a str, namespace: &str, pod: &str) -> Cow<'a, str> {
-        if self.by_place == 0 {
+        if !self.has_places() {
             return name.into();
         }
         let place = self.places.get(&Key::new(namespace, pod)).cloned();

@@ -124,6 +124,26 @@ impl Server {
             .collect()
     }
 
+    /// Has clients looked at again, by node id, for whom other resources of a kind may hold under the names that they
+    /// ask for, though none of these has changed.
+    pub fn look_again(&self, kind: Kind, whose: impl Fn(&str) -> bool) {
+        let open: Vec<_> = lock(&self.0.sessions)
+            .values()
+            .map(|open| Arc::clone(&open.session))
+            .collect();
+        let mut any = false;
+        for session in open {
+            let mut session = lock(&session);
+            if whose(session.node()) {
+                session.look_again(kind);
+                any = true;
+            }
+        }
+        if any {
+            self.0.changed.send_modify(|count| *count += 1);
+        }
+    }
+
     /// Ends all streams, so that clients go elsewhere, and takes no new ones.
     pub fn close(&self) {
         self.0.closing.send_replace(true);
@@ -145,6 +165,7 @@ impl Server {
             .timer(TokioTimer::new())
             .keep_alive_interval(Some(KEEP_ALIVE))
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .max_concurrent_streams(CALLS)
             .serve_connection(TokioIo::new(io), service);
         let mut connection = std::pin::pin!(connection);
         let mut closing = self.0.closing();
@@ -165,7 +186,6 @@ impl Server {
 pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
     // Without its sender the server is gone, too.
     let _ = closing.wait_for(|closing| *closing).await;
-            .max_concurrent_streams(CALLS)
 }
 
 impl Inner {

@@ -241,6 +241,30 @@ fn a_pod_that_only_calls_is_somewhere_too() {
     assert_eq!(places(&mut index, ""), ["n/caller: -"]);
 }
 
+/// Of a pod that has ended nothing is left but its record, however long that is kept.
+#[test]
+fn a_pod_that_has_ended_is_none() {
+    let mut index = Index::default();
+    let phase = |phase: &str| format!("{}status: {{phase: {phase}}}\n", POD.replace("NAME", "job"));
+    for ended in ["Succeeded", "Failed"] {
+        for object in support::objects(&phase("Running")) {
+            index.apply(object);
+        }
+        let changes = index.changes();
+        assert_eq!(names(&changes.resources).last().unwrap(), "+ Inbound n/job");
+        assert_eq!(changes.places.len(), 1);
+        for object in support::objects(&phase(ended)) {
+            index.apply(object);
+        }
+        let changes = index.changes();
+        assert_eq!(names(&changes.resources), ["- Inbound n/job"]);
+        assert_eq!(changes.places, [(Key::new("n", "job"), None)]);
+        assert!(index.topology().pods.is_empty());
+        index.delete(Kind::Pod, &Key::new("n", "job"));
+        assert!(index.changes().resources.is_empty());
+    }
+}
+
 /// What others refer to comes before them, and goes after them.
 #[test]
 fn changes_are_made_before_they_are_broken() {

@@ -67,8 +67,9 @@ endpoints:
             }
         ),
         "Pod" => format!(
-            "spec: {{serviceAccountName: sa{}, nodeName: n{other}}}\nstatus: {{conditions: [{{type: Ready, status: '{}'}}]}}",
+            "spec: {{serviceAccountName: sa{}, nodeName: n{other}}}\nstatus: {{phase: {}, conditions: [{{type: Ready, status: '{}'}}]}}",
             v % 2,
+            ["Running", "Pending", "Failed", "Running"][(name + v) % 4],
             ["True", "False"][v / 2],
         ),
         "DestinationRule" => format!(

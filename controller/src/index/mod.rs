@@ -167,11 +167,7 @@ impl Index {
                     self.touch_traffic(&key.namespace);
                 }
             }
-            Facts::Workload(workload) => {
-                if put(&mut self.workloads, &key, workload) {
-                    self.touch_workload(&key);
-                }
-            }
+            Facts::Workload(workload) => self.apply_workload(&key, workload),
         }
         if kind.has_status() {
             self.dirty.statuses.insert((kind, key));

@@ -1,10 +1,10 @@
 //! What has to be computed again when something changes.
 
-use super::Index;
 use super::build::endpoints;
 use super::facts::route::{RouteKind, Rule};
-use super::facts::{Key, Kind, Route, Slice};
+use super::facts::{Key, Kind, Route, Slice, Workload};
 use super::links::{RouteId, pods};
+use super::{Index, put};
 
 impl Index {
     pub(super) fn apply_route(&mut self, kind: Kind, key: &Key, route: Route) {
@@ -52,6 +52,17 @@ impl Index {
             for other in self.links.routes_of_parent(&parent.key) {
                 self.dirty.statuses.insert(status_id(other));
             }
+        }
+    }
+
+    pub(super) fn apply_workload(&mut self, key: &Key, workload: Workload) {
+        let differs = match workload.has_ended {
+            // What is left of it is for people to read: a Job may leave thousands.
+            true => self.workloads.remove(key).is_some(),
+            false => put(&mut self.workloads, key, workload),
+        };
+        if differs {
+            self.touch_workload(key);
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Workload {
     pub node: Option<String>,
     /// Which of the pods that had this name, one after the other.
     pub uid: Option<Box<str>>,
+    /// Its containers have ended for good (`Succeeded`, `Failed`), and its addresses may be others'.
+    pub has_ended: bool,
     /// What it says of itself; `None`: nothing, as in a file.
     pub serving: Option<Serving>,
     /// What made it: a Deployment, and not its ReplicaSet; a bare pod itself.
@@ -152,6 +154,10 @@ impl Workload {
                 .pointer("/metadata/uid")
                 .and_then(Value::as_str)
                 .map(Box::from),
+            has_ended: matches!(
+                value["status"]["phase"].as_str(),
+                Some("Failed" | "Succeeded")
+            ),
             serving: serving(value),
             requests: Amounts::sum(&amounts(|one| &one.requests), false),
             limits: Amounts::sum(&amounts(|one| &one.limits), true),

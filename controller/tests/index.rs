@@ -6,6 +6,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "index/endpoints.rs"]
+mod endpoints;
 mod support;
 
 use std::path::Path;

@@ -57,19 +57,26 @@ fn text(kind: &str, version: &str, name: usize, v: usize) -> String {
         ][v]
             .replace("10.0.0", &format!("10.0.{name}")),
         "EndpointSlice" => format!(
-            "ports: [{{name: http, port: 808{v}}}, {{name: tcp, port: 90}}]
+            "ports: [{{name: http, port: {http}}}, {{name: tcp, port: 90}}]
 endpoints:
 - {{addresses: [{own}], nodeName: n{v}, hostname: h{v}, targetRef: {{kind: Pod, name: n{other}, uid: u{v}}}}}
 - {{addresses: [10.2.{name}.{v}], nodeName: n{name}, conditions: {{ready: false, serving: true, terminating: true}}}}",
+            http = match v {
+                2 => 80,
+                _ => 8080 + v,
+            },
             own = match v {
+                // The address of a Service.
+                2 => "10.9.9.8".to_owned(),
                 3 => "10.9.9.9".to_owned(),
                 _ => format!("10.1.{name}.{v}"),
             }
         ),
         "Pod" => format!(
-            "spec: {{serviceAccountName: sa{}, nodeName: n{other}}}\nstatus: {{phase: {}, conditions: [{{type: Ready, status: '{}'}}]}}",
+            "spec: {{serviceAccountName: sa{}, nodeName: n{other}}}\nstatus: {{phase: {}, podIPs: [{}], conditions: [{{type: Ready, status: '{}'}}]}}",
             v % 2,
             ["Running", "Pending", "Failed", "Running"][(name + v) % 4],
+            ["", "{ip: 10.1.0.0}, {ip: 10.1.0.1}", "{ip: 10.9.9.9}", ""][v],
             ["True", "False"][v / 2],
         ),
         "DestinationRule" => format!(

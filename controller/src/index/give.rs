@@ -2,13 +2,15 @@
 //!
 //! Names of Services and pods are their own, addresses are not: a Service that goes leaves its address to another one, and
 //! so does a pod, and whichever of the two is heard of first. So what has the name of an address is counted by who
-//! gives it, and holds as long as anybody does.
+//! gives it, and holds as long as anybody does. An address that the API server has given to a Service outweighs one that
+//! an EndpointSlice names, which may be anybody's: who may write slices in one namespace does not decide what becomes of
+//! requests to the Services of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::facts::Key;
-use super::{Change, Resource, ResourceId};
+use super::{Change, Listener, Resource, ResourceId};
 
 /// Who gives a resource.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -19,12 +21,20 @@ pub(super) enum Owner {
     Workload(Key),
 }
 
+/// Who gives what has the name of an address; the greater one holds.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Claim {
+    /// It is the owner's own address, and not that of an endpoint which somebody has written down.
+    is_own: bool,
+    owner: Owner,
+}
+
 /// All that is given.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     by_owner: BTreeMap<Owner, BTreeMap<ResourceId, Resource>>,
     /// Who gives what has the name of an address; the last one's holds.
-    by_address: BTreeMap<ResourceId, BTreeSet<Owner>>,
+    by_address: BTreeMap<ResourceId, BTreeSet<Claim>>,
     changes: Vec<Change>,
     /// Addresses that somebody gives otherwise since [`Given::changes`] was asked, with what held before.
     before: BTreeMap<ResourceId, Option<Resource>>,
@@ -40,14 +50,14 @@ impl Given {
         let before = self.by_owner.remove(&owner).unwrap_or_default();
         for id in before.keys().filter(|id| !resources.contains_key(id)) {
             match is_address(id) {
-                true => self.pass(id, &owner, before.get(id), false),
+                true => self.pass(id, &owner, before.get(id), None),
                 false => self.changes.push(Change::Remove(id.clone())),
             }
         }
         for (id, resource) in &resources {
             if before.get(id) != Some(resource) {
                 match is_address(id) {
-                    true => self.pass(id, &owner, before.get(id), true),
+                    true => self.pass(id, &owner, before.get(id), Some(resource)),
                     false => self.changes.push(Change::Set(id.clone(), resource.clone())),
                 }
             }
@@ -58,29 +68,38 @@ impl Given {
     }
 
     /// Notes that an owner gives an address otherwise than before from now on, or no more.
-    fn pass(&mut self, id: &ResourceId, owner: &Owner, own: Option<&Resource>, gives: bool) {
+    fn pass(
+        &mut self,
+        id: &ResourceId,
+        owner: &Owner,
+        before: Option<&Resource>,
+        now: Option<&Resource>,
+    ) {
         if !self.before.contains_key(id) {
             let last = self.by_address.get(id).and_then(BTreeSet::last);
-            let held = match last == Some(owner) {
-                true => own.cloned(),
+            let held = match last.is_some_and(|last| last.owner == *owner) {
+                true => before.cloned(),
                 false => self.holding(id).cloned(),
             };
             self.before.insert(id.clone(), held);
         }
-        let owners = self.by_address.entry(id.clone()).or_default();
-        if gives {
-            owners.insert(owner.clone());
-        } else {
-            owners.remove(owner);
+        let claim = |resource: &Resource| Claim {
+            is_own: is_own(id, resource),
+            owner: owner.clone(),
+        };
+        let claims = self.by_address.entry(id.clone()).or_default();
+        if let Some(before) = before {
+            claims.remove(&claim(before));
         }
-        if owners.is_empty() {
+        claims.extend(now.map(claim));
+        if claims.is_empty() {
             self.by_address.remove(id);
         }
     }
 
     /// What holds under the name of an address.
     fn holding(&self, id: &ResourceId) -> Option<&Resource> {
-        let owner = self.by_address.get(id)?.last()?;
+        let owner = &self.by_address.get(id)?.last()?.owner;
         self.by_owner.get(owner)?.get(id)
     }
 
@@ -103,8 +122,8 @@ impl Given {
     pub(super) fn resources(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
         self.by_owner.iter().flat_map(move |(owner, resources)| {
             let holds = move |id: &ResourceId| {
-                let owners = self.by_address.get(id);
-                owners.is_none_or(|owners| owners.last() == Some(owner))
+                let claims = self.by_address.get(id);
+                claims.is_none_or(|claims| claims.last().is_some_and(|last| last.owner == *owner))
             };
             resources.iter().filter(move |(id, _)| holds(id))
         })
@@ -113,4 +132,15 @@ impl Given {
 
 fn is_address(id: &ResourceId) -> bool {
     id.name.parse::<SocketAddr>().is_ok()
+}
+
+/// Whether a resource is under an address of a Service's own: it leads to what has the Service's name. What is given for
+/// an endpoint has the endpoint's address for a name.
+fn is_own(id: &ResourceId, resource: &Resource) -> bool {
+    match resource {
+        Resource::Listener(Listener::Http { routes: to, .. } | Listener::Tcp { cluster: to }) => {
+            *to != id.name
+        }
+        _ => false,
+    }
 }

@@ -280,10 +280,11 @@ pub(crate) fn ports_of_pod<'a>(
         let service = service.and_then(|key| index.services.get_key_value(key));
         let found = slice.zip(service).into_iter();
         found.flat_map(move |(slice, (key, service))| {
-            let endpoint = slice
-                .endpoints
-                .iter()
-                .find(|one| one.pod.as_deref() == Some(pod.name.as_str()));
+            let workload = index.workloads.get(pod);
+            let endpoint = slice.endpoints.iter().find(|one| {
+                one.pod.as_deref() == Some(pod.name.as_str())
+                    && workload.is_some_and(|workload| !members::is_another(one, workload))
+            });
             endpoint.into_iter().flat_map(move |endpoint| {
                 let with_target = move |port: &'a ServicePort| {
                     let target = target_port(slice, port)?;

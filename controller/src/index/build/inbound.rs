@@ -181,12 +181,13 @@ fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
 }
 
 /// Behind a headless Service a client calls the pod by its address: that has a listener of its own, so
-/// that mutual TLS is spoken there, too.
+/// that mutual TLS is spoken there, too. Whatever a slice says, it is that of no address but the pod's own.
 fn by_address(index: &Index, pod: &Key, workload: &Workload) -> Vec<(ResourceId, Resource)> {
     let mut given = Vec::new();
     let mut seen = BTreeSet::new();
     for (key, facts, port, target, address) in ports_of_pod(index, pod) {
-        if !facts.headless || !seen.insert((address, target)) {
+        let own = workload.may_have(address);
+        if !facts.headless || !own || !seen.insert((address, target)) {
             continue;
         }
         let name = SocketAddr::new(address, target).to_string();

@@ -25,7 +25,8 @@ pub(crate) struct Member<'a> {
 ///
 /// A pod that is not known is left out. Slices and pods come by watches of their own, either of which may be
 /// behind: taken for a pod without a sidecar, one that has just come would put the whole Service into plain
-/// text, and the address of one that has gone may be somebody else's by now.
+/// text, and the address of one that has gone may be somebody else's by now. So may an address that a pod has lost, as
+/// when its node has started anew.
 pub(crate) fn of<'a>(index: &'a Index, key: &Key) -> impl Iterator<Item = Member<'a>> + use<'a> {
     let service = index.services.get(key);
     let slices = index.links.slices_of_service(key);
@@ -48,7 +49,7 @@ fn member<'a>(
         Some(name) => Some(index.workloads.get(&Key::new(&key.namespace, name))?),
     };
     if let Some(pod) = pod
-        && is_another(endpoint, pod)
+        && (is_another(endpoint, pod) || slice.of_pods && !pod.may_have(endpoint.address))
     {
         return None;
     }
@@ -68,7 +69,7 @@ fn member<'a>(
 }
 
 /// Whether the pod of an endpoint has gone, or is not known yet, and this is another one of its name.
-fn is_another(endpoint: &SliceEndpoint, pod: &Workload) -> bool {
+pub(super) fn is_another(endpoint: &SliceEndpoint, pod: &Workload) -> bool {
     let both = endpoint.uid.as_ref().zip(pod.uid.as_ref());
     both.is_some_and(|(one, other)| one != other)
 }

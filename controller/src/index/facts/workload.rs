@@ -1,6 +1,7 @@
 //! Pods.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use maglor_inject::{INJECTED, SKIP_INBOUND_PORTS, quantity};
 use serde::Deserialize;
@@ -25,6 +26,8 @@ pub struct Workload {
     pub node: Option<String>,
     /// Which of the pods that had this name, one after the other.
     pub uid: Option<Box<str>>,
+    /// Its own addresses; none: it says nothing of them, as in a file.
+    pub addresses: Box<[IpAddr]>,
     /// Its containers have ended for good (`Succeeded`, `Failed`), and its addresses may be others'.
     pub has_ended: bool,
     /// What it says of itself; `None`: nothing, as in a file.
@@ -110,6 +113,17 @@ fn serving(value: &Value) -> Option<Serving> {
     Some(Serving::of(ready, ready, ends))
 }
 
+/// The addresses of a pod: both of one with two address families.
+fn addresses(value: &Value) -> Box<[IpAddr]> {
+    let status = &value["status"];
+    let each = status["podIPs"].as_array().into_iter().flatten();
+    let each = each.map(|one| &one["ip"]).chain([&status["podIP"]]);
+    let mut addresses: Vec<IpAddr> = each.filter_map(|one| one.as_str()?.parse().ok()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.into()
+}
+
 /// A label that a ReplicaSet's pods have, and the end of its name.
 const HASH: &str = "pod-template-hash";
 
@@ -132,6 +146,11 @@ fn bypassed(text: &str) -> Vec<(u16, u16)> {
 }
 
 impl Workload {
+    /// Whether an address may be its own: it is, or nothing is known of its addresses.
+    pub(crate) fn may_have(&self, address: IpAddr) -> bool {
+        self.addresses.is_empty() || self.addresses.contains(&address)
+    }
+
     /// Whether its sidecar takes what others send to a port.
     pub(crate) fn takes(&self, port: u16) -> bool {
         let bypassed = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
@@ -154,6 +173,7 @@ impl Workload {
                 .pointer("/metadata/uid")
                 .and_then(Value::as_str)
                 .map(Box::from),
+            addresses: addresses(value),
             has_ended: matches!(
                 value["status"]["phase"].as_str(),
                 Some("Failed" | "Succeeded")
@@ -200,6 +220,22 @@ mod tests {
             Workload::read(Meta::default(), &silent).unwrap().serving,
             None
         );
+    }
+
+    #[test]
+    fn a_pod_has_the_addresses_that_it_says() {
+        let read = |status: Value| {
+            let value = json!({"status": status});
+            Workload::read(Meta::default(), &value).unwrap()
+        };
+        let [one, other] = ["10.1.0.1", "fd00::1"].map(|text| text.parse::<IpAddr>().unwrap());
+        let dual =
+            read(json!({"podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}]}));
+        assert_eq!(*dual.addresses, [one, other]);
+        let single = read(json!({"podIP": "10.1.0.1"}));
+        assert!(single.may_have(one) && !single.may_have(other));
+        let silent = read(json!({"podIPs": null}));
+        assert!(silent.may_have(one) && silent.may_have(other));
     }
 
     #[test]

@@ -1,0 +1,104 @@
+//! Which endpoints a Service has, and by which addresses others are called.
+
+use maglor_controller::index::Index;
+
+use super::{POD, TWO, slice, support};
+
+/// Who may write slices in one namespace decides nothing about the Services and pods of others: a Service keeps its own
+/// address, and a pod has none but its own.
+#[test]
+fn a_slice_takes_nobodys_address() {
+    let strange = |port: u16, endpoint: &str| {
+        format!(
+            "
+apiVersion: v1
+kind: Service
+metadata: {{name: z, namespace: z}}
+spec: {{clusterIP: None, clusterIPs: [None], ports: [{{port: {port}, name: http}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: z-1, namespace: z, labels: {{kubernetes.io/service-name: z}}}}
+ports: [{{name: http, port: {port}}}]
+endpoints: [{{{endpoint}}}]
+"
+        )
+    };
+    let pod = |name: &str, namespace: &str, address: &str| {
+        let pod = POD
+            .replace("NAME", name)
+            .replace("namespace: n", &format!("namespace: {namespace}"));
+        format!("{pod}status: {{podIPs: [{{ip: {address}}}]}}\n")
+    };
+    let headless = TWO.replace("clusterIP: 10.0.0.2", "clusterIP: None");
+    let own =
+        slice("b", "10.1.0.1").replace("[10.1.0.1]", "[10.1.0.1], targetRef: {kind: Pod, name: p}");
+    let own = [headless, own, pod("p", "n", "10.1.0.1")].join("---");
+    let others = [
+        strange(80, "addresses: [10.0.0.1]"),
+        strange(80, "addresses: [10.0.0.1], targetRef: {kind: Pod, name: q}"),
+        strange(8080, "addresses: [10.1.0.1]"),
+        strange(
+            8080,
+            "addresses: [10.1.0.1], targetRef: {kind: Pod, name: q}",
+        ),
+    ];
+    let given = |texts: &[&str]| {
+        let mut index = Index::default();
+        for text in texts {
+            for object in support::objects(text) {
+                index.apply(object);
+            }
+            index.changes();
+        }
+        let mut given = support::given(&index);
+        let claimed = ["10.0.0.1:80", "10.1.0.1:8080"];
+        given.retain(|(name, _)| {
+            let listened = name.strip_prefix("Listener ");
+            let of_pod = name.ends_with(" 10.1.0.1:8080");
+            of_pod || listened.is_some_and(|name| claimed.contains(&name))
+        });
+        given
+    };
+    let alone = given(&[&own]);
+    assert_eq!(alone.len(), 5, "{alone:?}");
+    let stranger = pod("q", "z", "10.1.0.9");
+    for other in &others {
+        assert_eq!(given(&[&own, other, &stranger]), alone, "{other}");
+        assert_eq!(given(&[other, &stranger, &own]), alone, "{other}");
+    }
+}
+
+/// A pod whose node has started anew has another address than before, and the old one may be anybody's: whichever of the
+/// pod and its slice is heard of first.
+#[test]
+fn an_address_that_a_pod_has_lost_is_no_endpoint() {
+    let mut index = Index::default();
+    let mut endpoints = |text: &str| {
+        for object in support::objects(text) {
+            index.apply(object);
+        }
+        index.changes();
+        let list = support::given(&index).into_iter();
+        let mut list = list.filter(|(name, _)| name == "Endpoints a.n.svc.cluster.local:80");
+        let (_, list) = list.next().unwrap();
+        let at = |one: &serde_json::Value| one["at"]["address"].as_str().unwrap().to_owned();
+        list.as_array().unwrap().iter().map(at).collect::<Vec<_>>()
+    };
+    let slice = |address: &str| {
+        let managed = "{endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io, ";
+        let slice = slice("a", address).replace("labels: {", &format!("labels: {managed}"));
+        slice.replace(
+            &format!("[{address}]"),
+            &format!("[{address}], targetRef: {{kind: Pod, name: p}}"),
+        )
+    };
+    let pod = |address: &str| format!("{}status: {{podIP: {address}}}\n", POD.replace("NAME", "p"));
+    let [old, new, third] = ["10.1.0.1", "10.1.0.2", "10.1.0.3"];
+    let whole = [TWO, &slice(old), &pod(old)].join("---");
+    assert_eq!(endpoints(&whole), [format!("{old}:8080")]);
+    assert_eq!(endpoints(&pod(new)), [""; 0], "the slice is behind");
+    assert_eq!(endpoints(&slice(new)), [format!("{new}:8080")]);
+    assert_eq!(endpoints(&slice(third)), [""; 0], "the slice is ahead");
+    assert_eq!(endpoints(&pod(third)), [format!("{third}:8080")]);
+}

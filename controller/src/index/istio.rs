@@ -77,7 +77,7 @@ impl Index {
     fn touch_secured(&mut self, namespace: &str) {
         match ROOTS.contains(&namespace) {
             true => self.touch_all(),
-            false => self.touch_workloads(namespace),
+            false => self.touch_modes(namespace),
         }
     }
 

@@ -140,7 +140,7 @@ impl Index {
             }
             Facts::Namespace(namespace) => {
                 if put(&mut self.namespaces, &key, namespace) {
-                    self.touch_workloads(&key.name);
+                    self.touch_modes(&key.name);
                     self.touch_gateways();
                 }
             }
@@ -210,7 +210,7 @@ impl Index {
             }
             Kind::Namespace => {
                 self.namespaces.remove(key);
-                self.touch_workloads(&key.name);
+                self.touch_modes(&key.name);
                 self.touch_gateways();
             }
             Kind::Node => {

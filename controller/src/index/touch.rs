@@ -143,6 +143,16 @@ impl Index {
         self.dirty.workloads.extend(keys);
     }
 
+    /// The pods of a namespace may take other connections than before, which decides what is sent to the Services.
+    pub(super) fn touch_modes(&mut self, namespace: &str) {
+        self.touch_workloads(namespace);
+        let keys: Vec<Key> = self
+            .in_namespace(&self.services, namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        self.dirty.services.extend(keys);
+    }
+
     pub(super) fn touch_node(&mut self, node: &str) {
         let here = self
             .workloads

@@ -1,5 +1,7 @@
 //! Which endpoints a Service has, and by which addresses others are called.
 
+use std::collections::BTreeMap;
+
 use maglor_controller::index::Index;
 
 use super::{POD, TWO, slice, support};
@@ -101,4 +103,72 @@ fn an_address_that_a_pod_has_lost_is_no_endpoint() {
     assert_eq!(endpoints(&slice(new)), [format!("{new}:8080")]);
     assert_eq!(endpoints(&slice(third)), [""; 0], "the slice is ahead");
     assert_eq!(endpoints(&pod(third)), [format!("{third}:8080")]);
+}
+
+/// Where some endpoints take nothing but mutual TLS and others cannot speak it, no request goes where it is refused.
+#[test]
+fn a_pod_without_a_sidecar_takes_no_service_away() {
+    let mut index = Index::default();
+    // How many endpoints are sent what.
+    let mut sent = |text: &str| {
+        for object in support::objects(text) {
+            index.apply(object);
+        }
+        index.changes();
+        let given: BTreeMap<String, serde_json::Value> =
+            support::given(&index).into_iter().collect();
+        let of = |kind: &str| &given[&format!("{kind} a.n.svc.cluster.local:80")];
+        let list = of("Endpoints").as_array().unwrap().iter();
+        let at = |one: &serde_json::Value| {
+            let address = one["at"]["address"].as_str().unwrap();
+            address[7..8].to_owned()
+        };
+        let tls = of("Cluster")["tls"].is_object();
+        (list.map(at).collect::<String>(), tls)
+    };
+    let both = |list: &str, tls: bool| (list.to_owned(), tls);
+    let pod = |at: usize, sidecar: &str| {
+        POD.replace("NAME", &format!("p{at}"))
+            .replace("'true'", &format!("'{sidecar}'"))
+    };
+    let slice = |ends: &str| {
+        let endpoint = |at: usize| {
+            let terminating = ends.contains(&at.to_string());
+            format!(
+                "{{addresses: [10.1.0.{at}], targetRef: {{kind: Pod, name: p{at}}}, \
+                 conditions: {{ready: {}, serving: true, terminating: {terminating}}}}}",
+                !terminating
+            )
+        };
+        let all: Vec<_> = (1..=5).map(endpoint).collect();
+        slice("a", "10.9.9.9").replace("{addresses: [10.9.9.9]}", &all.join(", "))
+    };
+    let pods = [pod(1, "true"), pod(2, "true"), pod(3, "none"), slice("")];
+    let whole = [TWO, &pods.join("---")].join("---");
+    assert_eq!(sent(&whole), both("123", false), "they take both");
+    let namespace = |mode: &str| {
+        let annotations = format!("{{maglor.dev/mtls: {mode}}}");
+        format!(
+            "{{apiVersion: v1, kind: Namespace, metadata: {{name: n, annotations: {annotations}}}}}"
+        )
+    };
+    assert_eq!(sent(&namespace("strict")), both("12", true));
+    assert_eq!(sent(&pod(4, "none")), both("12", true), "as many");
+    assert_eq!(sent(&pod(5, "none")), both("345", false));
+    assert_eq!(
+        sent(&slice("45")),
+        both("12", true),
+        "what ends does not count"
+    );
+    assert_eq!(sent(&namespace("permissive")), both("12345", false));
+    let of_one = "{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {name: p, namespace: n}, \
+                  spec: {selector: {matchLabels: {only: this}}, mtls: {mode: STRICT}}}";
+    assert_eq!(sent(of_one), both("12345", false));
+    let strict = pod(1, "true").replace("namespace: n,", "namespace: n, labels: {only: this},");
+    assert_eq!(sent(&strict), both("12", true));
+    assert_eq!(
+        sent(&slice("")),
+        both("2345", false),
+        "one of them takes both"
+    );
 }

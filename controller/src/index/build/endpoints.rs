@@ -76,11 +76,14 @@ pub(crate) fn of(
     if found.is_empty() {
         found = with_family(!service.prefers_v6);
     }
+    let understood = match index.behind(key) {
+        None => understood(index, &found),
+        Some(_) => Understood::All,
+    };
     let mut endpoints = Endpoints::default();
     let mut places = Vec::new();
     for (address, member) in &found {
         let one = member.endpoint;
-        places.push(place(index, one));
         let endpoint = Endpoint {
             described: raw::Endpoint {
                 address: Some(address.to_string()),
@@ -96,11 +99,17 @@ pub(crate) fn of(
         if member.pod.is_none_or(|pod| !pod.has_sidecar) {
             endpoints.outside.push(endpoint.clone());
         }
-        endpoints.list.push(endpoint);
+        if understood.by(index, address.port(), *member) {
+            places.push(place(index, one));
+            endpoints.list.push(endpoint);
+        }
     }
     let all = || found.iter().map(|(address, one)| (address.port(), *one));
     endpoints.tls = match index.behind(key).filter(|_| labels.is_none()) {
-        None => tls(index, all()),
+        None => tls(
+            index,
+            all().filter(|(port, one)| understood.by(index, *port, *one)),
+        ),
         Some((target, account)) => tls_by_proxies(index, all(), &target, port, account),
     };
     endpoints.by_place = match (service.reach, local_first, index.callers.get(key)) {
@@ -119,6 +128,45 @@ pub(crate) fn of(
         named.tls = tls(index, of_name);
     }
     endpoints
+}
+
+/// By whom what is sent is understood.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Understood {
+    /// By all endpoints, whatever it is.
+    All,
+    /// By those that speak mutual TLS.
+    Secured,
+    /// By those that take plain text.
+    Plain,
+}
+
+impl Understood {
+    fn by(self, index: &Index, port: u16, one: Member<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Secured => one.is_secured(port),
+            Self::Plain => !one.is_strict(index, port),
+        }
+    }
+}
+
+/// Endpoints that take nothing but mutual TLS, beside others that cannot speak it: whatever is sent, some would refuse all
+/// of it. One stray pod must not take a Service away from its clients, nor the first of many to get its sidecar: so the
+/// part that has more endpoints gets all requests. What drains is nobody's to count.
+fn understood(index: &Index, found: &BTreeMap<SocketAddr, Member<'_>>) -> Understood {
+    let all = || found.iter().map(|(address, one)| (address.port(), *one));
+    let mixed = all().any(|(port, one)| !one.is_secured(port));
+    if !(mixed && all().any(|(port, one)| one.is_strict(index, port))) {
+        return Understood::All;
+    }
+    let (secured, plain): (Vec<_>, Vec<_>) = all()
+        .filter(|(_, one)| !one.draining)
+        .partition(|(port, one)| one.is_secured(*port));
+    match secured.len() >= plain.len() {
+        true => Understood::Secured,
+        false => Understood::Plain,
+    }
 }
 
 /// The node and the zone of an endpoint.

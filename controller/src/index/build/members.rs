@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use maglor_config::raw::MeshMode;
+
 use crate::index::Index;
 use crate::index::facts::{Key, Service, Serving, Slice, SliceEndpoint, Workload};
 
@@ -83,9 +85,25 @@ impl Member<'_> {
         })
     }
 
+    /// Whether a sidecar takes what is sent to a port, and so mutual TLS.
+    pub(crate) fn is_secured(&self, port: u16) -> bool {
+        self.pod.is_some_and(|pod| pod.takes(port))
+    }
+
+    /// Whether a port takes nothing but mutual TLS.
+    pub(crate) fn is_strict(&self, index: &Index, port: u16) -> bool {
+        let pod = self.pod.filter(|_| self.is_secured(port));
+        let named = pod.zip(self.endpoint.pod.as_deref());
+        named.is_some_and(|(pod, name)| {
+            let key = Key::new(self.namespace, name);
+            let of_port = index.port_modes(&key, pod).get(&port).copied();
+            of_port.unwrap_or_else(|| index.mtls(&key, pod)) == MeshMode::Strict
+        })
+    }
+
     /// Who it proves to be at a port; `None`: no sidecar takes what is sent there.
     pub(crate) fn identity(&self, index: &Index, port: u16) -> Option<String> {
-        let pod = self.pod.filter(|pod| pod.takes(port))?;
+        let pod = self.pod.filter(|_| self.is_secured(port))?;
         Some(index.identity(self.namespace, &pod.service_account))
     }
 }

@@ -39,8 +39,25 @@ fn denied(reason: String) -> Decision {
     }
 }
 
+/// What whoever wants a pod is told as an event, and for which reason: why it has no sidecar, or is not there. The pod
+/// itself has no events yet. Of a dry run nothing may be left (`sideEffects: None`).
+pub(super) fn event<'a>(
+    review: &Review,
+    decision: &'a Decision,
+) -> Option<(ObjectReference, &'static str, &'a str)> {
+    let (reason, why) = match &decision.verdict {
+        Verdict::Denied { reason } => ("SidecarRefused", reason),
+        Verdict::Allowed { patch, warnings } if patch.is_empty() => {
+            ("SidecarSkipped", warnings.first()?)
+        }
+        Verdict::Allowed { .. } => return None,
+    };
+    let owner = owner(review).filter(|_| !review.dry_run)?;
+    Some((owner, reason, why))
+}
+
 /// Who wants a pod: its controller.
-pub(super) fn owner(review: &Review) -> Option<ObjectReference> {
+fn owner(review: &Review) -> Option<ObjectReference> {
     let owners = review.object["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|one| one["controller"] == true)?;
     let text = |name: &str| owner[name].as_str().map(str::to_owned);
@@ -177,6 +194,7 @@ mod tests {
             name: "x".into(),
             object,
             old_object,
+            dry_run: false,
         }
     }
 
@@ -194,6 +212,12 @@ mod tests {
         assert_eq!(told.kind.as_deref(), Some("ReplicaSet"));
         assert_eq!(told.namespace.as_deref(), Some("shop"));
         assert_eq!(told.uid.as_deref(), Some("u1"));
+        let refused = denied("why".to_owned());
+        let mut asked = review(pod(&owners), Value::Null);
+        let (_, reason, why) = event(&asked, &refused).unwrap();
+        assert_eq!((reason, why), ("SidecarRefused", "why"));
+        asked.dry_run = true;
+        assert!(event(&asked, &refused).is_none(), "nothing comes of it");
         owners[1]["controller"] = json!(false);
         assert!(owner(&review(pod(&owners), Value::Null)).is_none());
     }

@@ -90,8 +90,10 @@ impl Service {
             Ok(decision) => {
                 self.metrics.admitted(webhook, decision.word);
                 say(webhook, &review, &decision);
-                if webhook == "inject" {
-                    self.tell(&review, &decision);
+                if webhook == "inject"
+                    && let Some((owner, reason, why)) = decide::event(&review, &decision)
+                {
+                    self.events.warn(owner, reason, "Inject", why);
                 }
                 answer(&review, decision)
             }
@@ -100,24 +102,6 @@ impl Service {
                 tracing::warn!(webhook, namespace = review.namespace, %error, "nothing can be decided");
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
             }
-        }
-    }
-
-    /// Tells whoever wanted a pod why it has no sidecar, or is not there: the pod itself has no events yet.
-    fn tell(&self, review: &Review, decision: &Decision) {
-        let Some(owner) = decide::owner(review) else {
-            return;
-        };
-        match &decision.verdict {
-            Verdict::Denied { reason } => {
-                self.events.warn(owner, "SidecarRefused", "Inject", reason);
-            }
-            Verdict::Allowed { patch, warnings } if patch.is_empty() => {
-                if let Some(why) = warnings.first() {
-                    self.events.warn(owner, "SidecarSkipped", "Inject", why);
-                }
-            }
-            Verdict::Allowed { .. } => {}
         }
     }
 

@@ -22,6 +22,8 @@ pub struct Review {
     pub object: Value,
     /// As it was; null where it is new.
     pub old_object: Value,
+    /// Nothing will be stored, so nothing may come of it.
+    pub dry_run: bool,
 }
 
 /// Why a body is no question.
@@ -86,6 +88,7 @@ impl Review {
             name,
             object: take("object"),
             old_object: take("oldObject"),
+            dry_run: take("dryRun") == true,
         })
     }
 
@@ -129,6 +132,9 @@ mod tests {
             "uid": "u1", "operation": "CREATE", "namespace": "shop", "object": {"a": 1}, "oldObject": null,
         })));
         let review = review.unwrap();
+        assert!(!review.dry_run);
+        let tried = Review::read(&question(&json!({"uid": "u2", "dryRun": true})));
+        assert!(tried.unwrap().dry_run);
         assert_eq!(
             (review.namespace.as_str(), &review.object),
             ("shop", &json!({"a": 1}))

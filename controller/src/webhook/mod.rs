@@ -15,13 +15,16 @@ mod server;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
 use maglor_inject::{Form, Settings};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::api_server;
 use crate::events::Events;
 use crate::https;
 use crate::lease::Term;
@@ -42,6 +45,9 @@ pub const SERVICE: &str = "maglor-controller";
 
 /// The minor version of Kubernetes 1 that knows native sidecars without being told to.
 const NATIVE: u32 = 29;
+
+/// After a failure.
+const REST: Duration = Duration::from_secs(1);
 
 /// What the webhook is to do.
 #[derive(Clone, Debug)]
@@ -100,12 +106,8 @@ impl Webhook {
 
 /// Which form the API server's version knows.
 async fn form(client: &Client) -> Form {
-    let version = match client.apiserver_version().await {
-        Ok(version) => version,
-        Err(error) => {
-            tracing::warn!(%error, "the API server does not tell its version; sidecars are native");
-            return Form::Native;
-        }
+    let Some(version) = version(client).await else {
+        return Form::Native;
     };
     let digits: String = version
         .minor
@@ -122,4 +124,90 @@ async fn form(client: &Client) -> Form {
         "how sidecars stand in pods"
     );
     form
+}
+
+/// The API server's version; `None` where it is not told. It is asked until it answers: what was guessed would hold until the
+/// next start, and an older server takes pods with native sidecars, whose applications then never begin.
+async fn version(client: &Client) -> Option<Info> {
+    loop {
+        let error = match client.apiserver_version().await {
+            Ok(version) => return Some(version),
+            Err(error) => error,
+        };
+        // Some clusters tell it to few; that stays so.
+        let kept = api_server::is(&error, 401) || api_server::is(&error, 403);
+        tracing::warn!(%error, asked_again = !kept, "the API server does not tell its version");
+        if kept {
+            return None;
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Config;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// What is said to a client that asks several times.
+    async fn asked(answers: &[(&str, &str)]) -> Form {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let server = async {
+            for (status, body) in answers {
+                let (mut tcp, _) = socket.accept().await.unwrap();
+                let mut request = [0; 4096];
+                assert!(tcp.read(&mut request).await.unwrap() > 0);
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+                );
+                tcp.write_all((head + body).as_bytes()).await.unwrap();
+            }
+            std::future::pending::<()>().await;
+        };
+        let config = Config::new(format!("http://{address}").parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        tokio::select! {
+            form = form(&client) => form,
+            () = server => panic!("it is asked no more"),
+        }
+    }
+
+    fn version(minor: &str) -> String {
+        let rest = r#""gitVersion": "v", "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": """#;
+        format!(r#"{{"major": "1", "minor": "{minor}", {rest}}}"#)
+    }
+
+    #[tokio::test]
+    async fn sidecars_are_as_the_version_of_the_api_server_has_them() {
+        for (minor, expected) in [
+            ("28", Form::Container),
+            ("28+", Form::Container),
+            ("29", Form::Native),
+            ("35+", Form::Native),
+        ] {
+            assert_eq!(
+                asked(&[("200 OK", &version(minor))]).await,
+                expected,
+                "{minor}"
+            );
+        }
+    }
+
+    /// One that does not answer just now says nothing of its version.
+    #[tokio::test]
+    async fn an_api_server_that_does_not_answer_is_asked_again() {
+        let failures = [
+            ("500 Internal Server Error", ""),
+            ("503 Service Unavailable", ""),
+        ];
+        let older = version("28");
+        let answers = [&failures[..], &[("200 OK", &older)]].concat();
+        assert_eq!(asked(&answers).await, Form::Container);
+        let refused = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403}"#;
+        assert_eq!(asked(&[("403 Forbidden", refused)]).await, Form::Native);
+    }
 }

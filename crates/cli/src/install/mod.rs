@@ -99,7 +99,8 @@ struct Common {
     /// The namespace of the mesh.
     #[arg(short, long, value_name = "NAME", default_value = "maglor")]
     namespace: String,
-    /// A value: replicas=3, sidecar.logLevel=debug, tolerations=… May be repeated; the last one counts.
+    /// A value: replicas=3, sidecar.logLevel=debug; several with commas between them. `\,` and `\.` are no separators. May be
+    /// repeated; the last one counts.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Values from a file, before those of --set. May be repeated.
@@ -226,11 +227,10 @@ fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
         values::merge(&place, &mut chosen, values::parse(&place, &text)?)?;
     }
     for text in &common.sets {
-        values::merge(
-            &format!("--set {text}"),
-            &mut chosen,
-            values::parse_set(text)?,
-        )?;
+        let place = format!("--set {text}");
+        for value in values::parse_set(text)? {
+            values::merge(&place, &mut chosen, value)?;
+        }
     }
     // What the controller would refuse at its start is refused here.
     maglor_inject::Settings::parse(&chosen["sidecar"].to_string())?;

@@ -40,26 +40,66 @@ fn syntax(place: &str, message: &str) -> ValuesError {
     }
 }
 
-/// Reads `a.b=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like, `{a,b}` is a
-/// list, everything else is text.
-pub(super) fn parse_set(text: &str) -> Result<Value, ValuesError> {
+/// Reads `a.b=value,c=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like, `{a,b}` is a
+/// list, everything else is text. What stands behind a backslash is only itself: `nodeSelector.kubernetes\.io/os=linux`.
+pub(super) fn parse_set(text: &str) -> Result<Vec<Value>, ValuesError> {
     let place = format!("--set {text}");
-    let (path, value) = text
-        .split_once('=')
-        .filter(|(path, _)| path.split('.').all(|name| !name.is_empty()))
-        .ok_or_else(|| syntax(&place, "must be KEY=VALUE"))?;
-    let value = match value
-        .strip_prefix('{')
-        .and_then(|list| list.strip_suffix('}'))
-    {
-        Some(list) => list.split(',').map(|item| scalar(item.trim())).collect(),
-        None => scalar(value),
+    let each = split(text, ',').into_iter();
+    let read = each.map(|pair| parse_pair(pair).ok_or_else(|| syntax(&place, "must be KEY=VALUE")));
+    read.collect()
+}
+
+fn parse_pair(pair: &str) -> Option<Value> {
+    let path = *split(pair, '=').first()?;
+    let value = pair.get(path.len() + 1..)?;
+    let path = split(path, '.').into_iter().map(unescaped);
+    let path: Vec<String> = path.collect();
+    if path.iter().any(String::is_empty) {
+        return None;
+    }
+    let list = value.strip_prefix('{');
+    let value = match list.and_then(|list| list.strip_suffix('}')) {
+        Some(list) => {
+            let items = split(list, ',').into_iter();
+            items.map(|item| scalar(&unescaped(item.trim()))).collect()
+        }
+        None => scalar(&unescaped(value)),
     };
-    let nest = |value, name: &str| {
-        let pair = (name.to_owned(), value);
-        Value::Object([pair].into_iter().collect())
-    };
-    Ok(path.rsplit('.').fold(value, nest))
+    let nest = |value, name: String| Value::Object([(name, value)].into_iter().collect());
+    Some(path.into_iter().rev().fold(value, nest))
+}
+
+/// The parts of a text between separators, those behind a backslash or in a list apart.
+fn split(text: &str, separator: char) -> Vec<&str> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let (mut escaped, mut in_list, mut last) = (false, false, ' ');
+    for (at, c) in text.char_indices() {
+        let plain = !std::mem::take(&mut escaped);
+        match c {
+            '\\' if plain => escaped = true,
+            '{' if plain && last == '=' => in_list = true,
+            '}' if plain => in_list = false,
+            _ if plain && !in_list && c == separator => {
+                parts.push(&text[begin..at]);
+                begin = at + c.len_utf8();
+            }
+            _ => {}
+        }
+        last = c;
+    }
+    parts.push(&text[begin..]);
+    parts
+}
+
+/// Without the backslashes that only say that what follows is itself.
+fn unescaped(text: &str) -> String {
+    let mut escaped = false;
+    text.chars()
+        .filter(|c| {
+            escaped = *c == '\\' && !escaped;
+            !escaped
+        })
+        .collect()
 }
 
 fn scalar(text: &str) -> Value {
@@ -159,16 +199,24 @@ mod tests {
     #[test]
     fn values_are_set_as_helm_sets_them() {
         for (text, expected) in [
-            ("a=1", json!({"a": 1})),
-            ("a.b=x=y", json!({"a": {"b": "x=y"}})),
-            ("a=007", json!({"a": "007"})),
-            ("a=true", json!({"a": true})),
-            ("a={x, 2}", json!({"a": ["x", 2]})),
-            ("a=", json!({"a": ""})),
+            ("a=1", json!([{"a": 1}])),
+            ("a.b=x=y", json!([{"a": {"b": "x=y"}}])),
+            ("a=007", json!([{"a": "007"}])),
+            ("a=true", json!([{"a": true}])),
+            ("a={x, 2}", json!([{"a": ["x", 2]}])),
+            ("a={}", json!([{"a": [""]}])),
+            ("a=", json!([{"a": ""}])),
+            (
+                "a=1,b.c={x,y},d=z",
+                json!([{"a": 1}, {"b": {"c": ["x", "y"]}}, {"d": "z"}]),
+            ),
+            (r"a=22\,80,b=x{y", json!([{"a": "22,80"}, {"b": "x{y"}])),
+            (r"a.b\.io/c=d\\e", json!([{"a": {"b.io/c": r"d\e"}}])),
+            (r"a={x\,y,z}", json!([{"a": ["x,y", "z"]}])),
         ] {
-            assert_eq!(parse_set(text).unwrap(), expected, "{text}");
+            assert_eq!(json!(parse_set(text).unwrap()), expected, "{text}");
         }
-        for text in ["a", "=1", "a..b=1"] {
+        for text in ["a", "=1", "a..b=1", "a=1,", "a=1,b"] {
             assert!(parse_set(text).is_err(), "{text}");
         }
     }

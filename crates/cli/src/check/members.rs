@@ -215,15 +215,20 @@ fn says(value: &str, wanted: bool) -> bool {
     }
 }
 
-/// What a pod says itself about a proxy.
+/// What a pod says itself about a proxy, as the webhook reads it: of label and annotation `disabled` counts, and an annotation
+/// alone enables nothing, as the API server does not ask about such a pod.
 fn wants(pod: &Pod) -> Option<bool> {
-    let labels = pod.metadata.labels.as_ref();
-    let annotations = pod.metadata.annotations.as_ref();
-    let of = |map: Option<&BTreeMap<String, String>>| map.and_then(|map| map.get(INJECT)).cloned();
-    let value = of(labels).or_else(|| of(annotations))?;
-    [true, false]
-        .into_iter()
-        .find(|wanted| says(&value, *wanted))
+    let says = |map: Option<&BTreeMap<String, String>>| {
+        let value = map?.get(INJECT)?;
+        let mut words = [true, false].into_iter();
+        words.find(|wanted| says(value, *wanted))
+    };
+    let label = says(pod.metadata.labels.as_ref());
+    let annotation = says(pod.metadata.annotations.as_ref());
+    match annotation {
+        Some(false) => Some(false),
+        Some(true) | None => label,
+    }
 }
 
 /// Pods that run without one, and are no part of the system.
@@ -264,5 +269,15 @@ mod tests {
             Some(false)
         );
         assert_eq!(wants(&pod(json!({INJECT: "odd"}), json!({}))), None);
+        for (label, annotation, expected) in [
+            ("enabled", "disabled", Some(false)),
+            ("disabled", "enabled", Some(false)),
+            ("true", "true", Some(true)),
+        ] {
+            let pod = pod(json!({INJECT: label}), json!({INJECT: annotation}));
+            assert_eq!(wants(&pod), expected, "{label} {annotation}");
+        }
+        let alone = pod(json!({}), json!({INJECT: "enabled"}));
+        assert_eq!(wants(&alone), None, "nobody is asked about it");
     }
 }

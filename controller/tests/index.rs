@@ -8,6 +8,8 @@
 
 #[path = "index/endpoints.rs"]
 mod endpoints;
+#[path = "index/levels.rs"]
+mod levels;
 mod support;
 
 use std::path::Path;

@@ -108,7 +108,16 @@ pub(super) fn of(index: &Index, service: &Key, port: u16, subset: Option<&str>) 
         local_first = local_first.or(mesh.local_first);
     }
     effective.local_first = local_first.filter(|wish| wish.enabled);
+    reconcile(&mut effective.cluster);
     effective
+}
+
+/// What one level says and makes no sense beside what another says is left out: proxies would refuse the whole.
+fn reconcile(cluster: &mut raw::Cluster) {
+    let by_grpc = |check: &mut raw::Short<raw::HealthCheck>| check.0.grpc.is_some();
+    if cluster.protocol == Some(raw::UpstreamProtocol::Http1) {
+        cluster.health_check.take_if(by_grpc);
+    }
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ pub(crate) fn forward(cluster: &str, policy: &raw::Route) -> raw::Route {
         cluster: Some(cluster.to_owned()),
         ..policy.clone()
     };
-    limit_time(&mut route);
+    reconcile(&mut route);
     route
 }
 
@@ -281,7 +281,7 @@ fn action(
         }
         None => {}
     }
-    limit_time(&mut route);
+    reconcile(&mut route);
     route
 }
 
@@ -343,17 +343,24 @@ fn divide(
     }
 }
 
-/// The application's own time limits hold where nobody has set one; and a try has no more time than
-/// the request.
-fn limit_time(route: &mut raw::Route) {
+/// The application's own time limits hold where nobody has set one; and what is said on one level and makes no sense
+/// beside what is said on another is left out: each was right where it stands, and proxies would refuse the whole. A try
+/// has no more time than the request, and none is begun beside one that has ended by then.
+fn reconcile(route: &mut raw::Route) {
     let timeout = *route.timeout.get_or_insert(raw::TimeSpan(Duration::ZERO));
-    if let Some(retry) = &mut route.retry
-        && let Some(per_try) = retry.0.per_try_timeout
-        && !timeout.0.is_zero()
-        && per_try > timeout
-    {
-        retry.0.per_try_timeout = None;
+    let is_beyond = |part: raw::TimeSpan| !timeout.0.is_zero() && part > timeout;
+    if let Some(retry) = &mut route.retry {
+        let per_try = &mut retry.0.per_try_timeout;
+        *per_try = per_try.filter(|per_try| !is_beyond(*per_try));
     }
+    let per_try = route.retry.as_ref();
+    let per_try = per_try.and_then(|retry| retry.0.per_try_timeout);
+    let begins = |hedge: &raw::Short<raw::Hedge>| match (hedge.0.delay, per_try) {
+        (Some(delay), Some(per_try)) => delay < per_try,
+        (Some(delay), None) => !is_beyond(delay),
+        (None, per_try) => per_try.is_some(),
+    };
+    route.hedge.take_if(|hedge| !begins(hedge));
 }
 
 /// Why a backend cannot be sent to, in the words of the Gateway API.

@@ -1,0 +1,79 @@
+//! What several levels say together.
+
+use maglor_config::resource;
+use maglor_controller::index::{Index, Resource};
+
+use super::support;
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: n}
+spec: {clusterIP: 10.0.0.1, ports: [{port: 80, name: http}]}
+";
+
+/// What is right on each level by itself can be used by a proxy together, which takes a resource whole or not at all.
+#[test]
+fn what_is_right_by_itself_is_right_together() {
+    let mesh = [
+        "",
+        "hedge: {delay: 200ms}}, cluster: {protocol: http2, health_check: {grpc: {}}",
+        "hedge: {}, retry: {retry_on: [5xx], per_try_timeout: 300ms}",
+        "retry: {retry_on: [5xx], per_try_timeout: 10s}",
+    ];
+    let service = [
+        "",
+        "timeout: 100ms}, cluster: {protocol: http1",
+        "timeout: 1s, hedge: {delay: 500ms}",
+        "retry: {retry_on: [connect-failure]}",
+        "retry: {retry_on: [5xx], per_try_timeout: 50ms}",
+        "timeout: 30s, hedge: {delay: 20s}",
+    ];
+    let rule = [
+        "",
+        "timeouts: {request: 90ms}",
+        "timeouts: {request: 1s, backendRequest: 40ms}",
+    ];
+    let mut hedged = 0;
+    for mesh in mesh {
+        for service in service {
+            for rule in rule {
+                let text = format!(
+                    "{SERVICE}
+---
+{{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {{name: default}}, spec: {{route: {{{mesh}}}}}}}
+---
+{{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {{name: a, namespace: n}}, spec: {{route: {{{service}}}}}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: a, namespace: n}}
+spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRefs: [{{name: a, port: 80}}], {rule}}}]}}
+"
+                );
+                let mut index = Index::default();
+                for object in support::objects(&text) {
+                    index.apply(object);
+                }
+                index.changes();
+                for (_, key, status) in index.statuses() {
+                    let status = status.to_json().to_string();
+                    assert!(!status.contains("\"False\""), "{key}: {status}");
+                }
+                for (id, given) in index.resources() {
+                    let checked = match given {
+                        Resource::Routes(table) => {
+                            let routes = table.virtual_hosts.iter().flat_map(|host| &host.routes);
+                            hedged += routes.filter(|route| route.hedge.is_some()).count();
+                            resource::routes(table).err()
+                        }
+                        Resource::Cluster(cluster) => resource::cluster(cluster, true).err(),
+                        _ => None,
+                    };
+                    assert!(checked.is_none(), "{id:?} of {text}: {checked:?}");
+                }
+            }
+        }
+    }
+    assert!(hedged > 10, "what makes sense stays: {hedged}");
+}

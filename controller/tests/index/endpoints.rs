@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use maglor_controller::index::Index;
+use maglor_config::raw::Short;
+use maglor_controller::index::{Index, Resource};
 
 use super::{POD, TWO, slice, support};
 
@@ -171,4 +172,33 @@ fn a_pod_without_a_sidecar_takes_no_service_away() {
         both("2345", false),
         "one of them takes both"
     );
+}
+
+/// What an endpoint says of its place keeps no proxy from reading where it is.
+#[test]
+fn any_place_can_be_told() {
+    let long = "n".repeat(250);
+    for place in [
+        "zone: a/b",
+        "zone: ' '",
+        "nodeName: q, zone: 'x y'",
+        &format!("nodeName: {long}, zone: z"),
+    ] {
+        let mut index = Index::default();
+        let slice = slice("a", "10.1.0.1").replace("[10.1.0.1]", &format!("[10.1.0.1], {place}"));
+        for object in support::objects(&[TWO, &slice].join("---")) {
+            index.apply(object);
+        }
+        index.changes();
+        let lists = index.resources().filter_map(|(_, given)| match given {
+            Resource::Endpoints(list) if !list.is_empty() => Some(list),
+            _ => None,
+        });
+        let lists: Vec<_> = lists.collect();
+        assert_eq!(lists.len(), 1);
+        let described = lists[0].iter().map(|one| Short(one.described.clone()));
+        let described: Vec<_> = described.collect();
+        let checked = maglor_config::resource::endpoints("a", &described);
+        assert!(checked.is_ok(), "{place}: {checked:?}");
+    }
 }

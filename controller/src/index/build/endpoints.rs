@@ -11,6 +11,9 @@ use crate::index::facts::{Key, Reach, Service, ServicePort, Slice, SliceEndpoint
 use crate::index::resource::{Consumer, Endpoint, Place};
 use crate::index::{Index, links};
 
+/// What a proxy takes for a locality.
+const LONGEST_LOCALITY: usize = 253;
+
 /// The endpoints of a port.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints {
@@ -261,11 +264,15 @@ fn locality(index: &Index, endpoint: &SliceEndpoint) -> Option<String> {
     let zone = zone.or_else(|| facts.and_then(|node| node.zone.as_deref()));
     let parts = [region, zone, node];
     let known = parts.iter().rposition(Option::is_some)?;
-    let parts: Vec<&str> = parts[..=known]
-        .iter()
-        .map(|part| part.unwrap_or("-"))
-        .collect();
-    Some(parts.join("/"))
+    let text = |last: usize| {
+        let parts = parts[..=last].iter().map(|part| part.unwrap_or("-"));
+        parts.collect::<Vec<&str>>().join("/")
+    };
+    // A node's name alone may be as long as all of it may be.
+    (0..=known)
+        .rev()
+        .map(text)
+        .find(|text| text.len() <= LONGEST_LOCALITY)
 }
 
 /// Mutual TLS where the sidecar of each endpoint takes what is sent to its port, and proves to be one of the

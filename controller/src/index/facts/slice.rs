@@ -100,8 +100,18 @@ struct TargetRef {
 #[serde(default)]
 struct Port {
     name: Option<String>,
-    port: Option<u16>,
+    /// The API server takes any number.
+    port: Option<i64>,
     protocol: Option<String>,
+}
+
+impl Port {
+    /// As it is kept; `None` where nobody can connect to it.
+    fn read(self) -> Option<(Option<String>, u16)> {
+        let port = u16::try_from(self.port?).ok().filter(|port| *port > 0)?;
+        let is_tcp = self.protocol.is_none_or(|protocol| protocol == "TCP");
+        is_tcp.then(|| (self.name.filter(|name| !name.is_empty()), port))
+    }
 }
 
 impl Slice {
@@ -109,11 +119,9 @@ impl Slice {
         let service = meta.labels.get(SERVICE);
         let ports: Vec<Port> = part(value, "ports")?;
         let endpoints: Vec<Endpoint> = part(value, "endpoints")?;
-        let tcp = |port: &Port| port.protocol.as_deref().unwrap_or("TCP") == "TCP";
-        let named = |port: Port| Some((port.name.filter(|name| !name.is_empty()), port.port?));
         Ok(Self {
             service: service.map(|name| Key::new(&meta.namespace, name)),
-            ports: ports.into_iter().filter(tcp).filter_map(named).collect(),
+            ports: ports.into_iter().filter_map(Port::read).collect(),
             endpoints: endpoints.into_iter().filter_map(Endpoint::read).collect(),
             of_pods: meta
                 .labels
@@ -131,15 +139,29 @@ impl Endpoint {
         let pod = self.target_ref.filter(|target| target.kind == "Pod");
         Some(SliceEndpoint {
             // All addresses of an endpoint are equivalent: clients use the first (discovery/v1).
-            address: self.addresses.first()?.parse().ok()?,
+            address: address(self.addresses.first()?)?,
             serving: Serving::of(ready, serving, terminating),
-            node: self.node_name,
-            zone: self.zone,
+            node: self.node_name.filter(|node| is_place(node)),
+            zone: self.zone.filter(|zone| is_place(zone)),
             uid: pod.as_ref().and_then(|target| target.uid.clone()),
             pod: pod.map(|target| target.name),
             hostname: self.hostname.filter(|name| !name.is_empty()),
         })
     }
+}
+
+/// An address that can be connected to.
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse()
+        .ok()
+        .filter(|address: &IpAddr| !address.is_unspecified())
+}
+
+/// Whether it is the name of a node or of a zone: the API server takes any text for the latter. One that no proxy could
+/// read would keep all endpoints from it.
+fn is_place(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=253).contains(&text.len()) && text.bytes().all(plain)
 }
 
 #[cfg(test)]
@@ -187,5 +209,29 @@ mod tests {
         assert_eq!(slice.endpoints[0].pod.as_deref(), Some("p1"));
         assert_eq!(slice.endpoints[0].uid.as_deref(), Some("u"));
         assert!(!slice.of_pods, "nobody says who has written it");
+    }
+
+    /// What the API server takes and nobody can use is left out, and nothing else with it.
+    #[test]
+    fn what_cannot_be_used_is_left_out_by_itself() {
+        let value: Value = serde_yaml::from_str(
+            "
+            ports: [{name: a, port: 0}, {name: b, port: -1}, {name: c, port: 65536}, {name: d}, {name: http, port: 8080}]
+            endpoints:
+            - {addresses: [0.0.0.0]}
+            - {addresses: ['::']}
+            - {addresses: [a.example]}
+            - {addresses: [10.1.0.1], zone: a/b, nodeName: ''}
+            - {addresses: [10.1.0.2], zone: ' ', nodeName: node-2.example}
+            - {addresses: [10.1.0.3], zone: ''}
+            ",
+        )
+        .unwrap();
+        let slice = Slice::read(&Meta::default(), &value).unwrap();
+        assert_eq!(slice.ports, [(Some("http".to_owned()), 8080)]);
+        let place = |one: &SliceEndpoint| (one.zone.clone(), one.node.clone());
+        let places: Vec<_> = slice.endpoints.iter().map(place).collect();
+        let second = (None, Some("node-2.example".to_owned()));
+        assert_eq!(places, [(None, None), second, (None, None)]);
     }
 }

@@ -263,7 +263,14 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
         match key {
             "source.principal" | "source.namespace" | "source.ip" => {
                 if !values.is_empty() {
-                    from = both(from, Some(source(values)));
+                    let also = source(values);
+                    // Both would have to hold, and one list of values is all that there is.
+                    if clash(from.as_ref(), Some(&also)) {
+                        let what = format!("`{key}` is there twice: {}", consequence(action));
+                        entry.ignore("key", what);
+                        known = false;
+                    }
+                    from = both(from, Some(also));
                 }
                 if !excluded.is_empty() {
                     not.push(source(excluded));

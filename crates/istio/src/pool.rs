@@ -17,9 +17,9 @@ pub(crate) fn connections(block: &Block<'_>) -> raw::Cluster {
         tcp.end(Effect::Ignored);
     }
     if let Some(http) = block.block("http") {
-        limits.max_pending_requests = http.number("http1MaxPendingRequests");
+        limits.max_pending_requests = above_zero(http.number("http1MaxPendingRequests"));
         limits.max_requests = above_zero(http.number("http2MaxRequests"));
-        limits.max_retries = http.number("maxRetries");
+        limits.max_retries = above_zero(http.number("maxRetries"));
         cluster.max_requests_per_connection = above_zero(http.number("maxRequestsPerConnection"));
         cluster.max_concurrent_streams = above_zero(http.number("maxConcurrentStreams"));
         cluster.idle_timeout = http.time("idleTimeout").or(cluster.idle_timeout);
@@ -40,7 +40,7 @@ pub(crate) fn connections(block: &Block<'_>) -> raw::Cluster {
     cluster
 }
 
-/// Where 0 means that there is no limit.
+/// Where 0 means that nothing is said, as Istio takes each limit.
 fn above_zero(number: Option<u32>) -> Option<u32> {
     number.filter(|number| *number > 0)
 }
@@ -162,9 +162,9 @@ fn consistent_hash(block: &Block<'_>) -> (Option<Spec>, Vec<HashPolicy>) {
         .into_iter()
         .flatten()
         .collect();
-    let mut minimum = block.number("minimumRingSize");
+    let mut minimum = above_zero(block.number("minimumRingSize"));
     if let Some(ring) = block.block("ringHash") {
-        minimum = ring.number("minimumRingSize").or(minimum);
+        minimum = above_zero(ring.number("minimumRingSize")).or(minimum);
         ring.end(Effect::Ignored);
     }
     let table = block.block("maglev").map(|maglev| {
@@ -172,18 +172,19 @@ fn consistent_hash(block: &Block<'_>) -> (Option<Spec>, Vec<HashPolicy>) {
         maglev.end(Effect::Ignored);
         size
     });
-    let text = match table {
-        Some(Some(size)) => format!("maglev(table_size={size})"),
-        Some(None) => "maglev".to_owned(),
-        None => format!("ring-hash(min={})", minimum.unwrap_or(1024)),
+    let (field, text) = match table {
+        Some(Some(size)) => ("maglev", format!("maglev(table_size={size})")),
+        Some(None) => ("maglev", "maglev".to_owned()),
+        None => {
+            let minimum = minimum.unwrap_or(1024);
+            ("ringHash", format!("ring-hash(min={minimum})"))
+        }
     };
-    let spec = policy(&text);
-    if spec.is_none() {
-        block.refuse(
-            "maglev",
-            format!("`{text}` cannot be: a table's size is a prime number"),
-        );
+    let spec = text.parse::<Spec>();
+    if let Err(error) = &spec {
+        block.refuse(field, format!("`{text}` cannot be: {error}"));
     }
+    let spec = spec.ok();
     block.end(Effect::Ignored);
     (spec, hash)
 }

@@ -60,7 +60,7 @@ pub(crate) fn retries(block: &Block<'_>) -> raw::Retry {
 pub(crate) fn fault(block: &Block<'_>) -> raw::Fault {
     let delay = block.block("delay").map(|delay| {
         let read = raw::FaultDelay {
-            percent: share(&delay),
+            percent: Some(share(&delay)),
             fixed_delay: delay.time("fixedDelay"),
         };
         delay.end(Effect::Ignored);
@@ -73,7 +73,7 @@ pub(crate) fn fault(block: &Block<'_>) -> raw::Fault {
             abort.refuse("grpcStatus", "it is no status of gRPC");
         }
         let read = raw::FaultAbort {
-            percent: share(&abort),
+            percent: Some(share(&abort)),
             http_status: abort.number("httpStatus"),
             grpc_status,
         };
@@ -88,15 +88,18 @@ pub(crate) fn fault(block: &Block<'_>) -> raw::Fault {
     }
 }
 
-/// `percentage: {value: 0.1}`, formerly `percent: 10`; in percent.
-fn share(block: &Block<'_>) -> Option<f64> {
+/// `percentage: {value: 0.1}`, formerly `percent: 10`; in percent. Without either it is no request, as in Istio.
+fn share(block: &Block<'_>) -> f64 {
     let deprecated = block.number("percent").map(f64::from);
     let share = block.block("percentage").map(|percentage| {
         let value = percentage.float("value").unwrap_or(0.0);
         percentage.end(Effect::Ignored);
         value
     });
-    share.or(deprecated)
+    share.or(deprecated).unwrap_or_else(|| {
+        block.ignore("percentage", "it is missing, so it happens to no request");
+        0.0
+    })
 }
 
 fn grpc_code(name: &str) -> Option<u32> {

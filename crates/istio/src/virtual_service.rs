@@ -152,6 +152,13 @@ impl Rule {
                 ..destination
             });
         }
+        let several = self.destinations.len() > 1;
+        if several && self.destinations.iter().all(|one| one.weight == 0) {
+            block.refuse(
+                "route",
+                "the weights are 0 altogether: no request would go anywhere",
+            );
+        }
         self.action.timeout = block.time("timeout");
         if let Some(retries) = block.block("retries") {
             self.action.retry = Some(raw::Short(tries::retries(&retries)));

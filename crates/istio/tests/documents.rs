@@ -251,6 +251,69 @@ http:
     );
 }
 
+/// What is left out means what it means in Istio, and not what it means of ours.
+#[test]
+fn faults_without_a_share_happen_to_nobody() {
+    for (fault, expected) in [
+        (
+            "{abort: {httpStatus: 503}}",
+            r#"{"abort":{"http_status":503,"percent":0.0}}"#,
+        ),
+        (
+            "{delay: {fixedDelay: 3s}}",
+            r#"{"delay":{"fixed_delay":"3s","percent":0.0}}"#,
+        ),
+    ] {
+        let route = "[{destination: {host: a}}]";
+        let text = format!("{{hosts: [a], http: [{{fault: {fault}, route: {route}}}]}}");
+        let read = VirtualService::read(&spec(&text));
+        let told = texts(&read.findings, Effect::Ignored);
+        assert!(told[0].ends_with("it happens to no request"), "{told:?}");
+        let rules = read.value.unwrap().rules;
+        assert_eq!(json(&rules[0].action.fault), expected);
+    }
+}
+
+#[test]
+fn limits_of_zero_say_nothing() {
+    let text = "{host: a, trafficPolicy: {connectionPool: {tcp: {maxConnections: 0}, http:
+        {http1MaxPendingRequests: 0, http2MaxRequests: 0, maxRetries: 0, maxRequestsPerConnection: 0}},
+        loadBalancer: {consistentHash: {httpHeaderName: x-user, ringHash: {minimumRingSize: 0}}}}}";
+    let read = DestinationRule::read(&spec(text));
+    assert_eq!(read.findings, []);
+    let cluster = read.value.unwrap().settings(80, None).cluster;
+    assert_eq!(cluster.limits, None);
+    let policy = cluster.policy.map(|one| one.to_string());
+    assert_eq!(policy.as_deref(), Some("ring-hash(min=1024)"));
+    let odd = "{host: a, trafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: x-user,
+        ringHash: {minimumRingSize: 4294967295}}}}}";
+    let refused = texts(&DestinationRule::read(&spec(odd)).findings, Effect::Refused);
+    let path = "spec.trafficPolicy.loadBalancer.consistentHash.ringHash: ";
+    assert!(refused[0].starts_with(path), "{refused:?}");
+}
+
+#[test]
+fn weights_that_send_nobody_anywhere_are_refused() {
+    let read = |weights: [&str; 2]| {
+        let [one, other] = weights;
+        let text = format!(
+            "{{hosts: [a], http: [{{route: [{{destination: {{host: a}}, {one}}}, {{destination: {{host: b}}, {other}}}]}}]}}"
+        );
+        texts(
+            &VirtualService::read(&spec(&text)).findings,
+            Effect::Refused,
+        )
+    };
+    for weights in [["weight: 0", "weight: 0"], ["name: null", "weight: 0"]] {
+        let refused = read(weights);
+        assert!(
+            refused[0].starts_with("spec.http[0].route: "),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(read(["weight: 0", "weight: 1"]), Vec::<String>::new());
+}
+
 #[test]
 fn who_takes_plain_text_is_read() {
     let read = |text: &str| PeerAuthentication::read(&spec(text));
@@ -369,6 +432,8 @@ fn conditions_that_are_not_done_never_open_anything() {
         "to: [{operation: {methods: [FOO*]}}]",
         "from: [{source: {requestPrincipals: ['*']}}]",
         "from: [{source: {namespaces: [a]}}], when: [{key: source.namespace, values: [b]}]",
+        "when: [{key: source.principal, values: [a]}, {key: source.principal, values: [b]}]",
+        "when: [{key: source.ip, values: [10.0.0.0/8]}, {key: source.ip, values: [10.1.0.0/16]}]",
     ] {
         let read = |action: &str| {
             let text = format!("{{action: {action}, rules: [{{{condition}}}]}}");

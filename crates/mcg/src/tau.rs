@@ -56,7 +56,8 @@ impl LateEdges {
         let Some(from) = runs.min_by(|&a, &b| gap(a).total_cmp(&gap(b))) else {
             return false;
         };
-        if self.change(problem, state, called, from, to) >= -1e-9 {
+        // What is less than rounding leaves is no gain: it could be had to and fro for ever.
+        if self.change(problem, state, called, from, to) >= -1e-9 * self.weight(called) {
             return false;
         }
         let Some(unit) = state.unit_on(problem, called, from) else {
@@ -65,6 +66,12 @@ impl LateEdges {
         let delta = state.delta(problem, called, from, to);
         state.apply(problem, unit, to, delta);
         true
+    }
+
+    /// The traffic of all late edges of a service.
+    fn weight(&self, s: usize) -> f64 {
+        let own = self.edges.iter().filter(|(u, v, _)| *u == s || *v == s);
+        own.map(|(_, _, rps)| rps).sum()
     }
 
     /// How the traffic of late edges that leaves its node changes with a move.

@@ -213,6 +213,40 @@ fn limits_and_targets_hold() {
     }
 }
 
+/// Of very many calls rounding leaves more than a little: that is no reason to move a replica to and fro.
+#[test]
+fn the_slow_are_pulled_to_an_end() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for seed in 0..80 {
+            let mut rng = Rng::seed(seed);
+            let mut graph = Graph::default();
+            let count = support::between(&mut rng, 2, 5);
+            for index in 0..count {
+                let replicas = support::between(&mut rng, 1, 7);
+                let service = support::service(&mut rng, index as usize, replicas);
+                graph.add_service(service).unwrap();
+            }
+            for _ in 0..8 {
+                let (from, to) = (rng.below(count), rng.below(count));
+                let (from, to) = (format!("s{from}"), format!("s{to}"));
+                let (rps, ms) = (1e15 * rng.unit(), 50.0 * rng.unit());
+                graph.add_calls(&from, &to, rps, ms, 1.0).unwrap();
+            }
+            let nodes = support::nodes(&mut rng, &graph, 3, 0.4);
+            let tau = Options {
+                effort: 0.001,
+                tau_ms: Some(1.0),
+                ..Options::default()
+            };
+            partition(&graph, &nodes, None, &tau).unwrap();
+        }
+        done.send(()).unwrap();
+    });
+    let limit = std::time::Duration::from_secs(60);
+    assert_eq!(ended.recv_timeout(limit), Ok(()), "it goes on for ever");
+}
+
 #[test]
 fn late_calls_move_to_their_callers() {
     let graph = file::graph(

@@ -159,35 +159,68 @@ pub fn partition(
     if let Some(infeasible) = infeasible::obvious(graph, nodes, &problem) {
         return Ok(Outcome::Infeasible(infeasible));
     }
-    let narrowed = select::narrow(&problem, &options.selection, options.seed);
+    let mut selection = options.selection;
+    let mut widened = 0;
+    loop {
+        let narrowed = select::narrow(&problem, &selection, options.seed);
+        let outcome = place(
+            (graph, nodes, present),
+            &problem,
+            &narrowed.problem,
+            options,
+        );
+        let tried = (&selection, &narrowed);
+        let wider = match &outcome {
+            Outcome::Placed(_) => None,
+            Outcome::Infeasible(_) => select::wider(&options.selection, tried, widened),
+        };
+        match wider {
+            None => return Ok(outcome),
+            Some(wider) => (selection, widened) = (wider, widened + 1),
+        }
+    }
+}
+
+/// Places services within the capacities that are left to them.
+fn place(
+    (graph, nodes, present): (&Graph, &Nodes, Option<&Placement>),
+    problem: &Problem,
+    narrowed: &Problem,
+    options: &Options,
+) -> Outcome {
     let (start, mends) = match present {
         Some(_) => {
-            let (start, mends) = resume(&problem, &narrowed);
+            let (start, mends) = resume(problem, narrowed);
             (Some(start), mends)
         }
         None => (None, false),
     };
-    let mut solution = solve(&narrowed, start, options.seed, options.effort);
+    let mut solution = solve(narrowed, start, options.seed, options.effort);
     if !solution.state.is_feasible() {
         let proved = solution.proved;
-        let infeasible = infeasible::searched(nodes, &narrowed, &solution.state, proved);
-        return Ok(Outcome::Infeasible(infeasible));
+        return Outcome::Infeasible(infeasible::searched(
+            nodes,
+            narrowed,
+            &solution.state,
+            proved,
+        ));
     }
-    if let Some(barred) = infeasible::barred(graph, nodes, &narrowed, &solution.state) {
-        return Ok(Outcome::Infeasible(barred));
+    if let Some(barred) = infeasible::barred(graph, nodes, narrowed, &solution.state) {
+        return Outcome::Infeasible(barred);
     }
     if let Some(tau_ms) = options.tau_ms {
         let late = tau::LateEdges::new(graph, tau_ms);
-        solution.proved &= !late.pull(&narrowed, &mut solution.state);
+        solution.proved &= !late.pull(narrowed, &mut solution.state);
     }
     // The best of all with its moves may cost more than one that is not worth its moves.
     let moves_cost = present.is_some() && (options.move_cost > 0.0 || !narrowed.bars.is_empty());
-    let mut bare = narrowed;
+    let mut bare = narrowed.clone();
     bare.present = Vec::new();
     let bound = match moves_cost {
         true => stars(&bare),
         false => solution.bound,
     };
+    let count = nodes.all().len();
     let mut counts = solution.state.counts().to_vec();
     let cost = State::from_counts(&bare, &counts).cost();
     if options.whole {
@@ -197,7 +230,7 @@ pub fn partition(
         }
     }
     let placement = Placement::from_counts(count, counts);
-    Ok(Outcome::Placed(Plan {
+    Outcome::Placed(Plan {
         cut: placement.cut_by(graph, options.routing),
         cost,
         bound: bound.min(cost),
@@ -205,7 +238,7 @@ pub fn partition(
         moves: present.map_or(0, |present| placement.moves_from(present)),
         placement,
         mends,
-    }))
+    })
 }
 
 /// What runs now, as far as that is wanted, and whether it is something else than what runs or does not fit where only

@@ -31,8 +31,49 @@ pub struct Selection {
     pub balance: Option<f64>,
 }
 
+/// A problem with the capacities that a selection leaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Narrowed {
+    pub(crate) problem: Problem,
+    /// How many nodes are used.
+    count: usize,
+    /// How far above its part a node may be, where that leaves it less than it has.
+    balance: Option<f64>,
+}
+
+/// So often a wish is widened by steps; then it is dropped.
+const WIDENINGS: u32 = 3;
+
+/// What to try after `tried` and before it others, `widened` in all, in which nothing was found: they had room for
+/// everything, but not with what may not be started elsewhere where it is. `None` where nobody wished for anything, or
+/// all of it was tried.
+pub(crate) fn wider(
+    wish: &Selection,
+    tried: (&Selection, &Narrowed),
+    widened: u32,
+) -> Option<Selection> {
+    let (selection, narrowed) = tried;
+    let last = widened >= WIDENINGS;
+    if let Some(balance) = narrowed.balance {
+        let balance = (!last).then_some((balance * 4.0).max(0.04));
+        return Some(Selection {
+            balance,
+            ..*selection
+        });
+    }
+    let more = narrowed.count + 1;
+    if wish.nodes != Use::Fewest || more > narrowed.problem.nodes {
+        return None;
+    }
+    let nodes = if last { Use::All } else { Use::Top(more) };
+    Some(Selection {
+        nodes,
+        ..*selection
+    })
+}
+
 /// The problem with the capacities that a selection leaves.
-pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Problem {
+pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Narrowed {
     let mut rng = Rng::seed(seed);
     let ranked = ranked(problem);
     let count = match selection.nodes {
@@ -43,19 +84,27 @@ pub(crate) fn narrow(problem: &Problem, selection: &Selection, seed: u64) -> Pro
             (1..problem.nodes).find(enough).unwrap_or(problem.nodes)
         }
     };
-    let chosen = first(problem, &ranked, count);
+    let mut narrowed = Narrowed {
+        problem: first(problem, &ranked, count),
+        count,
+        balance: None,
+    };
     let Some(mut balance) = selection.balance else {
-        return chosen;
+        return narrowed;
     };
     // A few doublings reach the capacities themselves.
     for _ in 0..24 {
-        let narrowed = spread(&chosen, balance);
-        if narrowed.capacity == chosen.capacity || fits(&narrowed, &mut rng) {
-            return narrowed;
+        let part = spread(&narrowed.problem, balance);
+        if part.capacity == narrowed.problem.capacity {
+            break;
+        }
+        if fits(&part, &mut rng) {
+            (narrowed.problem, narrowed.balance) = (part, Some(balance));
+            break;
         }
         balance = (balance * 2.0).max(0.01);
     }
-    chosen
+    narrowed
 }
 
 /// Nodes, those with most room first.

@@ -213,6 +213,53 @@ fn limits_and_targets_hold() {
     }
 }
 
+/// What runs fits with what is pinned where it is, so there is a placement, however even or narrow it is wished for.
+#[test]
+fn what_is_pinned_widens_what_is_wished_for() {
+    let mut rng = Rng::seed(seed(4));
+    for case in 0..60 {
+        let free = support::graph(&mut rng, 5);
+        let utilisation = 0.4 + 0.5 * rng.unit();
+        let nodes = support::nodes(&mut rng, &free, 3, utilisation);
+        let Outcome::Placed(now) = partition(&free, &nodes, None, &quick()).unwrap() else {
+            continue;
+        };
+        let mut graph = Graph::default();
+        for service in free.services() {
+            let mut service = service.clone();
+            service.pinned = rng.below(2) == 0;
+            graph.add_service(service).unwrap();
+        }
+        for edge in free.edges() {
+            let name = |at: usize| &free.services()[at].name;
+            let (from, to) = (name(edge.from), name(edge.to));
+            graph.add_calls(from, to, edge.rps, 1.0, 1.0).unwrap();
+        }
+        for (nodes_used, balance) in [
+            (Use::All, Some(0.0)),
+            (Use::Fewest, None),
+            (Use::Fewest, Some(0.0)),
+        ] {
+            let wish = Options {
+                selection: Selection {
+                    nodes: nodes_used,
+                    balance,
+                },
+                effort: 0.05,
+                ..Options::default()
+            };
+            let plan = placed(&graph, &nodes, Some(&now.placement), &wish);
+            for (index, service) in graph.services().iter().enumerate() {
+                let (before, after) = (now.placement.service(index), plan.placement.service(index));
+                assert!(
+                    !service.pinned || before == after,
+                    "case {case}: {service:?}"
+                );
+            }
+        }
+    }
+}
+
 /// Of very many calls rounding leaves more than a little: that is no reason to move a replica to and fro.
 #[test]
 fn the_slow_are_pulled_to_an_end() {

@@ -661,3 +661,21 @@ fn penalties_double() {
         assert!(trial.is_open(now));
     }
 }
+
+/// Each service and each call is looked at a few times a snapshot, and not each for each.
+#[test]
+fn large_applications_are_observed() {
+    const SERVICES: u32 = 10_000;
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut rng = Rng::seed(seed(8));
+        let snapshot = application(&mut rng, SERVICES);
+        let mut advisor = Advisor::new(Params::default());
+        for round in 0..20 {
+            advisor.observe(at(round), &snapshot);
+        }
+        done.send(()).unwrap();
+    });
+    let limit = Duration::from_secs(10);
+    assert_eq!(ended.recv_timeout(limit), Ok(()), "it takes too long");
+}

@@ -38,6 +38,7 @@ pub use split::{SplitAdvice, VersionAdvice};
 pub use trial::{Health, Trial, TrialParams, Verdict};
 
 use chain::Calls;
+use observed::Around;
 use split::SplitTrack;
 use track::{EdgeTrack, ServiceTrack};
 
@@ -167,16 +168,17 @@ impl Advisor {
     /// not been seen for an hour is forgotten.
     pub fn observe(&mut self, now: Time, snapshot: &Snapshot) {
         const FORGET: Duration = Duration::from_secs(3600);
+        let around = Around::of(snapshot);
         for edge in &snapshot.edges {
             let key = (edge.from.clone(), edge.to.clone());
             let track = self.edges.entry(key);
             let track = track.or_insert_with(|| EdgeTrack::new(&self.params));
-            track.observe(now, edge, snapshot.callers(&edge.from), &self.params);
+            track.observe(now, edge, around.callers(&edge.from), &self.params);
         }
         for service in &snapshot.services {
             let track = self.services.entry(service.name.clone());
             let track = track.or_insert_with(|| ServiceTrack::new(&self.params));
-            track.observe(now, service, snapshot, &self.params);
+            track.observe(now, service, &around, &self.params);
         }
         for split in &snapshot.splits {
             let track = self.splits.entry(split.service.clone()).or_default();

@@ -1,5 +1,7 @@
 //! What Algorithm 2 is told: the graph with what its vertices use and its edges carry, now.
 
+use std::collections::HashMap;
+
 /// The application at one moment, as Algorithm 1 averages it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
@@ -113,10 +115,39 @@ pub struct Room {
     pub memory_mib: u64,
 }
 
-impl Snapshot {
+/// A snapshot, with what is asked of it service by service looked up once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Around<'a> {
+    into: HashMap<&'a str, Vec<&'a EdgeUse>>,
+    out: HashMap<&'a str, Vec<&'a EdgeUse>>,
+    replicas: HashMap<&'a str, u32>,
+}
+
+impl<'a> Around<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let mut around = Self::default();
+        for edge in &snapshot.edges {
+            around.into.entry(&edge.to).or_default().push(edge);
+            around.out.entry(&edge.from).or_default().push(edge);
+        }
+        let services = snapshot.services.iter();
+        around.replicas = services.map(|one| (&*one.name, one.replicas)).collect();
+        around
+    }
+
+    /// The calls that a service takes, its own among them.
+    pub(super) fn into(&self, service: &str) -> &[&'a EdgeUse] {
+        self.into.get(service).map_or(&[], Vec::as_slice)
+    }
+
+    /// The calls that it makes, those to itself among them.
+    pub(super) fn out(&self, service: &str) -> &[&'a EdgeUse] {
+        self.out.get(service).map_or(&[], Vec::as_slice)
+    }
+
     /// Requests a second that a service takes.
     pub(super) fn rps(&self, service: &ServiceUse) -> f64 {
-        let edges = self.edges.iter().filter(|edge| edge.to == service.name);
+        let edges = self.into(&service.name).iter();
         service
             .rps
             .unwrap_or_else(|| edges.map(|edge| edge.rps).sum())
@@ -124,7 +155,6 @@ impl Snapshot {
 
     /// How many replicas of a service call; 1 where it is not known.
     pub(super) fn callers(&self, name: &str) -> u32 {
-        let service = self.services.iter().find(|service| service.name == name);
-        service.map_or(1, |service| service.replicas.max(1))
+        self.replicas.get(name).map_or(1, |count| (*count).max(1))
     }
 }

@@ -4,7 +4,7 @@ use maglor_balance::Time;
 
 use super::histogram::{Histogram, Share};
 use super::hold::Hold;
-use super::observed::{EdgeUse, Snapshot};
+use super::observed::{Around, EdgeUse};
 use super::params::{Params, Traffic};
 use super::track::endless;
 
@@ -29,15 +29,18 @@ impl Own {
         }
     }
 
-    pub(super) fn observe(&mut self, now: Time, name: &str, snapshot: &Snapshot, params: &Params) {
-        let (mut into, mut out) = (Vec::new(), Vec::new());
-        for edge in &snapshot.edges {
-            match (edge.from == name, edge.to == name) {
-                (false, true) => into.push(edge),
-                (true, false) => out.push(edge),
-                _ => {}
-            }
-        }
+    pub(super) fn observe<'a>(
+        &mut self,
+        now: Time,
+        name: &str,
+        around: &Around<'a>,
+        params: &Params,
+    ) {
+        let others = |edges: &[&'a EdgeUse]| -> Vec<&'a EdgeUse> {
+            let others = edges.iter().filter(|edge| edge.from != edge.to);
+            others.copied().collect()
+        };
+        let (mut into, out) = (others(around.into(name)), others(around.out(name)));
         let p = &params.traffic;
         let sum = |edges: &[&EdgeUse], of: fn(&EdgeUse) -> f64| -> f64 {
             edges.iter().map(|edge| of(edge)).sum()

@@ -10,7 +10,7 @@ use super::containers::Containers;
 use super::histogram::Histogram;
 use super::hold::Hold;
 use super::memory::Memory;
-use super::observed::{EdgeUse, ServiceUse, Snapshot};
+use super::observed::{Around, EdgeUse, ServiceUse};
 use super::own::Own;
 use super::params::{Params, Resources};
 
@@ -88,7 +88,7 @@ impl ServiceTrack {
         &mut self,
         now: Time,
         service: &ServiceUse,
-        snapshot: &Snapshot,
+        around: &Around<'_>,
         params: &Params,
     ) {
         if service.replicas != self.now.replicas {
@@ -97,7 +97,7 @@ impl ServiceTrack {
         self.began.get_or_insert(now);
         (self.seen, self.now) = (now, service.clone());
         let resources = &params.resources;
-        let rps = snapshot.rps(service);
+        let rps = around.rps(service);
         if let Some(used) = service.cpu_used_millis {
             let used = used * f64::from(service.replicas.max(1));
             self.cpu.add(now, used);
@@ -118,7 +118,7 @@ impl ServiceTrack {
         let rps = rps.max(self.rps.quantile(resources.quantile));
         self.rps_scaled.follow(now, rps, params.scaling.band);
 
-        self.own.observe(now, &service.name, snapshot, params);
+        self.own.observe(now, &service.name, around, params);
     }
 
     /// The CPU that the requests need that come now: λ times the usual CPU of a request. So a burst is known

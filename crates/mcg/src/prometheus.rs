@@ -168,10 +168,12 @@ pub fn edges(mesh: Mesh, answers: &[(Quantity, Vec<Sample>)]) -> BTreeMap<(Strin
     let edges = all.into_iter().map(|(ends, all)| {
         let of = |quantity| all.get(&quantity).copied().unwrap_or(0.0);
         let (times, timed) = (of(Quantity::Times), of(Quantity::Timed));
+        let rps = of(Quantity::Requests);
         let traffic = Traffic {
-            rps: of(Quantity::Requests),
+            rps,
             latency_ms: if timed > 0.0 { times / timed } else { 0.0 },
-            failures: of(Quantity::Failures),
+            // They are counted at another moment than calls, or added up in another order.
+            failures: of(Quantity::Failures).min(rps),
             bytes_per_second: of(Quantity::Bytes),
             connections: of(Quantity::Connections),
             in_flight: 0.0,
@@ -372,6 +374,23 @@ mod tests {
             &[(Quantity::Requests, vec![ours, application])],
         ));
         assert_eq!((&*from, &*to), ("shop/web", "shop/cart"));
+    }
+
+    /// Where all calls fail, failures are counted a moment later than calls, and a file that said there were more would be
+    /// refused by whoever reads it.
+    #[test]
+    fn no_more_calls_fail_than_there_are() {
+        let called = |value| {
+            let from = [("namespace", "a"), ("deployment", "web")];
+            let to = [("dst_namespace", "a"), ("dst_deployment", "db")];
+            vec![sample(&[from, to].concat(), value)]
+        };
+        let answers = [
+            (Quantity::Requests, called(2.0)),
+            (Quantity::Failures, called(2.000_000_1)),
+        ];
+        let (_, _, seen) = only(edges(Mesh::Linkerd, &answers));
+        assert_eq!((seen.traffic.rps, seen.traffic.failures), (2.0, 2.0));
     }
 
     #[test]

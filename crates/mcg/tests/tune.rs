@@ -193,6 +193,39 @@ fn wait(round: &Round, name: &str) -> Option<Wait> {
     round.waiting.get(name).map(|(_, why)| *why)
 }
 
+/// What makes a service so bad that its replicas are not ready any more is no rollout to wait for.
+#[test]
+fn what_takes_readiness_away_goes_back() {
+    let mut service = Service::new("web", advice("web", 1, 100, 100));
+    service.1.present.replicas = 3;
+    let mut world = World::new([service]);
+    let begun = (0..).find(|round| !world.round(*round).begun.is_empty());
+    let begun = begun.unwrap();
+    // It is there, and judged; then the one that is left cannot keep up.
+    let judged = (begun + 1..begun + 10).find(|round| {
+        world.round(*round);
+        let record = &world.tuning.records()[&("web".to_owned(), Part::Replicas)];
+        record.stage == Stage::Judged
+    });
+    let web = world.services.get_mut("web").unwrap();
+    web.health.failures = 2000.0;
+    web.left = None;
+    let limit = params().ready + params().trial.settle * params().trial.looks;
+    let rounds = limit.as_secs() / PERIOD.as_secs() + 3;
+    let judged = judged.unwrap();
+    let undone = (judged + 1..judged + rounds).flat_map(|round| {
+        let round = world.round(round);
+        let web = world.services.get_mut("web").unwrap();
+        if web.present.replicas == 1 {
+            web.left = None;
+        }
+        round.undone
+    });
+    let undone: Vec<_> = undone.map(|one| (one.service, one.part)).collect();
+    assert_eq!(undone, [("web".to_owned(), Part::Replicas)]);
+    assert_eq!(world.services["web"].present.replicas, 3);
+}
+
 #[test]
 fn more_replicas_wait_for_nothing() {
     let mut world = World::new([

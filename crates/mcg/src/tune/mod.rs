@@ -281,6 +281,7 @@ impl Tuning {
             return;
         };
         let mut back = None;
+        let visible = record.can_be_looked_at(seen.rolled_out, now, params.ready);
         match record.stage {
             Stage::Changing if seen.rolled_out || part == Part::Traffic => {
                 // Where too few calls say how it was, it cannot be judged, and stays.
@@ -295,7 +296,7 @@ impl Tuning {
                 let limit = params.ready.as_secs();
                 back = Some(format!("not all replicas were ready after {limit} s"));
             }
-            Stage::Judged if seen.rolled_out => {
+            Stage::Judged if visible => {
                 // Two looks at the same calls are one.
                 let fresh = |at: Time| now.saturating_since(at) >= params.trial.settle;
                 if record.looked.is_none_or(fresh) {

@@ -1,5 +1,7 @@
 //! What is remembered of a change, so that whoever restores it goes on where another one ended.
 
+use std::time::Duration;
+
 use maglor_balance::Time;
 
 use super::Part;
@@ -37,6 +39,8 @@ pub struct Record {
     pub(super) looked: Option<Time>,
     /// It was to be taken back, and could not be yet.
     pub(super) owed: bool,
+    /// Since when not all replicas are as they are to be, if they are not.
+    unready: Option<Time>,
 }
 
 impl Record {
@@ -52,7 +56,24 @@ impl Record {
             trial,
             looked: None,
             owed: false,
+            unready: None,
         }
+    }
+
+    /// Takes over whether all replicas are as they are to be, and says whether the service can be looked at: they are, or
+    /// for so long have not been that it is no rollout that passes, but what the change has come to.
+    pub(super) fn can_be_looked_at(
+        &mut self,
+        rolled_out: bool,
+        now: Time,
+        ready: Duration,
+    ) -> bool {
+        if rolled_out {
+            self.unready = None;
+            return true;
+        }
+        let since = *self.unready.get_or_insert(now);
+        now.saturating_since(since) >= ready
     }
 
     pub(super) fn is_open(&self) -> bool {

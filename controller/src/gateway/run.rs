@@ -161,27 +161,42 @@ impl Operator {
             .filter_map(|class| class["metadata"]["name"].as_str())
             .collect();
         let gateways = self.list(Kind::Gateway).await?.unwrap_or_default();
+        let mut failed = None;
         for gateway in &gateways {
             let class = gateway["spec"]["gatewayClassName"].as_str();
             let ends = !gateway["metadata"]["deletionTimestamp"].is_null();
             if ends || !class.is_some_and(|class| own.contains(class)) {
                 continue;
             }
-            let Options {
-                settings,
-                service_type,
-            } = &self.options;
-            for (kind, resource) in made()
-                .iter()
-                .zip(manifests(gateway, settings, service_type))
-            {
-                if !term.borrow().holds(Instant::now()) {
-                    return Ok(());
-                }
-                self.apply(gateway, kind, &resource).await?;
+            // What is wrong with one keeps no other from what it needs.
+            if let Err(error) = self.apply_one(gateway, term).await {
+                failed = Some(error);
             }
         }
-        self.remove_left_over(&gateways, &own, term).await
+        self.remove_left_over(&gateways, &own, term).await?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Applies what one Gateway needs.
+    async fn apply_one(
+        &self,
+        gateway: &Value,
+        term: &watch::Receiver<Term>,
+    ) -> Result<(), kube::Error> {
+        let Options {
+            settings,
+            service_type,
+        } = &self.options;
+        for (kind, resource) in made()
+            .iter()
+            .zip(manifests(gateway, settings, service_type))
+        {
+            if !term.borrow().holds(Instant::now()) {
+                return Ok(());
+            }
+            self.apply(gateway, kind, &resource).await?;
+        }
+        Ok(())
     }
 
     /// Removes what was made for Gateways under the name of the class that they had before.
@@ -282,8 +297,9 @@ impl Operator {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         match api.patch(&name, &parameters, &Patch::Apply(wanted)).await {
             Ok(_) => Ok(()),
-            // The namespace ends, or a quota is used up: nothing that another try soon would change.
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => {
+            // The namespace ends, a quota is used up, or it cannot be as the Gateway wants it, whose name need not be one of a
+            // Service: nothing that another try soon would change.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409 | 422) => {
                 self.warn(
                     gateway,
                     "NotApplied",
@@ -316,3 +332,6 @@ impl Operator {
         self.events.warn(about, reason, "Apply", note);
     }
 }
+
+#[cfg(test)]
+mod tests;

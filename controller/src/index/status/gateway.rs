@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::index::build::members;
 use crate::index::facts::Key;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, Gateway};
-use crate::index::gateways::{Judged, Problem};
+use crate::index::gateways::{Judged, Problem, made_name};
 
 /// What of the Gateway API is done, by the names of its features; sorted, as the API wants it.
 pub(super) const FEATURES: [&str; 31] = [
@@ -79,8 +79,8 @@ pub(super) fn gateway(index: &Index, key: &Key) -> Option<Status> {
         .map(|one| listener(index, key, one, generation, ready))
         .collect();
     let conditions = [
-        accepted(gateway, &judged),
-        programmed(&judged, &addresses, ready, generation),
+        accepted(key, gateway, &judged),
+        programmed((key, gateway), &judged, &addresses, ready),
     ];
     Some(Status::Whole(json!({
         "addresses": addresses,
@@ -89,10 +89,13 @@ pub(super) fn gateway(index: &Index, key: &Key) -> Option<Status> {
     })))
 }
 
-fn accepted(gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
+fn accepted(key: &Key, gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
     let condition = |holds, reason, message: String| {
         Condition::new("Accepted", holds, reason, message, gateway.generation)
     };
+    if let Some(what) = unnameable(key, gateway) {
+        return condition(false, "Invalid", what);
+    }
     if gateway.has_addresses {
         let what = "spec.addresses: addresses cannot be chosen".to_owned();
         return condition(false, "UnsupportedAddress", what);
@@ -119,15 +122,29 @@ fn accepted(gateway: &Gateway, judged: &[Judged<'_>]) -> Condition {
     }
 }
 
+/// Why no Service can have the name of what is made for a Gateway, whose own name may be longer and have dots.
+fn unnameable(key: &Key, gateway: &Gateway) -> Option<String> {
+    let name = made_name(&key.name, &gateway.class);
+    (name.len() > 63 || name.contains('.')).then(|| {
+        format!(
+            "its Service would be called `{name}`, and a name of a Service has 63 characters at most and no dots; \
+             call the Gateway otherwise"
+        )
+    })
+}
+
 fn programmed(
+    (key, gateway): (&Key, &Gateway),
     judged: &[Judged<'_>],
     addresses: &[Value],
     ready: bool,
-    generation: Option<i64>,
 ) -> Condition {
     let condition = |holds, reason, message: &str| {
-        Condition::new("Programmed", holds, reason, message, generation)
+        Condition::new("Programmed", holds, reason, message, gateway.generation)
     };
+    if let Some(what) = unnameable(key, gateway) {
+        return condition(false, "Invalid", &what);
+    }
     if !judged.iter().any(Judged::is_served) {
         return condition(false, "Invalid", "no listener can be served");
     }
@@ -221,4 +238,36 @@ fn has_proxies(index: &Index, key: &Key) -> bool {
         return false;
     };
     members::of(index, &service).any(|one| !one.draining)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_service_can_have_are_said() {
+        let of = |name: &str| {
+            let key = Key::new("edge", name);
+            let gateway = Gateway {
+                class: "maglor".to_owned(),
+                generation: Some(3),
+                ..Gateway::default()
+            };
+            [
+                accepted(&key, &gateway, &[]),
+                programmed((&key, &gateway), &[], &[], true),
+            ]
+        };
+        for name in ["my.web", &"w".repeat(57)] {
+            for condition in of(name) {
+                assert_eq!(
+                    (&*condition.status, &*condition.reason),
+                    ("False", "Invalid")
+                );
+                assert!(condition.message.contains(name), "{}", condition.message);
+            }
+        }
+        let [accepted, _] = of(&"w".repeat(56));
+        assert_eq!(accepted.status, "True");
+    }
 }

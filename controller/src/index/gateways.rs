@@ -300,11 +300,13 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
     }
 }
 
-/// The listener before this one with which it cannot be: one of several on a port and a host stays.
+/// The first other listener that this one cannot be told from. Neither is served, whichever comes first: the API says that
+/// none may be picked (`GatewaySpec.listeners`, "Handling indistinct Listeners").
 fn conflict(all: &[Listener], at: usize) -> Option<Problem> {
-    let listener = all.get(at)?;
-    let mut others = all[..at]
-        .iter()
+    let listener = all.get(at).filter(|one| unsupported(one).is_none())?;
+    let others = all.iter().enumerate().filter(|(other, _)| *other != at);
+    let mut others = others
+        .map(|(_, other)| other)
         .filter(|other| other.port == listener.port && unsupported(other).is_none());
     others.find_map(|other| {
         let name = &other.name;
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_listeners_on_a_port_stays() {
+    fn of_listeners_that_cannot_be_told_apart_none_is_picked() {
         let listener = |name: &str, host: Option<&str>, protocol| Listener {
             name: name.to_owned(),
             hostname: host.map(str::to_owned),
@@ -415,23 +417,26 @@ mod tests {
             protocol,
             ..Listener::default()
         };
-        let all = [
+        let reasons = |all: &[Listener]| -> Vec<Option<&str>> {
+            let each = (0..all.len()).map(|at| conflict(all, at));
+            each.map(|one| one.map(|one| one.reason)).collect()
+        };
+        let of_hosts = [
+            // What is not served is in nobody's way.
             listener("tcp", None, ListenerProtocol::Other("TCP".to_owned())),
             listener("a", Some("a.com"), ListenerProtocol::Http),
             listener("b", Some("b.com"), ListenerProtocol::Http),
             listener("again", Some("a.com"), ListenerProtocol::Http),
+        ];
+        let both = Some("HostnameConflict");
+        assert_eq!(reasons(&of_hosts), [None, both, None, both]);
+        let mut of_protocols = [
+            listener("a", Some("a.com"), ListenerProtocol::Http),
+            listener("b", Some("b.com"), ListenerProtocol::Http),
             listener("tls", None, ListenerProtocol::Https),
         ];
-        let reasons: Vec<_> = (0..all.len())
-            .map(|at| conflict(&all, at).map(|problem| problem.reason))
-            .collect();
-        let expected = [
-            None,
-            None,
-            None,
-            Some("HostnameConflict"),
-            Some("ProtocolConflict"),
-        ];
-        assert_eq!(reasons, expected);
+        assert_eq!(reasons(&of_protocols), [Some("ProtocolConflict"); 3]);
+        of_protocols[2].port = 443;
+        assert_eq!(reasons(&of_protocols), [None; 3]);
     }
 }

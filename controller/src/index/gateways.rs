@@ -296,6 +296,11 @@ fn unsupported(listener: &Listener) -> Option<Problem> {
             let what = format!("tls.mode `{mode}` is not supported; Terminate is");
             Some(Problem::new("UnsupportedValue", what))
         }
+        // To let everybody in would be another thing than what is asked for.
+        (ListenerProtocol::Https, None) if listener.wants_clients_certificates => {
+            let what = "certificates of clients are not asked for here, so nobody is let in";
+            Some(Problem::new("UnsupportedValue", what))
+        }
         (ListenerProtocol::Http | ListenerProtocol::Https, _) => None,
     }
 }

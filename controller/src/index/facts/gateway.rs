@@ -63,6 +63,8 @@ pub struct Listener {
     pub certificates: Vec<Reference>,
     /// `tls.mode`, where it is not `Terminate`.
     pub odd_tls_mode: Option<String>,
+    /// Clients are to prove who they are.
+    pub wants_clients_certificates: bool,
 }
 
 /// What is spoken on a listener.
@@ -228,6 +230,43 @@ struct Spec {
     listeners: Vec<ListenerSpec>,
     addresses: Vec<Value>,
     infrastructure: Infrastructure,
+    tls: GatewayTls,
+}
+
+/// What holds for all listeners of HTTPS.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GatewayTls {
+    frontend: Frontend,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Frontend {
+    default: Validated,
+    per_port: Vec<OfPort>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OfPort {
+    port: u16,
+    tls: Validated,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Validated {
+    validation: Option<Value>,
+}
+
+impl Frontend {
+    /// Whether clients of a port are to prove who they are.
+    fn validates(&self, port: u16) -> bool {
+        let own = self.per_port.iter().find(|one| one.port == port);
+        let tls = own.map_or(&self.default, |own| &own.tls);
+        tls.validation.is_some()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -252,6 +291,7 @@ struct ListenerSpec {
 struct Tls {
     mode: Option<String>,
     certificate_refs: Vec<SecretRef>,
+    frontend_validation: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -291,11 +331,17 @@ impl GatewayClass {
 impl Gateway {
     pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: Spec = part(value, "spec")?;
-        let listeners = spec.listeners.into_iter();
+        let frontend = spec.tls.frontend;
+        let listeners = spec.listeners.into_iter().map(|one| {
+            let mut listener = one.listener(&meta.namespace);
+            let https = listener.protocol == ListenerProtocol::Https;
+            listener.wants_clients_certificates |= https && frontend.validates(listener.port);
+            listener
+        });
         Ok(Self {
             generation: meta.generation,
             class: spec.gateway_class_name,
-            listeners: listeners.map(|one| one.listener(&meta.namespace)).collect(),
+            listeners: listeners.collect(),
             has_addresses: !spec.addresses.is_empty(),
             has_parameters: spec.infrastructure.parameters_ref.is_some(),
         })
@@ -334,6 +380,7 @@ impl ListenerSpec {
             },
             kinds: (!allowed.kinds.is_empty()).then_some(allowed.kinds),
             certificates: tls.certificate_refs.into_iter().map(certificate).collect(),
+            wants_clients_certificates: tls.frontend_validation.is_some(),
             odd_tls_mode: tls.mode.filter(|mode| mode != "Terminate"),
         }
     }
@@ -382,73 +429,4 @@ fn usable(chain: &str, key: &str) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use rcgen::{CertificateParams, KeyPair};
-    use serde_json::json;
-
-    use super::*;
-
-    fn secret(chain: &str, key: &str) -> Secret {
-        let data = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
-        Secret::read(&json!({"data": {"tls.crt": data(chain), "tls.key": data(key)}}))
-    }
-
-    #[test]
-    fn only_certificates_that_a_server_can_show_are_taken() {
-        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let params = CertificateParams::new(["a.example".to_owned()]).unwrap();
-        let chain = params.self_signed(&key).unwrap().pem();
-        let good = secret(&chain, &key.serialize_pem());
-        assert_eq!(good.certificate.as_ref().unwrap().0, chain);
-        assert!(!format!("{good:?}").contains("PRIVATE"));
-        let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        for (chain, key, expected) in [
-            (
-                chain.as_str(),
-                other.serialize_pem(),
-                "`tls.crt` and `tls.key`",
-            ),
-            (odd, key.serialize_pem(), "`tls.crt` is no certificate"),
-            ("", key.serialize_pem(), "holds no certificate"),
-            (chain.as_str(), "nothing".to_owned(), "`tls.key`"),
-        ] {
-            let why = secret(chain, &key).certificate.unwrap_err();
-            assert!(why.contains(expected), "{why}");
-        }
-        let why = Secret::read(&json!({})).certificate.unwrap_err();
-        assert_eq!(why, "`tls.crt` holds no certificate");
-    }
-
-    #[test]
-    fn namespaces_are_selected_by_labels() {
-        let labels: BTreeMap<String, String> = [("a".to_owned(), "1".to_owned())].into();
-        for (selector, expected) in [
-            (json!({}), true),
-            (json!({"matchLabels": {"a": "1"}}), true),
-            (json!({"matchLabels": {"a": "2"}}), false),
-            (
-                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}),
-                true,
-            ),
-            (
-                json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}),
-                false,
-            ),
-            (
-                json!({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}),
-                true,
-            ),
-            (
-                json!({"matchExpressions": [{"key": "b", "operator": "Exists"}]}),
-                false,
-            ),
-            (
-                json!({"matchExpressions": [{"key": "a", "operator": "Odd"}]}),
-                false,
-            ),
-        ] {
-            let read: Selector = serde_json::from_value(selector.clone()).unwrap();
-            assert_eq!(read.selects(&labels), expected, "{selector}");
-        }
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 //! What is not among the files is not known here: a Service that a route names may well be there. So
 //! what is missing is a warning; what could never be in force is an error.
 
+mod fronts;
 mod groups;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use maglor_inject::yaml;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use self::fronts::Fronts;
 use self::groups::Groups;
 use crate::crd::check::SpecError;
 use crate::crd::{Condition, GROUP, check, typed};
@@ -99,7 +101,7 @@ struct Source<'a> {
 pub fn analyze(files: &[(String, String)]) -> Analysis {
     let mut analysis = Analysis::default();
     let (mut index, mut sources) = (Index::default(), Vec::new());
-    let mut groups = Groups::default();
+    let (mut groups, mut fronts) = (Groups::default(), Fronts::default());
     for (file, text) in files {
         for (before, text) in documents(text) {
             let place = Place { file, text, before };
@@ -113,6 +115,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
             };
             for value in values {
                 analysis.misread(place, &value);
+                fronts.take(place, &value);
                 if let Err(error) = typed_as_its_own(&value) {
                     analysis.resources += 1;
                     let problem =
@@ -154,6 +157,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
             analysis.problems.extend(source.problem(&condition));
         }
     }
+    analysis.problems.extend(fronts.problems());
     let place = |problem: &Problem| (problem.file.clone(), problem.line, problem.message.clone());
     analysis.problems.sort_by_key(place);
     analysis.problems.dedup();

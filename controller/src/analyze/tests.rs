@@ -109,6 +109,7 @@ data: {a: 1, a: 2}
     assert_eq!((analysis.resources, analysis.others), (4, 2));
     let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
     let expected = [
+        "a.yaml:2: warning: ProxyService a: spec.targetRef: there is no Service web (TargetNotFound)",
         "a.yaml:9: error: ProxyService b: spec.replicas: must be 1 to 100 (Invalid)",
         "a.yaml:16: error: PlacementPolicy c: spec.windows: must be 1 to 1000 (Invalid)",
         "a.yaml:21: error: CommunicationGraph default: spec.maxEdges: must be 0 to 2000 (Invalid)",

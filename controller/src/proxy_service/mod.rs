@@ -49,7 +49,7 @@ pub use auto::Advice;
 pub use front::{Front, SHARED_LABELS};
 pub use observed::{Claim, Observed, Rollout};
 pub use progress::{Progress, conditions, proxies};
-pub use refusal::Refusal;
+pub use refusal::{Refusal, refusal_of};
 pub use scope::{Land, OPT_OUT, holding};
 pub use selector::{Selected, Selector, selected};
 pub use shared::{Group, contradicts};

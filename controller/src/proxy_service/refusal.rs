@@ -7,7 +7,7 @@ use maglor_inject::ADMIN_PORT;
 use serde_json::Value;
 
 use super::listening::{TargetPort, declared, target_port};
-use super::observed::Observed;
+use super::observed::{Claim, Observed};
 use super::selector::Selector;
 use super::{LABEL, SHARED_LABELS, target_name};
 use crate::index::facts::Protocol;
@@ -139,6 +139,21 @@ const RESERVED: [&str; 4] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
 ];
+
+/// The first reason against proxies for the Service that a `ProxyService` names, of those that follow from the two alone.
+/// `None` also for a resource that cannot be used itself, which says why.
+#[must_use]
+pub fn refusal_of(resource: &Value, service: Option<&Value>) -> Option<Refusal> {
+    let claim = Claim::read(resource);
+    claim.spec.as_ref().ok()?;
+    of(&Observed {
+        namespace: claim.key.namespace.clone(),
+        name: claim.service.clone(),
+        claims: vec![claim],
+        service: service.cloned(),
+        ..Observed::default()
+    })
+}
 
 /// The first reason against proxies.
 pub(super) fn of(seen: &Observed) -> Option<Refusal> {

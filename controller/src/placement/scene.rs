@@ -50,6 +50,8 @@ pub struct Scene {
     pub selected: BTreeMap<usize, Selected>,
     /// How most of the calls find a replica.
     pub routing: Routing,
+    /// Nodes that `spec.delays` names and that are not there, now.
+    pub gone: BTreeSet<String>,
 }
 
 /// A service of the policy.
@@ -67,7 +69,7 @@ pub enum SceneError {
     /// Two services, or an edge, that cannot be.
     #[error("the graph: {0}")]
     Graph(#[from] GraphError),
-    /// No nodes, or delays between nodes that there are not.
+    /// No nodes, or more than can have delays.
     #[error("the nodes: {0}")]
     Nodes(#[from] NodesError),
 }
@@ -128,7 +130,7 @@ struct Running<'a> {
 /// Puts together what is given.
 ///
 /// # Errors
-/// There is no node, or a delay names none.
+/// There is no node, or more than can have delays.
 pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
     let running = running(given);
     let mut graph = Graph::default();
@@ -152,6 +154,10 @@ pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
         }
     }
     let (nodes, present) = placed(given, &graph, &running)?;
+    let named = given.spec.delays.iter();
+    let named = named.flat_map(|delay| [&delay.from, &delay.to]);
+    let gone = named.filter(|name| nodes.node(name).is_none());
+    let gone = gone.cloned().collect();
     let bars = bars(given, &graph, &nodes, &running);
     let measured = measured(given, &graph, &present);
     let selected = running.into_values().enumerate();
@@ -167,6 +173,7 @@ pub fn scene(given: &Given<'_>) -> Result<Scene, SceneError> {
         present,
         bars,
         measured,
+        gone,
     })
 }
 
@@ -275,9 +282,11 @@ fn placed(
             nodes.set_delay(&delay.from, &delay.to, delay.ms)?;
         }
     }
-    // What people say counts more.
+    // What people say counts more. Nodes come and go, and with one that has gone all else goes on.
     for delay in &given.spec.delays {
-        nodes.set_delay(&delay.from, &delay.to, delay.milliseconds)?;
+        if nodes.node(&delay.from).is_some() && nodes.node(&delay.to).is_some() {
+            nodes.set_delay(&delay.from, &delay.to, delay.milliseconds)?;
+        }
     }
     Ok((nodes, present))
 }

@@ -142,7 +142,7 @@ pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus
     let moves = plan.as_ref().map_or(0, |plan| plan.moves);
     PlacementPolicyStatus {
         conditions: vec![
-            condition("Accepted", true, "Accepted", "it is in force".to_owned()),
+            condition("Accepted", true, "Accepted", in_force(told.scene)),
             condition(
                 "Settled",
                 reason.is_settled(),
@@ -160,6 +160,18 @@ pub fn status(told: &Told<'_>, generation: Option<i64>) -> PlacementPolicyStatus
         judged_since: told.relocation.judged_since().and_then(epoch::text),
         services,
         services_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+    }
+}
+
+/// That a policy is in force, and what of it is not, now.
+fn in_force(scene: &Scene) -> String {
+    let gone: Vec<&str> = scene.gone.iter().map(String::as_str).collect();
+    match gone.is_empty() {
+        true => "it is in force".to_owned(),
+        false => format!(
+            "it is in force; spec.delays: there is no node {}",
+            gone.join(", ")
+        ),
     }
 }
 

@@ -78,7 +78,7 @@ impl Shop {
             let room = Room {
                 left,
                 pods: Some(110),
-                zone: None,
+                ..Room::default()
             };
             topology.nodes.insert(name.to_owned(), room);
         }
@@ -224,13 +224,25 @@ fn pods_that_have_just_come_count_and_those_that_go_do_not() {
     assert_eq!(scene.graph.services()[cart].replicas.get(), 3);
 }
 
+/// A node that goes takes nothing along of what is said of the others.
 #[test]
 fn delays_between_nodes_that_there_are_not_are_named() {
     let mut shop = Shop::new(&json!({}));
-    shop.spec.delays =
-        serde_json::from_value(json!([{"from": "n1", "to": "n9", "milliseconds": 1}])).unwrap();
-    let error = shop.scene().unwrap_err().to_string();
-    assert!(error.contains("`n9`"), "{error}");
+    shop.spec.objective = serde_json::from_value(json!("Latency")).unwrap();
+    shop.spec.delays = serde_json::from_value(json!([
+        {"from": "n1", "to": "n9", "milliseconds": 1},
+        {"from": "n1", "to": "n2", "milliseconds": 3},
+    ]))
+    .unwrap();
+    let scene = shop.scene().unwrap();
+    assert_eq!(scene.nodes.delays_ms(), [0.0, 3.0, 3.0, 0.0]);
+    let mut relocation = Relocation::new(params(&shop.spec, Duration::from_secs(60)));
+    let told = shop.round(&mut relocation);
+    assert_eq!(
+        told.conditions[0].message,
+        "it is in force; spec.delays: there is no node n9"
+    );
+    assert!(told.is_accepted() && told.planned_moves > 0, "{told:?}");
 }
 
 #[test]

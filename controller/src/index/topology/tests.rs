@@ -108,6 +108,30 @@ fn a_pod_is_of_one_vertex_whatever_services_it_is_behind() {
     assert_eq!((room.left.cpu_millis, room.pods), (Some(1700), Some(109)));
 }
 
+/// Jobs that are done and pods that were evicted stay for long, and have nothing of their node any more.
+#[test]
+fn pods_that_have_ended_are_no_replicas_and_take_no_room() {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
+                      "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "110"}}});
+    let in_phase = |mut pod: Value, phase: &str| {
+        pod["status"] = json!({"phase": phase});
+        pod["metadata"]["ownerReferences"] = json!([{"kind": "DaemonSet", "name": "web"}]);
+        pod
+    };
+    let mut objects = vec![node, service("web"), slice("web", &["w1"])];
+    objects.push(in_phase(pod("w1", "n1", "100m", true), "Running"));
+    for (at, phase) in ["Failed", "Succeeded"].into_iter().enumerate() {
+        let evicted = pod(&format!("evicted-{at}"), "n1", "100m", true);
+        let job = pod(&format!("job-{at}"), "n1", "700m", false);
+        objects.extend([evicted, job].map(|pod| in_phase(pod, phase)));
+    }
+    objects.push(in_phase(pod("agent", "n1", "300m", false), "Running"));
+    let topology = index(&objects).topology();
+    assert_eq!(topology.vertices["shop/web"].replicas, 1);
+    let room = &topology.nodes["n1"];
+    assert_eq!((room.left.cpu_millis, room.pods), (Some(1700), Some(109)));
+}
+
 fn versioned(name: &str, version: &str) -> Value {
     let mut pod = pod(name, "n1", "100m", true);
     pod["metadata"]["labels"] = json!({"version": version});

@@ -320,15 +320,38 @@ impl Builder<'_> {
         splits.collect()
     }
 
+    /// What is closed has room for what runs there, and for nothing more.
     fn nodes(&self) -> Vec<Node> {
-        let nodes = self.topology.nodes.iter().map(|(name, room)| Node {
-            name: name.clone(),
-            cpu_millis: room.left.cpu_millis.unwrap_or(0),
-            memory_mib: room.left.memory_mib.unwrap_or(0),
-            pods: room.pods,
-            zone: room.zone.clone(),
+        let nodes = self.topology.nodes.iter().map(|(name, room)| {
+            let (cpu, memory) = (room.left.cpu_millis, room.left.memory_mib);
+            let held = room.closed.then(|| self.held(name));
+            let most = |have: u64, held: Option<u64>| held.map_or(have, |held| held.min(have));
+            Node {
+                name: name.clone(),
+                cpu_millis: most(cpu.unwrap_or(0), held.map(|held| held[0])),
+                memory_mib: most(memory.unwrap_or(0), held.map(|held| held[1])),
+                pods: match held {
+                    None => room.pods,
+                    Some([.., pods]) => Some(pods),
+                },
+                zone: room.zone.clone(),
+            }
         });
         nodes.collect()
+    }
+
+    /// What the mesh's pods on a node request, and how many they are.
+    fn held(&self, node: &str) -> [u64; 3] {
+        let meshed = self.topology.vertices.values().filter(|one| one.meshed);
+        meshed.fold([0; 3], |[cpu, memory, pods], vertex| {
+            let count = u64::from(vertex.nodes.get(node).copied().unwrap_or(0));
+            let of = |each: Option<u64>| each.unwrap_or(0).saturating_mul(count);
+            [
+                cpu.saturating_add(of(vertex.requests.cpu_millis)),
+                memory.saturating_add(of(vertex.requests.memory_mib)),
+                pods.saturating_add(count),
+            ]
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::index::Index;
-use crate::index::facts::Object;
+use crate::index::facts::{Amounts, Object};
 use crate::index::topology::{self, Room, Vertex};
 use maglor_xds::load::{Range, RoundTrip};
 
@@ -396,4 +396,36 @@ fn what_is_shown_is_a_graph_that_can_be_partitioned() {
     assert_eq!(nodes.all()[0].cpu_millis, 2000);
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+}
+
+/// Nobody is told to move to where no pod would be started; what runs there may stay.
+#[test]
+fn closed_nodes_have_room_for_what_they_run() {
+    let graphs = graphs();
+    let mut topology = (*graphs.topology()).clone();
+    let room = |closed| Room {
+        left: Amounts {
+            cpu_millis: Some(4000),
+            memory_mib: Some(4096),
+        },
+        pods: Some(110),
+        zone: None,
+        closed,
+    };
+    topology.nodes.insert("n1".to_owned(), room(true));
+    topology.nodes.insert("n2".to_owned(), room(true));
+    topology.nodes.insert("n3".to_owned(), room(false));
+    let meshed = topology.vertices.values_mut().filter(|one| one.meshed);
+    let mut pods = 0;
+    for vertex in meshed {
+        vertex.requests.cpu_millis = Some(100);
+        pods += u64::from(vertex.nodes["n1"]);
+    }
+    graphs.set_topology(topology);
+    let nodes = snapshot(&graphs, at(10)).nodes;
+    let of = |at: usize| (nodes[at].cpu_millis, nodes[at].pods);
+    assert!(pods > 0);
+    assert_eq!(of(0), (100 * pods, Some(pods)));
+    assert_eq!(of(1), (0, Some(0)));
+    assert_eq!(of(2), (4000, Some(110)));
 }

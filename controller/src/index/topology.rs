@@ -96,6 +96,9 @@ pub struct Room {
     pub pods: Option<u64>,
     /// Where it is.
     pub zone: Option<String>,
+    /// No pod of theirs is started there as far as is known without looking at the pod: it is cordoned, not ready, or
+    /// takes only pods that tolerate something, and none of theirs is there.
+    pub closed: bool,
 }
 
 impl Index {
@@ -269,10 +272,13 @@ impl Index {
     /// What nodes have for the vertices that the mesh knows; all else stays where it is.
     fn add_nodes(&self, topology: &mut Topology) {
         for (key, node) in &self.nodes {
+            let mut meshed = topology.vertices.values().filter(|one| one.meshed);
+            let mut runs = || meshed.any(|one| one.nodes.contains_key(&key.name));
             let room = Room {
                 left: node.allocatable,
                 pods: node.pods,
                 zone: node.zone.clone(),
+                closed: node.closed || (node.tainted && !runs()),
             };
             topology.nodes.insert(key.name.clone(), room);
         }

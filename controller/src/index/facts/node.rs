@@ -20,12 +20,32 @@ pub struct Node {
     pub allocatable: Amounts,
     /// How many pods it takes.
     pub pods: Option<u64>,
+    /// It takes no new pods: it is cordoned, or not ready.
+    pub closed: bool,
+    /// It takes only pods that tolerate something.
+    pub tainted: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
     allocatable: BTreeMap<String, Value>,
+}
+
+/// Whether a node says that it is not ready; one that says nothing is.
+fn is_unready(value: &Value) -> bool {
+    let conditions = value
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one["type"] == "Ready" && one["status"] != "True")
+}
+
+/// Whether new pods have to tolerate something of a node.
+fn is_tainted(value: &Value) -> bool {
+    let taints = value.pointer("/spec/taints").and_then(Value::as_array);
+    let mut taints = taints.into_iter().flatten();
+    taints.any(|one| one["effect"] == "NoSchedule" || one["effect"] == "NoExecute")
 }
 
 impl Node {
@@ -44,6 +64,9 @@ impl Node {
             zone: label("topology.kubernetes.io/zone"),
             allocatable: Amounts::read(&status.allocatable),
             pods,
+            closed: value.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
+                || is_unready(value),
+            tainted: is_tainted(value),
         })
     }
 }

@@ -132,6 +132,28 @@ fn pods_that_have_ended_are_no_replicas_and_take_no_room() {
     assert_eq!((room.left.cpu_millis, room.pods), (Some(1700), Some(109)));
 }
 
+#[test]
+fn nodes_that_take_no_new_pods_are_known() {
+    let node = |name: &str, spec: Value, ready: &str| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec,
+               "status": {"allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    let taint = |effect: &str| json!({"taints": [{"key": "a", "effect": effect}]});
+    let objects = [
+        node("open", json!({}), "True"),
+        node("cordoned", json!({"unschedulable": true}), "True"),
+        node("gone", json!({}), "Unknown"),
+        node("control", taint("NoSchedule"), "True"),
+        node("tolerated", taint("NoSchedule"), "True"),
+        node("preferred", taint("PreferNoSchedule"), "True"),
+        pod("web", "tolerated", "100m", true),
+    ];
+    let nodes = index(&objects).topology().nodes;
+    let closed = nodes.iter().filter(|(_, room)| room.closed);
+    let closed: Vec<&str> = closed.map(|(name, _)| &**name).collect();
+    assert_eq!(closed, ["control", "cordoned", "gone"]);
+}
+
 fn versioned(name: &str, version: &str) -> Value {
     let mut pod = pod(name, "n1", "100m", true);
     pod["metadata"]["labels"] = json!({"version": version});

@@ -278,7 +278,7 @@ fn topology(count: u64) -> Topology {
     let room = Room {
         left: amounts(4000, 4096),
         pods: Some(110),
-        zone: None,
+        ..Room::default()
     };
     topology.nodes.insert("n1".to_owned(), room);
     topology

@@ -3,12 +3,13 @@
 //! A proxy reports to the replica that it is connected to. When it goes elsewhere, the old replica goes on
 //! with its average for a while; so of each proxy only the part counts that was heard last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maglor_balance::Time;
 use maglor_mcg::{self as mcg, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
+use super::snapshot::MOST;
 use super::{Edge, Snapshot};
 
 /// What a proxy has reported of an edge.
@@ -178,8 +179,10 @@ impl Snapshot {
             Edge::new(from.to_owned(), to.to_owned(), traffic).with_times(&times, &spread)
         });
         self.edges = alive.collect();
+        let known = self.services.iter().map(|service| service.name.clone());
+        let mut known: BTreeSet<String> = known.collect();
         for name in self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]) {
-            if !self.services.iter().any(|service| service.name == *name) {
+            if known.insert(name.clone()) {
                 self.services.push(super::Service {
                     name: name.clone(),
                     replicas: 1,
@@ -191,13 +194,16 @@ impl Snapshot {
         for version in self.splits.iter_mut().flat_map(|split| &mut split.versions) {
             version.set(versions.get(&*version.cluster).copied());
         }
+        let mut called: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for edge in &self.edges {
+            let (rps, pending) = called.entry(&edge.to).or_default();
+            (*rps, *pending) = (*rps + edge.rps, *pending + edge.in_flight);
+        }
         for service in &mut self.services {
-            let called = self.edges.iter().filter(|edge| edge.to == service.name);
-            let called = called.fold((0.0, 0.0), |(rps, pending), edge| {
-                (rps + edge.rps, pending + edge.in_flight)
-            });
+            let called = called.get(&*service.name).copied().unwrap_or_default();
             let taken = taken.get(&*service.name);
-            (service.rps, service.pending) = taken.map_or(called, |one| (one.rps, one.in_flight));
+            let (rps, pending) = taken.map_or(called, |one| (one.rps, one.in_flight));
+            (service.rps, service.pending) = (rps.min(MOST), pending.min(MOST));
         }
         self
     }

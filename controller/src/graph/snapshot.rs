@@ -149,9 +149,9 @@ impl Version {
     /// What it takes now; `None` = nothing.
     pub(super) fn set(&mut self, traffic: Option<Traffic>) {
         let traffic = traffic.unwrap_or_default();
-        self.rps = traffic.rps;
-        self.latency_ms = traffic.latency_ms;
-        self.failures = traffic.failures;
+        self.rps = traffic.rps.min(MOST);
+        self.latency_ms = traffic.latency_ms.min(MOST);
+        self.failures = traffic.failures.min(self.rps);
     }
 }
 
@@ -229,8 +229,8 @@ impl Builder<'_> {
         }
         for (name, service) in &mut services {
             let traffic = taken.get(name).or_else(|| called.get(name));
-            service.rps = traffic.map_or(0.0, |traffic| traffic.rps);
-            service.pending = traffic.map_or(0.0, |traffic| traffic.in_flight);
+            service.rps = traffic.map_or(0.0, |traffic| traffic.rps.min(MOST));
+            service.pending = traffic.map_or(0.0, |traffic| traffic.in_flight.min(MOST));
         }
         let mut services: BTreeMap<String, Service> = services
             .into_iter()
@@ -355,21 +355,26 @@ impl Builder<'_> {
     }
 }
 
+/// Weights of edges are no greater ([`maglor_mcg::GraphError`]).
+pub(super) const MOST: f64 = 1e15;
+
 impl Edge {
     /// Of averages; how response times are spread is not known.
     #[must_use]
     pub fn new(from: String, to: String, traffic: Traffic) -> Self {
+        // Whoever reports nonsense does it of its own calls: it makes no graph of it that nobody can read.
+        let rps = traffic.rps.min(MOST);
         Self {
             from,
             to,
-            rps: traffic.rps,
-            latency_ms: traffic.latency_ms,
+            rps,
+            latency_ms: traffic.latency_ms.min(MOST),
             p50_ms: None,
             p99_ms: None,
-            failures: traffic.failures,
-            bytes_per_second: traffic.bytes_per_second,
-            connections_per_second: traffic.connections,
-            in_flight: traffic.in_flight,
+            failures: traffic.failures.min(rps),
+            bytes_per_second: traffic.bytes_per_second.min(MOST),
+            connections_per_second: traffic.connections.min(MOST),
+            in_flight: traffic.in_flight.min(MOST),
         }
     }
 
@@ -379,8 +384,10 @@ impl Edge {
     }
 
     pub(super) fn with_times(mut self, times: &Times, spread: &Spread) -> Self {
-        self.p50_ms = times.quantile(0.5, self.latency_ms, spread);
-        self.p99_ms = times.quantile(0.99, self.latency_ms, spread);
+        let quantile = |share| times.quantile(share, self.latency_ms, spread);
+        let (p50, p99) = (quantile(0.5), quantile(0.99));
+        self.p50_ms = p50.map(|ms| ms.min(MOST));
+        self.p99_ms = p99.map(|ms| ms.min(MOST));
         self
     }
 }

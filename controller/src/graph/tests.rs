@@ -429,3 +429,24 @@ fn closed_nodes_have_room_for_what_they_run() {
     assert_eq!(of(1), (0, Some(0)));
     assert_eq!(of(2), (4000, Some(110)));
 }
+
+/// One proxy that counts as nobody can keeps nobody from reading the graph.
+#[test]
+fn nonsense_stays_within_what_a_graph_takes() {
+    let graphs = graphs();
+    let mut odd = load(CART, 100);
+    odd.succeeded = u64::MAX;
+    odd.seconds = 1e300;
+    (odd.bytes, odd.in_flight, odd.opened) = (u64::MAX, u64::MAX, u64::MAX);
+    graphs.take_at("shop/web-0", &report(1, vec![odd]), at(10));
+    let good = ClusterLoad {
+        name: "web.shop.svc.cluster.local:80".into(),
+        ..load(CART, 100)
+    };
+    graphs.take_at("shop/cart-0", &report(10, vec![good]), at(10));
+    let snapshot = snapshot(&graphs, at(10));
+    let graph = maglor_mcg::file::graph(&snapshot.graph_file()).unwrap();
+    assert_eq!(graph.edges().len(), 2);
+    let observed = serde_json::to_string(&snapshot).unwrap();
+    assert!(maglor_mcg::file::snapshots(&observed).is_ok());
+}

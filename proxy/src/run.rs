@@ -17,11 +17,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::owed::Owed;
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::beat;
 use crate::files::Files;
-use crate::source::{self, Watch};
+use crate::source::{self, Glance, Watch};
+
+mod owed;
 
 /// How often it is looked whether clients are connected, while the proxy waits for its application.
 const LOOK: Duration = Duration::from_millis(50);
@@ -96,6 +99,7 @@ async fn control(
     let mut signals = Signals::new()?;
     // Before anybody can know that it is time to change something.
     let watch = watch(options.file.as_deref());
+    let glance = options.file.as_deref().map(Glance::new);
     let files = Files::of(&loaded.config);
     let admin_settings = loaded.config.admin.clone();
     let mut app = App::start(&loaded.config, options.memory_budget)?;
@@ -130,8 +134,10 @@ async fn control(
         app,
         files,
         watch,
+        glance,
         file: options.file,
         refused: None,
+        owed: Owed::default(),
     };
     life.until_stopped(&mut signals, &drain, stop).await;
     life.end(&mut signals).await;
@@ -198,10 +204,26 @@ struct Life {
     app: SharedApp,
     file: Option<PathBuf>,
     watch: Option<Watch>,
+    /// For what the watch does not see.
+    glance: Option<Glance>,
     files: Files,
     /// What was refused last, the file's text (as a hash) and why: it is told once. The folder is watched, and the log
     /// may be written there, so that telling it would be a reason to look again.
     refused: Option<(Option<u64>, String)>,
+    owed: Owed,
+}
+
+/// Why the configuration is read again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Why {
+    /// The last time it was in vain.
+    Again,
+    /// An operator wants it.
+    Asked,
+    /// Certificates, keys or roots look different.
+    Files,
+    /// The file, or its folder, has changed.
+    Seen,
 }
 
 impl Life {
@@ -224,10 +246,10 @@ impl Life {
                 _ = signals.interrupt.recv() => return,
                 _ = signals.hangup.recv() => {
                     self.app.borrow().reopen_access_log();
-                    self.reload(true);
+                    self.reload(Why::Asked);
                 }
                 _ = signals.user1.recv() => self.app.borrow().reopen_access_log(),
-                () = changed(self.watch.as_mut()) => self.reload(false),
+                () = changed(self.watch.as_mut()) => self.reload(Why::Seen),
                 // Most proxies have neither, and a processor that nobody wakes is most of what an idle one costs.
                 _ = flush.tick(), if self.app.borrow().is_to_be_flushed() => {
                     self.app.borrow().flush_access_log();
@@ -235,19 +257,36 @@ impl Life {
                 }
                 _ = tick.tick() => {
                     self.app.borrow_mut().tick();
-                    if self.files.changed() {
-                        tracing::info!("a certificate file changed");
-                        self.reload(true);
-                    }
+                    self.look();
                 }
             }
         }
     }
 
+    /// Reads again what looks different, and what could not be read or used the last time.
+    fn look(&mut self) {
+        let (file, glance) = (self.file.as_deref(), self.glance.as_mut());
+        let missed = file
+            .zip(glance)
+            .is_some_and(|(file, glance)| glance.missed(file));
+        if self.files.changed() {
+            tracing::info!("a certificate file changed");
+            self.reload(Why::Files);
+        } else if missed {
+            self.reload(Why::Seen);
+        } else if self.owed.is_due(Instant::now()) {
+            self.reload(Why::Again);
+        }
+    }
+
     /// Reads the file again; what is in force stays where the new one is not good.
-    fn reload(&mut self, files_changed: bool) {
+    fn reload(&mut self, why: Why) {
         let Some(file) = &self.file else { return };
-        let result = self.apply(file, files_changed);
+        if let Some(glance) = &mut self.glance {
+            glance.read(file);
+        }
+        let files_changed = matches!(why, Why::Asked | Why::Files) || self.owed.files();
+        let result = self.apply(file, files_changed, why);
         let app = self.app.borrow();
         let control = &app.shared().metrics.control;
         match result {
@@ -255,15 +294,19 @@ impl Life {
                 count_reload(&app);
                 self.files = files;
                 self.refused = None;
+                self.owed.settled();
                 tracing::info!(file = %file.display(), "configuration applied");
             }
             Ok(None) => {
                 self.refused = None;
+                self.owed.settled();
                 tracing::debug!("configuration unchanged");
             }
             Err(error) => {
+                let now = Instant::now();
+                self.owed.failed(files_changed, why == Why::Again, now);
                 let refused = Some((hash_of(file), error.to_string()));
-                if !files_changed && self.refused == refused {
+                if matches!(why, Why::Again | Why::Seen) && self.refused == refused {
                     return;
                 }
                 self.refused = refused;
@@ -277,16 +320,19 @@ impl Life {
     }
 
     /// The files that the new configuration names, as they were before they were read.
-    fn apply(&self, file: &Path, files_changed: bool) -> Result<Option<Files>, RunError> {
+    fn apply(&self, file: &Path, files_changed: bool, why: Why) -> Result<Option<Files>, RunError> {
         let loaded = maglor_config::load(file)?;
         let mut app = self.app.borrow_mut();
         if !files_changed && app.is_of(&loaded) {
             return Ok(None);
         }
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
+        // The try before has said it.
+        if why != Why::Again {
+            for warning in &loaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            warn_of_what_stays(app.config(), &loaded.config);
         }
-        warn_of_what_stays(app.config(), &loaded.config);
         let files = Files::of(&loaded.config);
         app.apply(loaded, files_changed)?;
         Ok(Some(files))

@@ -7,6 +7,7 @@ pub(crate) mod xds;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use maglor_identity::Fingerprint;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
@@ -71,6 +72,45 @@ impl Watch {
             self.settled = Some((now + SETTLE, latest));
         }
     }
+}
+
+/// Sees changes of a file that its [`Watch`] does not: a folder that is another one all at once, because a symlink
+/// on the way was swapped; a link to a file elsewhere; a system that has no watch left.
+#[derive(Debug)]
+pub(crate) struct Glance {
+    /// How the file looked when it was read.
+    read: Fingerprint,
+    /// The same at the last look.
+    last: Fingerprint,
+}
+
+impl Glance {
+    /// The file is about to be read for the first time, or was.
+    pub(crate) fn new(path: &Path) -> Self {
+        let now = look(path);
+        Self {
+            read: now.clone(),
+            last: now,
+        }
+    }
+
+    /// The file is about to be read.
+    pub(crate) fn read(&mut self, path: &Path) {
+        self.read = look(path);
+    }
+
+    /// Whether it looks different from when it was read, and twice alike: who writes it has finished, and nobody
+    /// else has seen that.
+    pub(crate) fn missed(&mut self, path: &Path) -> bool {
+        let now = look(path);
+        let rests = now == self.last;
+        self.last = now;
+        rests && self.last != self.read
+    }
+}
+
+fn look(path: &Path) -> Fingerprint {
+    Fingerprint::of([path].into_iter())
 }
 
 fn changes(kind: &EventKind) -> bool {

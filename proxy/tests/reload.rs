@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use support::{Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet};
 
 const ASK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -103,6 +104,72 @@ fn a_config_maps_swap_is_seen() {
         });
     }
     assert_eq!(refused(&proxy), 0);
+}
+
+/// `/etc/maglor/current → releases/1`, as many tools deploy: nothing changes in the folder that is left.
+#[test]
+fn a_swap_of_the_folder_is_seen() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    for (name, endpoint) in [("1", &a), ("2", &b)] {
+        fs::create_dir(root.join(name)).unwrap();
+        let yaml = Web::to([endpoint.address()]).yaml();
+        fs::write(root.join(name).join("config.yaml"), yaml).unwrap();
+    }
+    symlink("1", root.join("current")).unwrap();
+    let file = root.join("current/config.yaml");
+    let proxy = builder().arg("--config").arg(file).start();
+    for (name, endpoint) in [("2", &b), ("1", &a), ("2", &b)] {
+        symlink(name, root.join("next")).unwrap();
+        fs::rename(root.join("next"), root.join("current")).unwrap();
+        eventually(TIMEOUT, "the configuration is applied", || {
+            get(&proxy, "/").text() == endpoint.name()
+        });
+    }
+    assert_eq!(refused(&proxy), 0);
+}
+
+/// Nothing about the file changes when the process has a descriptor again.
+#[test]
+fn a_change_that_could_not_be_read_is_read_later() {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let proxy = Web::to([a.address()]).start();
+    let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
+    let usual = getrlimit(Resource::Nofile);
+    let none = Rlimit {
+        current: Some(3),
+        maximum: usual.maximum,
+    };
+    prlimit(pid, Resource::Nofile, none).unwrap();
+    proxy.replace_config(&Web::to([b.address()]).yaml());
+    proxy.wait_for_log("the file cannot be read");
+    prlimit(pid, Resource::Nofile, usual).unwrap();
+    eventually(TIMEOUT, "the configuration is applied", || {
+        get(&proxy, "/").text() == "b"
+    });
+    assert_eq!((applied(&proxy), refused(&proxy)), (2, 1));
+}
+
+#[test]
+fn a_configuration_is_applied_once_what_it_names_is_there() {
+    let upstream = Upstream::start("a");
+    let good = Web::to([upstream.address()]).yaml();
+    let proxy = support::start(&good);
+    // Not beside the file, where it would be seen.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let log = elsewhere.path().join("logs/access.log");
+    proxy.replace_config(&format!(
+        "access_log: {{path: '{}'}}\n{good}",
+        log.display()
+    ));
+    eventually(TIMEOUT, "it is refused", || refused(&proxy) == 1);
+    fs::create_dir(log.parent().unwrap()).unwrap();
+    eventually(TIMEOUT, "it is applied", || applied(&proxy) == 2);
+    assert_eq!(get(&proxy, "/").text(), "a");
+    eventually(TIMEOUT, "there is a line", || {
+        fs::read_to_string(&log).is_ok_and(|text| !text.is_empty())
+    });
 }
 
 #[test]

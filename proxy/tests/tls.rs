@@ -331,6 +331,35 @@ fn a_new_certificate_is_shown_without_a_restart() {
     assert_eq!(before.get("/").status, 200, "who is connected stays");
 }
 
+/// When the file is good again it says what is in force already, but the certificate does not.
+#[test]
+fn a_certificate_that_changes_while_the_configuration_is_bad_is_not_forgotten() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let identity = old.issue(&["a.example"]);
+    let upstream = Upstream::start("a");
+    let web = Web::to([upstream.address()]).listener(&termination(&identity, ""));
+    let proxy = web.start();
+    proxy.replace_config("not: [yaml");
+    eventually(TIMEOUT, "the configuration is refused", || {
+        support::refused(&proxy) == 1
+    });
+    let next = new.issue(&["a.example"]);
+    fs::copy(&next.cert_file, &identity.cert_file).unwrap();
+    fs::copy(&next.key_file, &identity.key_file).unwrap();
+    eventually(TIMEOUT, "the new certificate is noticed", || {
+        support::refused(&proxy) >= 2
+    });
+    proxy.replace_config(&web.yaml());
+    eventually(TIMEOUT, "the new certificate is shown", || {
+        let config = new.client_config(None, &["http/1.1"]);
+        let mut client = RawHttp1::connect_tls(proxy.listener("web"), "a.example", config);
+        client
+            .connection()
+            .send("GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .is_ok()
+    });
+}
+
 #[test]
 fn new_roots_are_taken_for_endpoints_without_a_restart() {
     let (old, new) = (Authority::new(), Authority::new());

@@ -315,3 +315,35 @@ fn a_removed_listeners_connections_end_in_time() {
     client.assert_closed();
     wait_quiet(&proxy);
 }
+
+/// A limit of ours says nothing about the endpoints.
+#[test]
+fn connections_beyond_a_limit_are_not_held_against_endpoints() {
+    let servers = [echo(), echo()];
+    let limits = [
+        "limits: {max_connections: 2, max_pending_requests: 0}, circuit_breaker: {consecutive_failures: 1}",
+        "limits: {max_pending_requests: 0, endpoint: {max_connections: 1}}",
+    ];
+    for limits in limits {
+        let strict = "outlier_ejection: {consecutive_local_origin_failure: 1}";
+        let proxy = start(&yaml(
+            TCP,
+            &servers.each_ref().map(RawServer::address),
+            &format!(", policy: round-robin, {strict}, {limits}"),
+        ));
+        let open = || proxy.metric("maglor_upstream_connections", &[]);
+        let mut first: Vec<_> = (0..2).map(|_| connect(&proxy)).collect();
+        eventually(TIMEOUT, "there is one to each", || open() == 2.0);
+        for _ in 0..6 {
+            assert_eq!(connect(&proxy).connection().read_to_end().unwrap(), b"");
+        }
+        let ejections = proxy.metric("maglor_upstream_ejections_total", &[]);
+        assert_eq!(ejections, 0.0, "{limits}");
+        first.clear();
+        eventually(TIMEOUT, "there is room", || open() == 0.0);
+        let mut client = connect(&proxy);
+        client.send("x");
+        client.connection().finish_sending().unwrap();
+        assert_eq!(client.connection().read_to_end().unwrap(), b"x");
+    }
+}

@@ -91,14 +91,25 @@ async fn reach(
         };
         let reached = sender.stream().await;
         let sample = match &reached {
-            Ok(_) => Sample::Success,
-            Err(_) => Sample::LocalFailure,
+            Ok(_) => Some(Sample::Success),
+            // That there is no room for another connection is not the endpoint's fault.
+            Err(error) => error.is_upstreams().then_some(Sample::LocalFailure),
         };
-        cluster.judge(&target, sample, worker.shared());
+        if let Some(sample) = sample {
+            cluster.judge(&target, sample, worker.shared());
+        }
         tried.push(target.id);
-        let last = tried.len() > FREE_RETRIES as usize || !cluster.is_usable_beyond(&tried);
-        if reached.is_ok() || last {
-            worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
+        let elsewhere = match sample {
+            // Only where endpoints have limits of their own.
+            None => cluster.config().limits.endpoint.max_connections.is_some(),
+            Some(_) => true,
+        };
+        let further =
+            elsewhere && tried.len() <= FREE_RETRIES as usize && cluster.is_usable_beyond(&tried);
+        if reached.is_ok() || !further {
+            if sample.is_some() {
+                worker.with_rng(|rng| place.judge(reached.is_ok(), None, now, rng));
+            }
             return reached.map(|stream| (stream, place, picked));
         }
     }

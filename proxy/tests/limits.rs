@@ -273,6 +273,37 @@ fn a_reload_fills_no_bucket() {
     assert_eq!(get(&proxy, "/").status, 429);
 }
 
+/// What is under way, and what was learnt, counts under the new configuration, too.
+#[test]
+fn a_reload_lets_nothing_in_that_a_limit_keeps_out() {
+    let limits = [
+        "limits: {max_requests: 1, max_pending_requests: 0}",
+        "limits: {max_connections: 1, max_pending_requests: 0}",
+    ];
+    for limits in limits {
+        let upstream = Upstream::start("a");
+        let web = Web::to([upstream.address()]).cluster(limits);
+        let proxy = web.start();
+        let held = busy(&proxy);
+        eventually(TIMEOUT, "it is under way", || upstream.requests() == 1);
+        for time in ["3s", "4s"] {
+            let other = web.clone().cluster(&format!("connect_timeout: {time}"));
+            reload(&proxy, &other.yaml());
+            assert_eq!(get(&proxy, "/").status, 503, "{limits}");
+        }
+        drop(held);
+        eventually(TIMEOUT, "there is room", || get(&proxy, "/").status == 200);
+    }
+    let upstream = Upstream::start("a");
+    let breaker =
+        "circuit_breaker: {consecutive_failures: 1, base_open_time: 1m, max_open_time: 1m}";
+    let web = Web::to([upstream.address()]).cluster(breaker);
+    let proxy = web.start();
+    assert_eq!(get(&proxy, "/status/500").status, 500);
+    reload(&proxy, &web.clone().cluster("connect_timeout: 3s").yaml());
+    assert_eq!((get(&proxy, "/").status, upstream.requests()), (503, 1));
+}
+
 #[test]
 fn faults_are_injected_where_they_are_asked_for() {
     let upstream = Upstream::start("a");

@@ -21,10 +21,10 @@ use crate::error::ProxyError;
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(crate) budget: Arc<Budget>,
-    breaker: Option<Breaker>,
-    concurrency: Option<ConcurrencyLimit>,
+    breaker: Option<Arc<Breaker>>,
+    concurrency: Option<Arc<ConcurrencyLimit>>,
     /// Requests in progress.
-    pub(crate) requests: Queue,
+    pub(crate) requests: Arc<Queue>,
     /// Open connections.
     pub(crate) connections: Arc<Queue>,
     /// How many requests each endpoint may have, and those who wait until one has room.
@@ -33,24 +33,39 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Who waits for an endpoint with room is told by requests of the configuration `before`, too.
+    /// Those of the configuration `before` go on where they are asked for as they were: what they have
+    /// counted is still under way, and what they have learnt still true.
     pub(crate) fn new(config: &config::Cluster, before: Option<&Self>) -> Self {
         let limits = &config.limits;
         let seats = limits.endpoint.max_requests.map(|limit| {
             let line = before.and_then(|before| before.seats.as_ref());
-            let line =
-                line.filter(|(_, line)| line.slots.most_waiting() == limits.max_pending_requests);
-            let new = || Arc::new(Queue::new(limits.seats()));
-            (limit, line.map_or_else(new, |(_, line)| Arc::clone(line)))
+            let line = line.map(|(_, line)| line);
+            (limit, Queue::like(line, limits.seats()))
+        });
+        let budget = before.map(|before| &before.budget);
+        let budget = budget.filter(|budget| *budget.params() == config.retry_budget);
+        let new_budget = || Arc::new(Budget::new(config.retry_budget));
+        let breaker = config.circuit_breaker.map(|params| {
+            let known = before.and_then(|before| before.breaker.as_ref());
+            let known = known.filter(|known| *known.params() == params);
+            known.map_or_else(|| Arc::new(Breaker::new(params)), Arc::clone)
+        });
+        let concurrency = config.concurrency_limit.map(|params| {
+            let known = before.and_then(|before| before.concurrency.as_ref());
+            let known = known.filter(|known| *known.params() == params);
+            known.map_or_else(|| Arc::new(ConcurrencyLimit::new(params)), Arc::clone)
         });
         Self {
             seats,
-            budget: Arc::new(Budget::new(config.retry_budget)),
-            breaker: config.circuit_breaker.map(Breaker::new),
-            concurrency: config.concurrency_limit.map(ConcurrencyLimit::new),
-            requests: Queue::new(config.limits.requests()),
-            connections: Arc::new(Queue::new(config.limits.connections())),
-            queue_timeout: config.limits.queue_timeout,
+            budget: budget.map_or_else(new_budget, Arc::clone),
+            breaker,
+            concurrency,
+            requests: Queue::like(before.map(|before| &before.requests), limits.requests()),
+            connections: Queue::like(
+                before.map(|before| &before.connections),
+                limits.connections(),
+            ),
+            queue_timeout: limits.queue_timeout,
         }
     }
 
@@ -95,17 +110,17 @@ impl Guard {
     fn ceiling(&self) -> u32 {
         self.concurrency
             .as_ref()
-            .map_or(u32::MAX, ConcurrencyLimit::limit)
+            .map_or(u32::MAX, |concurrency| concurrency.limit())
     }
 
     /// The state of the circuit breaker, where there is one.
     pub(crate) fn breaker(&self) -> Option<&Breaker> {
-        self.breaker.as_ref()
+        self.breaker.as_deref()
     }
 
     /// How many requests the adaptive limit allows, where there is one.
     pub(crate) fn concurrency(&self) -> Option<&ConcurrencyLimit> {
-        self.concurrency.as_ref()
+        self.concurrency.as_deref()
     }
 }
 
@@ -121,6 +136,17 @@ impl Queue {
         Self {
             slots,
             freed: Notify::new(),
+        }
+    }
+
+    /// `known` where it has as many places and lets as many wait.
+    fn like(known: Option<&Arc<Self>>, slots: Slots) -> Arc<Self> {
+        let alike = |known: &Slots| {
+            known.limit() == slots.limit() && known.most_waiting() == slots.most_waiting()
+        };
+        match known.filter(|known| alike(&known.slots)) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(Self::new(slots)),
         }
     }
 

@@ -124,6 +124,12 @@ impl ConcurrencyLimit {
         }
     }
 
+    /// What it was made of.
+    #[must_use]
+    pub fn params(&self) -> &ConcurrencyParams {
+        &self.params
+    }
+
     /// Requests that may be in progress now.
     #[must_use]
     #[inline]

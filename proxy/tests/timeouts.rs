@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Frame;
-use maglor_testkit::{Proxy, RawServer, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
 use support::h2::{self, Client};
-use support::{Web, connect, wait_quiet};
+use support::{Web, connect, get, wait_quiet};
 
 /// Pieces of an upload, and the pause before each.
 const PIECES: u32 = 8;
@@ -190,4 +190,88 @@ fn a_call_whose_client_is_late_is_not_held_against_the_endpoint() {
         drop(pieces);
     }
     assert_eq!(proxy.metric("maglor_upstream_ejections_total", &[]), 0.0);
+}
+
+/// A service of two endpoints that are ejected, and of a cluster that is closed, at the first failure.
+fn strict(upstreams: &[Upstream; 2]) -> Web {
+    Web::to(upstreams.iter().map(Upstream::address)).cluster(
+        "outlier_ejection: {consecutive_local_origin_failure: 1, consecutive_gateway_failure: 1}, \
+         circuit_breaker: {consecutive_failures: 1}",
+    )
+}
+
+fn ejections(proxy: &Proxy) -> f64 {
+    proxy.metric("maglor_upstream_ejections_total", &[])
+}
+
+/// Anybody can ask for an answer at once.
+#[test]
+fn what_a_client_does_not_wait_for_is_not_held_against_anybody() {
+    let upstreams = ["a", "b"].map(Upstream::start);
+    let proxy = strict(&upstreams).start();
+    let hurried =
+        "GET /delay/300ms HTTP/1.1\r\nhost: a\r\nx-envoy-expected-rq-timeout-ms: 1\r\n\r\n";
+    for _ in 0..5 {
+        assert_eq!(connect(&proxy).request(hurried).status, 504);
+    }
+    let mut client = Client::connect(proxy.listener("web"));
+    for _ in 0..5 {
+        let mut request = h2::request("POST", "/delay/300ms", h2::empty());
+        let headers = request.headers_mut();
+        headers.insert("content-type", "application/grpc".parse().unwrap());
+        headers.insert("grpc-timeout", "1m".parse().unwrap());
+        assert_eq!(client.ask(request).header("grpc-status"), Some("4"));
+    }
+    // Nor is it when the endpoint is the one to say so, because it is a proxy itself.
+    for upstream in &upstreams {
+        upstream.set_answer(|_| Some(Answer::status(504)));
+    }
+    for _ in 0..5 {
+        let patient = hurried.replace("-ms: 1\r", "-ms: 500\r");
+        assert_eq!(connect(&proxy).request(patient).status, 504);
+    }
+    assert_eq!(ejections(&proxy), 0.0);
+    // Where the route says how long it may take, it is.
+    assert_eq!(get(&proxy, "/").status, 504);
+    eventually(TIMEOUT, "it is ejected", || ejections(&proxy) == 1.0);
+}
+
+#[test]
+fn endpoints_that_answer_nobody_are_ejected_though_their_clients_have_limits() {
+    let upstreams = ["a", "b"].map(Upstream::start);
+    let proxy = strict(&upstreams).start();
+    let hurried = "GET /hang HTTP/1.1\r\nhost: a\r\nx-envoy-expected-rq-timeout-ms: 1200\r\n\r\n";
+    assert_eq!(connect(&proxy).request(hurried).status, 504);
+    eventually(TIMEOUT, "it is ejected", || ejections(&proxy) == 1.0);
+}
+
+/// A call of which the endpoint has sent the beginning may go on for as long as its client listens.
+#[test]
+fn the_end_of_a_streams_time_is_no_failure() {
+    let server = || {
+        RawServer::start(|connection, _| {
+            connection.read_head()?;
+            connection.send(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\n\
+                 transfer-encoding: chunked\r\n\r\n",
+            )?;
+            std::thread::sleep(6 * LIMIT);
+            Ok(())
+        })
+    };
+    let servers = [server(), server()];
+    let proxy = Web::to(servers.iter().map(RawServer::address))
+        .route(&format!("timeout: {LIMIT:?}"))
+        .cluster("outlier_ejection: {consecutive_local_origin_failure: 1}")
+        .start();
+    let mut client = Client::connect(proxy.listener("web"));
+    for _ in 0..3 {
+        let mut request = h2::request("POST", "/", h2::empty());
+        let headers = request.headers_mut();
+        headers.insert("content-type", "application/grpc".parse().unwrap());
+        let began = Instant::now();
+        drop(client.try_ask(request));
+        assert!(began.elapsed() >= LIMIT, "it is cut off");
+    }
+    assert_eq!(ejections(&proxy), 0.0);
 }

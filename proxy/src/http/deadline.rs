@@ -21,6 +21,8 @@ pub(super) struct Deadline {
     /// Whatever the client does.
     fixed: Option<Instant>,
     upload: Option<Rc<Upload>>,
+    /// The client allows less time than the route.
+    hurried: bool,
 }
 
 impl Deadline {
@@ -31,6 +33,7 @@ impl Deadline {
             timeout: None,
             fixed: None,
             upload: None,
+            hurried: false,
         }
     }
 
@@ -55,11 +58,14 @@ impl Deadline {
         upload: Option<Rc<Upload>>,
         started: Instant,
     ) -> Self {
+        let (expected, grpc) = (expected(fields), grpc_timeout(fields));
+        let clients = lesser(expected, grpc);
         Self {
             started,
-            timeout: lesser(timeout, expected(fields)),
-            fixed: grpc_timeout(fields).map(|timeout| started + timeout),
+            timeout: lesser(timeout, expected),
+            fixed: grpc.map(|timeout| started + timeout),
             upload,
+            hurried: clients.is_some_and(|clients| timeout.is_none_or(|own| clients < own)),
         }
     }
 
@@ -70,7 +76,13 @@ impl Deadline {
             timeout: Some(timeout),
             fixed: None,
             upload: self.upload.clone(),
+            hurried: false,
         }
+    }
+
+    /// Whether it is nearer than the route wants because of what the client says.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried
     }
 
     /// When it is, if the client sends nothing more than it has; `None`: never.
@@ -204,6 +216,21 @@ mod tests {
         assert_eq!(left(&given("2000", "1S")), Some(1000));
         assert_eq!(left(&given("0", "1S")), Some(1000));
         assert_eq!(left(&given("x", "")), None);
+    }
+
+    #[test]
+    fn a_client_hurries_that_allows_less_than_the_route() {
+        let hurried = |route: Option<u64>, name: Known, value: &str| {
+            let mut fields = Fields::default();
+            fields.push(name, value.as_bytes());
+            let route = route.map(Duration::from_millis);
+            Deadline::new(route, &fields, None, Instant::now()).is_hurried()
+        };
+        let (expected, grpc) = (Known::XEnvoyExpectedRqTimeoutMs, Known::GrpcTimeout);
+        assert!(hurried(Some(100), expected, "99") && hurried(None, expected, "99"));
+        assert!(hurried(Some(100), grpc, "1m") && hurried(None, grpc, "1H"));
+        assert!(!hurried(Some(100), expected, "100") && !hurried(Some(100), expected, "0"));
+        assert!(!hurried(Some(100), grpc, "1S") && !hurried(None, grpc, "x"));
     }
 
     /// A body of one piece that comes when it is told to.

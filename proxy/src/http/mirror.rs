@@ -57,6 +57,7 @@ pub(super) fn send(
             cluster: Arc::clone(cluster),
             request: request.clone(),
             ends: hop.ends(),
+            hurried: deadline.is_hurried(),
         };
         let body = body.map_or_else(Body::empty, Replay::follow);
         let deadline = match deadline.at(now) {
@@ -79,6 +80,7 @@ struct Copy {
     cluster: Arc<Cluster>,
     request: Request,
     ends: Addresses,
+    hurried: bool,
 }
 
 impl Copy {
@@ -89,6 +91,9 @@ impl Copy {
             .worker
             .with_rng(|rng| self.cluster.pick(time, None, &[], rng))?;
         let mut tried = Tried::new(&self.worker, &self.cluster, picked, 1, now, None);
+        if self.hurried {
+            tried.hurry();
+        }
         let target = Arc::clone(tried.target());
         if !self.request.fields.contains(Known::Host) {
             let host = target.address.to_string();

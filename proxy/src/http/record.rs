@@ -153,6 +153,7 @@ impl Record {
             return;
         };
         let success = match result {
+            result if tried.is_excused(result.as_ref().err()) => return,
             Ok(_) => tried.is_success(),
             Err(_) if upstreams => false,
             Err(_) => return,

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use maglor_balance::Outstanding;
@@ -23,6 +24,9 @@ use crate::worker::Worker;
 /// Status that is counted when there was no response.
 const NONE: u16 = 499;
 
+/// That an endpoint takes longer than its client wants to wait says nothing about it before so long.
+const FAIR: Duration = Duration::from_secs(1);
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Tried {
@@ -35,6 +39,11 @@ pub(crate) struct Tried {
     status: StatusCode,
     judged: bool,
     success: bool,
+    /// It was not judged, because its client did not want to wait.
+    excused: bool,
+    /// Where the client allows less time than the route: how many good answers the endpoint had given
+    /// when it began.
+    hurried: Option<u32>,
     /// Counts the request as outstanding until it is dropped.
     outstanding: Option<Outstanding>,
     _seat: Option<Seat>,
@@ -60,10 +69,17 @@ impl Tried {
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             judged: false,
             success: true,
+            excused: false,
+            hurried: None,
             outstanding: Some(picked.outstanding),
             _seat: picked.seat,
             permit,
         }
+    }
+
+    /// The client allows it less time than the route does.
+    pub(super) fn hurry(&mut self) {
+        self.hurried = Some(self.target.monitor.successes());
     }
 
     pub(crate) fn target(&self) -> &Arc<Target> {
@@ -89,8 +105,11 @@ impl Tried {
         self.status = response.status;
         let status = response.status.as_u16();
         match response.fields.get(Known::GrpcStatus) {
-            Some(value) if grpc => self.judge(Sample::of_grpc(GrpcStatus::parse(value))),
+            Some(value) if grpc => self.judge_call(GrpcStatus::parse(value)),
             _ if grpc && status == 200 => {}
+            _ if response.status == StatusCode::GATEWAY_TIMEOUT => {
+                self.timed_out(Sample::of_status(status));
+            }
             _ => self.judge(Sample::of_status(status)),
         }
     }
@@ -107,14 +126,56 @@ impl Tried {
     /// The trailers of a gRPC call.
     pub(crate) fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(value) = trailers.get(Known::GrpcStatus.as_str()) {
-            self.judge(Sample::of_grpc(GrpcStatus::parse(value.as_bytes())));
+            self.judge_call(GrpcStatus::parse(value.as_bytes()));
         }
     }
 
     /// It has no response, or only a part of one.
     pub(crate) fn failed(&mut self, error: &ProxyError) {
-        if error.is_upstreams() {
-            self.judge(Sample::LocalFailure);
+        match error {
+            // Who has begun to answer may go on for longer than anybody wants to listen.
+            ProxyError::RequestTimeout if self.has_head() => {}
+            ProxyError::RequestTimeout => self.timed_out(Sample::LocalFailure),
+            _ if error.is_upstreams() => self.judge(Sample::LocalFailure),
+            _ => {}
+        }
+    }
+
+    fn has_head(&self) -> bool {
+        self.status.as_u16() != NONE
+    }
+
+    fn judge_call(&mut self, status: GrpcStatus) {
+        let sample = Sample::of_grpc(status);
+        match status {
+            GrpcStatus::DEADLINE_EXCEEDED => self.timed_out(sample),
+            _ => self.judge(sample),
+        }
+    }
+
+    /// Time has run out, here or further on.
+    fn timed_out(&mut self, sample: Sample) {
+        match self.is_hurried() {
+            true => self.excused = true,
+            false => self.judge(sample),
+        }
+    }
+
+    /// Whether its client has not waited for as long as it takes to say that the endpoint is at fault:
+    /// anybody may ask for an answer within a millisecond. An endpoint that has not answered anybody
+    /// for a second is another matter.
+    fn is_hurried(&self) -> bool {
+        self.hurried.is_some_and(|before| {
+            self.started.elapsed() < FAIR || self.target.monitor.successes() != before
+        })
+    }
+
+    /// Whether that time has run out says nothing about the endpoint, nor about its cluster.
+    pub(super) fn is_excused(&self, error: Option<&ProxyError>) -> bool {
+        match error {
+            Some(ProxyError::RequestTimeout) => self.is_hurried(),
+            Some(_) => false,
+            None => self.excused,
         }
     }
 

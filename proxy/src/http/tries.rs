@@ -204,7 +204,11 @@ impl<'a> Tries<'a> {
     pub(super) fn tried(&self, picked: Picked, now: Instant, permit: Option<RetryPermit>) -> Tried {
         let worker = &self.hop.service.worker;
         let count = self.state.count();
-        Tried::new(worker, self.cluster, picked, count, now, permit)
+        let mut tried = Tried::new(worker, self.cluster, picked, count, now, permit);
+        if self.deadline.is_hurried() {
+            tried.hurry();
+        }
+        tried
     }
 
     pub(super) async fn attempt(

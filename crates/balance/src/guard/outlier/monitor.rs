@@ -106,6 +106,12 @@ impl Monitor {
         }
     }
 
+    /// Successes so far, modulo 2^32.
+    #[must_use]
+    pub fn successes(&self) -> u32 {
+        self.totals().0
+    }
+
     /// Successes and failures so far, modulo 2^32 each.
     pub(super) fn totals(&self) -> (u32, u32) {
         let word = self.counts.load(Ordering::Relaxed);
@@ -287,5 +293,6 @@ mod tests {
         }
         let _ = monitor.record(Sample::GatewayError, &params);
         assert_eq!(monitor.totals(), (7, 1));
+        assert_eq!(monitor.successes(), 7);
     }
 }

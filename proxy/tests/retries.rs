@@ -10,7 +10,7 @@ mod support;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use maglor_testkit::{Answer, RawServer, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{Answer, Proxy, RawServer, TIMEOUT, Upstream, eventually};
 use support::{Web, connect, get, start};
 
 /// An endpoint that answers everything with this status.
@@ -236,6 +236,37 @@ fn a_hedged_request_takes_the_first_good_answer() {
     slow.set_answer(|_| None);
     assert_eq!(connect(&proxy).request(post).status, 200);
     assert_eq!(good.requests() + slow.requests(), before + 1);
+}
+
+/// The next try wins, but that does not make the endpoint well that has not answered in its time.
+#[test]
+fn who_is_silent_is_ejected_though_others_win() {
+    let (silent, good) = (Upstream::start("silent"), Upstream::start("good"));
+    silent.set_answer(|_| Some(Answer::status(200).after(Duration::from_secs(20))));
+    let cluster = "policy: round-robin, retry_budget: {percent: 100}, \
+                   outlier_ejection: {consecutive_local_origin_failure: 2}";
+    let ejections = |proxy: &Proxy| proxy.metric("maglor_upstream_ejections_total", &[]);
+    let proxy = Web::to([silent.address(), good.address()])
+        .route("retry: {per_try_timeout: 50ms}, hedge: {attempts: 1}")
+        .cluster(cluster)
+        .start();
+    eventually(TIMEOUT, "it is ejected", || {
+        assert_eq!(get(&proxy, "/").text(), "good");
+        ejections(&proxy) == 1.0
+    });
+    // Nor does anybody win.
+    good.set_answer(|_| Some(Answer::status(200).after(Duration::from_secs(20))));
+    let proxy = Web::to([silent.address(), good.address()])
+        .route("timeout: 200ms, hedge: 50ms")
+        .cluster(&format!(
+            "{cluster}, circuit_breaker: {{consecutive_failures: 2}}"
+        ))
+        .start();
+    for _ in 0..2 {
+        assert_eq!(get(&proxy, "/").status, 504);
+    }
+    eventually(TIMEOUT, "one is ejected", || ejections(&proxy) == 1.0);
+    assert_eq!(get(&proxy, "/").status, 503, "the circuit is open");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::HedgePolicy;
 use tokio::time::Instant;
 
@@ -12,28 +14,47 @@ use super::tried::Tried;
 use super::tries::{Tries, discard};
 use crate::error::ProxyError;
 use crate::message::Response;
+use crate::upstream::Target;
 
 /// How a try has ended.
 type Ended = (Tried, Result<Response, ProxyError>);
+/// The endpoints of tries that are under way beside each other, and whether each was judged.
+pub(super) type Racing = Vec<(Arc<Target>, bool)>;
 /// A try under way.
 pub(super) type Racer<'a> = Pin<Box<dyn Future<Output = Ended> + 'a>>;
 
 impl<'a> Tries<'a> {
-    /// Runs a try, and others beside it when it takes long. Those that lose are abandoned.
-    pub(super) async fn race(&mut self, first: Tried, hedge: &HedgePolicy, now: Instant) -> Ended {
+    /// Runs a try, and others beside it when it takes long. Those that lose are abandoned. Who is under
+    /// way is in `racing` at every moment, the latest last, and whether it was judged.
+    pub(super) async fn race(
+        &mut self,
+        first: Tried,
+        hedge: &HedgePolicy,
+        now: Instant,
+        racing: &mut Racing,
+    ) -> Ended {
         let delay = hedge.delay.or(self.per_try_timeout());
         self.exclude(first.target().id);
+        racing.push((Arc::clone(first.target()), false));
         let mut racers = vec![self.racer(first, now)];
         let mut next = delay.map(|delay| self.time_of_try(delay, now));
         loop {
             let Some((mut tried, result)) = first_of(&mut racers, next.as_ref()).await else {
+                // A try that is only slow has not failed, but one that has had its time has: the next
+                // one wins, and nobody waits for what becomes of it.
+                if let (None, Some((late, judged))) = (hedge.delay, racing.last_mut()) {
+                    *judged = true;
+                    let shared = self.service().worker.shared();
+                    self.cluster().judge(late, Sample::LocalFailure, shared);
+                }
                 let now = Instant::now();
-                let joined = self.join(hedge, now);
+                let joined = self.join(hedge, now, racing);
                 let delay = delay.filter(|_| joined.is_some());
                 next = delay.map(|delay| self.time_of_try(delay, now));
                 racers.extend(joined);
                 continue;
             };
+            racing.retain(|(target, _)| target.id != tried.target().id);
             if racers.is_empty() || !self.is_bad(&result) {
                 return (tried, result);
             }
@@ -45,10 +66,16 @@ impl<'a> Tries<'a> {
     }
 
     /// Another try, if there may be one.
-    fn join(&mut self, hedge: &HedgePolicy, now: Instant) -> Option<Racer<'a>> {
+    fn join(
+        &mut self,
+        hedge: &HedgePolicy,
+        now: Instant,
+        racing: &mut Racing,
+    ) -> Option<Racer<'a>> {
         let permit = self.hedge(hedge, now)?;
         let tried = self.pick(now, Some(permit)).ok()?;
         self.exclude(tried.target().id);
+        racing.push((Arc::clone(tried.target()), false));
         Some(self.racer(tried, now))
     }
 }

@@ -141,7 +141,11 @@ impl Record {
 
     /// Forwarding is over, but for the response's body.
     pub(super) fn forwarded(&mut self, progress: Progress, result: &Result<Response, ProxyError>) {
-        let Progress { place, tried } = progress;
+        let Progress {
+            place,
+            tried,
+            racing,
+        } = progress;
         if let (Some(entry), Some(tried)) = (&mut self.entry, &tried) {
             entry.upstream(tried.address(), tried.cluster().name(), tried.number());
         }
@@ -149,20 +153,27 @@ impl Record {
         self.tried = tried;
         let upstreams = |error| self.is_upstreams(error);
         let upstreams = result.as_ref().err().is_some_and(upstreams);
-        let (Some(place), Some(tried)) = (&mut self.place, &self.tried) else {
+        let raced = upstreams && !racing.is_empty() && !self.deadline.is_hurried();
+        let Some(place) = &mut self.place else {
             return;
         };
-        let success = match result {
-            result if tried.is_excused(result.as_ref().err()) => return,
-            Ok(_) => tried.is_success(),
-            Err(_) if upstreams => false,
-            Err(_) => return,
+        let success = match (result, &self.tried) {
+            (Err(_), None) if raced => {
+                let unjudged = racing.iter().filter(|(_, judged)| !judged);
+                place.silent(unjudged.map(|(target, _)| target), self.worker.shared());
+                false
+            }
+            (result, Some(tried)) if tried.is_excused(result.as_ref().err()) => return,
+            (Ok(_), Some(tried)) => tried.is_success(),
+            (Err(_), Some(_)) if upstreams => false,
+            (_, None) | (Err(_), Some(_)) => return,
         };
         if !place.learns() {
             return;
         }
         let now = Instant::now();
-        let latency = result.is_ok().then(|| now - tried.started());
+        let answered = self.tried.as_ref().filter(|_| result.is_ok());
+        let latency = answered.map(|tried| now - tried.started());
         let time = self.worker.time(now);
         self.worker
             .with_rng(|rng| place.judge(success, latency, time, rng));

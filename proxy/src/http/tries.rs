@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::deadline::Deadline;
 use super::forward::Hop;
-use super::hedge::Racer;
+use super::hedge::{Racer, Racing};
 use super::mirror;
 use super::payload::{Payload, Reserved};
 use super::sent;
@@ -58,6 +58,8 @@ pub(super) struct Progress {
     pub(super) place: Option<Place>,
     /// The last try.
     pub(super) tried: Option<Tried>,
+    /// Where tries are under way beside each other.
+    pub(super) racing: Racing,
 }
 
 impl<'a> Tries<'a> {
@@ -164,7 +166,9 @@ impl<'a> Tries<'a> {
             (Some(hedge), _) => {
                 let (picked, now) = self.choose_in_turn(now).await?;
                 let first = self.tried(picked, now, permit);
-                let (tried, result) = Box::pin(self.race(first, hedge, now)).await;
+                let race = self.race(first, hedge, now, &mut progress.racing);
+                let (tried, result) = Box::pin(race).await;
+                progress.racing.clear();
                 progress.tried = Some(tried);
                 Ok(result)
             }

@@ -8,14 +8,16 @@ use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
 use maglor_balance::guard::budget::Budget;
 use maglor_balance::guard::concurrency::ConcurrencyLimit;
 use maglor_balance::guard::limits::{Admission, Claim, Slots};
+use maglor_balance::guard::outlier::Sample;
 use maglor_balance::{Rng, Time};
 use maglor_config::cluster as config;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::Cluster;
+use super::{Cluster, Target};
 use crate::error::ProxyError;
+use crate::shared::Shared;
 
 /// The guards of one cluster.
 #[derive(Debug)]
@@ -351,6 +353,17 @@ impl Place {
         place.admitted = true;
         place.active = guard.requests.active();
         Ok(place)
+    }
+
+    /// Of these endpoints, tried at once, none has answered in time.
+    pub(crate) fn silent<'a>(
+        &self,
+        endpoints: impl Iterator<Item = &'a Arc<Target>>,
+        shared: &Shared,
+    ) {
+        for target in endpoints {
+            self.cluster.judge(target, Sample::LocalFailure, shared);
+        }
     }
 
     /// Whether something learns from how requests fare.

@@ -238,6 +238,36 @@ fn a_hedged_request_takes_the_first_good_answer() {
     assert_eq!(good.requests() + slow.requests(), before + 1);
 }
 
+/// A server that is told of all the time again works on when its client has gone.
+#[test]
+fn a_further_try_of_a_call_has_what_is_left_of_its_time() {
+    let upstream = Upstream::start("a");
+    upstream.set_answer(|request| {
+        let answer = Answer::status(200).header("content-type", "application/grpc");
+        Some(match request.number {
+            1 => answer
+                .header("grpc-status", "14")
+                .after(Duration::from_millis(200)),
+            _ => answer.header("grpc-status", "0"),
+        })
+    });
+    let proxy = Web::to([upstream.address()])
+        .route("retry: unavailable")
+        .start();
+    let call = "POST /a.B/C HTTP/1.1\r\nhost: a\r\ncontent-type: application/grpc\r\n\
+                grpc-timeout: 5S\r\ncontent-length: 0\r\n\r\n";
+    let answer = connect(&proxy).request(call);
+    assert_eq!(answer.header("grpc-status"), Some("0"));
+    let told: Vec<_> = upstream
+        .recorded()
+        .iter()
+        .map(|request| request.header("grpc-timeout").unwrap().to_owned())
+        .collect();
+    assert_eq!(told[0], "5S");
+    let left: u64 = told[1].strip_suffix('m').unwrap().parse().unwrap();
+    assert!((1..=4800).contains(&left), "{left}");
+}
+
 /// The next try wins, but that does not make the endpoint well that has not answered in its time.
 #[test]
 fn who_is_silent_is_ejected_though_others_win() {

@@ -143,6 +143,16 @@ fn grpc_timeout(fields: &Fields) -> Option<Duration> {
     fields.get(Known::GrpcTimeout).and_then(parse_grpc_timeout)
 }
 
+/// `grpc-timeout` of so many milliseconds: at most eight digits.
+pub(super) fn grpc(millis: u64) -> Vec<u8> {
+    const MOST: u64 = 99_999_999;
+    let text = match millis {
+        0..=MOST => format!("{millis}m"),
+        _ => format!("{}S", (millis / 1000).min(MOST)),
+    };
+    text.into_bytes()
+}
+
 fn number(digits: &[u8]) -> Option<u64> {
     let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
@@ -192,6 +202,11 @@ mod tests {
             let time = parse_grpc_timeout(text.as_bytes());
             assert_eq!(time, Some(Duration::from_nanos(nanos)), "{text}");
         }
+        for millis in [1, 99_999_999, 100_000_000, 3_600_000_000] {
+            let time = parse_grpc_timeout(&grpc(millis));
+            assert_eq!(time, Some(Duration::from_millis(millis)));
+        }
+        assert_eq!(grpc(u64::MAX), b"99999999S");
         for bad in ["", "S", "1", "1s", "-1S", "123456789S", " 1S"] {
             assert_eq!(parse_grpc_timeout(bad.as_bytes()), None, "{bad}");
         }

@@ -16,7 +16,7 @@ use maglor_balance::guard::retry::{
 };
 use tokio::time::Instant;
 
-use super::deadline::Deadline;
+use super::deadline::{self, Deadline};
 use super::forward::Hop;
 use super::hedge::{Racer, Racing};
 use super::mirror;
@@ -297,14 +297,20 @@ impl<'a> Tries<'a> {
         if let Some(upload) = self.deadline.upload() {
             upload.leave();
         }
-        if let Some(deadline) = self.deadline.at(now) {
-            let left = deadline.saturating_duration_since(now);
+        if let Some(at) = self.deadline.at(now) {
+            let left = at.saturating_duration_since(now);
             let limit = self.hop.forward.retry.per_try_timeout.unwrap_or(left);
             // 0 would mean no limit.
             let millis = left.min(limit).as_millis().max(1);
             let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-            let millis = digits.format(millis);
-            fields.set(Known::XEnvoyExpectedRqTimeoutMs, millis.as_bytes());
+            fields.set(
+                Known::XEnvoyExpectedRqTimeoutMs,
+                digits.format(millis).as_bytes(),
+            );
+            // The call's own time began with its first try.
+            if now > self.hop.context.started && fields.contains(Known::GrpcTimeout) {
+                fields.set(Known::GrpcTimeout, &deadline::grpc(millis));
+            }
         }
     }
 

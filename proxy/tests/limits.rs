@@ -119,6 +119,25 @@ fn http2_connections_are_limited_too() {
 }
 
 #[test]
+fn a_connection_takes_so_many_requests_whatever_it_speaks() {
+    for protocol in ["http1", "http2"] {
+        let upstream = Upstream::start("a");
+        let proxy = Web::to([upstream.address()])
+            .cluster(&format!(
+                "protocol: {protocol}, max_requests_per_connection: 2"
+            ))
+            .start();
+        for _ in 0..6 {
+            assert_eq!(get(&proxy, "/").status, 200);
+        }
+        assert_eq!(upstream.connections(), 3, "{protocol}");
+        eventually(TIMEOUT, "those are closed", || {
+            upstream.open_connections() == 0
+        });
+    }
+}
+
+#[test]
 fn a_full_endpoint_is_passed_over() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let web = |queue_timeout: &str, max_requests: u32| {

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,6 +31,8 @@ use crate::mux::{self, Incoming, Owner};
 pub(crate) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
     opening: Mutex<()>,
+    /// How many requests each connection takes at most.
+    max_requests: Cell<Option<NonZeroU32>>,
     /// The endpoint has chosen HTTP/1.1 when it could last choose.
     declined: Cell<bool>,
     /// Told when a stream has ended.
@@ -40,6 +43,8 @@ pub(crate) struct Multiplexed {
 struct Connection {
     carrier: Carrier,
     streams: Cell<u32>,
+    /// Requests that it has been given.
+    requests: Cell<u32>,
     idle_since: Cell<Instant>,
     /// It has turned a request away.
     gone: Cell<bool>,
@@ -61,6 +66,11 @@ impl Connection {
                 Carrier::Http2(http2) => http2.is_gone(),
                 Carrier::Mux(client) => client.is_gone(),
             }
+    }
+
+    /// Whether it may take no more requests, for whatever reason.
+    fn is_worn(&self, max_requests: Option<NonZeroU32>) -> bool {
+        self.is_gone() || max_requests.is_some_and(|most| self.requests.get() >= most.get())
     }
 
     /// Whether another request may share it.
@@ -98,6 +108,7 @@ impl Multiplexed {
         Self {
             connections: RefCell::default(),
             opening: Mutex::new(()),
+            max_requests: Cell::new(None),
             declined: Cell::new(false),
             returned,
         }
@@ -118,6 +129,11 @@ impl Multiplexed {
         }
         let (io, open) = connect.await?;
         self.adopt(io, now, open, None).await
+    }
+
+    /// Each connection takes so many requests at most.
+    pub(super) fn set_max_requests(&self, most: Option<NonZeroU32>) {
+        self.max_requests.set(most);
     }
 
     /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
@@ -159,6 +175,7 @@ impl Multiplexed {
         let connection = Rc::new(Connection {
             carrier,
             streams: Cell::new(0),
+            requests: Cell::new(0),
             idle_since: Cell::new(now),
             gone: Cell::new(false),
             returned: Rc::clone(&self.returned),
@@ -171,7 +188,8 @@ impl Multiplexed {
     /// A place on a connection that is there already, and has fewer streams than `max_streams`.
     pub(crate) fn free_slot(&self, now: Instant, max_streams: u32) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
-        connections.retain(|connection| !connection.is_gone());
+        let most = self.max_requests.get();
+        connections.retain(|connection| !connection.is_worn(most));
         let free = connections.iter().filter(|c| c.has_room(max_streams));
         free.min_by_key(|connection| connection.streams.get())
             .map(|c| occupy(c, now))
@@ -199,7 +217,7 @@ impl Multiplexed {
                 connection.idle_since.set(now);
             }
             let fresh = now - connection.idle_since.get() < idle_timeout;
-            !connection.is_gone() && (busy || fresh)
+            !connection.is_worn(self.max_requests.get()) && (busy || fresh)
         });
     }
 }
@@ -219,6 +237,8 @@ impl Opening<'_> {
 
 fn occupy(connection: &Rc<Connection>, now: Instant) -> Slot {
     connection.streams.set(connection.streams.get() + 1);
+    let requests = connection.requests.get().saturating_add(1);
+    connection.requests.set(requests);
     connection.idle_since.set(now);
     Slot(Rc::clone(connection))
 }

@@ -175,6 +175,8 @@ pub(crate) struct Pool {
 impl Pool {
     fn new(cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Self {
         let returned = Rc::new(Notify::new());
+        let multiplexed = Multiplexed::new(Rc::clone(&returned));
+        multiplexed.set_max_requests(cluster.config().max_requests_per_connection);
         Self {
             target: Arc::downgrade(target),
             idle: RefCell::default(),
@@ -184,7 +186,7 @@ impl Pool {
             now: Cell::new(now),
             config: RefCell::new(Arc::clone(cluster.config())),
             waiting: Cell::new(0),
-            multiplexed: Multiplexed::new(Rc::clone(&returned)),
+            multiplexed,
             returned,
             connections: RefCell::new(Arc::clone(&cluster.guard().connections)),
         }
@@ -198,6 +200,8 @@ impl Pool {
             return;
         }
         let before = self.config.replace(Arc::clone(now));
+        self.multiplexed
+            .set_max_requests(now.max_requests_per_connection);
         self.connections
             .replace(Arc::clone(&cluster.guard().connections));
         if before.limits != now.limits {

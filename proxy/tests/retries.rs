@@ -268,6 +268,32 @@ fn a_further_try_of_a_call_has_what_is_left_of_its_time() {
     assert!((1..=4800).contains(&left), "{left}");
 }
 
+/// One connection is opened at a time for all requests, but not once for each that waits for it in vain.
+#[test]
+fn who_waits_for_a_connection_shares_its_failure() {
+    let limit = Duration::from_millis(300);
+    for protocol in ["http2", "auto"] {
+        // Accepts, and never shakes hands.
+        let server = RawServer::start(|connection, _| connection.read_to_end().map(drop));
+        let proxy = Web::to([server.address()])
+            .route("retry: {attempts: 0}")
+            .cluster(&format!(
+                "protocol: {protocol}, connect_timeout: {limit:?}, tls: {{insecure_skip_verify: true}}"
+            ))
+            .start();
+        let mut clients: Vec<_> = (0..10).map(|_| connect(&proxy)).collect();
+        let began = Instant::now();
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.response().status, 503);
+        }
+        assert!(began.elapsed() < 4 * limit, "{:?}", began.elapsed());
+        assert!(proxy.metric("maglor_upstream_connect_failures_total", &[]) <= 2.0);
+    }
+}
+
 /// The next try wins, but that does not make the endpoint well that has not answered in its time.
 #[test]
 fn who_is_silent_is_ejected_though_others_win() {

@@ -1,10 +1,12 @@
 //! Connections of one worker to one endpoint that requests share: HTTP/2, or the mesh's own transport.
 //!
 //! Requests share connections up to `max_concurrent_streams`; then another connection is opened. At
-//! most one is being opened at a time, so that a burst does not become a burst of handshakes.
+//! most one is being opened at a time, so that a burst does not become a burst of handshakes. Those who
+//! wait for it share its failure, too: one after the other they would wait for as many time limits.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::io;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +33,8 @@ use crate::mux::{self, Incoming, Owner};
 pub(crate) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
     opening: Mutex<()>,
+    /// How many could not be opened, and why not the last one.
+    failed: RefCell<(u64, Option<Unopened>)>,
     /// How many requests each connection takes at most.
     max_requests: Cell<Option<NonZeroU32>>,
     /// The endpoint has chosen HTTP/1.1 when it could last choose.
@@ -108,6 +112,7 @@ impl Multiplexed {
         Self {
             connections: RefCell::default(),
             opening: Mutex::new(()),
+            failed: RefCell::default(),
             max_requests: Cell::new(None),
             declined: Cell::new(false),
             returned,
@@ -123,17 +128,40 @@ impl Multiplexed {
         if let Some(slot) = self.free_slot(now, max_streams) {
             return Ok(slot);
         }
+        let before = self.failures();
         let _turn = self.opening.lock().await;
         if let Some(slot) = self.free_slot(now, max_streams) {
             return Ok(slot);
         }
-        let (io, open) = connect.await?;
+        self.share_failure(before)?;
+        let (io, open) = self.noting(connect.await)?;
         self.adopt(io, now, open, None).await
     }
 
     /// Each connection takes so many requests at most.
     pub(super) fn set_max_requests(&self, most: Option<NonZeroU32>) {
         self.max_requests.set(most);
+    }
+
+    fn failures(&self) -> u64 {
+        self.failed.borrow().0
+    }
+
+    /// # Errors
+    /// Why a connection could not be opened since there were `before` failures.
+    fn share_failure(&self, before: u64) -> Result<(), ProxyError> {
+        match &*self.failed.borrow() {
+            (failures, Some(why)) if *failures != before => Err(why.again()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers why a connection could not be opened, for those who wait for it.
+    fn noting<T>(&self, opened: Result<T, ProxyError>) -> Result<T, ProxyError> {
+        opened.inspect_err(|error| {
+            let failures = self.failures() + 1;
+            *self.failed.borrow_mut() = (failures, Unopened::of(error));
+        })
     }
 
     /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
@@ -144,6 +172,7 @@ impl Multiplexed {
     /// The turn to open a connection whose endpoint may choose to have it shared. Nobody waits where it
     /// last chose otherwise.
     pub(crate) async fn turn(&self) -> Opening<'_> {
+        let before = self.failures();
         let turn = match self.is_declined() {
             true => None,
             false => Some(self.opening.lock().await),
@@ -151,7 +180,8 @@ impl Multiplexed {
         Opening {
             // Those who have waited for somebody who has learnt that need not take turns, either.
             _turn: turn.filter(|_| !self.is_declined()),
-            declined: &self.declined,
+            of: self,
+            before,
         }
     }
 
@@ -225,13 +255,58 @@ impl Multiplexed {
 /// See [`Multiplexed::turn`].
 pub(crate) struct Opening<'a> {
     _turn: Option<MutexGuard<'a, ()>>,
-    declined: &'a Cell<bool>,
+    of: &'a Multiplexed,
+    /// Connections that could not be opened before it was waited for.
+    before: u64,
 }
 
 impl Opening<'_> {
+    /// Takes the turn, unless it was waited for while somebody else took his in vain.
+    ///
+    /// # Errors
+    /// Those of `connect`, or of the other one's.
+    pub(crate) async fn take<T>(
+        &self,
+        connect: impl Future<Output = Result<T, ProxyError>>,
+    ) -> Result<T, ProxyError> {
+        self.of.share_failure(self.before)?;
+        self.of.noting(connect.await)
+    }
+
     /// The endpoint has chosen.
     pub(crate) fn learn(&self, shared: bool) {
-        self.declined.set(!shared);
+        self.of.declined.set(!shared);
+    }
+}
+
+/// Why a connection could not be opened.
+#[derive(Debug)]
+enum Unopened {
+    Late,
+    Failed(io::ErrorKind, String),
+    System(i32),
+}
+
+impl Unopened {
+    /// `None`: not for a reason that others would meet, too.
+    fn of(error: &ProxyError) -> Option<Self> {
+        match error {
+            ProxyError::ConnectTimeout => Some(Self::Late),
+            ProxyError::Connect(error) => Some(match error.raw_os_error() {
+                Some(code) => Self::System(code),
+                None => Self::Failed(error.kind(), error.to_string()),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The same for another request.
+    fn again(&self) -> ProxyError {
+        match self {
+            Self::Late => ProxyError::ConnectTimeout,
+            Self::Failed(kind, why) => ProxyError::Connect(io::Error::new(*kind, why.clone())),
+            Self::System(code) => ProxyError::Connect(io::Error::from_raw_os_error(*code)),
+        }
     }
 }
 

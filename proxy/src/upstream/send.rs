@@ -194,7 +194,8 @@ impl Sender<'_> {
             return Ok(Link::Shared(slot));
         }
         let mesh = self.cluster.tls().and_then(|tls| tls.mesh.as_ref());
-        let (io, open) = self.connect(room, Speaks::Negotiated).await?;
+        let connecting = self.connect(room, Speaks::Negotiated);
+        let (io, open) = turn.take(connecting).await?;
         let shared = matches!(io.alpn(), Some(b"h2" | mux::ALPN));
         turn.learn(shared);
         Ok(if shared {

@@ -186,6 +186,29 @@ fn the_proxy_protocol_is_sent() {
     expected.extend(proxy.listener("tcp").port().to_be_bytes());
     assert_eq!(head, expected);
 
+    // A health check is nobody's but the proxy's own.
+    for (version, length, header) in [
+        ("v1", 15, &b"PROXY UNKNOWN\r\n"[..]),
+        ("v2", 16, &b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"[..]),
+    ] {
+        let server = RawServer::start(move |connection, _| {
+            let head = connection.read_exact(length)?;
+            match head == header {
+                true => connection.send("fine"),
+                false => Err(io::Error::other(format!("{head:?}"))),
+            }
+        });
+        let check = "health_check: {tcp: {receive: fine}, interval: 50ms, timeout: 40ms}";
+        let settings = format!(", proxy_protocol: {version}, {check}");
+        let proxy = start(&yaml(TCP, &[server.address()], &settings));
+        eventually(TIMEOUT, "it is healthy", || {
+            let passed = &["result=\"passed\""];
+            proxy.metric("maglor_upstream_health_checks_total", passed) >= 1.0
+        });
+        drop(proxy);
+        assert!(server.failures().is_empty(), "{:?}", server.failures());
+    }
+
     // With HTTP, once a connection.
     let server = RawServer::start(|connection, _| {
         connection.read_until(b"\r\n")?;

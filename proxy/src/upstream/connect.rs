@@ -66,9 +66,11 @@ pub(crate) async fn connect(
     speaks: Speaks,
 ) -> Result<Io, ProxyError> {
     let limit = cluster.config().connect_timeout;
+    // Behind a health check is no client: the proxy speaks for itself.
+    let ends = (!ends.source.ip().is_unspecified()).then_some(&ends);
     let established = async {
         identified(cluster).await;
-        establish(cluster, target, Some(&ends), speaks).await
+        establish(cluster, target, ends, speaks).await
     };
     match tokio::time::timeout(limit, established).await {
         Ok(Ok(io)) => Ok(io),

@@ -148,6 +148,8 @@ impl Ejections {
             });
             let events = watch.detector.set_endpoints(watched, now);
             watch.take(events, now, &mut self.probes);
+            // One that is out may have left, which is no event.
+            watch.count();
         }
     }
 
@@ -224,12 +226,14 @@ impl Watch {
         }
         if changed {
             self.cluster.refresh(now);
-            let metrics = self.cluster.metrics();
-            metrics
-                .guards
-                .ejected
-                .set(i64::try_from(self.detector.ejected()).unwrap_or(i64::MAX));
+            self.count();
         }
+    }
+
+    /// Shows how many are out.
+    fn count(&self) {
+        let ejected = i64::try_from(self.detector.ejected()).unwrap_or(i64::MAX);
+        self.cluster.metrics().guards.ejected.set(ejected);
     }
 
     /// Whether the view of the cluster has to change.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
-use support::{Web, connect, get};
+use support::{Web, connect, get, reload};
 
 fn failing(name: &str, status: u16) -> Upstream {
     let upstream = Upstream::start(name);
@@ -140,6 +140,25 @@ fn an_endpoint_that_is_gone_is_ejected_and_probed() {
     eventually(TIMEOUT, "it is probed", || failures() > before);
     let _back = Upstream::builder("back").address(address).start();
     eventually(TIMEOUT, "it serves", || client.get("/").text() == "back");
+}
+
+#[test]
+fn an_endpoint_that_leaves_is_not_out_any_more() {
+    let (bad, good) = (failing("bad", 500), Upstream::start("good"));
+    let both = Web::to([bad.address(), good.address()]).cluster("policy: round-robin");
+    let proxy = both.start();
+    for _ in 0..10 {
+        get(&proxy, "/");
+    }
+    eventually(TIMEOUT, "it is ejected", || ejected(&proxy) == 1.0);
+    let one = Web::to([good.address()]).cluster("policy: round-robin");
+    reload(&proxy, &one.yaml());
+    eventually(TIMEOUT, "nobody is out", || ejected(&proxy) == 0.0);
+    // When it comes back it serves: nobody knows it.
+    reload(&proxy, &both.yaml());
+    assert_eq!(ejected(&proxy), 0.0);
+    let statuses = [get(&proxy, "/").status, get(&proxy, "/").status];
+    assert!(statuses.contains(&500), "{statuses:?}");
 }
 
 #[test]

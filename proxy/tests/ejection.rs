@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
+use support::mesh::Root;
 use support::{Web, connect, get, reload};
 
 fn failing(name: &str, status: u16) -> Upstream {
@@ -235,25 +236,58 @@ fn health_checks_by_connection_and_by_grpc() {
     let available = |proxy: &Proxy| proxy.metric("maglor_upstream_available_endpoints", &[]);
     eventually(TIMEOUT, "one is down", || available(&proxy) == 1.0);
 
-    let serving = |status: u8| {
-        let grpc = Upstream::start("grpc");
-        grpc.set_answer(move |request| {
-            let right = request.uri.path() == "/grpc.health.v1.Health/Check";
-            let answer = Answer::status(200).header("content-type", "application/grpc");
-            let answer = answer.body(vec![0, 0, 0, 0, 2, 8, status]);
-            right.then(|| answer.trailer("grpc-status", "0"))
-        });
-        grpc
-    };
-    let (one, two) = (serving(1), serving(2));
-    let grpc = "protocol: http2, panic_threshold: 0, health_check: {grpc: {}, interval: 50ms, timeout: 40ms, unhealthy_threshold: 1}";
-    let proxy = Web::to([one.address(), two.address()])
-        .cluster(grpc)
-        .start();
-    eventually(TIMEOUT, "one does not serve", || available(&proxy) == 1.0);
-    for _ in 0..5 {
-        get(&proxy, "/");
+    let grpc = "panic_threshold: 0, health_check: {grpc: {}, interval: 50ms, timeout: 40ms, unhealthy_threshold: 1}";
+    // It is HTTP/2 whatever clients speak.
+    for protocol in ["http2", "downstream"] {
+        let (one, two) = (serving(1), serving(2));
+        let proxy = Web::to([one.address(), two.address()])
+            .cluster(&format!("protocol: {protocol}, {grpc}"))
+            .start();
+        eventually(TIMEOUT, "one does not serve", || available(&proxy) == 1.0);
+        for _ in 0..5 {
+            assert_eq!(get(&proxy, "/").status, 200);
+        }
+        let asked = |upstream: &Upstream| upstream.recorded().iter().any(|r| r.uri.path() == "/");
+        assert!(asked(&one) && !asked(&two));
+        assert!(is_asked_by_http2(&one), "{protocol}");
     }
-    let asked = |upstream: &Upstream| upstream.recorded().iter().any(|r| r.uri.path() == "/");
-    assert!(asked(&one) && !asked(&two));
+}
+
+/// Says that it serves (1), or does not (2), where gRPC asks for that.
+fn serving(status: u8) -> Upstream {
+    let grpc = Upstream::start("grpc");
+    grpc.set_answer(move |request| {
+        let right = request.uri.path() == "/grpc.health.v1.Health/Check";
+        let answer = Answer::status(200).header("content-type", "application/grpc");
+        let answer = answer.body(vec![0, 0, 0, 0, 2, 8, status]);
+        right.then(|| answer.trailer("grpc-status", "0"))
+    });
+    grpc
+}
+
+fn is_asked_by_http2(upstream: &Upstream) -> bool {
+    let recorded = upstream.recorded();
+    let mut checks = recorded.iter().filter(|r| r.uri.path() != "/");
+    checks.all(|check| check.version == http::Version::HTTP_2)
+}
+
+/// Where nobody else is there to share a connection with, members of the mesh speak HTTP/1.1.
+#[test]
+fn a_check_by_grpc_is_grpc_in_the_mesh() {
+    let (root, upstream) = (Root::new(), serving(1));
+    let inbound = Web::to([upstream.address()])
+        .top(&root.member("cart").yaml())
+        .listener("tls: mesh")
+        .cluster("protocol: downstream")
+        .start();
+    let check = "health_check: {grpc: {}, interval: 50ms, timeout: 40ms}";
+    let proxy = Web::to([inbound.listener("web")])
+        .top(&root.member("web").yaml())
+        .cluster(&format!("tls: mesh, {check}"))
+        .start();
+    eventually(TIMEOUT, "it is healthy", || {
+        let passed = &["result=\"passed\""];
+        proxy.metric("maglor_upstream_health_checks_total", passed) >= 1.0
+    });
+    assert!(is_asked_by_http2(&upstream));
 }

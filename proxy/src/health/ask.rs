@@ -55,11 +55,15 @@ pub(crate) async fn check(
     };
     match &config.kind {
         HealthCheckKind::Grpc { service, authority } => {
-            let request = request(Method::POST, "/grpc.health.v1.Health/Check", |fields| {
+            let path = "/grpc.health.v1.Health/Check";
+            let mut request = request(Method::POST, path, |fields| {
                 fields.push(Known::ContentType, b"application/grpc");
                 fields.push(Known::Te, b"trailers");
                 fields.push(Known::Host, &host(authority.as_ref(), &target));
             });
+            // Where the cluster follows its clients, and where HTTP/1.1 is spoken between proxies of the
+            // mesh, it would not be gRPC otherwise.
+            request.version = Version::HTTP_2;
             grpc(sender, &request, service).await
         }
         HealthCheckKind::Http {

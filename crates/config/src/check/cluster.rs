@@ -54,9 +54,7 @@ pub(super) fn one(
     let endpoints = endpoint::all(&raw.endpoints, &at.field("endpoints"));
     let view = view(raw, at);
     let protocol = protocol(raw);
-    let check = raw.health_check.as_ref();
-    let health_check =
-        check.and_then(|raw| health::check(&raw.0, protocol, &at.field("health_check")));
+    let health_check = health_check(raw, protocol, at);
     let ejection = raw.outlier_ejection.as_ref();
     let outlier = outlier::outlier(ejection, &endpoints, &at.field("outlier_ejection"));
     let delay = raw.delay.as_ref();
@@ -201,6 +199,20 @@ fn protocol(raw: &raw::Cluster) -> UpstreamProtocol {
         raw::UpstreamProtocol::Http1 => UpstreamProtocol::Http1,
         raw::UpstreamProtocol::Http2 => UpstreamProtocol::Http2,
     }
+}
+
+fn health_check(
+    raw: &raw::Cluster,
+    protocol: UpstreamProtocol,
+    at: &At<'_>,
+) -> Option<crate::HealthCheck> {
+    // Without TLS there is nothing to choose by.
+    let protocol = match protocol {
+        UpstreamProtocol::Auto if raw.tls.is_none() => UpstreamProtocol::Http1,
+        protocol => protocol,
+    };
+    let check = raw.health_check.as_ref()?;
+    health::check(&check.0, protocol, &at.field("health_check"))
 }
 
 fn proxy_protocol(raw: Option<raw::ProxyProtocolOut>) -> Option<ProxyProtocolOut> {

@@ -226,6 +226,69 @@ fn health_checks_decide_who_serves() {
     assert_eq!(get(&proxy, "/").status, 503);
 }
 
+/// Two endpoints, the first of which is as well as the flag says, and checks that change their mind
+/// after so many results.
+fn checked(ill: &Arc<AtomicBool>, thresholds: &str) -> (Upstream, Upstream, Web) {
+    let (a, b) = (Upstream::start("a"), Upstream::start("b"));
+    let flag = Arc::clone(ill);
+    a.set_answer(move |request| {
+        let check = request.uri.path() == "/healthz";
+        (check && flag.load(Ordering::SeqCst)).then(|| Answer::status(500))
+    });
+    let web = Web::to([a.address(), b.address()]).cluster(&format!(
+        "health_check: {{http: /healthz, interval: 50ms, timeout: 40ms, {thresholds}}}"
+    ));
+    (a, b, web)
+}
+
+/// Waits for so many more checks.
+fn await_checks(upstream: &Upstream, more: u64) {
+    let before = upstream.requests();
+    eventually(TIMEOUT, "it is checked", || {
+        upstream.requests() >= before + more
+    });
+}
+
+fn available(proxy: &Proxy) -> f64 {
+    proxy.metric("maglor_upstream_available_endpoints", &[])
+}
+
+/// A reload is no reason to believe the first check that comes along.
+#[test]
+fn health_checks_go_on_through_reloads() {
+    let ill = Arc::new(AtomicBool::new(false));
+    let (a, _b, web) = checked(&ill, "unhealthy_threshold: 1000");
+    let proxy = web.start();
+    await_checks(&a, 2);
+    ill.store(true, Ordering::SeqCst);
+    // With the same cluster, and with another one of the same checks.
+    for other in [
+        web.clone().route("timeout: 3s"),
+        web.clone().cluster("connect_timeout: 3s"),
+    ] {
+        reload(&proxy, &other.yaml());
+        await_checks(&a, 5);
+        assert_eq!(available(&proxy), 2.0);
+    }
+    // Other checks begin anew.
+    reload(&proxy, &web.yaml().replace("1000", "999"));
+    eventually(TIMEOUT, "it is unhealthy", || available(&proxy) == 1.0);
+}
+
+/// Whoever was ill when the checks began anew, and is well at the first of them, has recovered.
+#[test]
+fn an_endpoint_that_recovers_about_a_reload_serves_again() {
+    let ill = Arc::new(AtomicBool::new(true));
+    let (a, _b, web) = checked(&ill, "healthy_threshold: 1000");
+    let proxy = web.start();
+    eventually(TIMEOUT, "it is unhealthy", || available(&proxy) == 1.0);
+    ill.store(false, Ordering::SeqCst);
+    await_checks(&a, 3);
+    assert_eq!(available(&proxy), 1.0);
+    reload(&proxy, &web.yaml().replace("1000", "999"));
+    eventually(TIMEOUT, "it is healthy", || available(&proxy) == 2.0);
+}
+
 #[test]
 fn health_checks_by_connection_and_by_grpc() {
     let (up, down) = (Upstream::start("up"), Upstream::start("down"));

@@ -214,7 +214,11 @@ impl ProxyError {
 
     /// Whether it says something about the endpoint.
     pub(crate) fn is_upstreams(&self) -> bool {
-        self.as_failure().is_some() || matches!(self, Self::RequestTimeout | Self::UpstreamBody(_))
+        match self {
+            Self::Connect(error) => !is_own_want(error),
+            Self::RequestTimeout | Self::UpstreamBody(_) => true,
+            _ => self.as_failure().is_some(),
+        }
     }
 
     /// What retries go by; `None` where no endpoint has failed.
@@ -235,6 +239,14 @@ impl ProxyError {
             _ => return None,
         })
     }
+}
+
+/// Whether there was no connection because this process, or its host, has no descriptor or no memory left for one.
+fn is_own_want(error: &io::Error) -> bool {
+    let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|code| wants.contains(&code))
 }
 
 /// What is at the bottom of an error: hyper itself says of all of them that they are errors.

@@ -177,10 +177,17 @@ impl Checks {
             let asked = check(&self.config, &self.cluster, &self.target, &self.pools);
             let answer = timeout(params.timeout, asked).await;
             let result = answer.unwrap_or_else(|_| Err("timeout".into()));
+            if let Err(ill) = &result
+                && ill.unasked
+            {
+                tracing::debug!(endpoint = %self.target.address, reason = ill.why, "not checked");
+                sleep(params.interval).await;
+                continue;
+            }
             self.cluster.metrics().guards.health_check(result.is_ok());
             let news = self.report(result.is_ok());
             if let Some(health) = news.or_else(|| self.unsaid()) {
-                self.changed(health, result.err());
+                self.changed(health, result.err().map(|ill| ill.why));
             }
         }
     }

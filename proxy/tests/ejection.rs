@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use support::mesh::Root;
 use support::{Web, connect, get, reload};
 
@@ -287,6 +288,44 @@ fn an_endpoint_that_recovers_about_a_reload_serves_again() {
     assert_eq!(available(&proxy), 1.0);
     reload(&proxy, &web.yaml().replace("1000", "999"));
     eventually(TIMEOUT, "it is healthy", || available(&proxy) == 2.0);
+}
+
+/// That this process can open no connection is not the endpoints' fault.
+#[test]
+fn nobody_is_ejected_for_want_of_descriptors() {
+    let upstreams = ["a", "b"].map(Upstream::start);
+    let proxy = Web::to(upstreams.iter().map(Upstream::address))
+        .cluster(
+            "panic_threshold: 0, outlier_ejection: {consecutive_local_origin_failure: 1}, \
+             health_check: {tcp: {}, interval: 50ms, timeout: 40ms, unhealthy_threshold: 1}",
+        )
+        .start();
+    let passed = || {
+        let passed = &["result=\"passed\""];
+        proxy.metric("maglor_upstream_health_checks_total", passed)
+    };
+    eventually(TIMEOUT, "they are checked", || passed() >= 2.0);
+    let mut clients: Vec<_> = (0..4).map(|_| connect(&proxy)).collect();
+    eventually(TIMEOUT, "all are connected", || {
+        proxy.metric("maglor_downstream_connections", &[]) == 4.0
+    });
+    let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
+    let usual = getrlimit(Resource::Nofile);
+    let none = Rlimit {
+        current: Some(3),
+        maximum: usual.maximum,
+    };
+    prlimit(pid, Resource::Nofile, none).unwrap();
+    for client in &mut clients {
+        assert_eq!(client.get("/").status, 503);
+    }
+    // Some checks.
+    std::thread::sleep(Duration::from_millis(300));
+    prlimit(pid, Resource::Nofile, usual).unwrap();
+    assert_eq!(clients[0].get("/").status, 200);
+    assert_eq!(ejected(&proxy), 0.0);
+    let available = proxy.metric("maglor_upstream_available_endpoints", &[]);
+    assert_eq!(available, 2.0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
 use crate::codec::Target as RequestTarget;
+use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::message::{Body, Request, Response};
 use crate::proxy_protocol::Addresses;
@@ -25,16 +27,55 @@ const MOST: usize = 4096;
 /// Of a message of two bytes that is not compressed (gRPC's `PROTOCOL-HTTP2.md`).
 const PREFIX: [u8; 5] = [0, 0, 0, 0, 2];
 
+/// Why an endpoint is not known to be well.
+#[derive(Debug)]
+pub(crate) struct Ill {
+    /// In words for a log.
+    pub(crate) why: String,
+    /// It could not be asked, for want of something here: that says nothing about it.
+    pub(crate) unasked: bool,
+}
+
+impl From<ProxyError> for Ill {
+    fn from(error: ProxyError) -> Self {
+        Self {
+            why: error.to_string(),
+            unasked: !error.is_upstreams(),
+        }
+    }
+}
+
+impl From<io::Error> for Ill {
+    fn from(error: io::Error) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl From<String> for Ill {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            unasked: false,
+        }
+    }
+}
+
+impl From<&str> for Ill {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
+}
+
 /// Asks an endpoint whether it is well.
 ///
 /// # Errors
-/// Why it is not, or why nobody knows, in words for a log.
+/// Why it is not, or why nobody knows.
 pub(crate) async fn check(
     config: &HealthCheck,
     cluster: &Arc<Cluster>,
     target: &Arc<Target>,
     pools: &Pools,
-) -> Result<(), String> {
+) -> Result<(), Ill> {
     let target = match config.port {
         Some(port) => Cow::Owned(target.at_port(port.get())),
         None => Cow::Borrowed(target),
@@ -75,13 +116,13 @@ pub(crate) async fn check(
                 fields.push(Known::Host, &host(name.as_ref(), &target));
                 fields.push(Known::UserAgent, b"maglor-health-check");
             });
-            let response = sender.send(&request, Body::empty()).await;
-            let response = response.map_err(|error| error.to_string())?;
+            let response = sender.send(&request, Body::empty()).await?;
             let status = response.status.as_u16();
             // Read, so that the connection can be used again.
             let _ = read(response).await;
             let fine = expected.iter().any(|range| range.contains(&status));
-            fine.then_some(()).ok_or_else(|| format!("status {status}"))
+            fine.then_some(())
+                .ok_or_else(|| format!("status {status}").into())
         }
         HealthCheckKind::Tcp { send, receive } => tcp(sender, send, receive).await,
     }
@@ -109,12 +150,11 @@ fn request(method: Method, path: &str, fill: impl FnOnce(&mut Fields)) -> Reques
 }
 
 /// The beginning of a response's body, and its trailers.
-async fn read(response: Response) -> Result<(Vec<u8>, HeaderMap), String> {
+async fn read(response: Response) -> Result<(Vec<u8>, HeaderMap), Ill> {
     let (mut data, mut trailers) = (Vec::new(), HeaderMap::new());
     let mut body = response.body;
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        let frame = frame.map_err(|error| error.to_string())?;
-        match frame.into_data() {
+        match frame?.into_data() {
             Ok(piece) => data.extend_from_slice(&piece),
             Err(frame) => trailers = frame.into_trailers().unwrap_or_default(),
         }
@@ -126,13 +166,12 @@ async fn read(response: Response) -> Result<(Vec<u8>, HeaderMap), String> {
 }
 
 /// `grpc.health.v1.Health/Check`: the message has one field each way, so it is written by hand.
-async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), String> {
+async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<(), Ill> {
     let response = sender
         .send(request, Body::full(grpc_question(service)))
-        .await;
-    let response = response.map_err(|error| error.to_string())?;
+        .await?;
     if response.status != http::StatusCode::OK {
-        return Err(format!("status {}", response.status.as_u16()));
+        return Err(format!("status {}", response.status.as_u16()).into());
     }
     let early = response
         .fields
@@ -144,7 +183,7 @@ async fn grpc(sender: Sender<'_>, request: &Request, service: &str) -> Result<()
     match status {
         Some(GrpcStatus::OK) if data.strip_prefix(&PREFIX).is_some_and(is_serving) => Ok(()),
         Some(GrpcStatus::OK) => Err("not serving".into()),
-        Some(status) => Err(format!("grpc-status {}", status.code())),
+        Some(status) => Err(format!("grpc-status {}", status.code()).into()),
         None => Err("no grpc-status".into()),
     }
 }
@@ -174,17 +213,13 @@ pub(crate) fn is_serving(message: &[u8]) -> bool {
     matches!(message, [0x08, 1])
 }
 
-async fn tcp(sender: Sender<'_>, send: &[u8], receive: &[u8]) -> Result<(), String> {
-    let stream = sender.stream().await;
-    let mut io = stream.map_err(|error| error.to_string())?.io;
-    io.write_all(send)
-        .await
-        .map_err(|error| error.to_string())?;
-    io.flush().await.map_err(|error| error.to_string())?;
+async fn tcp(sender: Sender<'_>, send: &[u8], receive: &[u8]) -> Result<(), Ill> {
+    let mut io = sender.stream().await?.io;
+    io.write_all(send).await?;
+    io.flush().await?;
     let mut got = Vec::new();
     while memchr::memmem::find(&got, receive).is_none() {
-        let read = io.read_buf(&mut got).await;
-        if read.map_err(|error| error.to_string())? == 0 || got.len() > MOST {
+        if io.read_buf(&mut got).await? == 0 || got.len() > MOST {
             return Err("another answer than expected".into());
         }
     }

@@ -145,6 +145,11 @@ pub enum ScenarioError {
     },
 }
 
+/// A pair takes some 200 bytes, in each run under way.
+const MOST_PAIRS: u64 = 5_000_000;
+/// Time is counted in nanoseconds, in 64 bits; some of them are for what comes later than expected.
+const LONGEST_NANOS: f64 = 1e18;
+
 impl Default for Scenario {
     fn default() -> Self {
         Self {
@@ -280,7 +285,22 @@ impl Scenario {
             refuse_unless(most > 0, "max_requests", &most, "1 or more")?;
         }
         let loss = self.network.loss;
-        refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")
+        refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")?;
+        let pairs = self.pairs();
+        refuse_unless(
+            pairs <= MOST_PAIRS,
+            "balancers x servers, over all services",
+            &pairs,
+            "up to 5000000: each balancer keeps an account of each server",
+        )
+    }
+
+    /// How many accounts balancers keep of servers.
+    fn pairs(&self) -> u64 {
+        let (balancers, servers) = (u64::from(self.balancers), u64::from(self.servers));
+        let proxies = self.proxies.map(|proxies| u64::from(proxies.instances));
+        let calls = u64::from(self.graph.services()) - 1;
+        servers * (proxies.unwrap_or(balancers) + calls * servers)
     }
 
     fn check_times(&self) -> Result<(), ScenarioError> {
@@ -291,6 +311,12 @@ impl Scenario {
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
         let micro = Duration::from_micros(1);
         within("service time", self.service_time, micro, hour, "1 us - 1 h")?;
+        refuse_unless(
+            self.requests as f64 / self.rate() <= LONGEST_NANOS,
+            "rho",
+            &format!("{:e}", self.rho),
+            "so much that a run's requests come within 30 years",
+        )?;
         within(
             "delay",
             self.network.delay,
@@ -398,7 +424,7 @@ mod tests {
             error.unwrap_err().to_string(),
             "there is no ledger or board under the policy lor(choices=2)"
         );
-        let edits: [fn(&mut Scenario); 15] = [
+        let edits: [fn(&mut Scenario); 20] = [
             |s| {
                 s.faults = Some(Faults {
                     servers: 41,
@@ -411,6 +437,11 @@ mod tests {
             |s| s.rho = 1.0,
             |s| s.rho = f64::NAN,
             |s| s.rho = 0.0,
+            |s| s.rho = 1e-12,
+            |s| s.rho = 1e-300,
+            |s| (s.balancers, s.servers) = (100_000, 100_000),
+            |s| (s.balancers, s.servers) = (20_000, 5000),
+            |s| (s.graph, s.servers) = (Graph::Chain { services: 64 }, 2000),
             |s| s.balancers = 0,
             |s| s.servers = 0,
             |s| s.requests = 1,

@@ -287,11 +287,9 @@ impl Life {
         }
         let files_changed = matches!(why, Why::Asked | Why::Files) || self.owed.files();
         let result = self.apply(file, files_changed, why);
-        let app = self.app.borrow();
-        let control = &app.shared().metrics.control;
         match result {
             Ok(Some(files)) => {
-                count_reload(&app);
+                count_reload(&self.app.borrow());
                 self.files = files;
                 self.refused = None;
                 self.owed.settled();
@@ -302,21 +300,26 @@ impl Life {
                 self.owed.settled();
                 tracing::debug!("configuration unchanged");
             }
-            Err(error) => {
-                let now = Instant::now();
-                self.owed.failed(files_changed, why == Why::Again, now);
-                let refused = Some((hash_of(file), error.to_string()));
-                if matches!(why, Why::Again | Why::Seen) && self.refused == refused {
-                    return;
-                }
-                self.refused = refused;
-                control.reloads_failed.add_shared(1);
-                tracing::error!(
-                    file = %file.display(),
-                    "configuration refused, the last good one stays in force:\n{error}"
-                );
-            }
+            Err(error) => self.refuse(&error, why, files_changed),
         }
+    }
+
+    /// Says once what is wrong with what there is to read.
+    fn refuse(&mut self, error: &RunError, why: Why, files_changed: bool) {
+        let Some(file) = &self.file else { return };
+        self.owed
+            .failed(files_changed, why == Why::Again, Instant::now());
+        let refused = Some((hash_of(file), error.to_string()));
+        if matches!(why, Why::Again | Why::Seen) && self.refused == refused {
+            return;
+        }
+        self.refused = refused;
+        let app = self.app.borrow();
+        app.shared().metrics.control.reloads_failed.add_shared(1);
+        tracing::error!(
+            file = %file.display(),
+            "configuration refused, the last good one stays in force:\n{error}"
+        );
     }
 
     /// The files that the new configuration names, as they were before they were read.

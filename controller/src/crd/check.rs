@@ -93,10 +93,11 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
         name: Some("service".to_owned()),
         ..cluster.cloned().unwrap_or_default()
     };
-    let route = raw::Route {
+    let mut route = raw::Route {
         cluster: Some("service".to_owned()),
         ..route.cloned().unwrap_or_default()
     };
+    unlimited(&mut route);
     let in_spec = |error| match error {
         SpecError::Value { path, message } => SpecError::Value {
             path: path.replace(ROUTE, "spec.route"),
@@ -107,6 +108,14 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
     document(with_routes(vec![route]), vec![cluster]).map_err(in_spec)
 }
 
+/// Where nobody says how long a request may take there is no limit, other than by a proxy's own default: a try of it may
+/// take any time.
+fn unlimited(route: &mut raw::Route) {
+    route
+        .timeout
+        .get_or_insert(raw::TimeSpan(std::time::Duration::ZERO));
+}
+
 /// Checks routes that have no action yet, or answer by themselves.
 ///
 /// # Errors
@@ -115,6 +124,7 @@ pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), (Option<usize>, String)
     for route in &mut routes {
         if route.redirect.is_none() && route.direct_response.is_none() {
             route.cluster = Some("service".to_owned());
+            unlimited(route);
         }
     }
     let cluster = raw::Cluster {

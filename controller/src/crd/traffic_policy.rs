@@ -96,6 +96,15 @@ pub(super) fn limit_blocks(properties: &mut Value) {
         "How an endpoint is chosen, with parameters in parentheses, such as `lor(choices=2)`. \
          Default: `lor(choices=2)`."
     );
+    // Not the defaults of a proxy by itself.
+    properties["cluster"]["properties"]["protocol"]["description"] = json!(
+        "HTTP version spoken to the endpoints. Absent: HTTP/2 where the Service's port declares it \
+         (`h2c`, `grpc`), else that of the client."
+    );
+    properties["route"]["properties"]["timeout"]["description"] = json!(
+        "From the end of the request to the end of the response, up to 30d; `0s`: no limit, as \
+         streams need it. Absent: no limit, those of the application hold."
+    );
 }
 
 pub(super) fn schema() -> Value {

@@ -77,3 +77,54 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
     }
     assert!(hedged > 10, "what makes sense stays: {hedged}");
 }
+
+/// Nobody has said how long a request may take: so it may, and each try of it.
+#[test]
+fn a_try_may_take_as_long_as_nobody_limits_it() {
+    let objects = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: a, namespace: n}
+spec: {parentRefs: [{group: '', kind: Service, name: a}], rules: [{backendRefs: [{name: a, port: 80}], timeouts: {backendRequest: 20s}}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: a, namespace: n}
+spec: {hosts: [a], http: [{retries: {attempts: 2, perTryTimeout: 20s}, route: [{destination: {host: a}}]}]}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: TrafficPolicy
+metadata: {name: a, namespace: n}
+spec: {targetRefs: [{name: a}], route: {retry: {retry_on: [5xx], per_try_timeout: 20s}}}
+";
+    for object in objects.split("---") {
+        let mut index = Index::default();
+        for object in support::objects(&[SERVICE, object].join("---")) {
+            index.apply(object);
+        }
+        index.changes();
+        for (_, key, status) in index.statuses() {
+            let status = status.to_json().to_string();
+            assert!(!status.contains("\"False\""), "{key}: {status}");
+        }
+        let tables = index.resources().filter_map(|(_, given)| match given {
+            Resource::Routes(table) => Some(table),
+            _ => None,
+        });
+        let routes = tables.flat_map(|table| &table.virtual_hosts[0].routes);
+        let per_try: Vec<_> = routes
+            .map(|route| {
+                route
+                    .retry
+                    .as_ref()
+                    .unwrap()
+                    .0
+                    .per_try_timeout
+                    .unwrap()
+                    .0
+                    .as_secs()
+            })
+            .collect();
+        assert_eq!(per_try, [20], "{object}");
+    }
+}

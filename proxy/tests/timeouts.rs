@@ -245,6 +245,30 @@ fn endpoints_that_answer_nobody_are_ejected_though_their_clients_have_limits() {
     eventually(TIMEOUT, "it is ejected", || ejections(&proxy) == 1.0);
 }
 
+/// Nor that what it sends is no request.
+#[test]
+fn a_body_that_a_client_spoils_is_not_held_against_anybody() {
+    for protocol in ["http1", "http2"] {
+        let upstreams = ["a", "b"].map(Upstream::start);
+        let proxy = strict(&upstreams)
+            .cluster(&format!("protocol: {protocol}"))
+            .start();
+        for number in 1..=5 {
+            let mut client = connect(&proxy);
+            client.send(
+                "POST /upload HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n",
+            );
+            eventually(TIMEOUT, "an endpoint has it", || {
+                upstreams.iter().map(Upstream::requests).sum::<u64>() == number
+            });
+            client.send("no length\r\n");
+            assert_eq!(client.response().status, 400, "{protocol}");
+        }
+        assert_eq!(ejections(&proxy), 0.0, "{protocol}");
+        assert_eq!(get(&proxy, "/").status, 200, "{protocol}");
+    }
+}
+
 /// A call of which the endpoint has sent the beginning may go on for as long as its client listens.
 #[test]
 fn the_end_of_a_streams_time_is_no_failure() {

@@ -1,6 +1,6 @@
 //! A connection that many requests share, in HTTP/2 by hyper.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -95,17 +95,21 @@ impl Http2 {
         body: Body,
         slot: Slot,
     ) -> Result<Response, Unanswered> {
+        let (body, lent) = Lent::of(body);
         let request = prepare(hop, request, body).map_err(Unanswered::Failed)?;
         let mut sender = self.sender.clone();
         if sender.ready().await.is_err() {
-            return Err(Unanswered::NotSent(request.into_body()));
+            return Err(Unanswered::NotSent(Lent::back(lent)));
         }
         let response = match sender.try_send_request(request).await {
             Ok(response) => response,
             Err(mut error) => {
                 return Err(match error.take_message() {
-                    Some(request) => Unanswered::NotSent(request.into_body()),
-                    None => Unanswered::Failed(failed(error.into_error())),
+                    Some(_) => Unanswered::NotSent(Lent::back(lent)),
+                    // The client's fault comes before what follows from it.
+                    None => Unanswered::Failed(
+                        Lent::failure(lent).unwrap_or_else(|| failed(error.into_error())),
+                    ),
                 });
             }
         };
@@ -123,6 +127,69 @@ impl Http2 {
             fields,
             body,
         })
+    }
+}
+
+/// A request's body while hyper has it, which says of none why it has failed.
+#[derive(Debug)]
+struct Lent {
+    body: Body,
+    failure: Option<ProxyError>,
+}
+
+/// What is left of it here; nothing of one that is empty.
+type Owner = Option<Rc<RefCell<Lent>>>;
+
+impl Lent {
+    fn of(body: Body) -> (Body, Owner) {
+        if body.is_empty() {
+            return (body, None);
+        }
+        let failure = None;
+        let lent = Rc::new(RefCell::new(Self { body, failure }));
+        (
+            Body::source(Box::new(Borrowed(Rc::clone(&lent)))),
+            Some(lent),
+        )
+    }
+
+    /// The body, of which hyper has read nothing.
+    fn back(owner: Owner) -> Body {
+        owner.map_or_else(Body::empty, |lent| {
+            std::mem::replace(&mut lent.borrow_mut().body, Body::empty())
+        })
+    }
+
+    fn failure(owner: Owner) -> Option<ProxyError> {
+        owner?.borrow_mut().failure.take()
+    }
+}
+
+/// What hyper is given.
+#[derive(Debug)]
+struct Borrowed(Rc<RefCell<Lent>>);
+
+impl Source for Borrowed {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
+        let lent = &mut *self.0.borrow_mut();
+        let frame = ready!(Pin::new(&mut lent.body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map_err(|error| {
+                lent.failure = Some(error);
+                ProxyError::ClientGone
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.borrow().body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.borrow().body.size_hint()
     }
 }
 

@@ -140,22 +140,11 @@ impl PlanOptions {
             return Err(WorkloadError::LeastGain(self.least_gain));
         }
         let several = self.workload.as_deref();
-        let services = match several {
-            Some(path) => read(path, self.service.namespace.as_deref())?,
-            None => vec![self.service.clone()],
+        self.service.check_names()?;
+        let answers = match several {
+            Some(path) => self.answers(path)?,
+            None => vec![self.answer(&self.service)?],
         };
-        let mut answers = Vec::new();
-        for (at, service) in services.into_iter().enumerate() {
-            let service = service.or(&self.service);
-            let answer = Answer::of(&service, !self.without_sidecars, self.least_gain);
-            answers.push(answer.map_err(|error| match several {
-                None => error,
-                Some(path) => WorkloadError::Of {
-                    place: format!("{}: services[{at}]", path.display()),
-                    error: Box::new(error),
-                },
-            })?);
-        }
         Ok(match self.format {
             Format::Json => {
                 let mut all: Vec<Value> = answers.iter().map(Answer::json).collect();
@@ -169,15 +158,26 @@ impl PlanOptions {
             Format::Table => answer::table(&answers),
         })
     }
-}
 
-fn read(path: &Path, namespace: Option<&str>) -> Result<Vec<Service>, WorkloadError> {
-    let file = path.display().to_string();
-    let text = read_text(path).map_err(|error| WorkloadError::Read {
-        file: file.clone(),
-        error,
-    })?;
-    Services::parse(&text, &file, namespace)
+    fn answer(&self, service: &Service) -> Result<Answer, WorkloadError> {
+        Answer::of(service, !self.without_sidecars, self.least_gain)
+    }
+
+    /// One for each service of a file.
+    fn answers(&self, path: &Path) -> Result<Vec<Answer>, WorkloadError> {
+        let file = path.display().to_string();
+        let text = read_text(path).map_err(|error| WorkloadError::Read {
+            file: file.clone(),
+            error,
+        })?;
+        let services = Services::parse(&text, &file, self.service.namespace.as_deref())?;
+        let services = services.into_iter().enumerate();
+        let answer = |(at, service): (usize, Service)| {
+            let answer = self.answer(&service.or(&self.service));
+            answer.map_err(|error| error.of_service(&file, &text, at))
+        };
+        services.map(answer).collect()
+    }
 }
 
 impl ConfigOptions {

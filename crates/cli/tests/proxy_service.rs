@@ -70,7 +70,7 @@ fn a_workload_file_gives_manifests() {
     std::fs::write(file, "services:\n- {name: web}\n- {name: cart, rho: 2}\n").unwrap();
     let error = String::from_utf8(maglor(&["plan", "--workload", file]).stderr).unwrap();
     assert!(
-        error.contains("services.yaml: services[1]: cart: rho = 2"),
+        error.contains("services.yaml:3: services[1]: cart: rho = 2"),
         "{error}"
     );
     std::fs::write(file, "services:\n- {name: web, rho: high}\n").unwrap();
@@ -88,6 +88,7 @@ fn what_makes_no_sense_is_refused() {
         (["--servers", "0"], "must be 1 or more"),
         (["--service-ms", "0"], "service_ms = 0"),
         (["--least-gain", "2"], "least-gain = 2"),
+        (["--name", "My_Svc"], "name `My_Svc`: Kubernetes takes"),
     ] {
         let output = maglor(&[&["plan"], &arguments[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

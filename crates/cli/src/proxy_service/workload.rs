@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use maglor_config::resource::line_of;
 use maglor_mcg::rule::{Situation, SituationError};
 use serde::Deserialize;
 use thiserror::Error;
@@ -81,6 +82,10 @@ pub(super) enum WorkloadError {
     },
     #[error("least-gain = {0} is out of range; valid: 0 to below 1")]
     LeastGain(f64),
+    #[error(
+        "{field} `{value}`: Kubernetes takes at most 63 characters of a-z, 0-9 and `-`, a letter first and no `-` last"
+    )]
+    Name { field: &'static str, value: String },
     #[error("{place}: {error}")]
     Of { place: String, error: Box<Self> },
     #[error("{service}{field} = {value} is out of range; valid: {valid}")]
@@ -95,6 +100,28 @@ pub(super) enum WorkloadError {
         service: String,
         error: SituationError,
     },
+}
+
+impl WorkloadError {
+    /// What is wrong with a service of a file, with the line of it.
+    pub(super) fn of_service(self, file: &str, text: &str, at: usize) -> Self {
+        let field = match &self {
+            Self::Name { field, .. } | Self::Range { field, .. } => field,
+            Self::Situation { error, .. } => match error {
+                SituationError::Rho(_) => "rho",
+                SituationError::ServiceTime => "service_ms",
+                SituationError::SpeedVariation(_) => "speed_variation",
+                SituationError::Nobody => "",
+            },
+            _ => "",
+        };
+        let path = format!("services[{at}]");
+        let line = line_of(text, &format!("{path}.{field}"));
+        Self::Of {
+            place: format!("{}{path}", place(file, line)),
+            error: Box::new(self),
+        }
+    }
 }
 
 fn place(file: &str, line: Option<usize>) -> String {
@@ -120,7 +147,8 @@ impl Services {
         let mut names = HashSet::new();
         for (at, service) in read.services.iter().enumerate() {
             let name = service.name.as_deref().unwrap_or_default();
-            let wrong = |what: String| wrong(None, format!("services[{at}].name: {what}"));
+            let path = format!("services[{at}].name");
+            let wrong = |what: String| wrong(line_of(text, &path), format!("{path}: {what}"));
             if name.is_empty() {
                 return Err(wrong("it is missing".to_owned()));
             }
@@ -128,12 +156,38 @@ impl Services {
             if !names.insert((of.unwrap_or(NAMESPACE), name)) {
                 return Err(wrong(format!("the service `{name}` is there twice")));
             }
+            let named = service.check_names();
+            named.map_err(|error| error.of_service(file, text, at))?;
         }
         Ok(read.services)
     }
 }
 
 impl Service {
+    /// Whether name and namespace are such as Kubernetes takes: what is printed is to be applied.
+    pub(super) fn check_names(&self) -> Result<(), WorkloadError> {
+        let valid = |name: &str| {
+            let inside =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            (1..=63).contains(&name.len()) && name.bytes().all(inside) && !name.ends_with('-')
+        };
+        let names = [("name", &self.name), ("namespace", &self.namespace)];
+        for (field, value) in names {
+            let Some(value) = value else { continue };
+            let first = value.as_bytes().first();
+            // A Service's name begins with a letter (RFC 1035), a namespace's may begin with a digit (RFC 1123).
+            let begins = first.is_some_and(|first| match field {
+                "name" => first.is_ascii_lowercase(),
+                _ => first.is_ascii_lowercase() || first.is_ascii_digit(),
+            });
+            if !(valid(value) && begins) {
+                let value = value.clone();
+                return Err(WorkloadError::Name { field, value });
+            }
+        }
+        Ok(())
+    }
+
     /// What is left out is as in another one.
     pub(super) fn or(self, other: &Self) -> Self {
         let other = other.clone();
@@ -232,7 +286,15 @@ mod tests {
                 "services:\n- {name: web}\n- {name: b, roh: 1}\n",
                 "w.yaml:3: ",
             ),
-            ("services: [{rho: 0.5}]", "services[0].name"),
+            ("services:\n- {rho: 0.5}\n", "w.yaml:2: services[0].name"),
+            (
+                "services:\n- {name: web}\n- {name: My_Cart}\n",
+                "w.yaml:3: services[1]: name `My_Cart`: Kubernetes takes",
+            ),
+            (
+                "services:\n- name: web\n  namespace: shop.example\n",
+                "w.yaml:3: services[0]: namespace `shop.example`: ",
+            ),
             (
                 "services: [{name: a, namespace: x}, {name: a}, {name: a}]",
                 "services[2].name: the service `a` is there twice",

@@ -160,7 +160,9 @@ fn draw_edge(text: &mut String, edge: &Edge, places: &Places<'_>, line: f64) {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
+    // Control characters have no place in XML, not even escaped.
+    text.replace(char::is_control, "\u{fffd}")
+        .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
@@ -222,36 +224,71 @@ fn places(snapshot: &Snapshot) -> Places<'_> {
 
 /// The longest way that leads to each, without going in circles.
 fn columns(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
+    let circle = circles(count, pairs);
+    let forth = pairs
+        .iter()
+        .filter(|(from, to)| circle[*from] != circle[*to]);
+    let forth: Vec<&(usize, usize)> = forth.collect();
     let mut columns = vec![0; count];
-    // A way through all of them is the longest there can be; what still grows then is in a circle.
+    // A way through all of them is the longest there can be.
     for _ in 1..count.max(1) {
-        let before = columns.clone();
-        for (from, to) in pairs {
-            let next = before[*from] + 1;
-            if next < count && next > columns[*to] && !leads(pairs, *to, *from, count) {
+        let mut longer = false;
+        for (from, to) in &forth {
+            let next = columns[*from] + 1;
+            if next > columns[*to] {
                 columns[*to] = next;
+                longer = true;
             }
         }
-        if columns == before {
+        if !longer {
             break;
         }
     }
     columns
 }
 
-/// Whether there is a way.
-fn leads(pairs: &[(usize, usize)], from: usize, to: usize, count: usize) -> bool {
+/// A number for each that it has in common with those that it calls and is called by, through others, too: the strongly
+/// connected components (Kosaraju's algorithm).
+fn circles(count: usize, pairs: &[(usize, usize)]) -> Vec<usize> {
+    let (mut calls, mut callers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    for (from, to) in pairs {
+        calls[*from].push(*to);
+        callers[*to].push(*from);
+    }
     let mut seen = vec![false; count];
-    let mut left = vec![from];
-    while let Some(at) = left.pop() {
-        if at == to {
-            return true;
+    let mut left_last = Vec::with_capacity(count);
+    for start in 0..count {
+        // Where it goes on, and with which of those that are called.
+        let mut way = vec![(start, 0)];
+        if std::mem::replace(&mut seen[start], true) {
+            continue;
         }
-        if !std::mem::replace(&mut seen[at], true) {
-            left.extend(pairs.iter().filter(|pair| pair.0 == at).map(|pair| pair.1));
+        while let Some((at, next)) = way.last_mut() {
+            match calls[*at].get(*next) {
+                Some(&to) => {
+                    *next += 1;
+                    if !std::mem::replace(&mut seen[to], true) {
+                        way.push((to, 0));
+                    }
+                }
+                None => {
+                    left_last.push(*at);
+                    way.pop();
+                }
+            }
         }
     }
-    false
+    let mut circle = vec![usize::MAX; count];
+    for &start in left_last.iter().rev() {
+        let mut open = vec![start];
+        while let Some(at) = open.pop() {
+            if circle[at] == usize::MAX {
+                circle[at] = start;
+                open.extend(&callers[at]);
+            }
+        }
+    }
+    circle
 }
 
 #[cfg(test)]
@@ -310,7 +347,36 @@ mod tests {
         assert_eq!(places(&circle).len(), 3);
         assert!(text(&circle).ends_with("</svg>\n"));
         assert!(text(&Snapshot::default()).ends_with("</svg>\n"));
-        let odd = snapshot(&["<&>"], &[("<&>", "gone")]);
-        assert!(text(&odd).contains("&lt;&amp;&gt;"));
+        let odd = snapshot(&["<&>\u{1}"], &[("<&>\u{1}", "gone")]);
+        assert!(text(&odd).contains("&lt;&amp;&gt;\u{fffd}"));
+        // What is in a circle stands beside those that it does not call back.
+        let pairs = [("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("a", "d")];
+        let circle = snapshot(&["a", "b", "c", "d"], &pairs);
+        let places = places(&circle);
+        let column = |name| places[name].0;
+        assert_eq!((column("a"), column("d")), (0, 1));
+        assert_eq!((column("b"), column("c")), (1, 0));
+    }
+
+    /// A large mesh, with circles: all of it is looked at a few times, and not for each call anew.
+    #[test]
+    fn large_graphs_are_drawn() {
+        const SERVICES: usize = 1500;
+        let names: Vec<String> = (0..SERVICES).map(|at| format!("s{at}")).collect();
+        let mut rng = maglor_balance::Rng::seed(5);
+        let mut pairs = Vec::new();
+        for at in 1..SERVICES {
+            for _ in 0..4 {
+                let from = rng.below(at as u32) as usize;
+                pairs.push((&*names[from], &*names[at]));
+            }
+        }
+        pairs.push((&*names[SERVICES - 1], &*names[SERVICES - 2]));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let begun = std::time::Instant::now();
+        let drawn = text(&snapshot(&names, &pairs));
+        assert_eq!(drawn.matches("<path d=\"M").count(), 1 + pairs.len());
+        let took = begun.elapsed();
+        assert!(took < std::time::Duration::from_secs(30), "{took:?}");
     }
 }

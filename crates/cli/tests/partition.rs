@@ -237,10 +237,7 @@ fn affinities_tell_the_scheduler_of_nodes_and_neighbours() {
     let database = &documents[2]["spec"]["template"]["spec"]["affinity"];
     let nodes = &database["nodeAffinity"][preferred];
     assert_eq!(nodes[0]["weight"], 100);
-    assert_eq!(
-        nodes[0]["preference"]["matchExpressions"][0]["values"][0],
-        "b"
-    );
+    assert_eq!(nodes[0]["preference"]["matchFields"][0]["values"][0], "b");
     let near = &database["podAffinity"][preferred][0]["podAffinityTerm"];
     assert_eq!(near["labelSelector"]["matchLabels"]["app"], "cart");
 }

@@ -58,7 +58,8 @@ fn deployment(
     })
 }
 
-/// The nodes of its replicas, by how many of them each is to have.
+/// The nodes of its replicas, by how many of them each is to have. By their names, as files have them: the label
+/// `kubernetes.io/hostname` of some is another one.
 fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
     let most = counts.iter().max().copied().unwrap_or(0);
     let used = nodes
@@ -69,7 +70,7 @@ fn to_nodes(nodes: &Nodes, counts: &[u32]) -> Vec<Value> {
     let preference = |(node, count): (&maglor_mcg::Node, &u32)| {
         json!({
             "weight": weight(f64::from(*count), f64::from(most)),
-            "preference": {"matchExpressions": [{"key": NODE, "operator": "In", "values": [node.name]}]},
+            "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]},
         })
     };
     used.map(preference).collect()

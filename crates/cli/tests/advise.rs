@@ -273,6 +273,21 @@ fn what_is_emitted_is_read_again() {
     assert!(!text.contains("error:"), "{text}");
 }
 
+/// A name is a file's own: whatever it holds, reasons that name it stay comments.
+#[test]
+fn comments_stay_comments() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = observed().replace("shop/web", "\"web\\nkind: Odd\"");
+    for emit in ["maglor", "istio"] {
+        let text = stdout(&maglor(folder.path(), &odd, &["--emit", emit]));
+        assert!(text.contains("# cluster."), "{text}");
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            let document = <Value as serde::Deserialize>::deserialize(document).unwrap();
+            assert!(document["metadata"]["name"].is_string(), "{document}");
+        }
+    }
+}
+
 /// What holds for a service is of several policies, field by field; a cluster may have none, which is no error.
 #[test]
 fn what_is_in_force_is_of_all_policies() {

@@ -213,7 +213,10 @@ fn reasons(text: &mut String, service: &str, rows: &[Setting], of: impl Fn(&str)
         .filter(|row| row.service == service && of(&row.setting))
     {
         if row.reason != last {
-            let _ = writeln!(text, "# {} {}: {}", row.setting, row.advised, row.reason);
+            let line = format!("# {} {}: {}", row.setting, row.advised, row.reason);
+            // Names are as a file has them, and what ends a line would end the comment.
+            text.push_str(&line.replace(char::is_control, " "));
+            text.push('\n');
         }
         last = &row.reason;
     }

@@ -171,8 +171,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
         .placed();
         suppose(&mut snapshot, options)?;
-        let report =
-            report(&snapshot, options).map_err(|error| LiveError::Plan(error.to_string()))?;
+        let report = report(&snapshot, options).map_err(|error| {
+            let file = options.file.as_ref();
+            let place = file.map(|file| format!("{}: ", file.display()));
+            LiveError::Plan(format!("{}{error}", place.unwrap_or_default()))
+        })?;
         fits = report.feasible;
         show(&report, options.output);
         Ok(())

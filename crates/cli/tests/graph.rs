@@ -239,6 +239,10 @@ fn a_plan_says_what_it_wins_and_what_does_not_fit() {
     for (arguments, needle) in [
         (["--without", "n3"], "--without `n3`: there is no such node"),
         (["--load", "cart=2"], "--load `cart`: no such service"),
+        (
+            ["--replicas", "shop/cart=200000"],
+            "snapshot.json: services[0].replicas of `shop/cart` is 200000",
+        ),
     ] {
         let output = plan(&arguments);
         let said = String::from_utf8(output.stderr).unwrap();

@@ -131,6 +131,33 @@ fn neither_does_one_that_gives_no_leave_to_send() {
     assert!(began.elapsed() < 3 * LIMIT, "{:?}", began.elapsed());
 }
 
+/// Once it has, it is the client that is waited for.
+#[test]
+fn a_client_that_does_not_use_its_leave_is_late_itself() {
+    let server = || {
+        RawServer::start(|connection, _| {
+            connection.read_head()?;
+            connection.send("HTTP/1.1 100 Continue\r\n\r\n")?;
+            connection.read_to_end().map(drop)
+        })
+    };
+    let servers = [server(), server()];
+    let proxy = Web::to(servers.iter().map(RawServer::address))
+        .http(&format!("stream_idle_timeout: {:?}", 2 * LIMIT))
+        .route(&format!("timeout: {LIMIT:?}"))
+        .cluster("outlier_ejection: {consecutive_local_origin_failure: 1}")
+        .start();
+    let mut client = connect(&proxy);
+    client.send("PUT / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n");
+    let (interim, response) = client.final_response();
+    assert_eq!(interim.len(), 1);
+    assert_eq!(
+        (response.status, response.header("x-maglor-reason")),
+        (504, Some("SI"))
+    );
+    assert_eq!(ejections(&proxy), 0.0);
+}
+
 #[test]
 fn a_queue_counts_although_nobody_reads_the_body_yet() {
     let upstream = Upstream::start("a");

@@ -113,6 +113,11 @@ impl Deadline {
         }
     }
 
+    /// The request's body, where its client waits to be told that it may send it.
+    pub(super) fn held(&self) -> Option<Rc<Upload>> {
+        self.upload.clone().filter(|upload| upload.gives_leave())
+    }
+
     /// The request's body, if it has one.
     pub(super) fn upload(&self) -> Option<&Upload> {
         self.upload.as_deref()
@@ -277,7 +282,7 @@ mod tests {
         let come = Rc::new(Cell::new(false));
         let started = Instant::now();
         let body = Body::source(Box::new(Late(Rc::clone(&come))));
-        let (body, upload) = Upload::watch(body, fields, started);
+        let (body, upload) = Upload::watch(body, fields, started, None);
         let timeout = Some(Duration::from_millis(100));
         (Deadline::new(timeout, fields, upload, started), body, come)
     }

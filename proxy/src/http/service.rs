@@ -272,7 +272,8 @@ impl Service {
         if request.method == Method::CONNECT && !self.settings().allow_connect {
             return Err(ProxyError::ConnectNotAllowed);
         }
-        let (body, upload) = Upload::watch(body, &request.fields, context.started);
+        let interim = context.interim.as_ref();
+        let (body, upload) = Upload::watch(body, &request.fields, context.started, interim);
         let action = &route.config.action;
         let deadline = Deadline::of(action, &request, upload, context.started);
         record.route(&route.metrics, deadline);

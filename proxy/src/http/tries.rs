@@ -3,6 +3,7 @@
 //! What is decided is decided in [`maglor_balance::guard::retry`]; here is what it takes: the body
 //! that can be sent again, the endpoints that were tried, the clock.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use super::payload::{Payload, Reserved};
 use super::sent;
 use super::service::Service;
 use super::tried::Tried;
+use super::upload::Upload;
 use crate::error::ProxyError;
 use crate::exchange::Said;
 use crate::fields::{Fields, Known};
@@ -224,6 +226,7 @@ impl<'a> Tries<'a> {
         let body = self.body.take();
         let limit = self.per_try_timeout();
         let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
+        let body = (body, self.deadline.held());
         exchange(&self.hop, &self.request, body, tried, now, limit).await
     }
 
@@ -278,6 +281,7 @@ impl<'a> Tries<'a> {
         let limit = self.per_try_timeout();
         let limit = limit.filter(|_| hedge.is_none_or(|hedge| hedge.delay.is_some()));
         let limit = limit.map(|limit| Box::new(self.time_of_try(limit, now)));
+        let body = (body, self.deadline.held());
         Box::pin(async move {
             let result = exchange(&hop, &request, body, &mut tried, now, limit).await;
             (tried, result)
@@ -419,7 +423,7 @@ impl<'a> Tries<'a> {
 async fn exchange(
     hop: &Hop<'_>,
     request: &Request,
-    body: Body,
+    (body, held): (Body, Option<Rc<Upload>>),
     tried: &mut Tried,
     now: Instant,
     limit: Option<Box<Deadline>>,
@@ -430,7 +434,10 @@ async fn exchange(
         Box::pin(tokio::time::sleep(delay)).await;
     }
     let body = sent::counted(body, &cluster, hop.service.worker.shard());
-    let sender = hop.sender(&cluster, &target, now);
+    let mut sender = hop.sender(&cluster, &target, now);
+    if let Some(held) = &held {
+        sender.interim = Some(&**held);
+    }
     let response = match limit {
         None => sender.send(request, body).await?,
         // Rare things are boxed: the future of every request has room for all that it holds itself.

@@ -7,12 +7,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
-use crate::message::{Body, Source};
+use crate::message::{Body, Interim, Source};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -23,20 +24,30 @@ pub(super) struct Upload {
     awaited: Cell<bool>,
     /// The client waits for a `100 Continue`, which is the endpoint's to give.
     held: Cell<bool>,
+    /// Where that goes.
+    interim: Option<Rc<dyn Interim>>,
     /// Whether a part of it was handed on since that was last asked.
     moved: Cell<bool>,
 }
 
 impl Upload {
-    /// Watches the body of a request that came at `started`; `None` where there is none.
-    pub(super) fn watch(body: Body, fields: &Fields, started: Instant) -> (Body, Option<Rc<Self>>) {
+    /// Watches the body of a request that came at `started`, whose client hears by `interim` what comes
+    /// before a response; `None` where there is none.
+    pub(super) fn watch(
+        body: Body,
+        fields: &Fields,
+        started: Instant,
+        interim: Option<&Rc<dyn Interim>>,
+    ) -> (Body, Option<Rc<Self>>) {
         if body.is_empty() {
             return (body, None);
         }
+        let held = fields.contains(Known::Expect);
         let upload = Rc::new(Self {
             last: Cell::new(started),
             awaited: Cell::new(false),
-            held: Cell::new(fields.contains(Known::Expect)),
+            held: Cell::new(held),
+            interim: interim.filter(|_| held).cloned(),
             moved: Cell::new(false),
         });
         let watched = Watched {
@@ -65,9 +76,26 @@ impl Upload {
         self.awaited.set(false);
     }
 
+    /// Whether the client is to be told by this when it may send.
+    pub(super) fn gives_leave(&self) -> bool {
+        self.interim.is_some()
+    }
+
     /// Whether a part of it was handed on since the last call.
     pub(super) fn take_moved(&self) -> bool {
         self.moved.take()
+    }
+}
+
+impl Interim for Upload {
+    fn send(&self, status: StatusCode, fields: &Fields) {
+        if let Some(interim) = &self.interim {
+            interim.send(status, fields);
+        }
+        // From now on it is the client who is waited for.
+        if status == StatusCode::CONTINUE && self.held.replace(false) {
+            self.awaited.set(true);
+        }
     }
 }
 

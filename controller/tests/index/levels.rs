@@ -128,3 +128,51 @@ spec: {targetRefs: [{name: a}], route: {retry: {retry_on: [5xx], per_try_timeout
         assert_eq!(per_try, [20], "{object}");
     }
 }
+
+/// Backends that come to the same share what they come to, whatever it adds up to.
+#[test]
+fn weights_add_up_to_what_a_proxy_takes() {
+    let route = |refs: &str| {
+        format!(
+            "{SERVICE}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: a, namespace: n}}
+spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRefs: [{refs}]}}]}}
+"
+        )
+    };
+    let full = "port: 80, weight: 1000000}";
+    let missing = format!("{{name: b, {full}, {{name: c, {full}");
+    for (refs, expected) in [
+        (
+            format!("{missing}, {{name: a, {full}"),
+            vec![1_000_000, 500_000],
+        ),
+        (
+            format!("{missing}, {{name: a, port: 80}}"),
+            vec![1_000_000, 1],
+        ),
+        (
+            format!("{{name: b, {full}, {{name: a, {full}"),
+            vec![1_000_000, 1_000_000],
+        ),
+    ] {
+        let mut index = Index::default();
+        for object in support::objects(&route(&refs)) {
+            index.apply(object);
+        }
+        index.changes();
+        let mut tables = index.resources().filter_map(|(_, given)| match given {
+            Resource::Routes(table) => Some(table),
+            _ => None,
+        });
+        let table = tables.next().unwrap();
+        let checked = resource::routes(table);
+        assert!(checked.is_ok(), "{refs}: {checked:?}");
+        let shares = &table.virtual_hosts[0].routes[0].clusters;
+        let weights: Vec<_> = shares.iter().map(|share| share.weight.unwrap()).collect();
+        assert_eq!(weights, expected, "{refs}");
+    }
+}

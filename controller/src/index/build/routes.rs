@@ -19,6 +19,9 @@ use crate::index::facts::{Key, Kind};
 use crate::index::links::RouteId;
 use crate::index::resource::{Consumer, Resource, ResourceId, ResourceKind};
 
+/// The largest weight that a proxy takes.
+const MOST_WEIGHT: u32 = 1_000_000;
+
 /// Who sends by a route.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Caller {
@@ -330,6 +333,12 @@ fn divide(
         }
     });
     let mut shares: Vec<raw::ClusterWeight> = shares.collect();
+    // Of several backends that come to one each may have as much as a proxy takes for all.
+    let most = shares.iter().filter_map(|share| share.weight).max();
+    let by = most.unwrap_or(0).div_ceil(MOST_WEIGHT).max(1);
+    for weight in shares.iter_mut().filter_map(|share| share.weight.as_mut()) {
+        *weight = (*weight / by).max(1);
+    }
     match shares.as_mut_slice() {
         [] => route.cluster = Some(NOWHERE.to_owned()),
         [one]

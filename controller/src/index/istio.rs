@@ -7,6 +7,7 @@ use maglor_config::raw::{self, MeshMode};
 use maglor_istio::DestinationRule;
 
 use super::Index;
+use super::build::told;
 use super::facts::istio::{self, Facts, ROOTS};
 use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Workload};
@@ -195,10 +196,10 @@ impl Index {
             for rule in &value.rules {
                 let mut rule = rule.clone();
                 let own = rule.name.unwrap_or_default();
-                rule.name = Some(match from {
+                rule.name = Some(told(&match from {
                     "" => format!("istio/{}/{own}", key.name),
                     from => format!("istio/{from}/{}/{own}", key.name),
-                });
+                }));
                 together.rules.push(rule);
             }
         }

@@ -176,3 +176,71 @@ spec: {{parentRefs: [{{group: '', kind: Service, name: a}}], rules: [{{backendRe
         assert_eq!(weights, expected, "{refs}");
     }
 }
+
+/// Names are told in logs and metrics; what is called oddly, or at length, is served all the same.
+#[test]
+fn whatever_is_called_can_be_served() {
+    let (long, rule) = ("r".repeat(250), "s".repeat(200));
+    let objects = format!(
+        "{SERVICE}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: {long}, namespace: n}}
+spec:
+  parentRefs: [{{group: '', kind: Service, name: a}}]
+  rules:
+  - {{name: {rule}, matches: [{{path: {{value: /a}}}}, {{path: {{value: /b}}}}], backendRefs: [{{name: a, port: 80}}]}}
+  - {{name: {rule}, backendRefs: [{{name: a, port: 80}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: b, namespace: n}}
+spec: {{clusterIP: 10.0.0.2, ports: [{{port: 80, name: http}}]}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: b, namespace: n}}
+spec: {{hosts: [b], http: [{{name: \"my  route\", route: [{{destination: {{host: b}}}}]}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: p, namespace: n, annotations: {{maglor.dev/injected: 'true'}}}}
+spec: {{serviceAccountName: a}}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {{name: {long}, namespace: n}}
+spec: {{rules: [{{name: {rule}}}, {{name: {rule}t}}]}}
+"
+    );
+    let mut index = Index::default();
+    for object in support::objects(&objects) {
+        index.apply(object);
+    }
+    index.changes();
+    for (_, key, status) in index.statuses() {
+        let status = status.to_json().to_string();
+        assert!(!status.contains("\"False\""), "{key}: {status}");
+    }
+    let (mut routes, mut rules) = (0, Vec::new());
+    for (id, given) in index.resources() {
+        match given {
+            Resource::Routes(table) => {
+                let checked = resource::routes(table);
+                assert!(checked.is_ok(), "{id:?}: {checked:?}");
+                routes += table.virtual_hosts[0].routes.len();
+            }
+            Resource::Inbound(inbound) => {
+                let given = inbound.authorization.iter().flat_map(|one| &one.rules);
+                rules.extend(given.map(|rule| rule.name.clone().unwrap()));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((routes, rules.len()), (4, 2));
+    assert!(
+        rules[0] != rules[1] && rules.iter().all(|name| name.len() <= 253),
+        "{rules:?}"
+    );
+}

@@ -9,7 +9,7 @@ use maglor_config::raw::{self, ApplicationPort, Short};
 use maglor_xds::MOST_AHEAD;
 
 use super::endpoints::{mutual, ports_of_pod};
-use super::{port_name, service, upstream};
+use super::{port_name, service, told, upstream};
 use crate::crd::AuthorizationPolicySpec;
 use crate::index::facts::{Key, Workload};
 use crate::index::resource::{Endpoint, Inbound, Resource, ResourceId, ResourceKind};
@@ -172,7 +172,7 @@ fn merged(policies: &[(&str, &AuthorizationPolicySpec)]) -> raw::Authorization {
         for (at, rule) in spec.rules.iter().enumerate() {
             let own = rule.name.clone().unwrap_or_else(|| at.to_string());
             together.rules.push(raw::AuthorizationRule {
-                name: Some(format!("{policy}/{own}")),
+                name: Some(told(&format!("{policy}/{own}"))),
                 ..rule.clone()
             });
         }

@@ -8,6 +8,7 @@ pub(super) mod members;
 pub(super) mod routes;
 pub(super) mod service;
 
+use maglor_balance::hash_bytes;
 use maglor_config::raw;
 use maglor_xds::encode::NOWHERE;
 
@@ -29,6 +30,23 @@ pub(super) fn subset_name(port_name: &str, subset: &str) -> String {
 pub(super) fn host(index: &Index, service: &Key) -> String {
     let domain = index.cluster_domain();
     format!("{}.{}.svc.{domain}", service.name, service.namespace)
+}
+
+/// What proxies take as the name of a route or a rule, in bytes.
+const LONGEST_NAME: usize = 253;
+
+/// A name as proxies take it: without blanks, and not too long. Which one it was stays told by its beginning, and that it
+/// is no other by a hash.
+pub(super) fn told(name: &str) -> String {
+    let odd = |c: char| c.is_whitespace() || c.is_control();
+    let plain = name.replace(odd, "-");
+    if plain.len() <= LONGEST_NAME {
+        return plain;
+    }
+    let hash = format!("~{:016x}", hash_bytes(name.as_bytes()));
+    let ends = (0..=LONGEST_NAME - hash.len()).rev();
+    let end = ends.into_iter().find(|at| plain.is_char_boundary(*at));
+    plain[..end.unwrap_or(0)].to_owned() + &hash
 }
 
 /// What is done with connections to a port.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use maglor_config::raw;
 use maglor_xds::encode::NOWHERE;
 
-use super::{port_name, service, subset_name};
+use super::{port_name, service, subset_name, told};
 use crate::crd::merge_route;
 use crate::index::Index;
 use crate::index::facts::route::{Backend, Route, RouteKind, Rule, RuleMatch};
@@ -181,10 +181,10 @@ pub(crate) fn ordered(
             let rule_name = rule.name.clone().unwrap_or_else(|| at.to_string());
             let here = |one: &&RuleMatch| one.port.is_none_or(|own| own == port);
             for (i, one) in rule.matches.iter().filter(here).enumerate() {
-                let name = match i {
+                let name = told(&match i {
                     0 => format!("{}/{rule_name}", id.1),
                     _ => format!("{}/{rule_name}/{i}", id.1),
-                };
+                });
                 let route_of_match = raw::Route {
                     name: Some(name),
                     r#match: Some(one.conditions.clone()),
@@ -202,7 +202,7 @@ pub(crate) fn ordered(
         if let Some(name) = &mut route.name
             && !names.insert(name.clone())
         {
-            name.push_str(&format!("/#{at}"));
+            *name = told(&format!("{name}/#{at}"));
         }
     }
     routes

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use maglor_mcg::file::FileError;
 use thiserror::Error;
@@ -37,13 +38,22 @@ impl InputError {
 /// The text of a file, without the byte order mark that some editors put before it; `-` is standard input.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let mut text = match path == Path::new("-") {
-        true => io::read_to_string(io::stdin()),
+        true => standard_input(),
         false => std::fs::read_to_string(path),
     }?;
     if text.starts_with('\u{feff}') {
         text.remove(0);
     }
     Ok(text)
+}
+
+/// What is piped in. A second time there would be nothing, as if the other file were empty.
+fn standard_input() -> io::Result<String> {
+    static READ: AtomicBool = AtomicBool::new(false);
+    match READ.swap(true, Ordering::Relaxed) {
+        true => Err(io::Error::other("only one file can be standard input")),
+        false => io::read_to_string(io::stdin()),
+    }
 }
 
 /// The same, with an error that names the file.

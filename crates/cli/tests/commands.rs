@@ -52,6 +52,27 @@ fn an_interrupted_demo_ends_cleanly() {
 }
 
 #[test]
+fn standard_input_is_one_file() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_maglor"))
+        .args(["partition", "--graph", "-", "--nodes", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary can be started");
+    let mut input = child.stdin.take().expect("it is piped");
+    let graph = b"services: [{name: web, replicas: 1, cpu_millis: 100, memory_mib: 10}]";
+    input.write_all(graph).expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("-: only one file can be standard input"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
+#[test]
 fn check_says_what_the_proxy_would_say() {
     let folder = tempfile::tempdir().unwrap();
     let good = folder.path().join("good.yaml");

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use maglor_balance::exchange::{Admission, Announce, Asked as Whom, Decision, Question, Step};
 use maglor_balance::guard::budget::RetryPermit;
 use maglor_balance::{Excluded, Index, PickCtx};
@@ -247,8 +248,14 @@ impl Tries<'_> {
         now: Instant,
     ) -> Option<Said> {
         let response = result.as_ref().ok()?;
-        let said = Said::of(&response.fields);
-        if asked.admission != Admission::Always {
+        let conditional = asked.admission != Admission::Always;
+        // Who was asked without a condition has had the request: whatever it says, it gets it once.
+        let makes_sense = |said: &Said| match said {
+            Said::InFlight(_) => true,
+            Said::Refused(_) => conditional && response.status == StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let said = Said::of(&response.fields).filter(makes_sense);
+        if conditional {
             let now = self.service().worker.time(now);
             tried.target().set_stranger(said.is_none(), now);
         }

@@ -1,18 +1,26 @@
 //! Endpoints given by name: resolved when the cluster appears and again when the answer expires.
 //!
-//! Runs on the control thread. A name that cannot be resolved keeps its last addresses.
+//! Runs on the control thread. Each name goes its own way: one whose server is silent holds no other
+//! one back. A name that cannot be resolved keeps its last addresses.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
-use maglor_config::cluster::EndpointAddress;
+use hickory_resolver::lookup_ip::LookupIp;
+use hickory_resolver::net::NetError;
+use maglor_config::cluster::{DnsRefresh, EndpointAddress};
 
 use super::Cluster;
 use super::Resolved;
 use crate::shared::Shared;
+
+#[cfg(test)]
+mod tests;
 
 /// Resolves names for all clusters.
 #[derive(Clone, Debug)]
@@ -23,78 +31,138 @@ impl Resolver {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) fn new() -> Result<Self, hickory_resolver::net::NetError> {
+    pub(crate) fn new() -> Result<Self, NetError> {
         let mut builder = TokioResolver::builder_tokio()?;
         builder.options_mut().ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
         Ok(Self(builder.build()?))
     }
 
-    /// Keeps a cluster's names resolved; never returns.
+    /// Keeps a cluster's names resolved; never returns. Whoever gives the cluster other endpoints
+    /// begins it anew.
     pub(crate) async fn follow(self, cluster: Arc<Cluster>, shared: Arc<Shared>) {
-        let failures = shared.metrics.control.dns_failures.with(&[cluster.name()]);
-        loop {
-            let round = self.resolve(&cluster).await;
-            failures.add_shared(round.failures);
-            let now = shared.time(tokio::time::Instant::now());
-            if let Err(error) = cluster.resolve(&round.resolved, &shared.metrics, now) {
-                tracing::warn!(cluster = %cluster.name(), %error, "resolved endpoints not applied");
-            }
-            tokio::time::sleep(round.valid_for).await;
-        }
-    }
-
-    async fn resolve(&self, cluster: &Cluster) -> Round {
         let refresh = cluster.config().dns_refresh;
-        let mut round = Round {
-            resolved: Vec::new(),
-            valid_for: refresh.max,
-            failures: 0,
-        };
-        for (endpoint, described) in cluster.described().iter().enumerate() {
-            let EndpointAddress::Dns { host, port } = &described.address else {
-                continue;
-            };
-            let found = match self.0.lookup_ip(host.as_ref()).await {
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::warn!(cluster = %cluster.name(), name = %host, %error, "not resolved");
-                    round.failures += 1;
-                    round.valid_for = refresh.min;
-                    round.keep(cluster, host, *port, endpoint);
-                    continue;
+        let mut names = Name::all(&cluster);
+        let mut looks: FuturesUnordered<_> = (0..names.len())
+            .map(|at| self.look(at, Arc::clone(&names[at].host), Duration::ZERO))
+            .collect();
+        while let Some(first) = looks.next().await {
+            let (mut changed, mut look) = (false, first);
+            // What is there together is applied together.
+            loop {
+                let name = &mut names[look.name];
+                let pause = name.learn(&look.found, refresh, &cluster, &shared, &mut changed);
+                looks.push(self.look(look.name, Arc::clone(&name.host), pause));
+                match looks.next().now_or_never().flatten() {
+                    Some(next) => look = next,
+                    None => break,
                 }
-            };
-            let ttl = found
-                .valid_until()
-                .saturating_duration_since(Instant::now());
-            round.valid_for = round.valid_for.min(ttl.clamp(refresh.min, refresh.max));
-            round.resolved.extend(found.iter().map(|ip| Resolved {
-                address: SocketAddr::new(ip, *port),
-                endpoint,
-            }));
+            }
+            if changed {
+                apply(&names, &cluster, &shared);
+            }
         }
-        round
+        // There are no names.
+        std::future::pending().await
+    }
+
+    async fn look(&self, name: usize, host: Arc<str>, pause: Duration) -> Look {
+        tokio::time::sleep(pause).await;
+        let found = self.0.lookup_ip(&*host).await;
+        Look { name, found }
     }
 }
 
-/// What one look at all names of a cluster gave.
-struct Round {
-    resolved: Vec<Resolved>,
-    valid_for: Duration,
-    failures: u64,
+/// What one look at a name gave.
+struct Look {
+    /// Its position.
+    name: usize,
+    found: Result<LookupIp, NetError>,
 }
 
-impl Round {
-    /// Keeps the addresses that a name had.
-    fn keep(&mut self, cluster: &Cluster, host: &Arc<str>, port: u16, endpoint: usize) {
+/// A name of a cluster.
+#[derive(Debug)]
+struct Name {
+    host: Arc<str>,
+    port: u16,
+    /// The endpoint that it stands for.
+    endpoint: usize,
+    /// In order, so that an answer that is only shuffled is no other one.
+    addresses: Vec<IpAddr>,
+    /// Whether it could not be resolved when that was last tried.
+    failing: bool,
+}
+
+impl Name {
+    /// The names of a cluster with the addresses that they have had so far.
+    fn all(cluster: &Cluster) -> Vec<Self> {
         let endpoints = cluster.endpoints();
-        let of_name = endpoints
-            .targets()
-            .iter()
-            .filter(|target| target.host.as_ref() == Some(host) && target.address.port() == port);
-        self.resolved.extend(of_name.map(|target| Resolved {
-            address: target.address,
-            endpoint,
-        }));
+        let described = cluster.described();
+        let names = described.iter().enumerate().filter_map(|(endpoint, one)| {
+            let EndpointAddress::Dns { host, port } = &one.address else {
+                return None;
+            };
+            let of_name = endpoints.targets().iter().filter(|target| {
+                target.host.as_ref() == Some(host) && target.address.port() == *port
+            });
+            Some(Self {
+                host: Arc::clone(host),
+                port: *port,
+                endpoint,
+                addresses: of_name.map(|target| target.address.ip()).collect(),
+                failing: false,
+            })
+        });
+        names.collect()
+    }
+
+    /// Takes in what was found, and says when to look again.
+    fn learn(
+        &mut self,
+        found: &Result<LookupIp, NetError>,
+        refresh: DnsRefresh,
+        cluster: &Cluster,
+        shared: &Shared,
+        changed: &mut bool,
+    ) -> Duration {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let failures = &shared.metrics.control.dns_failures;
+                failures.with(&[cluster.name()]).add_shared(1);
+                // It is tried again at once, and may stay so for long: that is told once.
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(cluster = %cluster.name(), name = %self.host, %error, "not resolved");
+                }
+                return refresh.min;
+            }
+        };
+        if std::mem::take(&mut self.failing) {
+            tracing::info!(cluster = %cluster.name(), name = %self.host, "resolved again");
+        }
+        let mut addresses: Vec<_> = found.iter().collect();
+        addresses.sort_unstable();
+        *changed |= addresses != self.addresses;
+        self.addresses = addresses;
+        let ttl = found
+            .valid_until()
+            .saturating_duration_since(Instant::now());
+        ttl.clamp(refresh.min, refresh.max)
+    }
+}
+
+/// Gives a cluster the addresses of its names.
+fn apply(names: &[Name], cluster: &Cluster, shared: &Shared) {
+    let resolved: Vec<_> = names
+        .iter()
+        .flat_map(|name| {
+            name.addresses.iter().map(|ip| Resolved {
+                address: SocketAddr::new(*ip, name.port),
+                endpoint: name.endpoint,
+            })
+        })
+        .collect();
+    let now = shared.time(tokio::time::Instant::now());
+    if let Err(error) = cluster.resolve(&resolved, &shared.metrics, now) {
+        tracing::warn!(cluster = %cluster.name(), %error, "resolved endpoints not applied");
     }
 }

@@ -1,0 +1,86 @@
+use std::net::Ipv4Addr;
+
+use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use maglor_balance::Time;
+use tokio::net::UdpSocket;
+
+use super::*;
+
+/// A name server of its own: names that begin with `silent` get no answer, `missing` there is none
+/// of, and all others lead to 127.0.0.N, where N is the number at their end.
+async fn serve(socket: UdpSocket) {
+    let mut buffer = [0; 512];
+    loop {
+        let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+        let question = &buffer[12..length];
+        let first = &question[1..=usize::from(question[0])];
+        if first.starts_with(b"silent") {
+            continue;
+        }
+        // The question without the additional section: labels, their end, type and class.
+        let end = 12 + question.iter().position(|byte| *byte == 0).unwrap() + 5;
+        let is_a = buffer[end - 3] == 1;
+        let found = is_a && !first.starts_with(b"missing");
+        let mut answer = buffer[..end].to_vec();
+        answer[2..4].copy_from_slice(&[0x81, 0x80]);
+        answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(found), 0, 0, 0, 0]);
+        if found {
+            // The question's name, A, IN, a second.
+            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 127, 0, 0]);
+            answer.push(first[first.len() - 1] - b'0');
+        }
+        socket.send_to(&answer, from).await.unwrap();
+    }
+}
+
+/// It, and what serves it.
+async fn resolver() -> (Resolver, impl Future<Output = ()>) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let mut server = NameServerConfig::udp(Ipv4Addr::LOCALHOST.into());
+    server.connections[0].port = socket.local_addr().unwrap().port();
+    let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+    let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    (Resolver(builder.build().unwrap()), serve(socket))
+}
+
+fn cluster(endpoints: &str, shared: &Shared) -> Arc<Cluster> {
+    let yaml = format!(
+        "listeners: [{{name: l, address: '127.0.0.1:80', tcp: {{cluster: a}}}}]
+clusters: [{{name: a, endpoints: [{endpoints}]}}]"
+    );
+    let config = maglor_config::parse(&yaml, "test").unwrap().config;
+    let config = Arc::clone(&config.clusters[0]);
+    let cluster = Cluster::new(config, None, &shared.metrics, None, Time::ZERO);
+    Arc::new(cluster.unwrap())
+}
+
+fn addresses(cluster: &Cluster) -> Vec<String> {
+    let endpoints = cluster.endpoints();
+    let targets = endpoints.targets().iter();
+    targets.map(|target| target.address.to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_silent_name_holds_no_other_back() {
+    let shared = Arc::new(Shared::new(1).0);
+    let cluster = cluster(
+        "'silent.test:80', 'missing.test:80', 'good1.test:81', 'good2.test:82'",
+        &shared,
+    );
+    let (resolver, served) = resolver().await;
+    let followed = resolver.follow(Arc::clone(&cluster), Arc::clone(&shared));
+    let resolved = async {
+        while addresses(&cluster) != ["127.0.0.1:81", "127.0.0.2:82"] {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    // The silent one takes some ten seconds to be given up.
+    tokio::select! {
+        () = followed => unreachable!("it never ends"),
+        () = served => unreachable!("it never ends"),
+        resolved = tokio::time::timeout(Duration::from_secs(4), resolved) => {
+            resolved.expect("resolved beside a silent name");
+        }
+    }
+}

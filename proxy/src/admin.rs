@@ -114,7 +114,8 @@ impl Admin {
             }
             "/listeners" if get => json_answer(&self.listeners()),
             "/live" if get => answer(StatusCode::OK, TEXT, "live\n"),
-            "/logging" if get || change => self.logging(request.uri().query()),
+            "/logging" if get => self.log_level(),
+            "/logging" if change => self.set_log_level(request.uri().query()),
             "/metrics" if get => answer(
                 StatusCode::OK,
                 maglor_telemetry::metrics::CONTENT_TYPE,
@@ -187,17 +188,21 @@ impl Admin {
         }
     }
 
-    fn logging(&self, query: Option<&str>) -> Answer {
+    fn log_level(&self) -> Answer {
+        let level = self.log.as_ref().map(LogHandle::directives);
+        level.map_or_else(foreign_log, |level| {
+            answer(StatusCode::OK, TEXT, format!("{level}\n"))
+        })
+    }
+
+    fn set_log_level(&self, query: Option<&str>) -> Answer {
         let Some(log) = &self.log else {
-            return answer(
-                StatusCode::NOT_IMPLEMENTED,
-                TEXT,
-                "the log is not ours to change\n",
-            );
+            return foreign_log();
         };
         let level = query.and_then(|query| crate::route::query_value(query, "level"));
         let Some(level) = level else {
-            return answer(StatusCode::OK, TEXT, format!("{}\n", log.directives()));
+            let text = "which level? as in PUT /logging?level=debug\n";
+            return answer(StatusCode::BAD_REQUEST, TEXT, text);
         };
         match log.set(&level) {
             Ok(()) => {
@@ -207,6 +212,11 @@ impl Admin {
             Err(error) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
         }
     }
+}
+
+fn foreign_log() -> Answer {
+    let text = "the log is not ours to change\n";
+    answer(StatusCode::NOT_IMPLEMENTED, TEXT, text)
 }
 
 fn wrong_method(path: &str) -> Answer {

@@ -119,6 +119,11 @@ fn the_log_level_changes_while_it_runs() {
     assert_eq!(set("info"), 200);
     assert_eq!(proxy.stderr().matches("request refused").count(), lines);
     assert_eq!(admin.get("/logging").text().trim(), "info");
+    // Who only looks changes nothing; who says nothing has not been understood.
+    assert_eq!(admin.get("/logging?level=debug").text().trim(), "info");
+    let vague = "POST /logging?Level=debug HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(admin.request(vague).status, 400);
+    assert_eq!(admin.get("/logging").text().trim(), "info");
 }
 
 #[test]

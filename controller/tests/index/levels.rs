@@ -201,7 +201,7 @@ spec: {{clusterIP: 10.0.0.2, ports: [{{port: 80, name: http}}]}}
 apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {{name: b, namespace: n}}
-spec: {{hosts: [b], http: [{{name: \"my  route\", route: [{{destination: {{host: b}}}}]}}]}}
+spec: {{hosts: [b], http: [{{name: \"my  route\", route: [{{destination: {{host: b, subset: v 1}}}}]}}]}}
 ---
 apiVersion: v1
 kind: Pod
@@ -230,6 +230,10 @@ spec: {{rules: [{{name: {rule}}}, {{name: {rule}t}}]}}
                 let checked = resource::routes(table);
                 assert!(checked.is_ok(), "{id:?}: {checked:?}");
                 routes += table.virtual_hosts[0].routes.len();
+            }
+            Resource::Cluster(cluster) => {
+                let checked = resource::cluster(cluster, true);
+                assert!(checked.is_ok(), "{id:?}: {checked:?}");
             }
             Resource::Inbound(inbound) => {
                 let given = inbound.authorization.iter().flat_map(|one| &one.rules);

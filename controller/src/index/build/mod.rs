@@ -23,7 +23,7 @@ pub(super) fn port_name(index: &Index, service: &Key, port: u16) -> String {
 
 /// Name of what belongs to a part of a Service's pods, on a port of it.
 pub(super) fn subset_name(port_name: &str, subset: &str) -> String {
-    format!("{port_name}/{subset}")
+    told(&format!("{port_name}/{subset}"))
 }
 
 /// The DNS name of a Service.
@@ -32,7 +32,7 @@ pub(super) fn host(index: &Index, service: &Key) -> String {
     format!("{}.{}.svc.{domain}", service.name, service.namespace)
 }
 
-/// What proxies take as the name of a route or a rule, in bytes.
+/// What proxies take as the name of a cluster, a route or a rule, in bytes.
 const LONGEST_NAME: usize = 253;
 
 /// A name as proxies take it: without blanks, and not too long. Which one it was stays told by its beginning, and that it

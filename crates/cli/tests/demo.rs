@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -133,6 +134,33 @@ fn a_proxy_that_dies_is_started_again_and_an_interruption_leaves_nothing() {
     child.wait().unwrap();
     assert!(rest.contains("Ended early."), "{rest}");
     assert_nothing_is_left(temporary.path());
+}
+
+#[test]
+fn a_killed_demo_leaves_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let arguments = ["--for", "600", "--rate", "20"];
+    let mut child = demo(temporary.path(), &arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("healthy\n") {
+        assert!(lines.read_line(&mut text).unwrap() > 0, "{text}");
+    }
+    assert!(!processes(temporary.path()).is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let killed = Instant::now();
+    let empty = || fs::read_dir(temporary.path()).unwrap().next().is_none();
+    while !(empty() && processes(temporary.path()).is_empty()) {
+        if killed.elapsed() > Duration::from_secs(20) {
+            assert_nothing_is_left(temporary.path());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod report;
 mod screen;
 mod sidecar;
 mod stages;
+mod watch;
 
 use std::io;
 use std::path::PathBuf;

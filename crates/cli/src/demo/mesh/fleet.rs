@@ -16,7 +16,7 @@ use super::fault::{Fault, Kind};
 use super::flow::Flows;
 use super::members::Members;
 use super::plan::{INGRESS, Plan, Replica, SERVICES};
-use super::sidecar::Sidecar;
+use super::sidecar::{Program, Sidecar};
 use crate::demo::client::Client;
 use crate::scrape::Meter;
 
@@ -50,7 +50,7 @@ struct Pod {
 /// All of it; it ends with this, and leaves nothing.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    program: PathBuf,
+    program: Program,
     /// Where clients of the application go.
     pub(super) ingress: SocketAddr,
     front: Proxy,
@@ -129,7 +129,7 @@ impl Fleet {
             });
         }
         let mut fleet = Self {
-            program,
+            program: Program::new(program, folder.path()),
             ingress,
             front,
             pods,
@@ -173,7 +173,7 @@ impl Fleet {
     }
 
     /// A folder for one more proxy, and the program.
-    pub(super) fn room(&self, name: &str) -> Result<(PathBuf, PathBuf), Error> {
+    pub(super) fn room(&self, name: &str) -> Result<(PathBuf, Program), Error> {
         let folder = self.folder.path().join(name);
         fs::create_dir_all(&folder).map_err(Error::system("make a folder"))?;
         Ok((folder, self.program.clone()))
@@ -272,7 +272,7 @@ impl Proxy {
         })
     }
 
-    fn start(&mut self, program: &std::path::Path) -> Result<(), Error> {
+    fn start(&mut self, program: &Program) -> Result<(), Error> {
         self.meter.restart();
         let name = self.name.clone();
         let started = Sidecar::start(program, name, &self.folder, &self.configuration)?;

@@ -5,9 +5,11 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::Error;
+use super::watch::Watch;
 
 /// The program's name.
 const PROGRAM: &str = "maglor-proxy";
@@ -30,19 +32,35 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     found.find(|file| file.is_file()).ok_or(Error::NoProgram)
 }
 
+/// How proxies are started.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+    watch: Rc<Watch>,
+}
+
+impl Program {
+    /// The program, for proxies with their files in a folder.
+    pub(super) fn new(path: PathBuf, folder: &Path) -> Self {
+        let watch = Rc::new(Watch::over(folder));
+        Self { path, watch }
+    }
+}
+
 /// A running proxy; it is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Sidecar {
     child: Child,
     name: String,
     folder: PathBuf,
+    watch: Rc<Watch>,
 }
 
 impl Sidecar {
     /// Starts the proxy with a configuration. Its files are in `folder`, where the paths in the
     /// configuration begin, too.
     pub(super) fn start(
-        program: &Path,
+        program: &Program,
         name: String,
         folder: &Path,
         configuration: &str,
@@ -54,7 +72,7 @@ impl Sidecar {
             fs::remove_file(&ready).map_err(Error::system("remove a ready file"))?;
         }
         let log = File::create(log_file(folder)).map_err(Error::system("write a log"))?;
-        let child = Command::new(program)
+        let child = Command::new(&program.path)
             .arg("--config")
             .arg(&file)
             .arg("--ready-file")
@@ -67,13 +85,15 @@ impl Sidecar {
             .process_group(0)
             .spawn()
             .map_err(|source| Error::Start {
-                program: program.to_owned(),
+                program: program.path.clone(),
                 source,
             })?;
+        program.watch.begins(child.id());
         Ok(Self {
             child,
             name,
             folder: folder.to_owned(),
+            watch: Rc::clone(&program.watch),
         })
     }
 
@@ -117,6 +137,7 @@ impl Drop for Sidecar {
         // One that has ended by itself cannot be killed, and is only waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.watch.ends(self.child.id());
     }
 }
 

@@ -1,0 +1,72 @@
+//! Who ends the proxies when the demo itself was killed, and could not.
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// It hears of each process that begins (`+`) and ends (`-`). Nothing more is heard when the demo is no more: then
+/// those that remain are killed, and their files removed.
+const SCRIPT: &str = r#"
+running=
+while read -r sign process; do
+    others=
+    for one in $running; do
+        [ "$one" = "$process" ] || others="$others $one"
+    done
+    running=$others
+    [ "$sign" = - ] || running="$running $process"
+done
+[ -z "$running" ] || kill -KILL $running
+rm -rf -- "$FOLDER"
+"#;
+
+/// A shell that outlives the demo. Where there is none, a killed demo leaves its proxies.
+#[derive(Debug)]
+pub(super) struct Watch {
+    shell: Option<Child>,
+    /// Closed with the demo, however it ends.
+    told: Option<ChildStdin>,
+}
+
+impl Watch {
+    /// Watches over what runs in the folder.
+    pub(super) fn over(folder: &Path) -> Self {
+        let shell = Command::new("/bin/sh")
+            .args(["-c", SCRIPT])
+            .env("FOLDER", folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C is for the demo.
+            .process_group(0)
+            .spawn();
+        let mut shell = shell.ok();
+        let told = shell.as_mut().and_then(|shell| shell.stdin.take());
+        Self { shell, told }
+    }
+
+    pub(super) fn begins(&self, process: u32) {
+        self.tell('+', process);
+    }
+
+    pub(super) fn ends(&self, process: u32) {
+        self.tell('-', process);
+    }
+
+    fn tell(&self, sign: char, process: u32) {
+        if let Some(mut told) = self.told.as_ref() {
+            // A shell that somebody has ended hears nothing, and the demo goes on without.
+            let _ = told.write_all(format!("{sign} {process}\n").as_bytes());
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.told.take());
+        if let Some(mut shell) = self.shell.take() {
+            let _ = shell.wait();
+        }
+    }
+}

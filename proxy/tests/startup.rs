@@ -278,14 +278,15 @@ fn waiting_ends_when_the_proxy_is_ready() {
             let mut question = [0; 1024];
             let length = socket.read(&mut question).unwrap();
             assert!(question[..length].starts_with(b"GET /ready "));
-            // In one piece: who asks reads no further than the status.
-            let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n");
+            // In one piece: who asks reads no further than a good status.
+            let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 8\r\n\r\nbecause\n");
             socket.write_all(answer.as_bytes()).unwrap();
         }
     });
     let not_yet = wait(port, "0s");
     assert_eq!(not_yet.status.code(), Some(1));
-    assert!(text(&not_yet.stderr).contains("503"), "{not_yet:?}");
+    let said = "HTTP/1.1 503: because\n";
+    assert!(text(&not_yet.stderr).ends_with(said), "{not_yet:?}");
     assert!(wait(port, "1m").status.success(), "the third answer is 200");
     answering.join().unwrap();
 
@@ -301,4 +302,9 @@ fn waiting_ends_when_the_proxy_is_ready() {
     ];
     let proxy = builder().args(flags).start();
     assert!(wait(proxy.admin().port(), "1m").status.success());
+
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let in_vain = wait(mute.local_addr().unwrap().port(), "0s");
+    let said = "it does not answer\n";
+    assert!(text(&in_vain.stderr).ends_with(said), "{in_vain:?}");
 }

@@ -22,6 +22,8 @@ Exit codes: 0 the proxy is ready, 1 it was not in time, 2 the arguments make no 
 const PERIOD: Duration = Duration::from_millis(100);
 /// How long it waits for an answer.
 const ANSWER: Duration = Duration::from_secs(1);
+/// How much of an answer it reads.
+const LONGEST: usize = 4096;
 
 /// Wait until the proxy on this host, or in this pod, is ready.
 #[derive(Args, Debug)]
@@ -62,13 +64,47 @@ fn ready(port: u16) -> io::Result<()> {
         (Ipv4Addr::LOCALHOST, port).into(),
         (Ipv6Addr::LOCALHOST, port).into(),
     ];
+    let until = Instant::now() + ANSWER;
     let mut socket = TcpStream::connect(&both[..])?;
-    socket.set_read_timeout(Some(ANSWER))?;
     socket.write_all(b"GET /ready HTTP/1.0\r\nhost: localhost\r\n\r\n")?;
-    let mut status = [0; 12];
-    socket.read_exact(&mut status)?;
-    match status.ends_with(b" 200") {
-        true => Ok(()),
-        false => Err(io::Error::other(String::from_utf8_lossy(&status))),
+    let mut answer = Vec::new();
+    while read_some(&mut socket, &mut answer, until)? {
+        if status(&answer).is_some_and(|status| status.ends_with(b" 200")) {
+            return Ok(());
+        }
     }
+    Err(io::Error::other(reason(&answer)))
+}
+
+/// Reads more of an answer; false at its end.
+fn read_some(socket: &mut TcpStream, answer: &mut Vec<u8>, until: Instant) -> io::Result<bool> {
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(late());
+    }
+    socket.set_read_timeout(Some(left))?;
+    let mut bytes = [0; 256];
+    let length = match socket.read(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+        length => length?,
+    };
+    answer.extend_from_slice(&bytes[..length]);
+    Ok(length > 0 && answer.len() < LONGEST)
+}
+
+/// The beginning of the first line: `HTTP/1.1 503`.
+fn status(answer: &[u8]) -> Option<&[u8]> {
+    answer.get(..12)
+}
+
+/// The status, and what the proxy says of it.
+fn reason(answer: &[u8]) -> String {
+    if answer.is_empty() {
+        return "it closes the connection".to_owned();
+    }
+    let status = status(answer).unwrap_or(answer);
+    let text = String::from_utf8_lossy(answer);
+    let said = text.split_once("\r\n\r\n").map_or("", |(_, said)| said);
+    format!("{}: {}", String::from_utf8_lossy(status), said.trim())
 }

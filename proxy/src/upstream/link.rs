@@ -272,8 +272,13 @@ enum Closed {
 async fn run(link: Rc<Link>) {
     let how = match establish(&link).await {
         Ok(Some(wire)) => {
-            link.failures.set(0);
-            converse(&link, wire).await
+            let begun = Instant::now();
+            let how = converse(&link, wire).await;
+            // One that agrees and leaves at once is no better than one that cannot be reached.
+            if begun.elapsed() >= MAX_BACK_OFF {
+                link.failures.set(0);
+            }
+            how
         }
         Ok(None) => Closed::Refused,
         Err(error) => {

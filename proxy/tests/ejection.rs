@@ -237,7 +237,7 @@ fn checked(ill: &Arc<AtomicBool>, thresholds: &str) -> (Upstream, Upstream, Web)
         (check && flag.load(Ordering::SeqCst)).then(|| Answer::status(500))
     });
     let web = Web::to([a.address(), b.address()]).cluster(&format!(
-        "health_check: {{http: /healthz, interval: 50ms, timeout: 40ms, {thresholds}}}"
+        "health_check: {{http: /healthz, interval: 250ms, timeout: 250ms, {thresholds}}}"
     ));
     (a, b, web)
 }
@@ -297,7 +297,7 @@ fn nobody_is_ejected_for_want_of_descriptors() {
     let proxy = Web::to(upstreams.iter().map(Upstream::address))
         .cluster(
             "panic_threshold: 0, outlier_ejection: {consecutive_local_origin_failure: 1}, \
-             health_check: {tcp: {}, interval: 50ms, timeout: 40ms, unhealthy_threshold: 1}",
+             health_check: {tcp: {}, interval: 100ms, timeout: 100ms, unhealthy_threshold: 1}",
         )
         .start();
     let passed = || {
@@ -320,7 +320,7 @@ fn nobody_is_ejected_for_want_of_descriptors() {
         assert_eq!(client.get("/").status, 503);
     }
     // Some checks.
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(400));
     prlimit(pid, Resource::Nofile, usual).unwrap();
     assert_eq!(clients[0].get("/").status, 200);
     assert_eq!(ejected(&proxy), 0.0);

@@ -115,7 +115,8 @@ impl Deadline {
 
     /// The request's body, where its client waits to be told that it may send it.
     pub(super) fn held(&self) -> Option<Rc<Upload>> {
-        self.upload.clone().filter(|upload| upload.gives_leave())
+        let held = self.upload.as_ref();
+        held.filter(|upload| upload.gives_leave()).cloned()
     }
 
     /// The request's body, if it has one.

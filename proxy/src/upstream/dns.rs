@@ -40,7 +40,8 @@ impl Resolver {
     /// Keeps a cluster's names resolved; never returns. Whoever gives the cluster other endpoints
     /// begins it anew.
     pub(crate) async fn follow(self, cluster: Arc<Cluster>, shared: Arc<Shared>) {
-        let refresh = cluster.config().dns_refresh;
+        let DnsRefresh { min, max } = cluster.config().dns_refresh;
+        let failures = shared.metrics.control.dns_failures.with(&[cluster.name()]);
         let mut names = Name::all(&cluster);
         let mut looks: FuturesUnordered<_> = (0..names.len())
             .map(|at| self.look(at, Arc::clone(&names[at].host), Duration::ZERO))
@@ -50,7 +51,19 @@ impl Resolver {
             // What is there together is applied together.
             loop {
                 let name = &mut names[look.name];
-                let pause = name.learn(&look.found, refresh, &cluster, &shared, &mut changed);
+                let pause = match look.found {
+                    Ok(found) => {
+                        changed |= name.found(&found, &cluster);
+                        let left = found.valid_until();
+                        left.saturating_duration_since(Instant::now())
+                            .clamp(min, max)
+                    }
+                    Err(error) => {
+                        failures.add_shared(1);
+                        name.failed(&error, &cluster);
+                        min
+                    }
+                };
                 looks.push(self.look(look.name, Arc::clone(&name.host), pause));
                 match looks.next().now_or_never().flatten() {
                     Some(next) => look = next,
@@ -62,7 +75,7 @@ impl Resolver {
             }
         }
         // There are no names.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn look(&self, name: usize, host: Arc<str>, pause: Duration) -> Look {
@@ -115,38 +128,21 @@ impl Name {
         names.collect()
     }
 
-    /// Takes in what was found, and says when to look again.
-    fn learn(
-        &mut self,
-        found: &Result<LookupIp, NetError>,
-        refresh: DnsRefresh,
-        cluster: &Cluster,
-        shared: &Shared,
-        changed: &mut bool,
-    ) -> Duration {
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => {
-                let failures = &shared.metrics.control.dns_failures;
-                failures.with(&[cluster.name()]).add_shared(1);
-                // It is tried again at once, and may stay so for long: that is told once.
-                if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(cluster = %cluster.name(), name = %self.host, %error, "not resolved");
-                }
-                return refresh.min;
-            }
-        };
+    /// Takes in an answer; whether it is another one.
+    fn found(&mut self, found: &LookupIp, cluster: &Cluster) -> bool {
         if std::mem::take(&mut self.failing) {
             tracing::info!(cluster = %cluster.name(), name = %self.host, "resolved again");
         }
         let mut addresses: Vec<_> = found.iter().collect();
         addresses.sort_unstable();
-        *changed |= addresses != self.addresses;
-        self.addresses = addresses;
-        let ttl = found
-            .valid_until()
-            .saturating_duration_since(Instant::now());
-        ttl.clamp(refresh.min, refresh.max)
+        std::mem::replace(&mut self.addresses, addresses) != self.addresses
+    }
+
+    /// There was none. It is asked for again at once, and it may stay so for long: that is told once.
+    fn failed(&mut self, error: &NetError, cluster: &Cluster) {
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::warn!(cluster = %cluster.name(), name = %self.host, %error, "not resolved");
+        }
     }
 }
 

@@ -193,6 +193,8 @@ fn an_old_connection_is_left_after_an_answer() {
 fn connections_to_endpoints_are_kept_as_configured() {
     for (settings, connections) in [
         ("max_requests_per_connection: 3", 4),
+        ("max_requests_per_connection: 3, protocol: http2", 4),
+        ("max_requests_per_connection: 1, protocol: http2", 10),
         ("max_idle_connections: 0", 10),
         ("idle_timeout: 1h", 1),
     ] {

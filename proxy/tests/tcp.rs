@@ -227,6 +227,31 @@ fn the_proxy_protocol_is_sent() {
 }
 
 #[test]
+fn a_connection_that_names_a_client_serves_no_other() {
+    let server = RawServer::start(|connection, _| {
+        let line = connection.read_until(b"\r\n")?;
+        let line = String::from_utf8_lossy(&line).trim().to_owned();
+        loop {
+            connection.read_head()?;
+            connection.send(format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{line}",
+                line.len()
+            ))?;
+        }
+    });
+    let proxy = start(&yaml(HTTP, &[server.address()], ", proxy_protocol: v1"));
+    let mut clients = [connect(&proxy), connect(&proxy)];
+    for _ in 0..3 {
+        for client in &mut clients {
+            let port = client.connection().local().unwrap().port();
+            let named = client.get("/").text().to_owned();
+            let expected = format!(" {port} {}", proxy.listener("tcp").port());
+            assert!(named.ends_with(&expected), "{named}, not{expected}");
+        }
+    }
+}
+
+#[test]
 fn the_proxy_protocol_is_received() {
     let upstream = Upstream::start("a");
     let v2 = |command: u8, family: u8, addresses: &[u8]| {

@@ -127,7 +127,7 @@ impl Index {
             topology.pods.insert((*pod).clone(), service.0.to_string());
         }
         for (pod, workload) in &self.workloads {
-            if workload.has_sidecar && !workload.ended && !topology.pods.contains_key(pod) {
+            if workload.has_sidecar && !workload.has_ended && !topology.pods.contains_key(pod) {
                 let name = Key::new(&pod.namespace, &workload.owner).to_string();
                 topology.pods.insert(pod.clone(), name);
             }
@@ -285,7 +285,7 @@ impl Index {
         for (pod, workload) in &self.workloads {
             let vertex = topology.pods.get(pod);
             let vertex = vertex.and_then(|name| topology.vertices.get(name));
-            if workload.ended || vertex.is_some_and(|vertex| vertex.meshed) {
+            if workload.has_ended || vertex.is_some_and(|vertex| vertex.meshed) {
                 continue;
             }
             let node = workload.node.as_ref();

@@ -22,6 +22,7 @@ use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::io::{Io, Stream};
 use crate::message::{Body, Interim, Request, Response, Source};
+use crate::proxy_protocol::Addresses;
 
 /// Heads of responses are bounded like those of requests, with room for fat cookies.
 const LIMITS: Limits = Limits {
@@ -42,6 +43,8 @@ pub(crate) struct Connection {
     length: Option<u64>,
     state: State,
     keep_alive: bool,
+    /// Whose it is, where a PROXY header has said so.
+    announced: Option<Box<Addresses>>,
     /// Requests sent so far.
     requests: u32,
     /// When it was last given to the pool.
@@ -64,7 +67,14 @@ enum State {
 }
 
 impl Connection {
-    pub(crate) fn new(io: Io, home: Rc<Pool>, open: Open, now: Instant) -> Box<Self> {
+    /// `announced`: the client that a PROXY header has named.
+    pub(crate) fn new(
+        io: Io,
+        home: Rc<Pool>,
+        open: Open,
+        announced: Option<Addresses>,
+        now: Instant,
+    ) -> Box<Self> {
         Box::new(Self {
             io,
             input: BytesMut::new(),
@@ -75,6 +85,7 @@ impl Connection {
             length: None,
             state: State::Idle,
             keep_alive: true,
+            announced: announced.map(Box::new),
             requests: 0,
             idle_since: now,
             generation: home.generation(),
@@ -97,6 +108,13 @@ impl Connection {
 
     pub(crate) fn set_idle_since(&mut self, now: Instant) {
         self.idle_since = now;
+    }
+
+    /// Whether it serves the client at these addresses: any, or the one that a PROXY header has named.
+    pub(crate) fn is_for(&self, ends: &Addresses) -> bool {
+        self.announced
+            .as_deref()
+            .is_none_or(|announced| announced == ends)
     }
 
     /// Whether an idle connection can take a request: nothing may have arrived on it.

@@ -129,7 +129,10 @@ impl Multiplexed {
             return Ok(slot);
         }
         let before = self.failures();
-        let _turn = self.opening.lock().await;
+        let _turn = match self.is_shared() {
+            true => Some(self.opening.lock().await),
+            false => None,
+        };
         if let Some(slot) = self.free_slot(now, max_streams) {
             return Ok(slot);
         }
@@ -141,6 +144,11 @@ impl Multiplexed {
     /// Each connection takes so many requests at most.
     pub(super) fn set_max_requests(&self, most: Option<NonZeroU32>) {
         self.max_requests.set(most);
+    }
+
+    /// Whether a connection is for more than one request, so that it pays to wait for one.
+    fn is_shared(&self) -> bool {
+        self.max_requests.get() != Some(NonZeroU32::MIN)
     }
 
     fn failures(&self) -> u64 {
@@ -170,10 +178,10 @@ impl Multiplexed {
     }
 
     /// The turn to open a connection whose endpoint may choose to have it shared. Nobody waits where it
-    /// last chose otherwise.
+    /// last chose otherwise, or where nothing is shared.
     pub(crate) async fn turn(&self) -> Opening<'_> {
         let before = self.failures();
-        let turn = match self.is_declined() {
+        let turn = match self.is_declined() || !self.is_shared() {
             true => None,
             false => Some(self.opening.lock().await),
         };

@@ -4,6 +4,7 @@
 //! takes it: once a second, connections that nobody has needed for a whole interval are closed.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -17,6 +18,7 @@ use super::guard::Queue;
 use super::link::Link;
 use super::multiplexed::Slot;
 use super::{Cluster, Connection, Endpoints, Multiplexed, Target};
+use crate::proxy_protocol::Addresses;
 use crate::worker::Worker;
 
 /// Of the connections that were not needed in an interval, this share is closed at its end.
@@ -172,11 +174,20 @@ pub(crate) struct Pool {
     pub(crate) multiplexed: Multiplexed,
 }
 
+/// How many requests a connection takes that they can share.
+fn most_shared(config: &config::Cluster) -> Option<NonZeroU32> {
+    match config.proxy_protocol {
+        // What a header has said of the client holds for nobody else.
+        Some(_) => Some(NonZeroU32::MIN),
+        None => config.max_requests_per_connection,
+    }
+}
+
 impl Pool {
     fn new(cluster: &Cluster, target: &Arc<Target>, now: Instant) -> Self {
         let returned = Rc::new(Notify::new());
         let multiplexed = Multiplexed::new(Rc::clone(&returned));
-        multiplexed.set_max_requests(cluster.config().max_requests_per_connection);
+        multiplexed.set_max_requests(most_shared(cluster.config()));
         Self {
             target: Arc::downgrade(target),
             idle: RefCell::default(),
@@ -200,8 +211,7 @@ impl Pool {
             return;
         }
         let before = self.config.replace(Arc::clone(now));
-        self.multiplexed
-            .set_max_requests(now.max_requests_per_connection);
+        self.multiplexed.set_max_requests(most_shared(now));
         self.connections
             .replace(Arc::clone(&cluster.guard().connections));
         if before.limits != now.limits {
@@ -254,12 +264,13 @@ impl Pool {
         self.config.borrow().max_concurrent_streams
     }
 
-    /// A connection that can take a request now.
-    pub(crate) fn take(&self) -> Option<Box<Connection>> {
+    /// A connection that can take a request now, of the client at these addresses.
+    pub(crate) fn take(&self, ends: &Addresses) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         let mut found = None;
         while let Some(mut connection) = idle.pop() {
-            if connection.is_usable() {
+            // One that has been announced as another client's is closed.
+            if connection.is_for(ends) && connection.is_usable() {
                 found = Some(connection);
                 break;
             }

@@ -89,7 +89,7 @@ impl Sender<'_> {
             ControlFlow::Break(response) => return Ok(response),
             ControlFlow::Continue(body) => body,
         };
-        let connection = match Box::pin(self.room(Turn::Last, || pool.take())).await? {
+        let connection = match Box::pin(self.room(Turn::Last, || pool.take(&self.ends))).await? {
             Found::Instead(connection) => connection,
             Found::Room(room) => {
                 let (io, open) = Box::pin(self.connect(room, Speaks::Http1)).await?;
@@ -112,7 +112,7 @@ impl Sender<'_> {
         let mut body = Some(body);
         // What has come back belongs to those who wait.
         while !pool.is_waited_for()
-            && let Some(connection) = pool.take()
+            && let Some(connection) = pool.take(&self.ends)
         {
             let body = body.take().unwrap_or_else(Body::empty);
             match exchange(connection, request, body, self.interim).await {
@@ -126,7 +126,8 @@ impl Sender<'_> {
     }
 
     fn as_http1(&self, io: Io, open: Open, pool: &Rc<Pool>) -> Box<Connection> {
-        Connection::new(io, Rc::clone(pool), open, self.now)
+        let announced = self.cluster.config().proxy_protocol.map(|_| self.ends);
+        Connection::new(io, Rc::clone(pool), open, announced, self.now)
     }
 
     /// Over a shared HTTP/2 connection.
@@ -173,7 +174,7 @@ impl Sender<'_> {
         }
         let free = || {
             let slot = pool.free_slot(now).map(Link::Shared);
-            let http1 = || (!never_alone).then(|| pool.take()).flatten();
+            let http1 = || (!never_alone).then(|| pool.take(&self.ends)).flatten();
             slot.or_else(|| http1().map(Link::Http1))
         };
         let link = match self.room(Turn::Any, free).await? {

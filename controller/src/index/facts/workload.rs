@@ -32,8 +32,6 @@ pub struct Workload {
     pub has_ended: bool,
     /// What it says of itself; `None`: nothing, as in a file.
     pub serving: Option<Serving>,
-    /// It has run to its end, well or not: it is nobody's replica, and what it requested is free.
-    pub ended: bool,
     /// What made it: a Deployment, and not its ReplicaSet; a bare pod itself.
     pub owner: String,
     /// What it is sure to get.
@@ -181,10 +179,6 @@ impl Workload {
                 Some("Failed" | "Succeeded")
             ),
             serving: serving(value),
-            ended: {
-                let phase = value.pointer("/status/phase").and_then(Value::as_str);
-                matches!(phase, Some("Failed" | "Succeeded"))
-            },
             requests: Amounts::sum(&amounts(|one| &one.requests), false),
             limits: Amounts::sum(&amounts(|one| &one.limits), true),
             injected: injected == Some("true"),

@@ -36,7 +36,8 @@ pub struct Cluster {
     pub protocol: Option<UpstreamProtocol>,
     /// TLS towards the endpoints. Absent: plain text.
     pub tls: Option<Short<UpstreamTls>>,
-    /// Send a PROXY protocol header of this version on each new connection.
+    /// Send a PROXY protocol header of this version on each new connection. It names a client: only
+    /// that client's requests share an HTTP/1.1 connection, and none an HTTP/2 one.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolOut>,
     /// Time for the TCP and TLS handshakes together, 1ms-10m.

@@ -14,6 +14,10 @@ use crate::Time;
 /// Time is kept in steps of 2^16 ns = 65.536 µs, so 32 bits span 78 hours.
 const STEP_BITS: u32 = 16;
 
+/// How far one thread's clock may lag behind another's, in steps: 69 s. Only so much of the span
+/// is the past; were it half of it, an average would stand still for 39 of 78 idle hours.
+const LAG: u32 = 1 << 20;
+
 /// Latency in nanoseconds as `f32` (relative error 6·10⁻⁸) in the upper half, the time of the last
 /// update in steps of 65.536 µs modulo 2^32 in the lower. Zero means "no sample yet".
 #[derive(Debug, Default)]
@@ -66,12 +70,12 @@ fn step_of(now: Time) -> u32 {
     (now.as_nanos() >> STEP_BITS) as u32
 }
 
-/// The stored average and the time since its update; differences above half the range are the
-/// past seen from a clock that lags, and count as zero.
+/// The stored average and the time since its update; differences that reach the range but for
+/// [`LAG`] are the past seen from a clock that lags, and count as zero.
 fn decode(word: u64, now: Time) -> (f32, Duration) {
     let average = f32::from_bits((word >> 32) as u32);
     let steps = step_of(now).wrapping_sub(word as u32);
-    let steps = if steps > u32::MAX / 2 { 0 } else { steps };
+    let steps = if steps > u32::MAX - LAG { 0 } else { steps };
     (average, Duration::from_nanos(u64::from(steps) << STEP_BITS))
 }
 
@@ -122,6 +126,19 @@ mod tests {
         e.observe(Duration::from_millis(10), DECAY, at(10_000));
         let expected = 50.0 * (-1.0_f32).exp() + 10.0 * (1.0 - (-1.0_f32).exp());
         assert!((read_ms(&e, at(10_000)) - expected).abs() < 0.01);
+    }
+
+    #[test]
+    fn an_average_goes_on_decaying_over_a_weekend() {
+        for hours in [1, 38, 40, 63, 77] {
+            let e = PeakEwma::new();
+            e.observe(Duration::from_secs(5), DECAY, at(1000));
+            let monday = at(1000 + hours * 3_600_000);
+            assert!(read_ms(&e, monday) < 1.0, "{hours} h");
+            e.observe(Duration::from_millis(10), DECAY, monday);
+            let latest = read_ms(&e, monday);
+            assert!((latest - 10.0).abs() < 0.01, "{hours} h: {latest}");
+        }
     }
 
     #[test]

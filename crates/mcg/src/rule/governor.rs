@@ -305,11 +305,14 @@ impl Governor {
     fn wish(&self, situation: &Situation, best: Choice) -> Option<(Choice, Reason)> {
         let latency = |choice| situation.predict(choice).as_secs_f64();
         let here = latency(self.current);
-        if best != self.current && latency(best) <= here * (1.0 - self.limits.least_gain) {
+        // What would be taken away again is no aim. That leaves `lor` itself to the second case: going back to it is
+        // no trial, of which somebody would wait for what it saves compared with itself.
+        let kept = latency(Choice::Local) * (1.0 - self.limits.kept_gain);
+        let worth = latency(best) <= here * (1.0 - self.limits.least_gain);
+        if best != self.current && worth && latency(best) <= kept {
             return Some((best, Reason::Gain));
         }
-        let useless = here > latency(Choice::Local) * (1.0 - self.limits.kept_gain);
-        (self.current != Choice::Local && useless).then_some((Choice::Local, Reason::Idle))
+        (self.current != Choice::Local && here > kept).then_some((Choice::Local, Reason::Idle))
     }
 }
 

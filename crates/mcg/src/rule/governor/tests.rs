@@ -114,6 +114,23 @@ fn proxies_are_the_choice_where_nothing_else_is_possible() {
 }
 
 #[test]
+fn going_back_to_local_is_no_trial() {
+    // Where the way through a proxy takes half of a service time, its absence is a gain by itself.
+    let quick = Situation {
+        service_time: Duration::from_millis(2),
+        ..situation(2, 40, 0.1)
+    };
+    // Nor is `bounce` worth it, which is better than the proxy but hardly than `lor`.
+    for possible in [ALL.to_vec(), vec![Choice::ProxyService]] {
+        let mut service = Service::new(0.05, 4);
+        service.possible = possible;
+        service.governor = Governor::new(Limits::default(), Choice::ProxyService);
+        let changes = service.goes_on(&quick, 8 * HOUR);
+        assert_eq!(words(&changes), [(Choice::Local, Reason::Idle)]);
+    }
+}
+
+#[test]
 fn it_never_flaps_under_noise() {
     let (seed, mut most) = (7, 0);
     for round in 0..300 {

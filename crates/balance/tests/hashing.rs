@@ -7,7 +7,9 @@
 
 mod support;
 
-use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, Time, ViewParams, hash_bytes};
+use std::time::Duration;
+
+use maglor_balance::{Balancer, Endpoint, PickCtx, Rng, SlowStart, Time, ViewParams, hash_bytes};
 use support::{assert_law, balancer, equal, key, seed, weighted};
 
 fn ctx(hash: u64) -> PickCtx<'static> {
@@ -240,4 +242,45 @@ fn bounded_load_keeps_keys_home_while_it_can() {
         owners(&plain, 5000, &mut rng),
         owners(&bounded, 5000, &mut rng)
     );
+}
+
+/// The bits that choose a key's level must not toss the coin of slow start, too.
+#[test]
+fn slow_start_lets_keys_of_every_level_in() {
+    let params = ViewParams {
+        slow_start: Some(SlowStart {
+            window: Duration::from_secs(100),
+            ..SlowStart::default()
+        }),
+        ..ViewParams::default()
+    };
+    let joined = Time::from_nanos(1_000_000_000_000);
+    for spec in ["maglev", "ring-hash(min=100000)"] {
+        // Half of level 0 is down, so that level 1 has 30 %; one endpoint of each is new.
+        let mut endpoints = equal(6);
+        for i in [0, 1] {
+            endpoints[i].stats.set_healthy(false);
+        }
+        endpoints[4].priority = 1;
+        endpoints[5].priority = 1;
+        endpoints[3].added_at = joined;
+        endpoints[5].added_at = joined;
+        let spec = spec.parse().unwrap();
+        let b = Balancer::build(&spec, endpoints, &params, joined).unwrap();
+        let shares = |seconds: u64| {
+            let now = joined + Duration::from_secs(seconds);
+            let mut rng = Rng::seed(0);
+            let mut counts = [0_u32; 6];
+            for i in 0..40_000_u64 {
+                let ctx = PickCtx::new(now).with_hash(hash_bytes(&i.to_le_bytes()));
+                counts[b.pick(&ctx, &mut rng).unwrap().get()] += 1;
+            }
+            counts.map(f64::from)
+        };
+        let (half, whole) = (shares(50), shares(100));
+        for new in [3, 5] {
+            let ramp = half[new] / whole[new];
+            assert!((ramp - 0.5).abs() < 0.03, "{spec}: {half:?} of {whole:?}");
+        }
+    }
 }

@@ -102,12 +102,13 @@ impl View {
 
     /// Whether slow start lets this endpoint have a request whose key has the uniform `bits`. The
     /// same key gets in at the same moment for good, so hashed traffic ramps without flapping.
+    /// The upper half of the bits has chosen the level, so that the lower one tosses the coin.
     pub(crate) fn admits(&self, index: Index, level: usize, now: Time, bits: u64) -> bool {
         let Some(ramp) = self.ramp(level, now) else {
             return true;
         };
         let added_at = self.endpoints[index.get()].added_at;
-        crate::rng::unit_from_bits(bits) < ramp.factor(added_at)
+        crate::rng::unit_from_bits(bits.rotate_left(32)) < ramp.factor(added_at)
     }
 }
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use maglor_balance::exchange::{
     Admission, Answer, Decision, Inbound, Ledger, Load, Name, Question, Referral, Step, Ticket,
 };
-use maglor_balance::{Balancer, Index, PickCtx, Rng, Time};
-use support::{SPECS, balancer, equal, key, seed};
+use maglor_balance::{Balancer, Index, Locality, LocalityWeights, PickCtx, Rng, Time, ViewParams};
+use support::{SPECS, balancer, balancer_with, equal, key, seed};
 
 fn at(ms: u64) -> PickCtx<'static> {
     PickCtx::new(Time::from_nanos(ms * 1_000_000))
@@ -149,6 +149,98 @@ fn bounce_stops_when_there_is_nobody_left_to_try() {
     let b = balancer("bounce(tries=1)", equal(2));
     let only = sent(&b.begin(&mut decision, &at(0), &mut rng));
     assert_eq!(only.1, Admission::Always);
+}
+
+#[test]
+fn bounce_does_not_ask_twice_where_it_has_no_choice() {
+    let mut rng = Rng::seed(seed(48));
+    let mut decision = Decision::new();
+    let b = balancer("bounce(tries=3)", equal(1));
+    let only = sent(&b.begin(&mut decision, &at(0), &mut rng));
+    assert_eq!(only, (Index::new(0), Admission::Always));
+
+    // The last of two is the last try, whatever the number of tries: also with one more that is
+    // down, and on a retry.
+    let mut endpoints = equal(4);
+    endpoints[3].stats.set_healthy(false);
+    endpoints.swap(0, 3);
+    let b = balancer("bounce(tries=3)", endpoints);
+    let tried = [Index::new(1)];
+    let ctx = at(0).excluding(&tried);
+    let (first, limit) = sent(&b.begin(&mut decision, &ctx, &mut rng));
+    assert_eq!(limit, Admission::AtMost(0));
+    let (second, limit) = sent(&b.refused(&mut decision, (first, 4), &ctx, &mut rng));
+    assert_eq!(limit, Admission::AtMost(4));
+    let last = sent(&b.refused(&mut decision, (second, 5), &ctx, &mut rng));
+    assert_eq!(last, (first, Admission::Always));
+}
+
+#[test]
+fn a_ledger_of_one_server_is_not_asked() {
+    let mut rng = Rng::seed(seed(49));
+    let b = balancer("ledger(group=1)", equal(3));
+    let mut decision = Decision::new();
+    for _ in 0..20 {
+        let (_, admission) = sent(&b.begin(&mut decision, &at(0), &mut rng));
+        assert_eq!(admission, Admission::Always);
+    }
+}
+
+/// Where a request ends whose servers all have something in flight, but for the idle `spare`.
+fn settle(b: &Balancer, spare: &[usize], rng: &mut Rng) -> usize {
+    let in_flight = |index: Index| u32::from(!spare.contains(&index.get()));
+    let mut decision = Decision::new();
+    let mut step = b.begin(&mut decision, &at(0), rng);
+    loop {
+        step = match step {
+            Step::Send { to, admission, .. } => match admission {
+                Admission::AtMost(0) if in_flight(to) > 0 => {
+                    b.refused(&mut decision, (to, in_flight(to)), &at(0), rng)
+                }
+                _ => return to.get(),
+            },
+            Step::Ask { to, .. } => {
+                let mut last = Step::Wait;
+                for from in to {
+                    let answer = (from, load(in_flight(from)));
+                    last = b.answered(&mut decision, answer, &at(0), rng);
+                }
+                last
+            }
+            other => panic!("{other:?}"),
+        };
+    }
+}
+
+#[test]
+fn candidates_that_are_compared_are_of_one_level_and_locality() {
+    let mut rng = Rng::seed(seed(50));
+    for spec in ["bounce(tries=3)", "probe(choices=3)"] {
+        // The lower level is idle, but the upper one takes all traffic.
+        let mut endpoints = equal(5);
+        for endpoint in &mut endpoints[2..] {
+            endpoint.priority = 1;
+        }
+        let b = balancer(spec, endpoints);
+        for _ in 0..200 {
+            assert!(settle(&b, &[2, 3, 4], &mut rng) < 2, "{spec}");
+        }
+        // The far locality is idle, but has a tenth of the traffic.
+        let [near, far] = ["near", "far"].map(|zone| Locality::new("eu", zone, ""));
+        let weights: LocalityWeights = [(near.clone(), 9), (far.clone(), 1)].into_iter().collect();
+        let params = ViewParams {
+            locality_weights: Some(weights),
+            ..ViewParams::default()
+        };
+        let mut endpoints = equal(8);
+        for (i, endpoint) in endpoints.iter_mut().enumerate() {
+            endpoint.locality = Some(if i < 4 { near.clone() } else { far.clone() });
+        }
+        let b = balancer_with(spec, endpoints, &params);
+        let away = (0..4000).filter(|_| settle(&b, &[4, 5, 6, 7], &mut rng) >= 4);
+        let share = away.count() as f64 / 4000.0;
+        assert!((share - 0.1).abs() < 0.03, "{spec}: {share}");
+    }
 }
 
 #[test]

@@ -72,8 +72,11 @@ impl Step {
 pub struct Decision {
     /// Endpoints whose true load is known, by answer or by refusal.
     pub(crate) seen: SmallVec<[Seen; 4]>,
-    /// The group that the request stays in.
+    /// The servers of a ledger or board that the request stays with.
     pub(crate) scope: Option<u32>,
+    /// The part of the view, of one priority level and locality, that it stays in: comparing over
+    /// its bounds would send traffic where shares and priorities send none.
+    pub(crate) part: Option<u32>,
     /// Answers that are still to come.
     pub(crate) waiting: u32,
     /// When the question was asked.
@@ -100,6 +103,7 @@ impl Decision {
     pub fn reset(&mut self) {
         self.seen.clear();
         self.scope = None;
+        self.part = None;
         self.waiting = 0;
         self.fallen_back = false;
     }
@@ -137,26 +141,55 @@ impl Decision {
     }
 
     /// An endpoint that the request has neither tried nor seen, nor one of `but`; `None` when there
-    /// is none left. `members` narrows the choice down to a group.
+    /// is none left. `members` narrows the choice down to a group; without them all draws of a
+    /// request are from the part of the view that the first one was from.
     pub(crate) fn draw(
-        &self,
+        &mut self,
         view: &View,
         members: Option<&[Index]>,
         but: &[Index],
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Option<Index> {
+        let known = self.known(but, ctx);
+        let Some(members) = members else {
+            let narrowed = ctx.excluding(&known);
+            let field = match self.part {
+                Some(part) => view.field_within(part, &narrowed)?,
+                None => view.field(&narrowed, rng)?,
+            };
+            let index = field.draw(rng).index;
+            if known.contains(&index) {
+                return None;
+            }
+            self.part = field.part();
+            return Some(index);
+        };
+        draw_member(view, members, &known, rng)
+    }
+
+    /// Whether a further [`draw`](Self::draw) could give anything but `next`.
+    pub(crate) fn has_more_than(
+        &self,
+        next: Index,
+        view: &View,
+        members: Option<&[Index]>,
+        ctx: &PickCtx<'_>,
+    ) -> bool {
+        let known = self.known(&[next], ctx);
+        let fits = |index: &Index| view.is_usable(*index) && !known.contains(index);
+        match (members, self.part) {
+            (Some(members), _) => members.iter().any(fits),
+            (None, Some(part)) => view.members_of(part).any(|index| fits(&index)),
+            (None, None) => true,
+        }
+    }
+
+    fn known(&self, but: &[Index], ctx: &PickCtx<'_>) -> SmallVec<[Index; 8]> {
         let mut known: SmallVec<[Index; 8]> = SmallVec::from_slice(ctx.excluded);
         known.extend(self.seen.iter().map(|seen| seen.index));
         known.extend_from_slice(but);
-        match members {
-            None => {
-                let narrowed = ctx.excluding(&known);
-                let index = view.field(&narrowed, rng)?.draw(rng).index;
-                (!known.contains(&index)).then_some(index)
-            }
-            Some(members) => draw_member(view, members, &known, rng),
-        }
+        known
     }
 }
 

@@ -3,7 +3,8 @@
 //! before its body, with that count. After `tries` candidates the least loaded one must take it.
 //!
 //! All tries but the last one ask for an idle server, the last one for one that is no busier than
-//! the best seen. What comes out is the choice of the shortest of `tries` queues (Mitzenmacher,
+//! the best seen. With fewer candidates than tries the last candidate is the last try, and an only
+//! one must take the request. What comes out is the choice of the shortest of `tries` queues (Mitzenmacher,
 //! 2001) with true counts at any number of balancers, but the search ends early where it can: two
 //! messages a bounce, none while servers are idle. It needs nothing but sidecars.
 
@@ -29,7 +30,7 @@ impl Bounce {
     /// The next candidate, or the least loaded one seen when there are no further ones.
     pub(crate) fn next(
         &self,
-        decision: &Decision,
+        decision: &mut Decision,
         view: &View,
         members: Option<&[Index]>,
         ctx: &PickCtx<'_>,
@@ -42,14 +43,16 @@ impl Bounce {
         } else {
             None
         };
-        match (next, best) {
-            (None, best) => Step::send(best.map(|seen| seen.index)),
+        let Some(next) = next else {
+            return Step::send(best.map(|seen| seen.index));
+        };
+        if tried + 1 < self.tries && decision.has_more_than(next, view, members, ctx) {
+            return Step::try_at(next, 0);
+        }
+        match best {
+            Some(best) => Step::try_at(next, best.in_flight),
             // A single try must succeed.
-            (Some(next), None) if self.tries == 1 => Step::send(Some(next)),
-            (Some(next), Some(best)) if tried + 1 == self.tries => {
-                Step::try_at(next, best.in_flight)
-            }
-            (Some(next), _) => Step::try_at(next, 0),
+            None => Step::send(Some(next)),
         }
     }
 }

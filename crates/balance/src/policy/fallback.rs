@@ -137,7 +137,7 @@ impl Plan {
 
 /// `lor(choices=2)` among members, without weights beyond those of the draws.
 fn least_of_members(
-    decision: &Decision,
+    decision: &mut Decision,
     view: &View,
     members: Option<&[Index]>,
     ctx: &PickCtx<'_>,

@@ -114,7 +114,15 @@ impl Policy for Hosted {
         let Some(field) = view.field(ctx, rng) else {
             return Step::Fail;
         };
-        decision.scope = self.groups.of(field.draw(rng).index);
+        let drawn = field.draw(rng).index;
+        decision.scope = self.groups.of(drawn);
+        if self
+            .members(decision)
+            .is_some_and(|members| members == [drawn])
+        {
+            // The ledger of a single server could name no other: a round trip for nothing.
+            return Step::send(Some(drawn));
+        }
         let host = decision.scope.and_then(|group| self.groups.host(group));
         let trusted = self
             .trust(decision)

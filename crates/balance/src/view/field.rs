@@ -73,6 +73,26 @@ impl View {
         Some(self.narrowed(group, ctx))
     }
 
+    /// The candidates of a further pick of a request that compares endpoints one by one: those of
+    /// the [`part`](Field::part) that the first was from, even when all of them have been tried.
+    pub(crate) fn field_within<'v>(&'v self, part: u32, ctx: &'v PickCtx<'_>) -> Option<Field<'v>> {
+        Some(Field {
+            view: self,
+            group: self.groups.get(part as usize)?,
+            ctx,
+            narrowing: Narrowing::Full,
+        })
+    }
+
+    /// The usable endpoints of a [`part`](Field::part).
+    pub(crate) fn members_of(&self, part: u32) -> impl Iterator<Item = Index> {
+        let group = self.groups.get(part as usize);
+        group
+            .into_iter()
+            .flat_map(Group::slots)
+            .map(|slot| slot.index)
+    }
+
     #[cold]
     fn narrowed<'v>(&'v self, drawn: &'v Group, ctx: &'v PickCtx<'_>) -> Field<'v> {
         let mut untried = std::iter::once(drawn)
@@ -135,6 +155,15 @@ impl<'v> Field<'v> {
         } else {
             self.draw_narrowed(rng)
         }
+    }
+
+    /// The number of its group.
+    pub(crate) fn part(&self) -> Option<u32> {
+        let groups = self.view.groups.iter();
+        let at = groups
+            .map(std::ptr::from_ref)
+            .position(|group| std::ptr::eq(group, self.group));
+        at.map(|at| at as u32)
     }
 
     /// Whether every endpoint of the group is a candidate at its full weight.

@@ -106,6 +106,13 @@ fn equal_servers_are_predicted_to_a_few_per_cent() {
 }
 
 #[test]
+fn two_servers_are_predicted_as_well_as_forty() {
+    for (servers, rho) in [(2, 0.5), (2, 0.75), (3, 0.8), (4, 0.75)] {
+        assert_rule(&situation(10, servers, rho), 0.07);
+    }
+}
+
+#[test]
 fn round_trips_are_paid_for() {
     for (rho, round_trip) in [
         (0.3, 1),

@@ -1,7 +1,7 @@
 //! Mean latencies in mean service times of a server of mean speed.
 //!
 //! With speed variation h the servers have speeds 1 + h and 1 − h, half of them each. The
-//! coefficients are fits to the simulator at N = 5 … 200, M = 1 … 1000, ρ = 0.3 … 0.95 and speeds 1:1
+//! coefficients are fits to the simulator at N = 2 … 200, M = 1 … 1000, ρ = 0.3 … 0.95 and speeds 1:1
 //! to 1:3.
 
 use super::tables::{recovered, shortest_queue};
@@ -96,20 +96,33 @@ impl Servers {
     }
 
     /// One balancer that compares d queues: Mitzenmacher's limit of many servers,
-    /// Σ ρ^((d^i − d)/(d − 1)), and a correction for few of them.
+    /// Σ ρ^((d^i − d)/(d − 1)), and a correction for few of them. With two or three servers, and near
+    /// saturation with any number, what counts is that they are few, not how many are compared: less
+    /// than the shortest of all queues nobody waits for.
     fn shortest_of(&self, d: i32) -> f64 {
+        let Self { count, rho, .. } = *self;
         let base = f64::from(d);
         let exponent = |i: i32| (base.powi(i) - base) / (base - 1.0);
         // Beyond the twelfth the terms are below any double for every ρ that is not 1 to 10⁻³.
-        let limit: f64 = (1..=12).map(|i| self.rho.powf(exponent(i))).sum();
-        let few = 0.55 * self.rho * self.rho / ((1.0 - self.rho) * self.count);
-        let alone = 1.0 / (1.0 - self.rho);
+        let limit: f64 = (1..=12).map(|i| rho.powf(exponent(i))).sum();
+        let crowd = rho * rho / ((1.0 - rho) * count);
+        // Of two draws with replacement, both are the same server once in N times.
+        let few = match d {
+            2 => (0.55 + 0.5 / count) * crowd + 2.0 * rho * (1.0 - rho) / (count * count),
+            _ => 0.55 * crowd,
+        };
+        let alone = 1.0 / (1.0 - rho);
         // One server is an M/M/1 queue, whatever is compared.
-        if self.count <= 1.0 {
+        if count <= 1.0 {
             alone
         } else {
-            (limit + few).min(alone)
+            (limit + few).max(self.shortest_of_all()).min(alone)
         }
+    }
+
+    /// One balancer that compares all queues.
+    fn shortest_of_all(&self) -> f64 {
+        1.0 + shortest_queue(self.count, self.rho) / (self.count * (1.0 - self.rho))
     }
 }
 
@@ -146,5 +159,49 @@ mod tests {
             ..servers
         };
         assert!((one.local(5.0) - 4.0).abs() < 1e-9 && (one.ledger(0.0) - 4.0).abs() < 0.02);
+    }
+
+    /// Few servers, as small services have them. One balancer: `maglor model --balancers 1 --servers N`; bounce with two
+    /// or three servers looks at all queues, as `lor(choices=all)`.
+    #[test]
+    fn two_servers_are_not_forty() {
+        let servers = |count: f64, rho: f64| Servers {
+            count,
+            rho,
+            variation: 0.0,
+        };
+        for (count, rho, latency) in [
+            (2.0, 0.3, 1.242),
+            (2.0, 0.5, 1.579),
+            (2.0, 0.75, 2.711),
+            (2.0, 0.9, 5.868),
+            (2.0, 0.98, 26.0),
+            (3.0, 0.9, 4.61),
+        ] {
+            let got = servers(count, rho).local(1.0);
+            assert!((got / latency - 1.0).abs() < 0.03, "{count} {rho}: {got}");
+        }
+        // 40 servers next to saturation.
+        let got = servers(40.0, 0.999).local(1.0);
+        assert!((got / 30.25 - 1.0).abs() < 0.07, "{got}");
+        // Nobody who does not know the sizes of requests is better than one queue for all (M/M/c).
+        for count in 1_u32..=60 {
+            for percent in (5..100).step_by(5).chain([98, 99]) {
+                let rho = f64::from(percent) / 100.0;
+                let c = f64::from(count);
+                let blocked = erlang_b(c, rho * c);
+                let waits = blocked / (1.0 - rho * (1.0 - blocked));
+                let least = 1.0 + waits / (c * (1.0 - rho));
+                let one = servers(c, rho);
+                for law in [
+                    one.local(1.0),
+                    one.local(20.0),
+                    one.bounce(0.0),
+                    one.ledger(0.0),
+                ] {
+                    assert!(law > 0.97 * least, "{count} {rho}: {law} of {least}");
+                }
+            }
+        }
     }
 }

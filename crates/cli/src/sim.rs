@@ -143,6 +143,8 @@ p99_ms, messages_per_request, and what was simulated, the seed included. More in
   fallback_share   requests that the policy's fallback decided (no answer in time)
   busy_while_idle  requests that went to a busy server while another one was idle
   drift            the mean of the last third over that of the third before; far above 1: unstable
+  steady           false: the runs are too short for this load, and the mean is too low by more than
+                   its interval; said on standard error, too
   failed           requests answered with an error, or by nobody; their latencies are not counted
   discarded        requests of the warm-up, found by the MSER-5 rule and not counted
 
@@ -188,6 +190,12 @@ fn simulate(options: &Options) -> Result<Value, String> {
             "{} requests in {seconds:.2} s on {threads} threads: {:.1} million a second",
             outcome.simulated,
             outcome.simulated as f64 / seconds / 1e6
+        );
+    }
+    if !outcome.is_steady() {
+        eprintln!(
+            "note: not steady: latency still grew when the runs ended, and what was counted is too low; \
+             give more --requests"
         );
     }
     Ok(report(&scenario, &outcome))
@@ -299,5 +307,6 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "ejections": outcome.ejections,
         "busy_while_idle": round(outcome.busy_while_idle.value),
         "drift": round(outcome.drift.value),
+        "steady": outcome.is_steady(),
     })
 }

@@ -183,6 +183,19 @@ fn a_simulation_says_what_it_simulated_and_what_came_out() {
 }
 
 #[test]
+fn a_simulation_that_ends_too_early_says_so() {
+    for (rho, steady) in [("0.5", true), ("0.99", false)] {
+        let output = maglor(&["sim", "--policy", "random", "--rho", rho]);
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value["steady"], steady, "{value}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.starts_with("note: not steady"), !steady, "{said}");
+        assert_eq!(said.lines().count(), usize::from(!steady), "{said}");
+        assert!(output.status.success());
+    }
+}
+
+#[test]
 fn every_part_of_a_scenario_can_be_given() {
     let output = sim(&[
         "--policy",

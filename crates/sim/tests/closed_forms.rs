@@ -146,3 +146,24 @@ fn a_proxy_is_one_balancer_and_its_penalty() {
     };
     assert_mean("proxy", &run(&proxied), alone.value + 2.0, 0.01);
 }
+
+#[test]
+fn runs_that_are_too_short_for_their_load_say_so() {
+    let load = |rho, requests, seed| Scenario {
+        rho,
+        requests,
+        seed,
+        ..paper("random", 1)
+    };
+    for seed in 1..=5 {
+        // M/M/1 queues forget their beginning in 1/(1 − √ρ)² mean services: here 40 000, of which a
+        // run has 2500.
+        let short = run(&load(0.99, 100_000, seed));
+        assert!(!short.mean_ms.agrees_with(2000.0, 0.0));
+        assert!(!short.is_steady(), "{short:?}");
+        for (rho, requests) in [(0.1, 1000), (0.5, 4000), (0.75, 40_000), (0.9, 200_000)] {
+            let long = run(&load(rho, requests, seed));
+            assert!(long.is_steady(), "{rho}: {long:?}");
+        }
+    }
+}

@@ -60,7 +60,24 @@ pub(super) struct Run {
 
 const NANOS: f64 = 1e6;
 
+/// The most that latency may rise, within what chance explains, from the middle of a run to its end.
+const LEAST_RISE: f64 = 0.02;
+
+/// The share of the requests that a warm-up may be. The search for its end looks at half of a run:
+/// what it finds near there is no end (White, Cobb, Spratt).
+const MOST_WARM_UP: f64 = 0.4;
+
 impl Outcome {
+    /// Whether the runs, as far as they show it, were long enough to forget that they began empty. If
+    /// not, the mean is too low, and its interval, which comes from runs that all began so, does not
+    /// tell.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        let rises = self.drift.value - self.drift.half_width > 1.0 + LEAST_RISE;
+        let all = (self.requests + self.discarded).max(1) as f64;
+        !rises && self.discarded as f64 <= MOST_WARM_UP * all
+    }
+
     pub(super) fn of(runs: &[Run]) -> Self {
         let over_runs = |value: &dyn Fn(&Run) -> f64| Estimate::of(runs.iter().map(value));
         let per_request =

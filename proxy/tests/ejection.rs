@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_testkit::{Answer, Proxy, TIMEOUT, Upstream, eventually};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use support::mesh::Root;
-use support::{Web, connect, get, reload};
+use support::{Web, connect, get, reload, without_descriptors};
 
 fn failing(name: &str, status: u16) -> Upstream {
     let upstream = Upstream::start(name);
@@ -309,19 +308,13 @@ fn nobody_is_ejected_for_want_of_descriptors() {
     eventually(TIMEOUT, "all are connected", || {
         proxy.metric("maglor_downstream_connections", &[]) == 4.0
     });
-    let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
-    let usual = getrlimit(Resource::Nofile);
-    let none = Rlimit {
-        current: Some(3),
-        maximum: usual.maximum,
-    };
-    prlimit(pid, Resource::Nofile, none).unwrap();
-    for client in &mut clients {
-        assert_eq!(client.get("/").status, 503);
-    }
-    // Some checks.
-    std::thread::sleep(Duration::from_millis(400));
-    prlimit(pid, Resource::Nofile, usual).unwrap();
+    without_descriptors(&proxy, || {
+        for client in &mut clients {
+            assert_eq!(client.get("/").status, 503);
+        }
+        // Some checks.
+        std::thread::sleep(Duration::from_millis(400));
+    });
     assert_eq!(clients[0].get("/").status, 200);
     assert_eq!(ejected(&proxy), 0.0);
     let available = proxy.metric("maglor_upstream_available_endpoints", &[]);

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use maglor_testkit::process::Signal;
 use maglor_testkit::{Load, Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use support::{Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet};
+use support::{
+    Web, address_now, applied, builder, connect, get, refused, reload, wait_quiet,
+    without_descriptors,
+};
 
 const ASK: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -135,16 +137,10 @@ fn a_swap_of_the_folder_is_seen() {
 fn a_change_that_could_not_be_read_is_read_later() {
     let (a, b) = (Upstream::start("a"), Upstream::start("b"));
     let proxy = Web::to([a.address()]).start();
-    let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
-    let usual = getrlimit(Resource::Nofile);
-    let none = Rlimit {
-        current: Some(3),
-        maximum: usual.maximum,
-    };
-    prlimit(pid, Resource::Nofile, none).unwrap();
-    proxy.replace_config(&Web::to([b.address()]).yaml());
-    proxy.wait_for_log("the file cannot be read");
-    prlimit(pid, Resource::Nofile, usual).unwrap();
+    without_descriptors(&proxy, || {
+        proxy.replace_config(&Web::to([b.address()]).yaml());
+        proxy.wait_for_log("the file cannot be read");
+    });
     eventually(TIMEOUT, "the configuration is applied", || {
         get(&proxy, "/").text() == "b"
     });

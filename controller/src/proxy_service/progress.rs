@@ -74,16 +74,14 @@ pub fn conditions(
         let accepted = condition("Accepted", true, "Accepted", "it can be done".to_owned());
         vec![accepted, condition("Ready", holds, reason, message)]
     };
+    let directly = |why: &str| format!("{why}; requests go to the endpoints directly");
     match progress {
         Progress::Collaborating(choice) => {
             let message = format!("callers' sidecars use {}, without proxies", choice.policy());
             ready(true, "Collaborating", message)
         }
         Progress::Failing(rollout) => {
-            let message = format!(
-                "{}; requests go to the endpoints directly",
-                rollout.text(waiting)
-            );
+            let message = directly(&rollout.text(waiting));
             ready(false, "ProxiesUnavailable", message)
         }
         Progress::Inserted(rollout) => {
@@ -97,7 +95,7 @@ pub fn conditions(
                 true => ("DryRun", "it is only said what would be done (dryRun)"),
                 false => ("NotAdvised", "proxies would not pay"),
             };
-            let message = format!("{why}; requests go to the endpoints directly");
+            let message = directly(why);
             ready(false, reason, message)
         }
         Progress::Refused(refusal) => not_ready(refusal.reason(), refusal.to_string()),
@@ -106,10 +104,7 @@ pub fn conditions(
             ready(false, "Rejected", message)
         }
         Progress::Starting(rollout) => {
-            let message = format!(
-                "{}; requests go to the endpoints directly",
-                rollout.text(waiting)
-            );
+            let message = directly(&rollout.text(waiting));
             ready(false, "Starting", message)
         }
         Progress::Withdrawing | Progress::Withdrawn => {

@@ -44,22 +44,22 @@ impl Guard {
             let line = line.map(|(_, line)| line);
             (limit, Queue::like(line, limits.seats()))
         });
-        let budget = before.map(|before| &before.budget);
-        let budget = budget.filter(|budget| *budget.params() == config.retry_budget);
-        let new_budget = || Arc::new(Budget::new(config.retry_budget));
         let breaker = config.circuit_breaker.map(|params| {
             let known = before.and_then(|before| before.breaker.as_ref());
-            let known = known.filter(|known| *known.params() == params);
-            known.map_or_else(|| Arc::new(Breaker::new(params)), Arc::clone)
+            let same = |known: &Breaker| *known.params() == params;
+            keep(known, same, || Breaker::new(params))
         });
         let concurrency = config.concurrency_limit.map(|params| {
             let known = before.and_then(|before| before.concurrency.as_ref());
-            let known = known.filter(|known| *known.params() == params);
-            known.map_or_else(|| Arc::new(ConcurrencyLimit::new(params)), Arc::clone)
+            let same = |known: &ConcurrencyLimit| *known.params() == params;
+            keep(known, same, || ConcurrencyLimit::new(params))
         });
+        let same = |known: &Budget| *known.params() == config.retry_budget;
         Self {
             seats,
-            budget: budget.map_or_else(new_budget, Arc::clone),
+            budget: keep(before.map(|before| &before.budget), same, || {
+                Budget::new(config.retry_budget)
+            }),
             breaker,
             concurrency,
             requests: Queue::like(before.map(|before| &before.requests), limits.requests()),
@@ -126,6 +126,14 @@ impl Guard {
     }
 }
 
+/// What is known where it is still what is asked for, else a new one.
+fn keep<T>(known: Option<&Arc<T>>, same: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> Arc<T> {
+    match known.filter(|known| same(known)) {
+        Some(known) => Arc::clone(known),
+        None => Arc::new(new()),
+    }
+}
+
 /// Places, and those who wait for one.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -143,13 +151,13 @@ impl Queue {
 
     /// `known` where it has as many places and lets as many wait.
     fn like(known: Option<&Arc<Self>>, slots: Slots) -> Arc<Self> {
-        let alike = |known: &Slots| {
-            known.limit() == slots.limit() && known.most_waiting() == slots.most_waiting()
-        };
-        match known.filter(|known| alike(&known.slots)) {
-            Some(known) => Arc::clone(known),
-            None => Arc::new(Self::new(slots)),
-        }
+        let room = |slots: &Slots| (slots.limit(), slots.most_waiting());
+        let wanted = room(&slots);
+        keep(
+            known,
+            |known| room(&known.slots) == wanted,
+            || Self::new(slots),
+        )
     }
 
     /// How many places are taken.

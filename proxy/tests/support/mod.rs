@@ -12,6 +12,7 @@ pub(crate) mod mesh;
 pub(crate) mod netns;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 /// A proxy that is not yet started.
 pub(crate) fn builder() -> ProxyBuilder {
@@ -22,6 +23,19 @@ pub(crate) fn builder() -> ProxyBuilder {
 #[track_caller]
 pub(crate) fn start(config: &str) -> Proxy {
     builder().config(config).start()
+}
+
+/// What happens while the proxy can open nothing further, for want of descriptors.
+pub(crate) fn without_descriptors(proxy: &Proxy, act: impl FnOnce()) {
+    let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
+    let usual = getrlimit(Resource::Nofile);
+    let none = Rlimit {
+        current: Some(3),
+        maximum: usual.maximum,
+    };
+    prlimit(pid, Resource::Nofile, none).unwrap();
+    act();
+    prlimit(pid, Resource::Nofile, usual).unwrap();
 }
 
 /// The proxy's simplest form, with room for settings.

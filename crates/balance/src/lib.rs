@@ -62,6 +62,6 @@ pub use policy::ring_hash::RingHashParams;
 pub use policy::subset::SubsetParams;
 pub use policy::{Choices, Excluded, Index, PickCtx, Policy};
 pub use rng::Rng;
-pub use spec::{Spec, SpecError};
+pub use spec::{Spec, SpecError, UnevenShares};
 pub use time::Time;
 pub use view::{Locality, LocalityWeights, SlowStart, View, ViewParams};

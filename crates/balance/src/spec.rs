@@ -109,6 +109,17 @@ pub enum Spec {
     Subset(SubsetParams),
 }
 
+/// A table of a hashing policy that is too small for its endpoints.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct UnevenShares {
+    /// Name of the parameter that bounds the table.
+    pub parameter: &'static str,
+    /// Its value.
+    pub value: u32,
+    /// The smallest value that is large enough.
+    pub wanted: u32,
+}
+
 /// Bounds of parameters that no type holds.
 mod bounds {
     pub(super) const OVERHEAD: u32 = 10_000;
@@ -196,6 +207,22 @@ impl Spec {
             Self::Ledger { group, .. } => Some(Groups::of_size(view, group.get())),
             _ => None,
         }
+    }
+
+    /// A parameter that leaves `endpoints` with visibly unequal shares, and a better value; `None` =
+    /// shares are as equal as the policy promises.
+    #[must_use]
+    pub fn uneven_shares(&self, endpoints: usize) -> Option<UnevenShares> {
+        let (parameter, value, wanted) = match self {
+            Self::Maglev(p) => ("table_size", p.table_size, p.wanted_table_size(endpoints)?),
+            Self::RingHash(p) => ("max", p.max, p.wanted_max(endpoints)?),
+            _ => return None,
+        };
+        Some(UnevenShares {
+            parameter,
+            value,
+            wanted,
+        })
     }
 
     /// Builds the policy, with its tables, for a view.

@@ -221,8 +221,27 @@ impl Cluster {
         let old = self.endpoints.load_full();
         let endpoints =
             Endpoints::build(&self.config, described, all, old.targets(), metrics, now)?;
+        self.warn_of_uneven_shares(old.targets().len(), endpoints.targets().len());
         self.endpoints.store(Arc::new(endpoints));
         Ok(())
+    }
+
+    /// Logs once that the number of endpoints has outgrown the policy's table.
+    fn warn_of_uneven_shares(&self, before: usize, endpoints: usize) {
+        let policy = &self.config.policy;
+        if policy.uneven_shares(before).is_some() {
+            return;
+        }
+        if let Some(uneven) = policy.uneven_shares(endpoints) {
+            tracing::warn!(
+                cluster = %self.name(),
+                endpoints,
+                parameter = uneven.parameter,
+                value = uneven.value,
+                wanted = uneven.wanted,
+                "hash table too small for equal shares"
+            );
+        }
     }
 
     /// Replaces the endpoints by those that the control plane gives. Those that stay keep their

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use maglor_balance::exchange::Groups;
 use maglor_balance::{self as balance, Balancer, Excluded, Index, Time};
 use maglor_config::cluster::{self as config, EndpointAddress};
@@ -82,16 +83,15 @@ impl Endpoints {
         metrics: &Metrics,
         now: Time,
     ) -> Result<Self, balance::SpecError> {
+        let old: HashMap<_, _> = old.iter().map(|old| (old.address, old)).collect();
+        let mut seen = HashSet::with_capacity(addresses.len());
         let mut targets: Vec<Arc<Target>> = Vec::with_capacity(addresses.len());
         let mut endpoints = Vec::with_capacity(addresses.len());
         for resolved in addresses {
             let Some(endpoint) = described.get(resolved.endpoint) else {
                 continue;
             };
-            if targets
-                .iter()
-                .any(|target| target.address == resolved.address)
-            {
+            if !seen.insert(resolved.address) {
                 // Two names may lead to one address; it is still one endpoint.
                 continue;
             }
@@ -99,12 +99,10 @@ impl Endpoints {
                 EndpointAddress::Dns { host, .. } => Some(Arc::clone(host)),
                 EndpointAddress::Socket(_) => None,
             };
-            let known = old
-                .iter()
-                .find(|old| old.address == resolved.address && old.host == host);
+            let known = old.get(&resolved.address).filter(|old| old.host == host);
             let target = known.map_or_else(
                 || Arc::new(Target::new(config, resolved.address, host, metrics, now)),
-                Arc::clone,
+                |known| Arc::clone(known),
             );
             endpoints.push(describe(endpoint, &target));
             targets.push(target);
@@ -138,16 +136,23 @@ pub(super) fn static_addresses(endpoints: &[config::Endpoint]) -> Vec<Resolved> 
 
 /// Addresses that names had before a reload: they serve until the names are resolved again.
 pub(super) fn carried_names(endpoints: &[config::Endpoint], old: &[Arc<Target>]) -> Vec<Resolved> {
+    let mut by_name: HashMap<_, Vec<SocketAddr>> = HashMap::new();
+    for target in old {
+        if let Some(host) = &target.host {
+            let name = (Arc::clone(host), target.address.port());
+            by_name.entry(name).or_default().push(target.address);
+        }
+    }
     let mut carried = Vec::new();
     for (endpoint, described) in endpoints.iter().enumerate() {
         let EndpointAddress::Dns { host, port } = &described.address else {
             continue;
         };
-        let same = |target: &&Arc<Target>| {
-            target.host.as_ref() == Some(host) && target.address.port() == *port
-        };
-        let addresses = old.iter().filter(same).map(|target| target.address);
-        carried.extend(addresses.map(|address| Resolved { address, endpoint }));
+        let addresses = by_name
+            .get(&(Arc::clone(host), *port))
+            .into_iter()
+            .flatten();
+        carried.extend(addresses.map(|&address| Resolved { address, endpoint }));
     }
     carried
 }

@@ -14,6 +14,7 @@ use std::collections::BinaryHeap;
 use super::Index;
 use super::hashed::{Member, Table};
 use crate::hash::hash_seeded;
+use crate::prime;
 
 /// Parameters of `maglev`.
 ///
@@ -43,6 +44,21 @@ impl Default for MaglevParams {
 impl MaglevParams {
     /// Envoy's limit; it is prime.
     pub(crate) const MAX_TABLE_SIZE: u32 = 5_000_011;
+
+    /// Slots for each endpoint that keep shares within 1 % of each other (Maglev paper, §3.4).
+    const SLOTS_PER_ENDPOINT: usize = 100;
+
+    /// The smallest table that keeps the shares of `endpoints` within 1 % of each other, where this
+    /// one is smaller; the largest possible one for more endpoints than that can hold.
+    #[must_use]
+    pub fn wanted_table_size(&self, endpoints: usize) -> Option<u32> {
+        let wanted = endpoints.saturating_mul(Self::SLOTS_PER_ENDPOINT);
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        if self.table_size >= wanted.min(Self::MAX_TABLE_SIZE) {
+            return None;
+        }
+        prime::next_prime(wanted.min(Self::MAX_TABLE_SIZE))
+    }
 }
 
 /// The owner of each slot, in half the space when the indices allow.

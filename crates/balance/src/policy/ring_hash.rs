@@ -44,6 +44,15 @@ impl Default for RingHashParams {
 impl RingHashParams {
     /// Envoy's limit on both sizes: 8 Mi points.
     pub(crate) const LIMIT: u32 = 8 << 20;
+
+    /// The smallest `max` that gives each of `endpoints` a point, where this one does not.
+    #[must_use]
+    pub fn wanted_max(&self, endpoints: usize) -> Option<u32> {
+        let wanted = u32::try_from(endpoints)
+            .unwrap_or(u32::MAX)
+            .min(Self::LIMIT);
+        (self.max < wanted).then_some(wanted)
+    }
 }
 
 /// Least and greatest number of points.

@@ -195,3 +195,29 @@ fn a_spec_from_code_is_checked_when_built() {
     });
     assert!(bad.build(&view).is_err());
 }
+
+#[test]
+fn tables_that_are_small_for_their_endpoints_are_found() {
+    let wanted = |text: &str, endpoints| {
+        let spec: Spec = text.parse().unwrap();
+        let uneven = spec.uneven_shares(endpoints);
+        uneven.map(|uneven| (uneven.parameter, uneven.wanted))
+    };
+    assert_eq!(wanted("maglev(table_size=7)", 0), None);
+    assert_eq!(
+        wanted("maglev(table_size=7)", 40),
+        Some(("table_size", 4001))
+    );
+    assert_eq!(wanted("maglev(table_size=4001)", 40), None);
+    assert_eq!(wanted("maglev", 655), None);
+    assert_eq!(wanted("maglev", 656), Some(("table_size", 65_609)));
+    // No table is larger, however many endpoints there are.
+    assert_eq!(wanted("maglev(table_size=5000011)", 1_000_000), None);
+    assert_eq!(
+        wanted("maglev", usize::MAX),
+        Some(("table_size", 5_000_011))
+    );
+    assert_eq!(wanted("ring-hash(min=1,max=39)", 40), Some(("max", 40)));
+    assert_eq!(wanted("ring-hash", 100_000), None);
+    assert_eq!(wanted("lor", 1_000_000), None);
+}

@@ -178,6 +178,16 @@ fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
         at.warning("the cluster has no endpoints; its requests are answered with 503")
             .when_readable();
     }
+    let endpoints = cluster.endpoints.len();
+    if let Some(uneven) = cluster.policy.uneven_shares(endpoints) {
+        let (parameter, value, wanted) = (uneven.parameter, uneven.value, uneven.wanted);
+        at.field("policy")
+            .warning(format!(
+                "{parameter}={value} is small for {endpoints} endpoints: their shares differ by more than 1 %, \
+                 and some may get no requests"
+            ))
+            .help(format!("write `{parameter}={wanted}` or more"));
+    }
     let listed = cluster.view.locality_weights.as_ref();
     if let Some(weights) = listed {
         let used = |e: &crate::Endpoint| {

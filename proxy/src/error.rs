@@ -176,10 +176,12 @@ impl ProxyError {
             Self::NoRoute => (S::NOT_FOUND, 12, "NR"),
             Self::PerTryTimeout | Self::RequestTimeout => (S::GATEWAY_TIMEOUT, 4, "UT"),
             Self::StreamIdleTimeout => (S::GATEWAY_TIMEOUT, 4, "SI"),
+            Self::UpstreamBody(FramingError::UnexpectedEof)
+            | Self::UpstreamClosed { .. }
+            | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, "UC"),
             Self::UpstreamBody(_) | Self::UpstreamHead(_) | Self::UnexpectedUpgrade => {
                 (S::BAD_GATEWAY, 14, "UPE")
             }
-            Self::UpstreamClosed { .. } | Self::UpstreamIo(_) => (S::BAD_GATEWAY, 14, "UC"),
             Self::ReplayLost | Self::UpstreamHttp2(_) | Self::UpstreamReset(_) => {
                 (S::BAD_GATEWAY, 14, "UR")
             }
@@ -219,6 +221,12 @@ impl ProxyError {
             Self::RequestTimeout | Self::UpstreamBody(_) => true,
             _ => self.as_failure().is_some(),
         }
+    }
+
+    /// Whether a response that had begun ends by it before its last byte, by a fault of the endpoint or of its
+    /// connection.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.as_failure() == Some(Failure::Reset)
     }
 
     /// What retries go by; `None` where no endpoint has failed.

@@ -14,6 +14,7 @@ mod original_destination;
 mod own_connections;
 pub mod proxy_protocol;
 mod relay;
+mod send_queue;
 pub mod tcp;
 pub mod tls;
 // A request, top to bottom.

@@ -111,8 +111,14 @@ pub(crate) trait Account: Debug {
     /// So many bytes have gone the other way, outside of any body.
     fn sent(&mut self, bytes: u64);
 
+    /// Some of it has left for its reader since it was counted.
+    fn moved(&mut self) {}
+
     /// It has these trailers.
     fn trailers(&mut self, trailers: &HeaderMap);
+
+    /// All of it has come from its origin. Dropped after this without an error, it has ended as it should.
+    fn received(&mut self);
 
     /// It ended as it should.
     fn complete(&mut self);
@@ -213,6 +219,27 @@ impl Body {
         self.kind = Kind::Empty;
     }
 
+    /// Some of what was taken of it has been written to the client.
+    pub(crate) fn moved(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.moved();
+        }
+    }
+
+    /// All of it has been written to the client.
+    pub(crate) fn delivered(&mut self) {
+        if let Some(mut account) = self.account.take() {
+            account.complete();
+        }
+    }
+
+    /// What was taken of it cannot be written to the client.
+    pub(crate) fn lost(&mut self, error: &ProxyError) {
+        if let Some(account) = &mut self.account {
+            account.fail(error);
+        }
+    }
+
     /// Closes the account of a body that nobody will ask for a frame because it has none.
     pub(crate) fn settle_if_ended(&mut self) {
         if self.is_end_stream()
@@ -294,10 +321,10 @@ impl HttpBody for Body {
                     account.trailers(trailers);
                 }
                 if ended {
-                    account.complete();
+                    account.received();
                 }
             }
-            Poll::Ready(None) => account.complete(),
+            Poll::Ready(None) => account.received(),
             Poll::Ready(Some(Err(error))) => account.fail(error),
             Poll::Pending => return self.poll_timeout(cx).map(|error| Some(Err(error))),
         }

@@ -24,9 +24,16 @@ pub(crate) struct Output {
     large: Bytes,
     /// The CRLF after a large chunk.
     tail: &'static [u8],
+    /// Bytes written so far, for whoever wants to know whether the peer takes any.
+    written: u64,
 }
 
 impl Output {
+    /// Bytes written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.gathered.is_empty() && self.large.is_empty() && self.tail.is_empty()
     }
@@ -85,6 +92,7 @@ impl Output {
     }
 
     fn advance(&mut self, mut n: usize) {
+        self.written = self.written.wrapping_add(n as u64);
         let step = n.min(self.gathered.len());
         self.gathered.advance(step);
         n -= step;

@@ -114,7 +114,8 @@ impl Copy {
         tried.answered(&response, self.request.is_grpc());
         let (mut body, mut bytes) = (response.body, 0);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            bytes += frame?.data_ref().map_or(0, |data| data.len() as u64);
+            let frame = frame.inspect_err(|error| tried.failed(error))?;
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         }
         tried.complete(Instant::now(), bytes);
         Ok(())

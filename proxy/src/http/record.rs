@@ -54,6 +54,12 @@ pub(crate) struct Record {
     flag: &'static str,
     response_bytes: u64,
     entry: Option<Box<Entry>>,
+    /// When the last byte of the response came from its origin.
+    received: Option<Instant>,
+    /// The client has not taken all of it at once.
+    late: bool,
+    /// The endpoint has not sent all of it.
+    cut_off: bool,
     done: bool,
 }
 
@@ -85,6 +91,9 @@ impl Record {
             flag: "-",
             response_bytes: 0,
             entry,
+            received: None,
+            late: false,
+            cut_off: false,
             done: false,
         })
     }
@@ -225,7 +234,12 @@ impl Record {
         self.done = true;
         let shard = self.worker.shard();
         if let Some(route) = &self.route {
-            route.request(shard, self.status, now - self.started, self.response_bytes);
+            // The client has seen the status of the head, and not the whole response: not a success.
+            let status = match self.cut_off {
+                true => StatusCode::BAD_GATEWAY,
+                false => self.status,
+            };
+            route.request(shard, status, now - self.started, self.response_bytes);
         }
         if let Some(entry) = self.entry.take() {
             let ended = Ended {
@@ -237,6 +251,11 @@ impl Record {
             self.worker.tell(&entry, ended, now);
         }
         self.timer.set(now, None);
+        self.release();
+    }
+
+    /// The endpoint has no part in what follows.
+    fn release(&mut self) {
         self.tried = None;
         self.place = None;
         self.visit = None;
@@ -263,15 +282,32 @@ impl Account for Record {
         }
     }
 
+    fn moved(&mut self) {
+        self.moved = true;
+    }
+
+    fn received(&mut self) {
+        if self.done || self.received.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        if let Some(tried) = &mut self.tried {
+            tried.complete(now, self.response_bytes);
+        }
+        self.release();
+        // What the client takes to read the rest is not the endpoint's time.
+        self.lift_deadline();
+        self.received = Some(now);
+    }
+
     fn complete(&mut self) {
         if self.done {
             return;
         }
-        let now = Instant::now();
-        if let Some(mut tried) = self.tried.take() {
-            tried.complete(now, self.response_bytes);
-        }
-        self.finish(now);
+        self.received();
+        // Mostly the socket takes the last bytes at once: no second reading of the clock then.
+        let at_once = self.received.filter(|_| !self.late);
+        self.finish(at_once.unwrap_or_else(Instant::now));
     }
 
     fn fail(&mut self, error: &ProxyError) {
@@ -279,6 +315,8 @@ impl Account for Record {
         if let Some(tried) = self.tried.as_mut().filter(|_| upstreams) {
             tried.failed(error);
         }
+        let begun = self.status.as_u16() != NONE;
+        self.cut_off |= begun && error.is_cut_off();
         self.flag = error.verdict().flag;
         if let Some(entry) = &mut self.entry {
             entry.error(error);
@@ -286,6 +324,7 @@ impl Account for Record {
     }
 
     fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<ProxyError> {
+        self.late |= self.received.is_some();
         loop {
             ready!(self.timer.poll_expired(cx));
             let now = Instant::now();
@@ -307,6 +346,9 @@ impl Drop for Record {
     fn drop(&mut self) {
         if self.done {
             return;
+        }
+        if self.flag == "-" && self.received.is_some() {
+            return self.complete();
         }
         if self.flag == "-" {
             // Neither completed nor failed: the client left before the end.

@@ -43,6 +43,8 @@ impl Account for Watched {
 
     fn trailers(&mut self, _: &HeaderMap) {}
 
+    fn received(&mut self) {}
+
     fn complete(&mut self) {}
 
     fn fail(&mut self, _: &ProxyError) {}

@@ -39,6 +39,9 @@ pub(crate) struct Tried {
     status: StatusCode,
     judged: bool,
     success: bool,
+    /// The head of the response was a good one: judged with its last byte, since a response that is cut off is
+    /// none.
+    promising: bool,
     /// It was not judged, because its client did not want to wait.
     excused: bool,
     /// Where the client allows less time than the route: how many good answers the endpoint had given
@@ -69,6 +72,7 @@ impl Tried {
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             judged: false,
             success: true,
+            promising: false,
             excused: false,
             hurried: None,
             outstanding: Some(picked.outstanding),
@@ -110,7 +114,10 @@ impl Tried {
             _ if response.status == StatusCode::GATEWAY_TIMEOUT => {
                 self.timed_out(Sample::of_status(status));
             }
-            _ => self.judge(Sample::of_status(status)),
+            _ => match Sample::of_status(status) {
+                Sample::Success => self.promising = true,
+                sample => self.judge(sample),
+            },
         }
     }
 
@@ -132,6 +139,10 @@ impl Tried {
 
     /// It has no response, or only a part of one.
     pub(crate) fn failed(&mut self, error: &ProxyError) {
+        if self.has_head() && error.is_cut_off() {
+            self.cluster.metrics().cut_off.inc(self.worker.shard());
+            self.status = error.verdict().status;
+        }
         match error {
             // Who has begun to answer may go on for longer than anybody wants to listen.
             ProxyError::RequestTimeout if self.has_head() => {}
@@ -179,6 +190,13 @@ impl Tried {
         }
     }
 
+    /// Nothing has come between the good head and the end of what was wanted of the response.
+    fn settle(&mut self) {
+        if self.promising {
+            self.judge(Sample::Success);
+        }
+    }
+
     fn judge(&mut self, sample: Sample) {
         if !std::mem::replace(&mut self.judged, true) {
             self.success = sample == Sample::Success;
@@ -191,6 +209,7 @@ impl Tried {
     /// response's body.
     pub(crate) fn complete(&mut self, now: Instant, bytes: u64) {
         if let Some(outstanding) = self.outstanding.take() {
+            self.settle();
             self.count(now);
             self.cluster.metrics().body(self.worker.shard(), bytes);
             outstanding.finish(self.worker.time(now));
@@ -213,6 +232,7 @@ impl Tried {
 impl Drop for Tried {
     fn drop(&mut self) {
         if self.outstanding.take().is_some() {
+            self.settle();
             self.count(Instant::now());
         }
     }

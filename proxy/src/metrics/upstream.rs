@@ -12,6 +12,7 @@ pub(super) struct Upstream {
     pub(super) connect_failures: CounterFamily,
     pub(super) stale_retries: CounterFamily,
     pub(super) no_endpoint: CounterFamily,
+    pub(super) cut_off: CounterFamily,
     pub(super) sent: CounterFamily,
     pub(super) bytes: CounterFamily,
     pub(super) outstanding: GaugeFamily,
@@ -53,6 +54,10 @@ impl Upstream {
             no_endpoint: counter(
                 "upstream_no_endpoint_total",
                 "Requests for which no endpoint could be chosen.",
+            ),
+            cut_off: counter(
+                "upstream_responses_cut_off_total",
+                "Responses of endpoints that ended after their head and before their last byte.",
             ),
             sent: counter(
                 "upstream_request_bytes_total",

@@ -135,7 +135,7 @@ pub struct OutlierEjection {
     /// Gateway errors in a row (502, 503, 504, no answer, their gRPC kin), 0-1000000; 0: off.
     #[schemars(range(max = 1_000_000), extend("default" = 5))]
     pub consecutive_gateway_failure: Option<u32>,
-    /// Failures without answer in a row (no connection, reset, timeout), 0-1000000; 0: off.
+    /// Failures without a whole answer in a row (no connection, reset, timeout, cut off), 0-1000000; 0: off.
     #[schemars(range(max = 1_000_000), extend("default" = 5))]
     pub consecutive_local_origin_failure: Option<u32>,
     /// How often rates are compared, 100ms-1h.

@@ -241,7 +241,7 @@ pub struct Http {
     /// Time from the first byte of a request to the end of its head, 1ms-1h.
     #[schemars(extend("default" = "10s"))]
     pub header_timeout: Option<TimeSpan>,
-    /// A request or response on which no byte moves is reset after this, 1ms-30d.
+    /// A request or response on which no byte moves, its last ones included, is reset after this, 1ms-30d.
     #[schemars(extend("default" = "5m"))]
     pub stream_idle_timeout: Option<TimeSpan>,
     /// A connection is closed gracefully when it is this old, 1s-3650d. Absent: never.

@@ -25,6 +25,7 @@ use crate::http::LEAVE_AFTER;
 use crate::http::service::Service;
 use crate::io::{Io, Stream};
 use crate::message::{Body, Interim, Request, Source};
+use crate::send_queue;
 use crate::timer::Timer;
 
 /// A client may pipeline so many bytes while its request is being answered.
@@ -226,8 +227,13 @@ impl Shared {
         inner.output.poll_flush(&mut inner.io, cx)
     }
 
-    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner.borrow_mut().io).poll_shutdown(cx)
+    }
+
+    /// Ends what is sent; TLS says so, for which there may be no room.
+    pub(super) async fn shut_down(&self) {
+        let _ = tokio::time::timeout(LINGER, poll_fn(|cx| self.poll_shutdown(cx))).await;
     }
 
     /// Closes in a way that the client cannot take for a normal end.
@@ -258,6 +264,11 @@ impl Shared {
 }
 
 impl Inner {
+    /// Bytes that the socket has taken and the client has not.
+    pub(super) fn unacknowledged(&self) -> Option<u32> {
+        send_queue::unacknowledged(self.io.tcp())
+    }
+
     /// Reads what has come of the body, as far as it has, up to a bound.
     fn discard_body(&mut self) {
         let cx = &mut Context::from_waker(Waker::noop());

@@ -15,7 +15,7 @@ use crate::codec::{self, Framing, Output};
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::http::service::Service;
-use crate::message::{Body, Response};
+use crate::message::{Body, Response, TakenOver};
 
 pub(super) async fn respond(
     shared: &Rc<Shared>,
@@ -24,13 +24,7 @@ pub(super) async fn respond(
     mut response: Response,
 ) -> After {
     if let Some(taken) = response.body.take_over() {
-        shared.encode_tunnel_head(&response);
-        let flushed = poll_fn(|cx| shared.poll_flush(cx)).await;
-        return if flushed.is_ok() {
-            After::TakenOver(taken)
-        } else {
-            After::Close
-        };
+        return take_over(shared, &response, taken).await;
     }
     let request_read = shared.is_request_read();
     let keep = asked.keep_alive && request_read && !service.is_draining();
@@ -41,18 +35,42 @@ pub(super) async fn respond(
         body: response.body,
         chunked,
         ended: plan.bodiless,
+        taken: Taken::default(),
     };
-    match poll_fn(|cx| shared.poll_write_body(cx, &mut writer)).await {
+    let written = poll_fn(|cx| shared.poll_write_body(cx, &mut writer)).await;
+    if let Written::Whole = written {
+        writer.body.delivered();
+    }
+    match written {
         Written::Whole if plan.keep => After::NextRequest,
         Written::Whole if !request_read => After::Linger,
         Written::Whole => {
-            let _ = poll_fn(|cx| shared.poll_shutdown(cx)).await;
+            shared.shut_down().await;
             After::Close
         }
         Written::Broken => {
             shared.abort();
             After::Close
         }
+    }
+}
+
+/// Sends the last head of HTTP on a connection.
+async fn take_over(shared: &Rc<Shared>, response: &Response, mut taken: TakenOver) -> After {
+    shared.encode_tunnel_head(response);
+    let flushed = poll_fn(|cx| {
+        let flushed = shared.poll_flush(cx);
+        match &mut taken.account {
+            Some(account) if flushed.is_pending() => account.poll_timeout(cx).map(|error| {
+                account.fail(&error);
+                false
+            }),
+            _ => flushed.map(|flushed| flushed.is_ok()),
+        }
+    });
+    match flushed.await {
+        true => After::TakenOver(taken),
+        false => After::Close,
     }
 }
 
@@ -98,8 +116,12 @@ pub(super) async fn refuse(shared: &Rc<Shared>, service: &Service, error: &Proxy
         body: response.body,
         chunked: false,
         ended: false,
+        taken: Taken::default(),
     };
-    if let Written::Whole = poll_fn(|cx| shared.poll_write_body(cx, &mut writer)).await {
+    let writing = poll_fn(|cx| shared.poll_write_body(cx, &mut writer));
+    // No record limits the time of a request that was not read.
+    let limit = service.settings().stream_idle_timeout;
+    if let Ok(Written::Whole) = tokio::time::timeout(limit, writing).await {
         shared.linger().await;
     }
 }
@@ -139,6 +161,14 @@ impl Shared {
         out.extend_from_slice(b"\r\n");
     }
 
+    fn taken(&self) -> Taken {
+        let inner = self.inner.borrow();
+        Taken {
+            written: inner.output.written(),
+            unacknowledged: inner.unacknowledged(),
+        }
+    }
+
     /// Moves the response's body to the client.
     fn poll_write_body(&self, cx: &mut Context<'_>, writer: &mut Writer) -> Poll<Written> {
         loop {
@@ -162,8 +192,17 @@ impl Shared {
                 Poll::Ready(Ok(())) if writer.ended => return Poll::Ready(Written::Whole),
                 Poll::Ready(Ok(())) if !starved => {}
                 Poll::Ready(Ok(())) => return self.poll_watch(cx).map(|()| Written::Broken),
-                Poll::Ready(Err(_)) => return Poll::Ready(Written::Broken),
-                Poll::Pending => return writer.body.poll_timeout(cx).map(|_| Written::Broken),
+                Poll::Ready(Err(error)) => {
+                    writer.body.lost(&ProxyError::DownstreamIo(error));
+                    return Poll::Ready(Written::Broken);
+                }
+                Poll::Pending => {
+                    // A client that reads slowly is not idle, however long a piece takes it.
+                    if std::mem::replace(&mut writer.taken, self.taken()) != writer.taken {
+                        writer.body.moved();
+                    }
+                    return writer.body.poll_timeout(cx).map(|_| Written::Broken);
+                }
             }
         }
     }
@@ -174,6 +213,17 @@ struct Writer {
     body: Body,
     chunked: bool,
     ended: bool,
+    /// When its client last kept us waiting.
+    taken: Taken,
+}
+
+/// How far a client has come in taking what it is sent.
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Taken {
+    /// Bytes that the socket has taken.
+    written: u64,
+    /// Of them those that the client has not acknowledged.
+    unacknowledged: Option<u32>,
 }
 
 impl Writer {

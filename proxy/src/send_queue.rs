@@ -1,0 +1,45 @@
+//! What a socket has taken and its peer has not acknowledged (`SIOCOUTQ`, tcp(7)).
+//!
+//! A socket is writable again when a third of its send buffer is free, which may be a megabyte: a peer that reads
+//! slowly shows earlier in the length of the queue than in what can be written.
+
+use std::os::fd::AsRawFd as _;
+
+use tokio::net::TcpStream;
+
+/// Bytes in the send queue; `None` where the kernel does not say.
+#[allow(unsafe_code)]
+pub(crate) fn unacknowledged(tcp: &TcpStream) -> Option<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: for a socket the kernel writes one `int`, and the pointer is valid for the call.
+    let failed = unsafe { libc::ioctl(tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    (failed == 0).then_some(bytes)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_queue_is_as_long_as_the_peer_has_not_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = TcpStream::connect(listener.local_addr().unwrap());
+        let (sender, accepted) = tokio::join!(to, listener.accept());
+        let (sender, mut reader) = (sender.unwrap(), accepted.unwrap().0);
+        assert_eq!(unacknowledged(&sender), Some(0));
+        let piece = [0; 64 * 1024];
+        while sender.try_write(&piece).is_ok() {}
+        let full = unacknowledged(&sender).unwrap();
+        assert!(full > 0);
+        // Less than a third of the buffer, so that nothing can be written.
+        let mut read = 0;
+        while unacknowledged(&sender).unwrap() == full {
+            let mut piece = [0; 16 * 1024];
+            read += reader.read(&mut piece).await.unwrap();
+        }
+        assert!(read > 0);
+    }
+}

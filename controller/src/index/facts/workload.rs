@@ -66,16 +66,42 @@ impl Amounts {
         }
     }
 
-    /// Of several containers; `None` where `all` have to say something and one does not.
-    fn sum(parts: &[Self], all: bool) -> Self {
+    /// Of several containers; `None` where one of them does not say.
+    fn sum_of_all(parts: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> Option<u64>| {
-            let said: Vec<u64> = parts.iter().filter_map(of).collect();
-            let whole = !said.is_empty() && (!all || said.len() == parts.len());
-            whole.then(|| said.into_iter().fold(0, u64::saturating_add))
+            let said: Option<Vec<u64>> = parts.iter().map(of).collect();
+            let said = said.filter(|said| !said.is_empty())?;
+            Some(said.into_iter().fold(0, u64::saturating_add))
         };
         Self {
             cpu_millis: sum(|one| one.cpu_millis),
             memory_mib: sum(|one| one.memory_mib),
+        }
+    }
+
+    /// Both together; what is unknown of one counts as 0.
+    fn plus(self, other: Self) -> Self {
+        self.merge(other, u64::saturating_add)
+    }
+
+    /// The greater of each.
+    fn max(self, other: Self) -> Self {
+        self.merge(other, u64::max)
+    }
+
+    /// Its own, or else the other's.
+    fn or(self, other: Self) -> Self {
+        self.merge(other, |own, _| own)
+    }
+
+    fn merge(self, other: Self, both: fn(u64, u64) -> u64) -> Self {
+        let merge = |own: Option<u64>, other: Option<u64>| match (own, other) {
+            (Some(own), Some(other)) => Some(both(own, other)),
+            (one, None) | (None, one) => one,
+        };
+        Self {
+            cpu_millis: merge(self.cpu_millis, other.cpu_millis),
+            memory_mib: merge(self.memory_mib, other.memory_mib),
         }
     }
 }
@@ -87,6 +113,48 @@ struct Spec {
     node_name: Option<String>,
     containers: Vec<Container>,
     init_containers: Vec<Container>,
+    /// What the runtime itself takes, by its RuntimeClass.
+    overhead: BTreeMap<String, Value>,
+    /// Of the pod as a whole (KEP-2837): it takes the place of what its containers add up to.
+    resources: Resources,
+}
+
+impl Spec {
+    /// What the scheduler sets aside for the pod: its containers and sidecars together, or the most that
+    /// it takes while it starts, whichever is more, and the overhead of its runtime (KEP-753).
+    fn requests(&self) -> Amounts {
+        let of = |one: &Container| Amounts::read(&one.resources.requests);
+        let (mut sidecars, mut starting) = (Amounts::default(), Amounts::default());
+        for one in &self.init_containers {
+            let with = sidecars.plus(of(one));
+            if one.is_sidecar() {
+                sidecars = with;
+            }
+            starting = starting.max(with);
+        }
+        let running = self.containers.iter().map(of).fold(sidecars, Amounts::plus);
+        let whole = Amounts::read(&self.resources.requests);
+        whole
+            .or(running.max(starting))
+            .plus(Amounts::read(&self.overhead))
+    }
+
+    /// The most that the pod gets once it has started; `None` where a container has no limit.
+    fn limits(&self) -> Amounts {
+        let sidecars = self.init_containers.iter().filter(|one| one.is_sidecar());
+        let containers = self.containers.iter().chain(sidecars);
+        let limits: Vec<_> = containers
+            .map(|one| Amounts::read(&one.resources.limits))
+            .collect();
+        Amounts::read(&self.resources.limits).or(Amounts::sum_of_all(&limits))
+    }
+}
+
+impl Container {
+    /// An init container that keeps running beside the others.
+    fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -160,13 +228,6 @@ impl Workload {
     pub(super) fn read(meta: Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: Spec = part(value, "spec")?;
         let injected = meta.annotations.get(INJECTED).map(String::as_str);
-        let beside = spec.init_containers.iter();
-        let beside = beside.filter(|one| one.restart_policy.as_deref() == Some("Always"));
-        let containers: Vec<_> = spec.containers.iter().chain(beside).collect();
-        let amounts = |of: fn(&Resources) -> &BTreeMap<String, Value>| -> Vec<Amounts> {
-            let each = containers.iter();
-            each.map(|one| Amounts::read(of(&one.resources))).collect()
-        };
         Ok(Self {
             owner: owner(&meta, value),
             uid: value
@@ -179,8 +240,8 @@ impl Workload {
                 Some("Failed" | "Succeeded")
             ),
             serving: serving(value),
-            requests: Amounts::sum(&amounts(|one| &one.requests), false),
-            limits: Amounts::sum(&amounts(|one| &one.limits), true),
+            requests: spec.requests(),
+            limits: spec.limits(),
             injected: injected == Some("true"),
             bypassed: meta
                 .annotations
@@ -296,11 +357,58 @@ mod tests {
         };
         let read = Workload::read(meta, &pod).unwrap();
         assert_eq!(read.owner, "web");
-        assert_eq!(read.requests.cpu_millis, Some(300));
+        assert_eq!(read.requests.cpu_millis, Some(4000), "while it starts");
         assert_eq!(read.requests.memory_mib, Some(65));
         assert_eq!(read.limits.cpu_millis, None, "one has no limit");
         assert_eq!(read.limits.memory_mib, Some(1216));
         let bare = Workload::read(Meta::default(), &json!({})).unwrap();
         assert_eq!(bare.requests, Amounts::default());
+    }
+
+    /// As the scheduler does (KEP-753, KEP-2837).
+    #[test]
+    fn a_pod_takes_what_the_scheduler_sets_aside() {
+        let millis = |spec: Value| {
+            let read = Workload::read(Meta::default(), &json!({"spec": spec})).unwrap();
+            read.requests.cpu_millis
+        };
+        let cpu = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+        let sidecar = |amount: &str| {
+            let mut one = cpu(amount);
+            one["restartPolicy"] = json!("Always");
+            one
+        };
+        let pod = |init: Value| json!({"containers": [cpu("100m")], "initContainers": init});
+        assert_eq!(millis(pod(json!([]))), Some(100));
+        assert_eq!(millis(pod(json!([cpu("90m")]))), Some(100));
+        assert_eq!(millis(pod(json!([cpu("300m"), cpu("200m")]))), Some(300));
+        assert_eq!(millis(pod(json!([sidecar("50m"), cpu("90m")]))), Some(150));
+        // A sidecar runs beside the init containers behind it, not beside those before.
+        assert_eq!(millis(pod(json!([sidecar("50m"), cpu("300m")]))), Some(350));
+        assert_eq!(millis(pod(json!([cpu("300m"), sidecar("50m")]))), Some(300));
+        assert_eq!(millis(pod(json!([sidecar("1"), cpu("1")]))), Some(2000));
+        let mut with = pod(json!([cpu("300m")]));
+        with["overhead"] = json!({"cpu": "20m"});
+        assert_eq!(millis(with.clone()), Some(320));
+        with["resources"] = json!({"requests": {"cpu": "500m"}});
+        assert_eq!(millis(with), Some(520));
+        assert_eq!(
+            millis(json!({"containers": [{}], "initContainers": [{}]})),
+            None
+        );
+        assert_eq!(
+            millis(json!({"containers": [{}], "overhead": {"cpu": "5m"}})),
+            Some(5)
+        );
+    }
+
+    #[test]
+    fn a_limit_of_the_whole_pod_counts_more_than_those_of_its_containers() {
+        let spec = json!({
+            "containers": [{"resources": {"limits": {"cpu": "1"}}}, {}],
+            "resources": {"limits": {"cpu": "2"}},
+        });
+        let read = Workload::read(Meta::default(), &json!({"spec": spec})).unwrap();
+        assert_eq!(read.limits.cpu_millis, Some(2000));
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use maglor_balance::Time;
 use maglor_mcg::advise::{Advice, Advisor};
-use maglor_mcg::tune::{Round, Seen, Tuning, View};
+use maglor_mcg::tune::{Rollout, Round, Seen, Tuning, View};
 use tokio::sync::watch;
 
 use super::api::{Kind, Server};
@@ -341,7 +341,10 @@ impl Governed {
                 advice,
                 traffic_differs: differs,
                 shares_differ: advice.and_then(|one| subject.shares_differ(one, &policy.spec)),
-                rolled_out: subject.workload.as_ref().is_none_or(|one| one.rolled_out),
+                rollout: match &subject.workload {
+                    Some(workload) => workload.rollout,
+                    None => Rollout::COMPLETE,
+                },
                 health: subject.health,
                 held: subject.hold.held,
                 rooms: subject.rooms.clone(),

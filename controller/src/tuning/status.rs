@@ -125,6 +125,7 @@ pub fn records(status: &TuningPolicyStatus, params: &Params) -> (BTreeMap<Of, Re
             let trial = Trial::restored(params.trial, running, change.failures, until);
             let mut record = Record::new(stage, since, before, change.reason.clone(), trial);
             record.after = change.after.as_ref().map(read_measure);
+            record.unavailable = change.unavailable;
             records.insert((service.name.clone(), part), record);
         }
     }
@@ -301,6 +302,7 @@ fn change(part: Part, record: &Record, now: Time) -> TuningChange {
             .filter(|at| *at > now)
             .and_then(epoch::text),
         failures: record.trial.failed(),
+        unavailable: record.unavailable,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maglor_inject::quantity;
-use maglor_mcg::tune::Part;
+use maglor_mcg::tune::{Part, Rollout};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -93,8 +93,8 @@ pub struct Workload {
     pub version: String,
     /// How many replicas it is to have.
     pub replicas: u32,
-    /// All of them are there, ready, and as they are to be.
-    pub rolled_out: bool,
+    /// How far they are.
+    pub rollout: Rollout,
     /// It is not rolled out by itself (`spec.paused`).
     pub paused: bool,
     /// It says that it is to be left alone.
@@ -182,7 +182,8 @@ impl Workload {
         let replicas = spec["replicas"].as_u64().unwrap_or(1);
         let all = |name: &str| number(&status[name]) == replicas;
         let known = number(&status["observedGeneration"]) >= number(&meta["generation"]);
-        let counts = ["replicas", "updatedReplicas", "availableReplicas"];
+        let counts = ["replicas", "updatedReplicas"];
+        let unavailable = replicas.saturating_sub(number(&status["availableReplicas"]));
         let template = &spec["template"]["metadata"];
         let said =
             [meta, template].map(|meta| [&meta["labels"][TUNING], &meta["annotations"][TUNING]]);
@@ -194,7 +195,10 @@ impl Workload {
             key: Key::new(text(&meta["namespace"]), text(&meta["name"])),
             version: text(&meta["resourceVersion"]).to_owned(),
             replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
-            rolled_out: known && counts.into_iter().all(all),
+            rollout: Rollout {
+                updated: known && counts.into_iter().all(all),
+                unavailable: u32::try_from(unavailable).unwrap_or(u32::MAX),
+            },
             paused: spec["paused"] == true,
             disabled: said.as_flattened().iter().any(|one| **one == "disabled"),
             owner: owner.map(|one| (text(&one["kind"]).to_owned(), text(&one["name"]).to_owned())),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use maglor_balance::{Rng, Time};
 use maglor_mcg::advise::{Advice, Advised, Health, Room, TrafficAdvice};
 use maglor_mcg::tune::{
-    Begun, Change, Held, Params, Part, Round, Seen, Settings, Stage, Tuning, View, Wait,
+    Begun, Change, Held, Params, Part, Rollout, Round, Seen, Settings, Stage, Tuning, View, Wait,
 };
 use support::{between, seed};
 
@@ -68,6 +68,8 @@ struct Service {
     /// Rounds until its replicas are as they are to be; None: never.
     takes: Option<u32>,
     left: Option<u32>,
+    /// Replicas that never become available.
+    broken: u32,
     health: Health,
     held: Held,
     rooms: Vec<Room>,
@@ -87,6 +89,7 @@ impl Service {
             traffic: true,
             takes: Some(2),
             left: Some(0),
+            broken: 0,
             health: Health {
                 calls: 3000.0,
                 failures: 3.0,
@@ -151,7 +154,20 @@ impl World {
                 advice: Some(&one.advice),
                 traffic_differs: !one.traffic,
                 shares_differ: None,
-                rolled_out: one.left == Some(0),
+                rollout: match one.left {
+                    Some(0) => Rollout {
+                        updated: true,
+                        unavailable: one.broken,
+                    },
+                    Some(_) => Rollout {
+                        updated: false,
+                        unavailable: 1,
+                    },
+                    None => Rollout {
+                        updated: true,
+                        unavailable: one.broken + 1,
+                    },
+                },
                 health: one.health,
                 held: one.held,
                 rooms: one.rooms.clone(),
@@ -248,6 +264,44 @@ fn more_replicas_wait_for_nothing() {
         world.round(2).begun[0].change,
         Change::Replicas { from: 3, to: 6 }
     );
+}
+
+/// A replica that fails, for whatever reason, is waited for as long as one takes to be ready, and no longer; and the
+/// change is not taken back because of it.
+#[test]
+fn a_change_does_not_wait_for_a_replica_that_fails() {
+    let (name, mut service) = Service::new("web", advice("web", 4, 100, 100));
+    service.present.replicas = 3;
+    service.broken = 1;
+    let mut world = World::new([(name, service)]);
+    let ready = params().ready.as_secs() / PERIOD.as_secs();
+    for round in 0..ready {
+        assert_eq!(wait(&world.round(round), "web"), Some(Wait::OnTheWay));
+    }
+    let change = Change::Replicas { from: 3, to: 4 };
+    assert_eq!(world.round(ready).begun[0].change, change);
+    let limit = params().ready + params().trial.length + params().trial.settle * 8;
+    let rounds = limit.as_secs() / PERIOD.as_secs();
+    let undone = (ready + 1..ready + rounds).flat_map(|round| world.round(round).undone);
+    assert_eq!(undone.collect::<Vec<_>>(), []);
+    let record = &world.tuning.records()[&("web".to_owned(), Part::Replicas)];
+    assert_eq!((record.stage, record.unavailable), (Stage::Kept, 1));
+}
+
+/// One more that fails is the change's.
+#[test]
+fn a_change_is_blamed_for_one_more_replica_that_fails() {
+    let (name, mut service) = Service::new("web", advice("web", 4, 100, 100));
+    service.present.replicas = 3;
+    service.broken = 1;
+    service.takes = None;
+    let mut world = World::new([(name, service)]);
+    let begun = (0..).find(|round| !world.round(*round).begun.is_empty());
+    let limit = params().ready.as_secs() / PERIOD.as_secs() + 2;
+    let begun = begun.unwrap();
+    let undone = (begun + 1..=begun + limit).flat_map(|round| world.round(round).undone);
+    let undone: Vec<_> = undone.map(|one| (one.service, one.part)).collect();
+    assert_eq!(undone, [("web".to_owned(), Part::Replicas)]);
 }
 
 #[test]

@@ -96,6 +96,9 @@ pub struct TuningChange {
     /// How often on end it was in vain.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
+    /// Replicas that were not available before the change, which is not blamed for as many.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unavailable: u32,
 }
 
 /// How the calls of a service fare, over the window of the graph's averages.

@@ -45,7 +45,7 @@ fn a_deployment_is_read() {
         &json!({"cpu": "2", "memory": "64Mi"}),
     );
     let read = Workload::read(&value).unwrap();
-    assert_eq!((read.replicas, read.rolled_out), (2, true));
+    assert_eq!((read.replicas, read.rollout), (2, Rollout::COMPLETE));
     let app = &read.containers[0];
     assert_eq!(
         (app.cpu_millis, app.memory_mib),
@@ -57,14 +57,21 @@ fn a_deployment_is_read() {
         (Some(2000), Some(64))
     );
     for (path, other) in [
-        ("/status/availableReplicas", json!(1)),
+        ("/status/updatedReplicas", json!(1)),
         ("/status/replicas", json!(3)),
         ("/metadata/generation", json!(4)),
     ] {
         let mut value = value.clone();
         *value.pointer_mut(path).unwrap() = other;
-        assert!(!Workload::read(&value).unwrap().rolled_out, "{path}");
+        assert!(!Workload::read(&value).unwrap().rollout.updated, "{path}");
     }
+    let mut failing = value.clone();
+    failing["status"]["availableReplicas"] = json!(1);
+    let rollout = Rollout {
+        updated: true,
+        unavailable: 1,
+    };
+    assert_eq!(Workload::read(&failing).unwrap().rollout, rollout);
     let mut gone = value.clone();
     gone["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(Workload::read(&gone), None);

@@ -76,6 +76,28 @@ pub struct Held {
     pub traffic: bool,
 }
 
+/// How far the replicas of a service are.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Rollout {
+    /// All replicas exist, and are made of what is set now.
+    pub updated: bool,
+    /// Replicas that take no requests.
+    pub unavailable: u32,
+}
+
+impl Rollout {
+    /// All replicas are as they should be.
+    pub const COMPLETE: Self = Self {
+        updated: true,
+        unavailable: 0,
+    };
+
+    /// Whether no more replicas are unavailable than `before` a change.
+    fn is_complete(self, before: u32) -> bool {
+        self.updated && self.unavailable <= before
+    }
+}
+
 /// A service at a round.
 #[derive(Clone, Debug)]
 pub struct Seen<'a> {
@@ -89,8 +111,8 @@ pub struct Seen<'a> {
     pub traffic_differs: bool,
     /// Why what is requested is to be shared out otherwise among containers, where it is.
     pub shares_differ: Option<String>,
-    /// Whether all replicas are there, ready, and as they are to be.
-    pub rolled_out: bool,
+    /// How far its replicas are.
+    pub rollout: Rollout,
     /// How it fares, over the window of the averages.
     pub health: Health,
     /// What is not to be changed.
@@ -212,6 +234,8 @@ pub struct Tuning {
     records: BTreeMap<Of, Record>,
     /// Since when services are seen.
     seen: BTreeMap<String, Time>,
+    /// Since when services have replicas that are not available.
+    unavailable: BTreeMap<String, Time>,
 }
 
 impl Tuning {
@@ -222,6 +246,7 @@ impl Tuning {
             params,
             records,
             seen: BTreeMap::new(),
+            unavailable: BTreeMap::new(),
         }
     }
 
@@ -259,9 +284,15 @@ impl Tuning {
     pub fn round(&mut self, now: Time, view: &View<'_>) -> Round {
         let names: BTreeSet<&str> = view.services.iter().map(|one| one.name).collect();
         self.seen.retain(|name, _| names.contains(&**name));
+        self.unavailable.retain(|name, _| names.contains(&**name));
         let mut round = Round::default();
         for one in view.services {
             self.seen.entry(one.name.to_owned()).or_insert(now);
+            if one.rollout.unavailable == 0 {
+                self.unavailable.remove(one.name);
+            } else {
+                self.unavailable.entry(one.name.to_owned()).or_insert(now);
+            }
             for part in Part::ALL {
                 self.follow(now, one, part, &mut round.undone);
             }
@@ -281,9 +312,10 @@ impl Tuning {
             return;
         };
         let mut back = None;
-        let visible = record.can_be_looked_at(seen.rolled_out, now, params.ready);
+        let complete = seen.rollout.is_complete(record.unavailable);
+        let visible = record.can_be_looked_at(complete, now, params.ready);
         match record.stage {
-            Stage::Changing if seen.rolled_out || part == Part::Traffic => {
+            Stage::Changing if complete || part == Part::Traffic => {
                 // Where too few calls say how it was, it cannot be judged, and stays.
                 let stage = match record.trial.begin(now, record.before) {
                     true => Stage::Judged,
@@ -366,7 +398,8 @@ impl Tuning {
         let (failed, until) = former.map_or((0, Time::ZERO), |one| (one.failed(), one.until()));
         let trial = Trial::restored(self.params.trial, None, failed, until);
         let (before, reason) = (seen.health, one.reason.clone());
-        let record = Record::new(Stage::Changing, now, before, reason, trial);
+        let mut record = Record::new(Stage::Changing, now, before, reason, trial);
+        record.unavailable = seen.rollout.unavailable;
         self.records.insert(of, record);
     }
 
@@ -377,7 +410,7 @@ impl Tuning {
             .filter_map(|part| Some((part, of(seen.name, part)?)))
             .collect();
         let changing = own.iter().any(|(_, one)| one.stage == Stage::Changing);
-        if changing || !seen.rolled_out {
+        if changing || self.is_rolling_out(now, seen) {
             return Some(Wait::OnTheWay);
         }
         if of(seen.name, one.part()).is_some_and(|own| now < own.trial.until()) {
@@ -416,6 +449,14 @@ impl Tuning {
         (one.part() == Part::Requests && self.replaces(now, view)).then_some(Wait::Rollout)
     }
 
+    /// Whether replicas are on their way. One that has not been available for longer than any takes to be
+    /// ready is not: it fails, and a change need not wait for it.
+    fn is_rolling_out(&self, now: Time, seen: &Seen<'_>) -> bool {
+        let since = self.unavailable.get(seen.name);
+        let starting = since.is_some_and(|since| now.saturating_since(*since) < self.params.ready);
+        !seen.rollout.updated || starting
+    }
+
     /// Whether the replicas of some service are being replaced by us, there or back.
     fn replaces(&self, now: Time, view: &View<'_>) -> bool {
         view.services.iter().any(|seen| {
@@ -424,7 +465,8 @@ impl Tuning {
                 Stage::Changing => true,
                 Stage::TakenBack => {
                     let age = now.saturating_since(record.since);
-                    !seen.rolled_out && age < self.params.ready
+                    let complete = seen.rollout.is_complete(record.unavailable);
+                    !complete && age < self.params.ready
                 }
                 Stage::Judged | Stage::Kept => false,
             })

@@ -35,6 +35,8 @@ pub struct Record {
     pub reason: String,
     /// Whether it may be tried again.
     pub trial: Trial,
+    /// Replicas that were not available before: the change is not blamed for as many.
+    pub unavailable: u32,
     /// When it was compared the last time.
     pub(super) looked: Option<Time>,
     /// It was to be taken back, and could not be yet.
@@ -54,21 +56,17 @@ impl Record {
             after: None,
             reason,
             trial,
+            unavailable: 0,
             looked: None,
             owed: false,
             unready: None,
         }
     }
 
-    /// Takes over whether all replicas are as they are to be, and says whether the service can be looked at: they are, or
-    /// for so long have not been that it is no rollout that passes, but what the change has come to.
-    pub(super) fn can_be_looked_at(
-        &mut self,
-        rolled_out: bool,
-        now: Time,
-        ready: Duration,
-    ) -> bool {
-        if rolled_out {
+    /// Takes over whether all replicas are as they should be, those apart that were not before either; returns whether
+    /// the service can be judged: they are, or have not been for so long that it is the change's effect.
+    pub(super) fn can_be_looked_at(&mut self, complete: bool, now: Time, ready: Duration) -> bool {
+        if complete {
             self.unready = None;
             return true;
         }

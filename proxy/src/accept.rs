@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::forward::forward;
+use self::forward::{Downstream, forward};
 use self::standing::{Refusal, Standing};
 use crate::detect::{self, ClientHello, Protocol};
 use crate::http::{self, Client, Service};
@@ -316,6 +316,7 @@ async fn tell(mut ready: Ready, listener: &Listener, local: &Local) -> Result<Re
         let limit = listener.config.detection_timeout;
         let mut protocol = match ready.protocol {
             Some(told) => told,
+            None if server_speaks_first(&ready, listener, local) => Protocol::Silent,
             None => detect::detect(&mut ready.stream, limit).await?,
         };
         // A tunnel is bytes, unless somebody has routes for it.
@@ -326,6 +327,17 @@ async fn tell(mut ready: Ready, listener: &Listener, local: &Local) -> Result<Re
         ready.protocol = Some(protocol);
     }
     Ok(ready)
+}
+
+/// Whether the client is known to wait for the server, by the destination's port or by what was learned
+/// from connections before.
+fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> bool {
+    let destination = ready.ends.addresses.destination;
+    let now = local.worker.time(Instant::now());
+    let ports = &listener.config.server_first_ports;
+    ready.stream.prefix.is_empty()
+        && (ports.contains(&destination.port())
+            || local.worker.server_first.contains(destination, now))
 }
 
 /// Asks the control plane of where the connection was going, or of what the chain is for, where the chain asks; whether
@@ -401,7 +413,13 @@ fn filter(ready: Ready, listener: &Arc<Listener>, state: &State, local: &Local) 
             let (chain, metrics) = (Arc::clone(chain), Arc::clone(&listener.metrics));
             let cluster = discovered.and_then(|found| found.bytes.clone());
             let (local, worker) = (local.clone(), Rc::clone(&local.worker));
-            let bytes = forward(stream, chain, cluster, ends, metrics, local);
+            let silent = protocol == Some(Protocol::Silent);
+            let downstream = Downstream {
+                stream,
+                ends,
+                silent,
+            };
+            let bytes = forward(downstream, chain, cluster, metrics, local);
             Box::pin(standing.keep(bytes, worker))
         }
         Filter::Http(_) => return None,

@@ -12,10 +12,12 @@ use tokio::net::TcpStream;
 pub use self::hello::ClientHelloParser;
 pub use self::protocol::{Protocol, detect, protocol};
 pub use self::select::ChainSelector;
+pub(crate) use self::server_first::{ServerFirst, first_to_speak};
 
 mod hello;
 mod protocol;
 mod select;
+mod server_first;
 #[cfg(test)]
 mod tests;
 

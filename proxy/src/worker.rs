@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::access_log::{Ended, Entry};
+use crate::detect::ServerFirst;
 use crate::shared::Shared;
 
 /// See the module's documentation.
@@ -26,6 +27,7 @@ pub(crate) struct Worker {
     draining: Cell<bool>,
     /// Connections that have given up their buffers since the last sweep.
     released: Cell<usize>,
+    pub(crate) server_first: ServerFirst,
     /// The last instant that was asked for: a request asks for the time of its arrival again and again.
     last: Cell<Option<(Instant, Time)>>,
 }
@@ -39,6 +41,7 @@ impl Worker {
             connections: Connections::default(),
             draining: Cell::new(false),
             released: Cell::new(0),
+            server_first: ServerFirst::default(),
             last: Cell::new(None),
         })
     }

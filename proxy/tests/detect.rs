@@ -202,6 +202,89 @@ fn a_client_that_waits_for_the_server_waits_for_the_deadline_only() {
     );
 }
 
+/// The first connection waits, by a deadline that is long enough to be noticed; the later ones do not.
+#[test]
+fn a_server_that_speaks_first_is_remembered() {
+    let greeter = greeter();
+    let upstream = Upstream::start("a");
+    let proxy = start(&yaml("2s", upstream.address(), greeter.address()));
+    let greeted = || {
+        let started = Instant::now();
+        let mut client = connect(&proxy);
+        client.connection().expect("220 ready\r\n").unwrap();
+        client.send("QUIT\r\n");
+        client.assert_closed();
+        started.elapsed()
+    };
+    assert!(greeted() >= Duration::from_secs(2));
+    for _ in 0..3 {
+        assert!(greeted() < Duration::from_secs(2));
+    }
+    assert_eq!(detected(&proxy, "silent"), 4.0);
+}
+
+/// What a server says to a client that is late, or may say at once, is no greeting; and where clients speak first
+/// after all, they are read again.
+#[test]
+fn only_a_greeting_is_remembered() {
+    let bytes: [&[u8]; 3] = [
+        b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\n\r\n",
+        b"\0\0\0\x04\0\0\0\0\0",
+        b"\x15\x03\x03\0\x02\x02\x28\0\0",
+    ];
+    for answer in bytes {
+        let late = RawServer::start(move |connection, _| {
+            connection.send(answer)?;
+            connection.finish_sending()
+        });
+        let upstream = Upstream::start("a");
+        let proxy = start(&yaml(SHORT, upstream.address(), late.address()));
+        let mut silent = connect(&proxy);
+        silent.connection().expect(answer).unwrap();
+        drop(silent);
+        assert_eq!(connect(&proxy).get("/").text(), "a");
+        wait_quiet(&proxy);
+    }
+}
+
+#[test]
+fn a_client_that_speaks_first_is_read_again() {
+    let both = RawServer::start(|connection, earlier| {
+        if earlier == 0 {
+            connection.send("220 ready\r\n")?;
+        }
+        connection.expect("QUIT\r\n")
+    });
+    let upstream = Upstream::start("a");
+    let proxy = start(&yaml("1s", upstream.address(), both.address()));
+    let mut first = connect(&proxy);
+    first.connection().expect("220 ready\r\n").unwrap();
+    first.send("QUIT\r\n");
+    first.assert_closed();
+    // Taken for another that waits; it does not.
+    let mut second = connect(&proxy);
+    eventually(TIMEOUT, "it passes", || detected(&proxy, "silent") == 2.0);
+    second.send("QUIT\r\n");
+    second.assert_closed();
+    assert_eq!(connect(&proxy).get("/").text(), "a");
+}
+
+#[test]
+fn well_known_ports_of_servers_that_speak_first_are_not_waited_for() {
+    let greeter = greeter();
+    let yaml = yaml(LONG, Upstream::start("a").address(), greeter.address());
+    let yaml = yaml.replace("  http:", "  proxy_protocol: require\n  http:");
+    let proxy = start(&yaml);
+    let mut client = connect(&proxy);
+    client.send("PROXY TCP4 192.0.2.1 192.0.2.2 1234 3306\r\n");
+    client.connection().expect("220 ready\r\n").unwrap();
+    let others = yaml.replace("  http:", "  server_first_ports: [7000]\n  http:");
+    let proxy = start(&others);
+    let mut client = connect(&proxy);
+    client.send("PROXY TCP4 192.0.2.1 192.0.2.2 1234 7000\r\n");
+    client.connection().expect("220 ready\r\n").unwrap();
+}
+
 /// Chains by destination, of which one goes by server name.
 fn by_destination(timeout: &str, greeter: SocketAddr, named: SocketAddr) -> String {
     format!(

@@ -29,6 +29,8 @@ pub struct Listener {
     pub direction: TrafficDirection,
     /// A client that says nothing for so long waits for the server to speak.
     pub detection_timeout: Duration,
+    /// Destination ports at which clients wait for the server to speak.
+    pub server_first_ports: Vec<u16>,
     /// How long TLS detection, PROXY header and TLS handshake may take together.
     pub handshake_timeout: Duration,
     /// Who may do what; `None` = everybody everything.

@@ -2,32 +2,47 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::guard::retry::FREE_RETRIES;
 use tokio::time::Instant;
 
 use super::{Ends, Local};
+use crate::detect::first_to_speak;
 use crate::error::ProxyError;
 use crate::io::Stream;
 use crate::metrics::ListenerMetrics;
 use crate::proxy_protocol::Addresses;
 use crate::relay::relay;
 use crate::state::TcpChain;
+use crate::tcp::Side;
 use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
 use crate::worker::Worker;
+
+/// The client's side of a connection.
+pub(super) struct Downstream {
+    pub(super) stream: Stream,
+    pub(super) ends: Ends,
+    /// It has sent nothing, and is taken to wait for the server.
+    pub(super) silent: bool,
+}
 
 /// Picks, connects, relays. What was discovered of where the connection was going counts more than the
 /// chain's own cluster.
 pub(super) async fn forward(
-    downstream: Stream,
+    downstream: Downstream,
     chain: Arc<TcpChain>,
     discovered: Option<Arc<Cluster>>,
-    ends: Ends,
     metrics: Arc<ListenerMetrics>,
     local: Local,
 ) {
     let Local { worker, pools } = local;
+    let Downstream {
+        mut stream,
+        ends,
+        silent,
+    } = downstream;
     let Some(cluster) = discovered.or_else(|| chain.cluster.load_full()) else {
         metrics.refused_upstream.inc(worker.shard());
         return;
@@ -46,7 +61,7 @@ pub(super) async fn forward(
         }
         Err(error) => Err(error),
     };
-    let (cluster, (upstream, _place, picked)) = match reached {
+    let (cluster, (mut upstream, _place, picked)) = match reached {
         Ok(reached) => reached,
         Err(error) => {
             metrics.refused_upstream.inc(worker.shard());
@@ -56,8 +71,37 @@ pub(super) async fn forward(
     };
     let idle = chain.settings.idle_timeout;
     let counted = Some(cluster.metrics());
-    relay(&worker, &metrics, counted, downstream, upstream, idle).await;
+    let learned = match silent {
+        true => learn(&worker, &ends, idle, &mut stream, &mut upstream).await,
+        false => true,
+    };
+    if learned {
+        relay(&worker, &metrics, counted, stream, upstream, idle).await;
+    }
     picked.outstanding.finish(worker.time(Instant::now()));
+}
+
+/// Waits for whichever side speaks first, and remembers the destination where it is the server; false when
+/// neither has within `idle`, or one has failed.
+async fn learn(
+    worker: &Worker,
+    ends: &Ends,
+    idle: Duration,
+    client: &mut Stream,
+    server: &mut Stream,
+) -> bool {
+    let first = tokio::time::timeout(idle, first_to_speak(client, server)).await;
+    let destination = ends.addresses.destination;
+    match first {
+        Ok(Ok(Some(Side::Upstream))) => {
+            let now = worker.time(Instant::now());
+            worker.server_first.learn(destination, now);
+        }
+        Ok(Ok(Some(Side::Downstream))) => worker.server_first.forget(destination),
+        Ok(Ok(None)) => {}
+        Ok(Err(_)) | Err(_) => return false,
+    }
+    true
 }
 
 /// Connects to an endpoint, and to another one where that fails: nothing has been sent.

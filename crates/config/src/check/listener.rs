@@ -55,6 +55,7 @@ pub(super) fn one(
     let connections = rule::number(raw.max_connections, connections, 65_536, 1..=10_000_000);
     let label = name.clone().unwrap_or_default();
     let filter_chains = filter_chain::all(raw, at, &label, scope, tables);
+    let server_first_ports = server_first_ports(raw, at, &filter_chains);
     let limit = &at.field("rate_limit");
     let rate_limit = raw.rate_limit.as_ref();
     let rate_limit = rate_limit.and_then(|raw| traffic::rate_limit(&raw.0, limit));
@@ -87,6 +88,7 @@ pub(super) fn one(
             Duration::from_secs(1),
             MILLISECOND..=10 * MINUTE,
         ),
+        server_first_ports,
         max_connections: connections as usize,
         handshake_timeout: rule::time(
             raw.handshake_timeout,
@@ -97,6 +99,27 @@ pub(super) fn one(
         rate_limit,
         workload: sidecar::workload(raw, at, scope),
     })
+}
+
+/// FTP, SSH, SMTP, POP3, IMAP, submission, MySQL.
+const SERVER_FIRST_PORTS: [u16; 7] = [21, 22, 25, 110, 143, 587, 3306];
+
+fn server_first_ports(raw: &raw::Listener, at: &At<'_>, chains: &[FilterChain]) -> Vec<u16> {
+    let Some(ports) = &raw.server_first_ports else {
+        return SERVER_FIRST_PORTS.to_vec();
+    };
+    let at = at.field("server_first_ports");
+    let detects = |chain: &FilterChain| matches!(chain.filter, Filter::Detect { .. });
+    if !chains.is_empty() && !chains.iter().any(detects) {
+        at.error("no filter chain goes by the first bytes: there is nothing to wait for")
+            .on_key()
+            .help("remove it, or give a chain both `http` and `tcp`");
+    }
+    let port = |(i, &port): (usize, &u32)| {
+        let port = rule::number(Some(port), &at.index(i), 1, 1..=65_535);
+        u16::try_from(port).unwrap_or(1)
+    };
+    ports.iter().enumerate().map(port).collect()
 }
 
 /// The short forms are for redirected connections; an explicit `false` is for those who call the

@@ -38,6 +38,10 @@ pub struct Listener {
     /// wait for the server, 1ms-10m.
     #[schemars(extend("default" = "1s"))]
     pub detection_timeout: Option<TimeSpan>,
+    /// Where the first bytes decide what is spoken: destination ports, 1-65535, at which the server speaks
+    /// first, so that a client is not waited for. Other such destinations are learned from their first
+    /// connection. Default: `[21, 22, 25, 110, 143, 587, 3306]` (FTP, SSH, SMTP, POP3, IMAP, submission, MySQL).
+    pub server_first_ports: Option<Vec<u32>>,
     /// Who may do what, by identity, address, method, path and port. Absent: everybody everything.
     pub authorization: Option<Authorization>,
     /// Limit the rate of HTTP requests over all chains; a text is a rate such as `100/s`. Absent: no

@@ -1,7 +1,6 @@
 //! Everything that can keep a request from being answered by an endpoint, and the one table that
 //! says what the client gets for it.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -53,8 +52,8 @@ pub enum ProxyError {
     #[error("malformed request: {0}")]
     DownstreamHead(#[source] HeadError),
     /// HTTP/2 from the client failed.
-    #[error("downstream HTTP/2: {}", cause(.0))]
-    DownstreamHttp2(#[source] hyper::Error),
+    #[error("downstream HTTP/2: {0}")]
+    DownstreamHttp2(#[source] h2::Error),
     /// Reading from or writing to the client failed.
     #[error("downstream i/o: {0}")]
     DownstreamIo(#[source] io::Error),
@@ -114,8 +113,8 @@ pub enum ProxyError {
     #[error("malformed response: {0}")]
     UpstreamHead(#[source] HeadError),
     /// HTTP/2 to the endpoint failed.
-    #[error("upstream HTTP/2: {}", cause(.0))]
-    UpstreamHttp2(#[source] hyper::Error),
+    #[error("upstream HTTP/2: {0}")]
+    UpstreamHttp2(#[source] h2::Error),
     /// The endpoint turned the request away without having looked at it (HTTP/2: REFUSED_STREAM, or
     /// GOAWAY).
     #[error("upstream refused the request")]
@@ -255,15 +254,6 @@ fn is_own_want(error: &io::Error) -> bool {
     error
         .raw_os_error()
         .is_some_and(|code| wants.contains(&code))
-}
-
-/// What is at the bottom of an error: hyper itself says of all of them that they are errors.
-fn cause(error: &hyper::Error) -> &(dyn Error + 'static) {
-    let mut cause: &(dyn Error + 'static) = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause
 }
 
 /// A fault of the one protocol as the other one has it (gRPC's own table of HTTP statuses).

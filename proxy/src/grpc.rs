@@ -14,7 +14,7 @@ use maglor_xds::frame::Deframer;
 
 use crate::io::Io;
 use crate::message::Body;
-use crate::upstream::{Cluster, LocalExecutor, Target, connect_for_control};
+use crate::upstream::{Cluster, Target, connect_for_control};
 
 /// A server that says nothing is asked so often whether it is there, and has so long to answer.
 const PING: Duration = Duration::from_secs(20);
@@ -126,4 +126,18 @@ pub(crate) fn status(fields: &HeaderMap) -> Option<String> {
     let code = text("grpc-status").filter(|code| *code != "0")?;
     let message = text("grpc-message").unwrap_or_default();
     Some(format!("gRPC status {code} {message}"))
+}
+
+/// Runs hyper's tasks on the thread of the connection.
+#[derive(Clone, Copy, Debug)]
+struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
 }

@@ -234,6 +234,23 @@ fn a_response_that_is_reset_without_error_does_not_look_whole() {
     }
 }
 
+#[test]
+fn a_response_whose_end_is_never_read_has_a_time_limit() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("stream_idle_timeout: 1s")
+        .start();
+    let mut client = shake_hands(proxy.listener("web"));
+    // More than the window of the client, and less than what the proxy reads ahead.
+    let path = b"/bytes/80000";
+    let mut get = vec![0x82, 0x86, 0x44, path.len() as u8];
+    get.extend(path);
+    get.extend([0x41, 1, b'a']);
+    client.write_all(&frame(1, 5, 1, &get)).unwrap();
+    let (code, _) = read_until(&mut client, |kind, stream| kind == 3 && stream == 1);
+    assert_eq!(code, [0, 0, 0, 2], "INTERNAL_ERROR");
+}
+
 /// A connection with the preface, settings without change, and the answer to the proxy's.
 fn shake_hands(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).unwrap();

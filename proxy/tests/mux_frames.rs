@@ -339,10 +339,63 @@ fn windows_are_kept_and_heads_need_none() {
 fn who_asks_and_never_reads_is_left() {
     let world = World::start("max_concurrent_streams: 9");
     let mut raw = world.connect();
-    let pings = frame(PING, 0, 0, [0; 8]).repeat(4096);
-    // Each is answered, and nobody takes the answers.
+    let mut stream = 0;
+    let mut many = || {
+        let more = stream + 1..=stream + 4096;
+        stream += 4096;
+        let head = |stream| frame(HEAD, END, stream, "GET /hang HTTP/1.1\r\nhost: a\r\n\r\n");
+        more.flat_map(head).collect::<Vec<_>>()
+    };
+    // All but a few are refused, and nothing takes that.
     eventually(TIMEOUT, "it is counted", || {
-        let _ = raw.0.send(&pings);
+        let _ = raw.0.send(many());
         world.failed("backlog") == 1.0
     });
+}
+
+#[test]
+fn a_response_whose_end_is_never_taken_has_a_time_limit() {
+    let world = World::start("stream_idle_timeout: 1s");
+    let mut raw = world.connect();
+    let request = "GET /bytes/80000 HTTP/1.1\r\nhost: a\r\n\r\n";
+    raw.send(frame(HEAD, END, 1, request));
+    let mut taken = 0;
+    let last = loop {
+        let seen = raw.next();
+        if seen.kind != DATA {
+            taken += i32::from(seen.kind == HEAD);
+            if seen.kind != HEAD {
+                break seen;
+            }
+        }
+    };
+    assert_eq!((taken, last.kind, last.stream), (1, RESET, 1), "{last:?}");
+    assert_eq!(last.payload, [0, 0, 0, 4]);
+    raw.send(frame(HEAD, END, 2, GET));
+    assert!(raw.head(2).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn streams_that_fail_cost_the_connection_no_credit() {
+    let world = World::start("max_concurrent_streams: 9");
+    let mut raw = world.connect();
+    let post = "POST /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
+    // Together far more than the connection's window.
+    let mut credit = 1_i64 << 20;
+    for stream in 1..=200 {
+        raw.send(frame(HEAD, 0, stream, post));
+        raw.send(frame(DATA, 0, stream, [1; 16_000]));
+        credit -= 16_000;
+        assert!(credit > 0, "{stream}");
+        loop {
+            let seen = raw.next();
+            if seen.kind == WINDOW && seen.stream == 0 {
+                let bytes = u32::from_be_bytes(seen.payload.try_into().unwrap());
+                credit += i64::from(bytes);
+            } else if seen.kind == RESET {
+                assert_eq!(seen.stream, stream);
+                break;
+            }
+        }
+    }
 }

@@ -280,11 +280,9 @@ pub(crate) fn check_authority(authority: Option<&[u8]>, fields: &Fields) -> Resu
 }
 
 /// One length where HTTP/2 has it several times: HTTP/1.1 is to have it once.
-pub(crate) fn settle_length(fields: &mut Fields) -> Result<(), HeadError> {
-    if fields.contains(Known::ContentLength) {
-        content_length(fields)?;
-    }
-    Ok(())
+pub(crate) fn settle_length(fields: &mut Fields) -> Result<Option<u64>, HeadError> {
+    let present = fields.contains(Known::ContentLength);
+    present.then(|| content_length(fields)).transpose()
 }
 
 fn request_framing(fields: &mut Fields, version: Version) -> Result<Framing, HeadError> {

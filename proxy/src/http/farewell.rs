@@ -1,9 +1,9 @@
 //! Tells an HTTP/2 client not to begin new streams, some time before the connection stops taking
 //! them (RFC 9113, section 6.8).
 //!
-//! hyper waits for one round trip between the two GOAWAY frames of a graceful shutdown. That is too
+//! h2 waits for one round trip between the two GOAWAY frames of a graceful shutdown. That is too
 //! short: a client may answer the ping before it sends the streams that it has begun already. So a
-//! first GOAWAY is sent from here, below hyper, which goes on taking streams meanwhile.
+//! first GOAWAY is sent from here, below h2, which goes on taking streams meanwhile.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -70,7 +70,7 @@ impl<T: AsyncWrite + Unpin> Over<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Between two writes there may be a part of a frame of hyper's; but not of ours.
+    /// Between two writes there may be a part of a frame of h2's; but not of ours.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.state.get() {
             State::Quiet | State::Sending(0) => Poll::Ready(Ok(())),

@@ -1,116 +1,242 @@
-//! One HTTP/2 connection from a client, by hyper.
+//! One HTTP/2 connection from a client.
+//!
+//! The connection's task reads and writes; each request is handled by a task of its own.
 
-use std::convert::Infallible;
+use std::cell::RefCell;
 use std::future::{Future as _, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, Reason, RecvStream};
 use http::{Method, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::server::conn::http2::Builder;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::Instant;
 
 use super::LEAVE_AFTER;
-use super::farewell::Farewell;
+use super::farewell::{Farewell, Over};
 use super::service::{RequestContext, Service};
-use super::streams::{self, Streams};
+use super::streams::{self, Busy, Streams};
 use crate::codec::{self, HeadError};
 use crate::error::ProxyError;
-use crate::fields::Fields;
-use crate::io::{Rewind, Stream};
-use crate::message::{Body, Request, Response, Source};
+use crate::fields::{Fields, Known};
+use crate::http2::{
+    self, CONNECTION_WINDOW, DATA_FRAME_BUDGET, MAX_FRAME, Receiving, SEND_BUFFER, SERVER_PULSE,
+    STREAM_WINDOW, Sending, Traffic, Unsent, Wire,
+};
+use crate::io::{Io, Rewind, Stream};
+use crate::message::{Body, Interim, Request, Response, Source};
+use crate::pulse::{Beat, Pulse};
 use crate::timer::Timer;
-use crate::upstream::LocalExecutor;
 
-/// Window of a stream: memory at the edge scales with it.
-const STREAM_WINDOW: u32 = 64 * 1024;
-/// Window of a connection, so that one slow stream does not stop the others.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// What may wait to be sent on a stream.
-const SEND_BUFFER: usize = 64 * 1024;
-const MAX_FRAME: u32 = 16 * 1024;
 /// Streams that a client may reset before the proxy has answered them (rapid reset).
 const MAX_PENDING_RESETS: usize = 100;
 const MAX_LOCAL_RESETS: usize = 1024;
-const PING_INTERVAL: Duration = Duration::from_secs(60);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
-    let settings = service.settings();
-    let header_list = u32::try_from(settings.max_header_bytes).unwrap_or(u32::MAX);
-    let mut builder = Builder::new(LocalExecutor);
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(settings.max_concurrent_streams)
-        .max_header_list_size(header_list)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_frame_size(MAX_FRAME)
-        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .max_local_error_reset_streams(MAX_LOCAL_RESETS)
-        .auto_date_header(false)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT);
-    let streams = Rc::new(Streams::default());
-    let handler = {
-        let (service, streams) = (Rc::clone(&service), Rc::clone(&streams));
-        service_fn(move |request| {
-            let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
-            async move {
-                let response = handle(&service, request).await;
-                drop(busy);
-                Ok::<_, Infallible>(response)
-            }
-        })
-    };
     let farewell = Farewell::default();
-    let io = TokioIo::new(farewell.over(Rewind::new(stream.io, stream.prefix)));
-    let mut connection = pin!(builder.serve_connection(io, handler));
+    let (wire, traffic) = Wire::of_server(farewell.over(Rewind::new(stream.io, stream.prefix)));
+    let streams = Rc::new(Streams::default());
     let mut leave = pin!(async {
         streams::end(&service, &streams).await;
         farewell.say();
         tokio::time::sleep(LEAVE_AFTER).await;
     });
-    let mut leaving = false;
-    let result = poll_fn(|cx| {
-        if !leaving && leave.as_mut().poll(cx).is_ready() {
-            leaving = true;
-            connection.as_mut().graceful_shutdown();
+    let mut handshake = pin!(builder(&service).handshake(wire));
+    let shaken = poll_fn(|cx| {
+        traffic.begin_turn();
+        match handshake.as_mut().poll(cx) {
+            Poll::Ready(shaken) => Poll::Ready(Some(shaken)),
+            Poll::Pending => leave.as_mut().poll(cx).map(|()| None),
         }
-        connection.as_mut().poll(cx)
     });
-    if let Err(error) = result.await {
+    let result = match shaken.await {
+        None => return,
+        Some(Err(error)) => Err(error),
+        Some(Ok(connection)) => {
+            let mut driver = Driver::new(connection, &traffic);
+            let mut leaving = false;
+            let ended = poll_fn(|cx| {
+                if !leaving && leave.as_mut().poll(cx).is_ready() {
+                    leaving = true;
+                    driver.connection.graceful_shutdown();
+                }
+                driver.poll(cx, &service, &streams)
+            });
+            ended.await
+        }
+    };
+    if let Err(error) = result {
         tracing::debug!(client = %service.client.address, %error, "HTTP/2 connection failed");
     }
 }
 
-async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http::Response<Body> {
+fn builder(service: &Service) -> Builder {
+    let settings = service.settings();
+    let header_list = u32::try_from(settings.max_header_bytes).unwrap_or(u32::MAX);
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(settings.max_concurrent_streams)
+        .max_header_list_size(header_list)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .data_frame_budget(DATA_FRAME_BUDGET)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_frame_size(MAX_FRAME)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(Some(MAX_LOCAL_RESETS));
+    builder
+}
+
+/// The connection, its keep-alive and its limits.
+struct Driver<'a> {
+    connection: Connection<Wire<Over<Rewind<Io>>>, Bytes>,
+    ping: Option<h2::PingPong>,
+    pulse: Pulse,
+    traffic: &'a Traffic,
+    /// The client was told that it sends too much.
+    calmed: bool,
+}
+
+impl<'a> Driver<'a> {
+    fn new(
+        mut connection: Connection<Wire<Over<Rewind<Io>>>, Bytes>,
+        traffic: &'a Traffic,
+    ) -> Self {
+        Self {
+            ping: connection.ping_pong(),
+            connection,
+            pulse: Pulse::every(SERVER_PULSE),
+            traffic,
+            calmed: false,
+        }
+    }
+
+    /// Ready when the connection has ended.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        service: &Rc<Service>,
+        streams: &Rc<Streams>,
+    ) -> Poll<Result<(), h2::Error>> {
+        self.traffic.begin_turn();
+        loop {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    let busy = Streams::enter(streams);
+                    // Boxed: a future of kilobytes would be moved twice on its way into a task.
+                    let answer = answer(Rc::clone(service), request, respond, busy);
+                    tokio::task::spawn_local(Box::pin(answer));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending if self.traffic.is_flooded() && !self.calmed => {
+                    tracing::debug!("HTTP/2 client sends too many frames that carry nothing");
+                    self.calmed = true;
+                    self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                }
+                Poll::Pending if self.poll_pulse(cx) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Whether there is something to be sent, or to be done.
+    fn poll_pulse(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.traffic.take_heard() {
+            self.pulse.heard();
+        }
+        let Some(ping) = &mut self.ping else {
+            return false;
+        };
+        let _ = ping.poll_pong(cx);
+        match self.pulse.poll(true, cx) {
+            Poll::Pending => return false,
+            Poll::Ready(Beat::Ask) => {
+                // Fails where the last one is not yet answered, which is asking, too.
+                let _ = ping.send_ping(Ping::opaque());
+            }
+            Poll::Ready(Beat::Dead) => {
+                self.ping = None;
+                self.connection.abrupt_shutdown(Reason::NO_ERROR);
+            }
+        }
+        true
+    }
+}
+
+/// Where responses go; shared, because informational ones are sent from the depth of the pipeline.
+struct Responder(RefCell<SendResponse<Bytes>>);
+
+impl std::fmt::Debug for Responder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Responder")
+    }
+}
+
+impl Interim for Responder {
+    fn send(&self, status: StatusCode, fields: &Fields) {
+        let mut response = http::Response::new(());
+        *response.status_mut() = status;
+        *response.headers_mut() = fields.to_map(&crate::mux::CONNECTION_FIELDS);
+        // Fails where the stream is over.
+        let _ = self.0.borrow_mut().send_informational(response);
+    }
+}
+
+/// One request and its response.
+async fn answer(
+    service: Rc<Service>,
+    request: http::Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+    _busy: Busy,
+) {
+    let responder = Rc::new(Responder(RefCell::new(respond)));
+    let response = {
+        let mut handling = pin!(handle(&service, request, &responder));
+        let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
+            Poll::Ready(response) => Poll::Ready(Some(response)),
+            Poll::Pending => {
+                let reset = responder.0.borrow_mut().poll_reset(cx);
+                reset.map(|_| None)
+            }
+        });
+        handled.await
+    };
+    // Dropping the pipeline's future has cancelled the request and logged it.
+    if let Some(response) = response {
+        deliver(&responder, response).await;
+    }
+}
+
+async fn handle(
+    service: &Rc<Service>,
+    request: http::Request<RecvStream>,
+    responder: &Rc<Responder>,
+) -> Response {
     if request.headers().len() > service.settings().max_headers {
         let error = ProxyError::DownstreamHead(HeadError::TooManyHeaders);
-        return outgoing(service.refuse(&error, Version::HTTP_2));
+        return service.refuse(&error, Version::HTTP_2);
     }
     if request.method() == Method::CONNECT {
         // A stream cannot become a tunnel here.
-        return outgoing(service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2));
+        return service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2);
     }
     let context = RequestContext {
         started: Instant::now(),
         timer: Rc::new(Timer::new()),
-        interim: None,
+        interim: Some(Rc::<Responder>::clone(responder) as Rc<dyn Interim>),
     };
     let bodiless = request.method() == Method::HEAD;
-    let (mut request, body) = incoming(request);
-    if let Err(error) = check(&mut request) {
-        return outgoing(service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_2));
-    }
+    let (request, body) = match incoming(request) {
+        Ok(incoming) => incoming,
+        Err(error) => {
+            return service.refuse(&ProxyError::DownstreamHead(error), Version::HTTP_2);
+        }
+    };
     let mut response = service.handle(request, body, context).await;
     if response.status == StatusCode::SWITCHING_PROTOCOLS {
         // Cannot be asked for by HTTP/2, hence never forwarded.
@@ -119,11 +245,12 @@ async fn handle(service: &Rc<Service>, request: http::Request<Incoming>) -> http
     if bodiless {
         response.body.leave_out();
     }
-    outgoing(response)
+    response
 }
 
-/// What hyper lets pass and HTTP/1.1 does not, which may be spoken behind this proxy.
-fn check(request: &mut Request) -> Result<(), HeadError> {
+/// What h2 lets pass and HTTP/1.1 does not, which may be spoken behind this proxy. The length of the body, where
+/// it is known.
+fn check(request: &mut Request) -> Result<Option<u64>, HeadError> {
     let authority = request.target.authority;
     let authority = authority.map(|authority| request.fields.slice(authority));
     codec::check_authority(authority, &request.fields)?;
@@ -134,8 +261,8 @@ fn check(request: &mut Request) -> Result<(), HeadError> {
     codec::settle_length(&mut request.fields)
 }
 
-fn incoming(request: http::Request<Incoming>) -> (Request, Body) {
-    let (parts, body) = request.into_parts();
+fn incoming(request: http::Request<RecvStream>) -> Result<(Request, Body), HeadError> {
+    let (parts, stream) = request.into_parts();
     let mut request = Request {
         method: parts.method,
         target: codec::Target::default(),
@@ -148,38 +275,69 @@ fn incoming(request: http::Request<Incoming>) -> (Request, Body) {
     if let Some(authority) = parts.uri.authority() {
         request.target.authority = Some(request.fields.add_text(authority.as_str().as_bytes()));
     }
-    let body = if body.is_end_stream() {
+    let length = check(&mut request)?;
+    let body = if stream.is_end_stream() {
         Body::empty()
     } else {
-        Body::source(Box::new(RequestBody(body)))
+        Body::source(Box::new(RequestBody(Receiving::new(stream, length))))
     };
-    (request, body)
+    Ok((request, body))
 }
 
-fn outgoing(mut response: Response) -> http::Response<Body> {
-    // hyper asks an empty body for nothing.
-    response.body.settle_if_ended();
-    let mut converted = http::Response::new(response.body);
-    *converted.status_mut() = response.status;
-    *converted.headers_mut() = response.fields.to_map(&[]);
-    converted
+async fn deliver(responder: &Responder, response: Response) {
+    let Response {
+        status,
+        mut fields,
+        mut body,
+    } = response;
+    // What a rule has added: h2 would refuse the whole.
+    http2::remove_connection_fields(&mut fields);
+    let end = body.is_end_stream();
+    if !end
+        && !fields.contains(Known::ContentLength)
+        && let Some(length) = body.size_hint().exact()
+    {
+        codec::set_content_length(&mut fields, length);
+    }
+    // An empty body is asked for nothing.
+    body.settle_if_ended();
+    let mut converted = http::Response::new(());
+    *converted.status_mut() = status;
+    *converted.headers_mut() = fields.to_map(&[]);
+    let sent = responder.0.borrow_mut().send_response(converted, end);
+    let stream = match sent {
+        Ok(stream) if !end => stream,
+        Ok(_) => return,
+        Err(error) => {
+            tracing::debug!(%error, "HTTP/2 response not sent");
+            responder.0.borrow_mut().send_reset(Reason::INTERNAL_ERROR);
+            return;
+        }
+    };
+    let mut sending = Sending::new(body, stream);
+    if let Err(Unsent::Body(_)) = poll_fn(|cx| sending.poll(cx)).await {
+        // What was good so far still leaves, the head first of all: a reset would overtake it.
+        tokio::task::yield_now().await;
+        sending.reset(Reason::INTERNAL_ERROR);
+    }
 }
 
 /// The body of a request.
 #[derive(Debug)]
-struct RequestBody(Incoming);
+struct RequestBody(Receiving);
 
 impl Source for RequestBody {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
-        // A reset without error is an end for hyper, wherever the body was.
-        if frame.is_none() && !self.0.is_end_stream() {
-            return Poll::Ready(Some(Err(ProxyError::ClientGone)));
-        }
-        Poll::Ready(frame.map(|frame| frame.map_err(ProxyError::DownstreamHttp2)))
+        let frame = ready!(self.0.poll_frame(cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map_err(|error| match error.reason() {
+                Some(Reason::NO_ERROR | Reason::CANCEL) => ProxyError::ClientGone,
+                _ => ProxyError::DownstreamHttp2(error),
+            })
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -5,19 +5,34 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::io::AsyncWrite as _;
+use tokio::time::Sleep;
 
 use super::dispatch::grown;
-use super::frame::{Decoder, Malformed, Reason, kind};
+use super::frame::{Decoder, Frame, Malformed, Reason, kind};
 use super::outbox::Outbox;
-use super::pulse::{Beat, Pulse};
 use super::server::Accepting;
 use super::stream::Stream;
 use super::{CONNECTION_WINDOW, Closed};
 use crate::codec;
+use crate::flood::Flood;
 use crate::io::Io;
+use crate::pulse::{Beat, Pulse};
+
+/// A silent peer is asked for an answer after three of these, and has one for it.
+const PULSE: Duration = Duration::from_secs(10);
+
+/// What a connection may read before others of its worker have a turn: bytes, and so many besides for each
+/// frame and each request.
+const TURN: usize = 128 * 1024;
+const BY_FRAME: usize = 256;
+const BY_REQUEST: usize = 2048;
+/// The peer may take so long, and send so much, to close a connection that has been shut down.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1024 * 1024;
 
 /// See the module's documentation. Its driver alone touches the socket.
 #[derive(Debug)]
@@ -28,7 +43,18 @@ pub(super) struct Channel {
     driver: RefCell<Option<Waker>>,
     /// The driver has been woken and has not run since.
     woken: Cell<bool>,
+    linger: RefCell<Option<Linger>>,
     pub(super) core: RefCell<Core>,
+}
+
+/// A connection that has been shut down waits for the peer to close its side. Closed before, the socket would answer
+/// what the peer still sends with a reset, and the peer would lose what it has not yet read.
+#[derive(Debug)]
+struct Linger {
+    limit: Pin<Box<Sleep>>,
+    /// Bytes that are still read and dropped.
+    left: usize,
+    shut: bool,
 }
 
 /// What the driver and the streams share.
@@ -41,8 +67,8 @@ pub(super) struct Core {
     pub(super) send_window: u32,
     /// Bytes of bodies that the peer may send at present.
     pub(super) receive_window: u32,
-    /// Bytes that were taken since the peer was last given credit.
-    taken: u32,
+    /// Bytes that have arrived since the peer last got credit.
+    arrived: u32,
     /// Who waits for room in the outbox.
     waiting: VecDeque<Waker>,
     /// Who waits for the peer to take more of all bodies together.
@@ -50,6 +76,8 @@ pub(super) struct Core {
     /// To be closed when nothing is left to do.
     leaving: bool,
     closed: Option<Closed>,
+    /// What the peer may still send of what costs it nothing.
+    pub(super) flood: Flood,
 }
 
 /// What differs between the two ends.
@@ -70,20 +98,22 @@ impl Channel {
         Rc::new(Self {
             io: RefCell::new(io),
             decoder: RefCell::new(Decoder::new(text_limit)),
-            pulse: RefCell::default(),
+            pulse: RefCell::new(Pulse::every(PULSE)),
             driver: RefCell::default(),
             woken: Cell::new(false),
+            linger: RefCell::default(),
             core: RefCell::new(Core {
                 output: Outbox::default(),
                 streams: HashMap::new(),
                 role,
                 send_window: CONNECTION_WINDOW,
                 receive_window: CONNECTION_WINDOW,
-                taken: 0,
+                arrived: 0,
                 waiting: VecDeque::new(),
                 starved: Vec::new(),
                 leaving: false,
                 closed: None,
+                flood: Flood::default(),
             }),
         })
     }
@@ -92,24 +122,62 @@ impl Channel {
     pub(super) fn poll(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Closed> {
         self.woken.set(false);
         self.remember(cx.waker());
-        if let Some(closed) = self.core.borrow().closed {
-            return Poll::Ready(closed);
-        }
-        let closed = match self.poll_read(cx) {
-            Poll::Ready(closed) => closed,
-            Poll::Pending => match self.poll_pulse(cx) {
-                Poll::Ready(closed) => closed,
-                Poll::Pending => ready!(self.poll_write(cx)),
-            },
+        let before = self.core.borrow().closed;
+        let closed = match before {
+            Some(closed) => closed,
+            None => {
+                let closed = ready!(self.poll_open(cx));
+                if let Some(reason) = closed.reason() {
+                    // The details are in the log of this side.
+                    self.core.borrow_mut().goaway(reason);
+                }
+                if closed == Closed::Quiet || closed.reason().is_some() {
+                    *self.linger.borrow_mut() = Some(Linger {
+                        limit: Box::pin(tokio::time::sleep(LINGER)),
+                        left: LINGER_BYTES,
+                        shut: false,
+                    });
+                }
+                self.close(closed);
+                closed
+            }
         };
-        if let Closed::Malformed(_) = closed {
-            // What was wrong is not said: the log of this side has it.
-            let core = &mut *self.core.borrow_mut();
-            core.goaway(Reason::Protocol);
-            let _ = core.output.poll_flush(&mut self.io.borrow_mut(), cx);
+        self.poll_linger(cx).map(|()| closed)
+    }
+
+    fn poll_open(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Closed> {
+        match self.poll_read(cx) {
+            Poll::Ready(closed) => Poll::Ready(closed),
+            Poll::Pending => match self.poll_pulse(cx) {
+                Poll::Ready(closed) => Poll::Ready(closed),
+                Poll::Pending => self.poll_write(cx),
+            },
         }
-        self.close(closed);
-        Poll::Ready(closed)
+    }
+
+    fn poll_linger(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = &mut *self.linger.borrow_mut();
+        let Some(Linger { limit, left, shut }) = linger else {
+            return Poll::Ready(());
+        };
+        if limit.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let io = &mut *self.io.borrow_mut();
+        if !*shut {
+            let flushed = ready!(self.core.borrow_mut().output.poll_flush(io, cx));
+            if flushed.is_err() || ready!(Pin::new(&mut *io).poll_shutdown(cx)).is_err() {
+                return Poll::Ready(());
+            }
+            *shut = true;
+        }
+        while *left > 0 {
+            match ready!(codec::poll_read(io, cx, <[u8]>::len)) {
+                Ok(n) if n > 0 => *left = left.saturating_sub(n),
+                _ => break,
+            }
+        }
+        Poll::Ready(())
     }
 
     fn remember(&self, waker: &Waker) {
@@ -130,27 +198,44 @@ impl Channel {
 
     fn poll_read(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Closed> {
         let io = &mut *self.io.borrow_mut();
-        loop {
+        let mut turn = TURN;
+        while turn > 0 {
             let read = ready!(codec::poll_read(io, cx, |bytes| self.take(bytes)));
             match read {
-                Ok(Ok(())) => {}
+                Ok(Ok(cost)) => turn = turn.saturating_sub(cost),
                 Ok(Err(closed)) => return Poll::Ready(closed),
                 Err(error) => return Poll::Ready(Closed::Io(error.kind())),
             }
         }
+        // Others of this worker come first.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    fn take(self: &Rc<Self>, mut bytes: &[u8]) -> Result<(), Closed> {
+    /// Takes what was read; its cost.
+    fn take(self: &Rc<Self>, mut bytes: &[u8]) -> Result<usize, Closed> {
         if bytes.is_empty() {
             return Err(Closed::ByPeer);
         }
         self.pulse.borrow_mut().heard();
         let core = &mut *self.core.borrow_mut();
         let decoder = &mut *self.decoder.borrow_mut();
+        let mut cost = bytes.len();
+        let mut now = None;
         while let Some(frame) = decoder.next(&mut bytes)? {
-            core.take(self, frame)?;
+            cost += match frame {
+                Frame::Head { .. } => BY_REQUEST,
+                _ => BY_FRAME,
+            };
+            core.take(self, frame, &mut now)?;
         }
-        Ok(())
+        for _ in 0..decoder.take_silent() {
+            cost += BY_FRAME;
+            if !core.flood.control() {
+                return Err(Closed::Flood);
+            }
+        }
+        Ok(cost)
     }
 
     fn poll_pulse(&self, cx: &mut Context<'_>) -> Poll<Closed> {
@@ -183,11 +268,10 @@ impl Channel {
             return Poll::Pending;
         }
         core.output.shrink();
-        if !core.leaving {
-            return Poll::Pending;
+        match core.leaving {
+            true => Poll::Ready(Closed::Quiet),
+            false => Poll::Pending,
         }
-        let _ = ready!(Pin::new(io).poll_shutdown(cx));
-        Poll::Ready(Closed::Quiet)
     }
 
     /// Ends every stream; what they have received can still be read.
@@ -225,20 +309,14 @@ impl Channel {
         Poll::Pending
     }
 
-    /// Gives the peer credit for bytes of a stream's body that were taken; `claimed` of it for the stream
-    /// itself.
-    pub(super) fn give_credit(&self, stream: u32, taken: u32, claimed: u32) {
+    /// Lets the peer send so many more bytes of a stream's body.
+    pub(super) fn give_credit(&self, stream: u32, bytes: u32) {
         let core = &mut *self.core.borrow_mut();
         if core.closed.is_some() {
             return;
         }
-        let told = core.give_back(taken);
-        if claimed > 0 {
-            core.output.words(kind::WINDOW, stream, &[claimed]);
-        }
-        if told || claimed > 0 {
-            self.wake();
-        }
+        core.output.words(kind::WINDOW, stream, &[bytes]);
+        self.wake();
     }
 }
 
@@ -280,16 +358,22 @@ impl Core {
         room > 0 && !self.waiting.is_empty()
     }
 
-    /// Bytes of bodies are taken, or not wanted; whether the peer is told.
-    pub(super) fn give_back(&mut self, bytes: u32) -> bool {
-        self.taken += bytes;
-        if self.taken < CONNECTION_WINDOW / 2 {
-            return false;
+    /// Bytes of bodies have arrived. The connection gets its credit back at once, whatever becomes of them: what is
+    /// buffered is bounded by the windows of streams, and credit that depended on readers would be
+    /// held by slow ones, or lost with a stream that fails.
+    ///
+    /// # Errors
+    /// [`Malformed::FlowControl`], when the peer had no credit for them.
+    pub(super) fn arrived(&mut self, bytes: u32) -> Result<(), Malformed> {
+        let left = self.receive_window.checked_sub(bytes);
+        self.receive_window = left.ok_or(Malformed::FlowControl)?;
+        self.arrived += bytes;
+        if self.arrived >= CONNECTION_WINDOW / 2 {
+            let credit = std::mem::take(&mut self.arrived);
+            self.output.words(kind::WINDOW, 0, &[credit]);
+            self.receive_window += credit;
         }
-        self.output.words(kind::WINDOW, 0, &[self.taken]);
-        self.receive_window += self.taken;
-        self.taken = 0;
-        true
+        Ok(())
     }
 
     /// Says that no further streams are taken.

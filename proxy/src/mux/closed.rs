@@ -15,6 +15,9 @@ pub(crate) enum Closed {
     /// The peer has closed it.
     #[error("closed by the peer")]
     ByPeer,
+    /// The peer has sent more than it may of what costs it nothing.
+    #[error("too many frames that carry nothing")]
+    Flood,
     /// The socket, or TLS, has failed.
     #[error("i/o: {0}")]
     Io(io::ErrorKind),
@@ -31,7 +34,7 @@ pub(crate) enum Closed {
 
 impl Closed {
     /// Reasons that are the peer's fault, as metrics name them.
-    pub(crate) const FAULTS: [&'static str; 3] = ["backlog", "malformed", "unresponsive"];
+    pub(crate) const FAULTS: [&'static str; 4] = ["backlog", "malformed", "unresponsive", "flood"];
 
     /// Which of [`Closed::FAULTS`] it is.
     pub(crate) fn fault(self) -> Option<usize> {
@@ -39,7 +42,17 @@ impl Closed {
             Self::Backlog => Some(0),
             Self::Malformed(_) => Some(1),
             Self::Unresponsive => Some(2),
+            Self::Flood => Some(3),
             Self::ByPeer | Self::Io(_) | Self::Quiet => None,
+        }
+    }
+
+    /// What the peer is told, where it has broken a rule.
+    pub(super) fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Malformed(_) => Some(Reason::Protocol),
+            Self::Flood => Some(Reason::Calm),
+            _ => None,
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::rc::Rc;
 
+use tokio::time::Instant;
+
+use super::Closed;
 use super::channel::{Channel, Core, Role};
 use super::frame::{Frame, Malformed, Reason, kind};
 use super::stream::{Fate, Stream};
@@ -13,7 +16,9 @@ impl Core {
         &mut self,
         channel: &Rc<Channel>,
         frame: Frame<'_>,
-    ) -> Result<(), Malformed> {
+        now: &mut Option<Instant>,
+    ) -> Result<(), Closed> {
+        self.bound(&frame, now)?;
         match frame {
             Frame::Data { stream, bytes, end } => self.data(stream, bytes, end)?,
             Frame::Head {
@@ -50,15 +55,30 @@ impl Core {
         Ok(())
     }
 
+    /// Counts what costs the peer next to nothing.
+    fn bound(&mut self, frame: &Frame<'_>, now: &mut Option<Instant>) -> Result<(), Closed> {
+        // Once for all that was read together.
+        let mut now = || *now.get_or_insert_with(Instant::now);
+        let is_server = matches!(self.role, Role::Server(_));
+        let allowed = match *frame {
+            Frame::Data { .. } => {
+                self.flood.data_received();
+                true
+            }
+            Frame::Head { stream, .. } => {
+                self.flood.opened(stream, now());
+                true
+            }
+            Frame::Reset { stream, .. } => !is_server || self.flood.reset(stream, now()),
+            Frame::Trailers { .. } => true,
+            _ => self.flood.control(),
+        };
+        allowed.then_some(()).ok_or(Closed::Flood)
+    }
+
     fn data(&mut self, stream: u32, bytes: &[u8], end: bool) -> Result<(), Malformed> {
         // A frame is at most 16 kB long.
-        let length = bytes.len() as u32;
-        let left = self.receive_window.checked_sub(length);
-        self.receive_window = left.ok_or(Malformed::FlowControl)?;
-        let found = self.streams.get(&stream);
-        if found.is_none_or(|found| !found.wants_data()) {
-            self.give_back(length);
-        }
+        self.arrived(bytes.len() as u32)?;
         self.told(stream, kind::DATA, |s| s.data(bytes, end))
     }
 

@@ -54,6 +54,8 @@ pub enum Reason {
     Protocol = 3,
     /// It cannot be finished.
     Failed = 4,
+    /// More came than the work that it is about allows.
+    Calm = 5,
 }
 
 impl Reason {
@@ -66,6 +68,7 @@ impl Reason {
             Self::Refused => "refused",
             Self::Protocol => "protocol error",
             Self::Failed => "failed",
+            Self::Calm => "too many frames",
         }
     }
 
@@ -75,6 +78,7 @@ impl Reason {
             1 => Self::Cancelled,
             2 => Self::Refused,
             3 => Self::Protocol,
+            5 => Self::Calm,
             // What a later version may say.
             _ => Self::Failed,
         }
@@ -228,6 +232,8 @@ pub struct Decoder {
     spent: bool,
     text: Option<Text>,
     text_limit: usize,
+    /// Frames that told nothing by themselves, since that was last asked.
+    silent: u32,
 }
 
 impl Decoder {
@@ -240,7 +246,13 @@ impl Decoder {
             spent: false,
             text: None,
             text_limit,
+            silent: 0,
         }
+    }
+
+    /// Frames of unknown kinds, and parts of texts that go on, since the last call.
+    pub(super) fn take_silent(&mut self) -> u32 {
+        std::mem::take(&mut self.silent)
     }
 
     /// The next frame; `None` = more input is needed, and all of it was taken.
@@ -315,7 +327,7 @@ impl Decoder {
     }
 
     /// What is to be done with a frame's payload, and whether there may be such a frame here.
-    fn begin(&self, header: Header) -> Result<State, Malformed> {
+    fn begin(&mut self, header: Header) -> Result<State, Malformed> {
         let Header {
             length,
             kind,
@@ -336,7 +348,10 @@ impl Decoder {
             kind::WINDOW => (length == 4, None),
             kind::PING | kind::PONG | kind::GOAWAY => (length == 8, Some(false)),
             kind::SETTINGS => (length >= 4, Some(false)),
-            _ => return Ok(State::Skip(length)),
+            _ => {
+                self.silent += 1;
+                return Ok(State::Skip(length));
+            }
         };
         if !fits {
             return Err(Malformed::Length(kind));
@@ -386,10 +401,11 @@ impl Decoder {
         if std::mem::take(&mut self.spent) {
             self.partial.clear();
         }
-        match header.has(flag::MORE) {
-            true => None,
-            false => self.text.take(),
+        if header.has(flag::MORE) {
+            self.silent += 1;
+            return None;
         }
+        self.text.take()
     }
 
     fn tell<'s, 'i: 's>(

@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 
+use super::STREAM_WINDOW;
 use super::frame::Reason;
 use super::stream::{Stream, remember};
-use super::{CONNECTION_WINDOW, STREAM_WINDOW};
 use crate::error::ProxyError;
 use crate::message::Source;
 
@@ -94,14 +94,12 @@ impl Source for Incoming {
         if !state.received.is_empty() {
             let bytes = state.received.take();
             // At most a window's.
-            let length = bytes.len() as u32;
-            state.taken += length;
-            let mut claimed = 0;
+            state.taken += bytes.len() as u32;
             if state.taken >= STREAM_WINDOW / 2 && !state.remote_ended && !state.closed {
-                claimed = std::mem::take(&mut state.taken);
-                state.window += claimed;
+                let credit = std::mem::take(&mut state.taken);
+                state.window += credit;
+                stream.channel.give_credit(stream.id, credit);
             }
-            stream.channel.give_credit(stream.id, length, claimed);
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
         if let Some(trailers) = state.trailers.take() {
@@ -129,21 +127,12 @@ impl Source for Incoming {
 }
 
 impl Drop for Incoming {
-    /// What still comes is given back at once, so that it stops nobody else.
     fn drop(&mut self) {
-        let unread = {
-            let state = &mut *self.0.state.borrow_mut();
-            state.unwanted = true;
-            std::mem::take(&mut state.received).len()
-        };
-        if unread > 0 {
-            // At most a window's.
-            self.0.channel.give_credit(self.0.id, unread as u32, 0);
-        }
+        let state = &mut *self.0.state.borrow_mut();
+        state.unwanted = true;
+        state.received = Received::default();
     }
 }
-
-const _: () = assert!(STREAM_WINDOW <= CONNECTION_WINDOW);
 
 #[cfg(test)]
 mod tests {

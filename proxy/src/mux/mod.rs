@@ -16,7 +16,6 @@ mod dispatch;
 pub mod frame;
 mod incoming;
 mod outbox;
-mod pulse;
 mod sending;
 pub(crate) mod server;
 mod stream;
@@ -30,9 +29,10 @@ pub(crate) use stream::{CONNECTION_FIELDS, Stream};
 /// The transport's name in ALPN.
 pub(crate) const ALPN: &[u8] = b"maglor/1";
 
-/// Bytes of a body that a peer may send before they are taken.
+/// Bytes of a body that a peer may send before they are taken: the bound on what is buffered for a stream.
 const STREAM_WINDOW: u32 = 64 * 1024;
-/// The same for all streams together: one slow stream does not stop the others.
+/// Bytes of all bodies together that may be on their way. Bytes that have arrived do not count, taken or
+/// not: so no number of slow streams uses up what the others need.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Streams that a client may have before the server has said how many.
 const INITIAL_STREAMS: u32 = 100;

@@ -37,6 +37,13 @@ impl Sending {
         (!self.touched).then_some(self.body)
     }
 
+    /// The peer has had credit for all of it, unless the stream was given up.
+    fn delivered(&mut self, stream: &Stream) {
+        if !stream.is_closed() {
+            self.body.delivered();
+        }
+    }
+
     /// Ready when all is sent, or nothing more is wanted.
     ///
     /// # Errors
@@ -48,13 +55,16 @@ impl Sending {
     ) -> Poll<Result<(), ProxyError>> {
         loop {
             if stream.is_closed() {
+                self.body.lost(&ProxyError::ClientGone);
                 return Poll::Ready(Ok(()));
             }
             if self.last || !self.data.is_empty() {
                 if stream.poll_send(&mut self.data, self.last, cx).is_pending() {
                     return self.body.poll_timeout(cx).map(Err);
                 }
+                self.body.moved();
                 if self.last && self.data.is_empty() {
+                    self.delivered(stream);
                     return Poll::Ready(Ok(()));
                 }
                 continue;
@@ -73,6 +83,7 @@ impl Sending {
                             None => self.last = true,
                         }
                         if !self.last {
+                            self.delivered(stream);
                             return Poll::Ready(Ok(()));
                         }
                     }

@@ -66,12 +66,14 @@ impl Server {
         self.0.poll(cx)
     }
 
-    /// The requests that have come since the last call.
-    pub(crate) fn accepted(&self) -> Vec<Accepted> {
-        match &mut self.0.core.borrow_mut().role {
+    /// The requests that have come since the last call, and were not reset meanwhile.
+    pub(crate) fn accepted(&self) -> impl Iterator<Item = Accepted> {
+        let accepted = match &mut self.0.core.borrow_mut().role {
             Role::Server(accepting) => std::mem::take(&mut accepting.accepted),
             Role::Client { .. } => Vec::new(),
-        }
+        };
+        let live = |accepted: &Accepted| !accepted.owner.stream().is_closed();
+        accepted.into_iter().filter(live)
     }
 
     /// Asks the client to begin no further streams; those that it begins all the same are taken.

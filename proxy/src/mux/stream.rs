@@ -150,12 +150,6 @@ impl Stream {
         })
     }
 
-    /// Whether somebody will take what comes of the body.
-    pub(super) fn wants_data(&self) -> bool {
-        let state = self.state.borrow();
-        !state.unwanted && !state.closed
-    }
-
     pub(super) fn data(&self, bytes: &[u8], end: bool) -> Result<Fate, Malformed> {
         let state = &mut *self.state.borrow_mut();
         if state.remote_ended {
@@ -362,6 +356,7 @@ impl Stream {
         core.send_window -= length;
         let end = last && data.is_empty();
         core.output.data(self.id, piece, end);
+        core.flood.data_sent();
         self.end(state, core, end);
         Poll::Ready(())
     }
@@ -370,6 +365,7 @@ impl Stream {
     fn end(&self, state: &mut State, core: &mut Core, end: bool) {
         if end {
             state.local_ended = true;
+            core.flood.answered();
             if state.fate() == Fate::Over {
                 core.streams.remove(&self.id);
             }

@@ -29,6 +29,11 @@ pub(crate) enum Speaks {
 }
 
 impl Speaks {
+    /// Whether the endpoint chooses what is spoken.
+    pub(super) fn is_chosen(self) -> bool {
+        matches!(self, Self::Negotiated)
+    }
+
     fn alpn(self, in_mesh: bool) -> &'static [&'static [u8]] {
         match self {
             Self::Negotiated if in_mesh => &[mux::ALPN, b"h2", b"http/1.1"],

@@ -1,90 +1,100 @@
-//! A connection that many requests share, in HTTP/2 by hyper.
+//! A connection that many requests share, in HTTP/2.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use h2::{Ping, PingPong, Reason, RecvStream};
+use http::header::{CONTENT_LENGTH, TE};
 use http::uri::{Parts as UriParts, Scheme};
-use http::{HeaderName, HeaderValue, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::multiplexed::{Slot, Unanswered};
 use super::send::Sender;
 use crate::codec::{self, FramingError, HeadError};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
+use crate::http2::{
+    CLIENT_PULSE, CONNECTION_WINDOW, DATA_FRAME_BUDGET, MAX_FRAME, Receiving, SEND_BUFFER,
+    STREAM_WINDOW, Sending, Traffic, Unsent, Wire,
+};
 use crate::io::Io;
 use crate::message::{Body, CARRIED_HTTP1, Request, Response, Source};
+use crate::mux;
+use crate::pulse::{Beat, Pulse};
 
-/// Window of a stream: memory at the edge scales with it.
-const STREAM_WINDOW: u32 = 64 * 1024;
-/// Window of a connection, so that one slow stream does not stop the others.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-const MAX_FRAME: u32 = 16 * 1024;
 const MAX_HEADER_LIST: u32 = 128 * 1024;
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module's documentation. Closed when it is dropped and its streams are done.
 #[derive(Debug)]
-pub(super) struct Http2 {
-    sender: SendRequest<Body>,
+pub(super) struct Http2(Rc<Shared>);
+
+/// What requests and the driver share.
+#[derive(Debug)]
+struct Shared {
+    sender: SendRequest<Bytes>,
     /// Streams at once that the endpoint allows, as far as it has said.
-    max_streams: Rc<Cell<u32>>,
+    max_streams: Cell<u32>,
+    /// The endpoint takes no further requests.
+    gone: Cell<bool>,
+    /// Requests whose responses are not whole.
+    busy: Cell<u32>,
+    traffic: Rc<Traffic>,
 }
 
 impl Http2 {
     /// Speaks over a connection.
     pub(super) async fn start(io: Io) -> Result<Self, ProxyError> {
-        let (sender, connection) = Builder::new(LocalExecutor)
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW)
+        let (wire, traffic) = Wire::of_client(io);
+        let (sender, connection) = Builder::new()
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .data_frame_budget(DATA_FRAME_BUDGET)
+            .max_send_buffer_size(SEND_BUFFER)
             .max_frame_size(MAX_FRAME)
             .max_header_list_size(MAX_HEADER_LIST)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .handshake(TokioIo::new(io))
+            .handshake(wire)
             .await
             .map_err(ProxyError::UpstreamHttp2)?;
-        let max_streams = Rc::new(Cell::new(u32::MAX));
-        let said = Rc::clone(&max_streams);
-        // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
-        tokio::task::spawn_local(async move {
-            let mut connection = pin!(connection);
-            let ended = poll_fn(|cx| {
-                let ended = connection.as_mut().poll(cx);
-                if ended.is_pending() {
-                    let streams = connection.current_max_send_streams();
-                    said.set(u32::try_from(streams).unwrap_or(u32::MAX));
-                }
-                ended
-            });
-            if let Err(error) = ended.await {
-                tracing::debug!(%error, "upstream HTTP/2 connection ended");
-            }
-        });
-        Ok(Self {
+        let shared = Rc::new(Shared {
             sender,
-            max_streams,
-        })
+            max_streams: Cell::new(u32::MAX),
+            gone: Cell::new(false),
+            busy: Cell::new(0),
+            traffic: Rc::clone(&traffic),
+        });
+        let driver = Driver::new(connection, traffic, Rc::downgrade(&shared));
+        // Ends when its last sender is dropped and its streams are done, or the endpoint closes.
+        tokio::task::spawn_local(driver.run());
+        Ok(Self(shared))
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        self.sender.is_closed()
+        self.0.gone.get()
     }
 
     /// How many requests the endpoint takes at once.
     pub(super) fn max_streams(&self) -> u32 {
         // One that takes none now is asked all the same, rather than connected to again and again.
-        self.max_streams.get().max(1)
+        self.0.max_streams.get().max(1)
+    }
+
+    /// Whether the endpoint takes bodies on this connection, or uploads that it does not take hold its window.
+    pub(super) fn has_credit(&self, now: Instant) -> bool {
+        self.0.traffic.has_credit(now)
+    }
+
+    /// Whether the endpoint takes little at the moment.
+    pub(super) fn is_short(&self) -> bool {
+        self.0.traffic.is_short()
     }
 
     /// Sends a request and returns the response as soon as its head is there.
@@ -95,32 +105,38 @@ impl Http2 {
         body: Body,
         slot: Slot,
     ) -> Result<Response, Unanswered> {
-        let (body, lent) = Lent::of(body);
-        let request = prepare(hop, request, body).map_err(Unanswered::Failed)?;
-        let mut sender = self.sender.clone();
-        if sender.ready().await.is_err() {
-            return Err(Unanswered::NotSent(Lent::back(lent)));
+        let busy = Busy::new(&self.0);
+        let request = prepare(hop, request, &body).map_err(Unanswered::Failed)?;
+        let mut sender = self.0.sender.clone();
+        if poll_fn(|cx| sender.poll_ready(cx)).await.is_err() {
+            return Err(Unanswered::NotSent(body));
         }
-        let response = match sender.try_send_request(request).await {
-            Ok(response) => response,
-            Err(mut error) => {
-                return Err(match error.take_message() {
-                    Some(_) => Unanswered::NotSent(Lent::back(lent)),
-                    // The client's fault comes before what follows from it.
-                    None => Unanswered::Failed(
-                        Lent::failure(lent).unwrap_or_else(|| failed(error.into_error())),
-                    ),
-                });
+        let end = body.is_end_stream();
+        let (response, stream) = match sender.send_request(request, end) {
+            Ok(sent) => sent,
+            // The connection has ended meanwhile; other errors are the request's.
+            Err(error) if error.is_io() || error.is_go_away() => {
+                return Err(Unanswered::NotSent(body));
             }
+            Err(error) => return Err(Unanswered::Failed(failed(error))),
         };
-        let (parts, body) = response.into_parts();
+        let upload = (!end).then(|| Sending::new(body, stream));
+        let (response, upload) = answered(hop, response, upload)
+            .await
+            .map_err(Unanswered::Failed)?;
+        let (parts, stream) = response.into_parts();
         let mut fields = Fields::from_map(&parts.headers);
-        codec::settle_length(&mut fields)
+        let length = codec::settle_length(&mut fields)
             .map_err(|error| Unanswered::Failed(ProxyError::UpstreamHead(error)))?;
-        let body = if body.is_end_stream() {
+        let body = if stream.is_end_stream() {
             Body::empty()
         } else {
-            Body::source(Box::new(ResponseBody { body, _slot: slot }))
+            Body::source(Box::new(ResponseBody {
+                body: Receiving::new(stream, length),
+                _upload: upload.map(Upload::start),
+                _busy: busy,
+                _slot: slot,
+            }))
         };
         Ok(Response {
             status: parts.status,
@@ -130,66 +146,129 @@ impl Http2 {
     }
 }
 
-/// A request's body while hyper has it, which says of none why it has failed.
+/// A request on the connection, whose peer must not be silent for long; keeps the connection open.
 #[derive(Debug)]
-struct Lent {
-    body: Body,
-    failure: Option<ProxyError>,
+struct Busy(Rc<Shared>);
+
+impl Busy {
+    fn new(shared: &Rc<Shared>) -> Self {
+        shared.busy.set(shared.busy.get() + 1);
+        Self(Rc::clone(shared))
+    }
 }
 
-/// What is left of it here; nothing of one that is empty.
-type Owner = Option<Rc<RefCell<Lent>>>;
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+    }
+}
 
-impl Lent {
-    fn of(body: Body) -> (Body, Owner) {
-        if body.is_empty() {
-            return (body, None);
+/// The response's head, and what is still to be sent of the request then.
+async fn answered(
+    hop: &Sender<'_>,
+    response: ResponseFuture,
+    mut upload: Option<Sending>,
+) -> Result<(http::Response<RecvStream>, Option<Sending>), ProxyError> {
+    let mut response = pin!(response);
+    let head = poll_fn(|cx| {
+        if let Some(sending) = &mut upload {
+            match sending.poll(cx) {
+                // The client's fault comes before what follows from it.
+                Poll::Ready(Err(Unsent::Body(error))) => return Poll::Ready(Err(error)),
+                Poll::Ready(_) => upload = None,
+                Poll::Pending => {}
+            }
         }
-        let failure = None;
-        let lent = Rc::new(RefCell::new(Self { body, failure }));
-        (
-            Body::source(Box::new(Borrowed(Rc::clone(&lent)))),
-            Some(lent),
-        )
+        while let Poll::Ready(Some(Ok(head))) = response.poll_informational(cx) {
+            if let Some(interim) = hop.interim {
+                interim.send(head.status(), &Fields::from_map(head.headers()));
+            }
+        }
+        response.as_mut().poll(cx).map_err(failed)
+    });
+    let head = head.await;
+    if head.is_err()
+        && let Some(sending) = &mut upload
+    {
+        sending.reset(Reason::CANCEL);
     }
-
-    /// The body, of which hyper has read nothing.
-    fn back(owner: Owner) -> Body {
-        owner.map_or_else(Body::empty, |lent| {
-            std::mem::replace(&mut lent.borrow_mut().body, Body::empty())
-        })
-    }
-
-    fn failure(owner: Owner) -> Option<ProxyError> {
-        owner?.borrow_mut().failure.take()
-    }
+    Ok((head?, upload))
 }
 
-/// What hyper is given.
-#[derive(Debug)]
-struct Borrowed(Rc<RefCell<Lent>>);
+/// What drives a connection.
+struct Driver {
+    connection: Connection<Wire<Io>, Bytes>,
+    ping: Option<PingPong>,
+    pulse: Pulse,
+    traffic: Rc<Traffic>,
+    /// Does not keep the connection open.
+    shared: Weak<Shared>,
+}
 
-impl Source for Borrowed {
-    fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        let lent = &mut *self.0.borrow_mut();
-        let frame = ready!(Pin::new(&mut lent.body).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| {
-            frame.map_err(|error| {
-                lent.failure = Some(error);
-                ProxyError::ClientGone
-            })
-        }))
+impl Driver {
+    fn new(
+        mut connection: Connection<Wire<Io>, Bytes>,
+        traffic: Rc<Traffic>,
+        shared: Weak<Shared>,
+    ) -> Self {
+        Self {
+            ping: connection.ping_pong(),
+            connection,
+            pulse: Pulse::every(CLIENT_PULSE),
+            traffic,
+            shared,
+        }
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.0.borrow().body.is_end_stream()
+    async fn run(mut self) {
+        let ended = poll_fn(|cx| self.poll(cx)).await;
+        if let Some(shared) = self.shared.upgrade() {
+            shared.gone.set(true);
+        }
+        if let Err(why) = ended {
+            tracing::debug!(why, "upstream HTTP/2 connection ended");
+        }
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.0.borrow().body.size_hint()
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        self.traffic.begin_turn();
+        loop {
+            if let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx) {
+                return Poll::Ready(ended.map_err(|error| error.to_string()));
+            }
+            if self.traffic.is_flooded() {
+                let why = "the endpoint sends too many frames that carry nothing";
+                return Poll::Ready(Err(why.to_owned()));
+            }
+            let shared = self.shared.upgrade();
+            let busy = shared.is_some_and(|shared| {
+                let streams = self.connection.max_concurrent_send_streams();
+                shared
+                    .max_streams
+                    .set(u32::try_from(streams).unwrap_or(u32::MAX));
+                // After a GOAWAY: nothing is waited for.
+                let mut sender = shared.sender.clone();
+                let ready = sender.poll_ready(&mut Context::from_waker(Waker::noop()));
+                shared.gone.set(matches!(ready, Poll::Ready(Err(_))));
+                shared.busy.get() > 0
+            });
+            if self.traffic.take_heard() {
+                self.pulse.heard();
+            }
+            let Some(ping) = &mut self.ping else {
+                return Poll::Pending;
+            };
+            let _ = ping.poll_pong(cx);
+            match ready!(self.pulse.poll(busy, cx)) {
+                Beat::Ask => {
+                    // Fails where the last one is not yet answered, which is asking, too.
+                    let _ = ping.send_ping(Ping::opaque());
+                }
+                Beat::Dead => {
+                    return Poll::Ready(Err("the endpoint does not answer".to_owned()));
+                }
+            }
+        }
     }
 }
 
@@ -197,15 +276,16 @@ impl Source for Borrowed {
 fn prepare(
     hop: &Sender<'_>,
     request: &Request,
-    body: Body,
-) -> Result<http::Request<Body>, ProxyError> {
+    body: &Body,
+) -> Result<http::Request<()>, ProxyError> {
     if request.fields.contains(Known::Expect) {
         // The endpoint's window says how much it takes; the client need not wait.
         if let Some(interim) = hop.interim {
             interim.send(StatusCode::CONTINUE, &Fields::default());
         }
     }
-    let mut converted = http2_request(request, body, hop.cluster.tls().is_some())?;
+    let mut converted = http2_request(request, hop.cluster.tls().is_some())?;
+    set_length(&mut converted, body);
     if request.version < Version::HTTP_2 && hop.is_in_mesh() {
         let name = HeaderName::from_static(Known::XMaglorHttpVersion.as_str());
         let value = HeaderValue::from_static(CARRIED_HTTP1);
@@ -214,28 +294,18 @@ fn prepare(
     Ok(converted)
 }
 
-fn failed(error: hyper::Error) -> ProxyError {
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        if let Some(error) = inner.downcast_ref::<h2::Error>() {
-            // After a GOAWAY only streams that the endpoint has not looked at end like this.
-            let unseen = error.reason() == Some(h2::Reason::REFUSED_STREAM)
-                || (error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR));
-            if unseen && error.is_remote() {
-                return ProxyError::UpstreamRefused;
-            }
-        }
-        cause = inner.source();
+fn failed(error: h2::Error) -> ProxyError {
+    // After a GOAWAY only streams that the endpoint has not looked at end like this.
+    let unseen = error.reason() == Some(Reason::REFUSED_STREAM)
+        || (error.is_go_away() && error.reason() == Some(Reason::NO_ERROR));
+    if unseen && error.is_remote() {
+        return ProxyError::UpstreamRefused;
     }
     ProxyError::UpstreamHttp2(error)
 }
 
 /// A request as HTTP/2 has it: what HTTP/1.1 says in `host` stands in the target.
-fn http2_request(
-    request: &Request,
-    body: Body,
-    tls: bool,
-) -> Result<http::Request<Body>, ProxyError> {
+fn http2_request(request: &Request, tls: bool) -> Result<http::Request<()>, ProxyError> {
     let bad = |()| ProxyError::DownstreamHead(HeadError::Target);
     let mut uri = UriParts::default();
     uri.scheme = Some(if tls { Scheme::HTTPS } else { Scheme::HTTP });
@@ -246,18 +316,67 @@ fn http2_request(
         target => target,
     };
     uri.path_and_query = Some(target.try_into().map_err(|_| bad(()))?);
-    let mut converted = http::Request::new(body);
+    let mut converted = http::Request::new(());
     *converted.method_mut() = request.method.clone();
     *converted.uri_mut() = Uri::from_parts(uri).map_err(|_| bad(()))?;
     *converted.version_mut() = Version::HTTP_2;
-    *converted.headers_mut() = request.fields.to_map(&[Known::Host, Known::Expect]);
+    *converted.headers_mut() = request.fields.to_map(&LEFT_OUT);
+    let te = converted.headers().get(TE);
+    if te.is_some_and(|te| te != "trailers") {
+        converted.headers_mut().remove(TE);
+    }
     Ok(converted)
+}
+
+/// Fields that stand elsewhere, or have no meaning in HTTP/2 (RFC 9113, section 8.2.2).
+const LEFT_OUT: [Known; 7] = {
+    let [a, b, c, d, e] = mux::CONNECTION_FIELDS;
+    [Known::Host, Known::Expect, a, b, c, d, e]
+};
+
+/// Says how long the body is, where that is known; of no body only where the method would have one (RFC 9110,
+/// section 8.6).
+fn set_length(request: &mut http::Request<()>, body: &Body) {
+    let Some(length) = body.size_hint().exact() else {
+        return;
+    };
+    let expected = matches!(
+        *request.method(),
+        Method::POST | Method::PUT | Method::PATCH
+    );
+    if length > 0 || expected {
+        let entry = request.headers_mut().entry(CONTENT_LENGTH);
+        entry.or_insert_with(|| HeaderValue::from(length));
+    }
+}
+
+/// What is left of an upload when the response has begun: sent by a task, which ends with this.
+#[derive(Debug)]
+struct Upload(AbortHandle);
+
+impl Upload {
+    fn start(mut sending: Sending) -> Self {
+        let task = tokio::task::spawn_local(async move {
+            if let Err(Unsent::Body(_)) = poll_fn(|cx| sending.poll(cx)).await {
+                sending.reset(Reason::CANCEL);
+            }
+        });
+        Self(task.abort_handle())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A response's body; holds its place on the connection.
 #[derive(Debug)]
 struct ResponseBody {
-    body: Incoming,
+    body: Receiving,
+    _upload: Option<Upload>,
+    _busy: Busy,
     _slot: Slot,
 }
 
@@ -266,13 +385,16 @@ impl Source for ResponseBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        // RFC 9113 §8.1: a reset without error may follow a response, but does not end one. For hyper it does.
-        if frame.is_none() && !self.body.is_end_stream() {
-            let cut_off = ProxyError::UpstreamBody(FramingError::UnexpectedEof);
-            return Poll::Ready(Some(Err(cut_off)));
-        }
-        Poll::Ready(frame.map(|frame| frame.map_err(ProxyError::UpstreamHttp2)))
+        let frame = ready!(self.body.poll_frame(cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map_err(|error| match error.reason() {
+                // RFC 9113 §8.1: a reset without error may follow a response, but does not end one.
+                Some(Reason::NO_ERROR | Reason::CANCEL) => {
+                    ProxyError::UpstreamBody(FramingError::UnexpectedEof)
+                }
+                _ => ProxyError::UpstreamHttp2(error),
+            })
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -281,19 +403,5 @@ impl Source for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// Runs hyper's tasks on the worker's own thread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LocalExecutor;
-
-impl<F> hyper::rt::Executor<F> for LocalExecutor
-where
-    F: Future + 'static,
-    F::Output: 'static,
-{
-    fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
     }
 }

@@ -1,5 +1,6 @@
 //! Clusters at run time: which endpoints there are, which is picked, how it is reached.
 
+mod attempt;
 mod cluster;
 mod connect;
 mod dns;
@@ -24,7 +25,6 @@ pub(crate) use dns::Resolver;
 pub(crate) use endpoints::{Endpoints, Resolved};
 pub(crate) use guard::{Guard, Place};
 pub(crate) use http1::Connection;
-pub(crate) use http2::LocalExecutor;
 pub(crate) use link::Heard;
 pub(crate) use multiplexed::Multiplexed;
 pub(crate) use open::Open;

@@ -5,7 +5,6 @@
 //! wait for it share its failure, too: one after the other they would wait for as many time limits.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::io;
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -15,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tokio::sync::{Mutex, MutexGuard, Notify};
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use super::Open;
@@ -32,7 +31,7 @@ use crate::mux::{self, Incoming, Owner};
 #[derive(Debug)]
 pub(crate) struct Multiplexed {
     connections: RefCell<Vec<Rc<Connection>>>,
-    opening: Mutex<()>,
+    opening: Arc<Mutex<()>>,
     /// How many could not be opened, and why not the last one.
     failed: RefCell<(u64, Option<Unopened>)>,
     /// How many requests each connection takes at most.
@@ -77,6 +76,24 @@ impl Connection {
         self.is_gone() || max_requests.is_some_and(|most| self.requests.get() >= most.get())
     }
 
+    /// Whether a body that is sent on it now may wait for others, for however short a time.
+    fn is_short(&self) -> bool {
+        match &self.carrier {
+            Carrier::Http2(http2) => http2.is_short(),
+            Carrier::Mux(_) => false,
+        }
+    }
+
+    /// Whether a body that is sent on it now waits for no other: an endpoint may give a connection as much credit
+    /// as a single stream, which an upload that it does not take holds for good.
+    fn has_credit(&self, now: Instant) -> bool {
+        match &self.carrier {
+            Carrier::Http2(http2) => http2.has_credit(now),
+            // Both ends return the connection's credit whatever becomes of the bytes.
+            Carrier::Mux(_) => true,
+        }
+    }
+
     /// Whether another request may share it.
     fn has_room(&self, max_streams: u32) -> bool {
         let max_streams = match &self.carrier {
@@ -111,34 +128,12 @@ impl Multiplexed {
     pub(crate) fn new(returned: Rc<Notify>) -> Self {
         Self {
             connections: RefCell::default(),
-            opening: Mutex::new(()),
+            opening: Arc::default(),
             failed: RefCell::default(),
             max_requests: Cell::new(None),
             declined: Cell::new(false),
             returned,
         }
-    }
-
-    /// A place on a live connection; `connect` makes a new one where there is none.
-    pub(crate) async fn slot(
-        &self,
-        (now, max_streams): (Instant, u32),
-        connect: impl Future<Output = Result<(Io, Open), ProxyError>>,
-    ) -> Result<Slot, ProxyError> {
-        if let Some(slot) = self.free_slot(now, max_streams) {
-            return Ok(slot);
-        }
-        let before = self.failures();
-        let _turn = match self.is_shared() {
-            true => Some(self.opening.lock().await),
-            false => None,
-        };
-        if let Some(slot) = self.free_slot(now, max_streams) {
-            return Ok(slot);
-        }
-        self.share_failure(before)?;
-        let (io, open) = self.noting(connect.await)?;
-        self.adopt(io, now, open, None).await
     }
 
     /// Each connection takes so many requests at most.
@@ -157,19 +152,17 @@ impl Multiplexed {
 
     /// # Errors
     /// Why a connection could not be opened since there were `before` failures.
-    fn share_failure(&self, before: u64) -> Result<(), ProxyError> {
+    pub(super) fn share_failure(&self, before: u64) -> Result<(), ProxyError> {
         match &*self.failed.borrow() {
             (failures, Some(why)) if *failures != before => Err(why.again()),
             _ => Ok(()),
         }
     }
 
-    /// Remembers why a connection could not be opened, for those who wait for it.
-    fn noting<T>(&self, opened: Result<T, ProxyError>) -> Result<T, ProxyError> {
-        opened.inspect_err(|error| {
-            let failures = self.failures() + 1;
-            *self.failed.borrow_mut() = (failures, Unopened::of(error));
-        })
+    /// Remembers why a connection could not be opened, for the requests that wait for it.
+    pub(super) fn note_failure(&self, error: &ProxyError) {
+        let failures = self.failures() + 1;
+        *self.failed.borrow_mut() = (failures, Unopened::of(error));
     }
 
     /// Whether the endpoint has chosen HTTP/1.1 when it could last choose.
@@ -177,20 +170,24 @@ impl Multiplexed {
         self.declined.get()
     }
 
-    /// The turn to open a connection whose endpoint may choose to have it shared. Nobody waits where it
-    /// last chose otherwise, or where nothing is shared.
-    pub(crate) async fn turn(&self) -> Opening<'_> {
+    /// The turn to open a connection. There is no wait for it where the endpoint last chose a protocol whose
+    /// connections are not shared, or where nothing is shared.
+    pub(crate) async fn turn(&self) -> Opening {
         let before = self.failures();
         let turn = match self.is_declined() || !self.is_shared() {
             true => None,
-            false => Some(self.opening.lock().await),
+            false => Some(Arc::clone(&self.opening).lock_owned().await),
         };
         Opening {
-            // Those who have waited for somebody who has learnt that need not take turns, either.
-            _turn: turn.filter(|_| !self.is_declined()),
-            of: self,
+            // Those that have waited for an attempt that has learnt that need not take turns, either.
+            turn: turn.filter(|_| !self.is_declined()),
             before,
         }
+    }
+
+    /// What the endpoint has chosen.
+    pub(crate) fn learn(&self, shared: bool) {
+        self.declined.set(!shared);
     }
 
     /// Makes a connection of a stream that speaks what requests can share, and takes a place on it.
@@ -223,14 +220,19 @@ impl Multiplexed {
         Ok(occupy(&connection, now))
     }
 
-    /// A place on a connection that is there already, and has fewer streams than `max_streams`.
-    pub(crate) fn free_slot(&self, now: Instant, max_streams: u32) -> Option<Slot> {
+    /// A place on a connection that is there already, and has fewer streams than `max_streams`; for a
+    /// request that needs `credit`, on one that has it.
+    pub(crate) fn free_slot(&self, now: Instant, max_streams: u32, credit: bool) -> Option<Slot> {
         let mut connections = self.connections.borrow_mut();
         let most = self.max_requests.get();
         connections.retain(|connection| !connection.is_worn(most));
         let free = connections.iter().filter(|c| c.has_room(max_streams));
-        free.min_by_key(|connection| connection.streams.get())
-            .map(|c| occupy(c, now))
+        let free = free.filter(|c| !credit || c.has_credit(now));
+        let key = |connection: &&Rc<Connection>| {
+            let short = credit && connection.is_short();
+            (short, connection.streams.get())
+        };
+        free.min_by_key(key).map(|c| occupy(c, now))
     }
 
     /// Closes a connection without streams; whether there was one.
@@ -261,31 +263,14 @@ impl Multiplexed {
 }
 
 /// See [`Multiplexed::turn`].
-pub(crate) struct Opening<'a> {
-    _turn: Option<MutexGuard<'a, ()>>,
-    of: &'a Multiplexed,
+pub(crate) struct Opening {
+    /// Goes with the attempt, not with the request: what comes next waits for the attempt.
+    pub(super) turn: Option<Turn>,
     /// Connections that could not be opened before it was waited for.
-    before: u64,
+    pub(super) before: u64,
 }
 
-impl Opening<'_> {
-    /// Takes the turn, unless it was waited for while somebody else took his in vain.
-    ///
-    /// # Errors
-    /// Those of `connect`, or of the other one's.
-    pub(crate) async fn take<T>(
-        &self,
-        connect: impl Future<Output = Result<T, ProxyError>>,
-    ) -> Result<T, ProxyError> {
-        self.of.share_failure(self.before)?;
-        self.of.noting(connect.await)
-    }
-
-    /// The endpoint has chosen.
-    pub(crate) fn learn(&self, shared: bool) {
-        self.of.declined.set(!shared);
-    }
-}
+pub(super) type Turn = OwnedMutexGuard<()>;
 
 /// Why a connection could not be opened.
 #[derive(Debug)]

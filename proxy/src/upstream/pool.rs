@@ -254,9 +254,9 @@ impl Pool {
         self.generation.get()
     }
 
-    /// A place on a connection that requests share.
-    pub(super) fn free_slot(&self, now: Instant) -> Option<Slot> {
-        self.multiplexed.free_slot(now, self.max_streams())
+    /// A place on a connection that requests share; one with credit where the request needs some.
+    pub(super) fn free_slot(&self, now: Instant, credit: bool) -> Option<Slot> {
+        self.multiplexed.free_slot(now, self.max_streams(), credit)
     }
 
     /// HTTP/2 streams at once on a connection.

@@ -10,16 +10,16 @@ use http::{Method, StatusCode, Version};
 use maglor_config::cluster::UpstreamProtocol;
 use tokio::time::Instant;
 
+use super::attempt::Attempt;
 use super::connect::Speaks;
 use super::http1::{Connection, exchange};
-use super::multiplexed::{Slot, Unanswered};
+use super::multiplexed::{Opening, Slot, Unanswered};
 use super::room::{Found, Room, Turn};
-use super::{Cluster, Open, Pool, Pools, Target, connect};
+use super::{Cluster, Pool, Pools, Target};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
-use crate::io::{Io, Stream};
+use crate::io::Stream;
 use crate::message::{Body, Interim, Request, Response};
-use crate::mux;
 use crate::proxy_protocol::Addresses;
 
 /// An endpoint to send one request to.
@@ -92,8 +92,9 @@ impl Sender<'_> {
         let connection = match Box::pin(self.room(Turn::Last, || pool.take(&self.ends))).await? {
             Found::Instead(connection) => connection,
             Found::Room(room) => {
-                let (io, open) = Box::pin(self.connect(room, Speaks::Http1)).await?;
-                self.as_http1(io, open, &pool)
+                let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
+                let (opened, _) = connecting.await?;
+                opened.into_http1(&pool)
             }
         };
         exchange(connection, request, body, self.interim).await
@@ -125,38 +126,44 @@ impl Sender<'_> {
         Ok(ControlFlow::Continue(body.unwrap_or_else(Body::empty)))
     }
 
-    fn as_http1(&self, io: Io, open: Open, pool: &Rc<Pool>) -> Box<Connection> {
-        let announced = self.cluster.config().proxy_protocol.map(|_| self.ends);
-        Connection::new(io, Rc::clone(pool), open, announced, self.now)
-    }
-
     /// Over a shared HTTP/2 connection.
     async fn http2(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
-        while let Some(slot) = pool.free_slot(now) {
+        let credit = !body.is_empty();
+        while let Some(slot) = pool.free_slot(now, credit) {
             match slot.exchange(self, request, body).await {
                 Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
             }
         }
-        let slot = match self.room(Turn::Any, || pool.free_slot(now)).await? {
-            Found::Instead(slot) => slot,
-            Found::Room(room) => {
-                let connecting = self.connect(room, Speaks::Http2);
-                pool.multiplexed
-                    .slot((now, pool.max_streams()), connecting)
-                    .await?
-            }
+        // Where there may be no other connection, one without credit is better than none.
+        let free = || pool.free_slot(now, false).map(Link::Shared);
+        let link = match self.room(Turn::Any, free).await? {
+            Found::Instead(link) => link,
+            Found::Room(room) => self.open(room, &pool, Speaks::Http2, credit).await?,
         };
-        Ok(slot.exchange(self, request, body).await?)
+        self.over(link, request, body).await
+    }
+
+    async fn over(
+        &self,
+        link: Link,
+        request: &Request,
+        body: Body,
+    ) -> Result<Response, ProxyError> {
+        match link {
+            Link::Http1(connection) => exchange(connection, request, body, self.interim).await,
+            Link::Shared(slot) => Ok(slot.exchange(self, request, body).await?),
+        }
     }
 
     /// Over whatever the endpoint agrees to by ALPN.
     async fn negotiated(&self, request: &Request, mut body: Body) -> Result<Response, ProxyError> {
         let pool = self.pool();
         let now = self.now;
-        while let Some(slot) = pool.free_slot(now) {
+        let credit = !body.is_empty();
+        while let Some(slot) = pool.free_slot(now, credit) {
             match slot.exchange(self, request, body).await {
                 Err(Unanswered::NotSent(unsent)) => body = unsent,
                 answered => return Ok(answered?),
@@ -173,38 +180,36 @@ impl Sender<'_> {
             }
         }
         let free = || {
-            let slot = pool.free_slot(now).map(Link::Shared);
+            let slot = pool.free_slot(now, false).map(Link::Shared);
             let http1 = || (!never_alone).then(|| pool.take(&self.ends)).flatten();
             slot.or_else(|| http1().map(Link::Http1))
         };
         let link = match self.room(Turn::Any, free).await? {
             Found::Instead(link) => link,
-            Found::Room(room) => self.negotiate(room, &pool).await?,
+            Found::Room(room) => self.open(room, &pool, Speaks::Negotiated, credit).await?,
         };
-        match link {
-            Link::Http1(connection) => exchange(connection, request, body, self.interim).await,
-            Link::Shared(slot) => Ok(slot.exchange(self, request, body).await?),
-        }
+        self.over(link, request, body).await
     }
 
-    /// A connection whose protocol the endpoint chooses.
-    async fn negotiate(&self, room: Room, pool: &Rc<Pool>) -> Result<Link, ProxyError> {
-        // It may turn out to be one for all who wait here.
-        let turn = pool.multiplexed.turn().await;
-        if let Some(slot) = pool.free_slot(self.now) {
+    /// A connection that requests share, or that the endpoint may choose to have shared.
+    async fn open(
+        &self,
+        room: Room,
+        pool: &Rc<Pool>,
+        speaks: Speaks,
+        credit: bool,
+    ) -> Result<Link, ProxyError> {
+        // It may turn out to be one for all that wait here.
+        let Opening { turn, before } = pool.multiplexed.turn().await;
+        if let Some(slot) = pool.free_slot(self.now, credit) {
             return Ok(Link::Shared(slot));
         }
-        let mesh = self.cluster.tls().and_then(|tls| tls.mesh.as_ref());
-        let connecting = self.connect(room, Speaks::Negotiated);
-        let (io, open) = turn.take(connecting).await?;
-        let shared = matches!(io.alpn(), Some(b"h2" | mux::ALPN));
-        turn.learn(shared);
-        Ok(if shared {
-            let failures = mesh.map(|mesh| Arc::clone(&mesh.failures));
-            let adopted = pool.multiplexed.adopt(io, self.now, open, failures);
-            Link::Shared(adopted.await?)
-        } else {
-            Link::Http1(self.as_http1(io, open, pool))
+        pool.multiplexed.share_failure(before)?;
+        let connecting = self.attempt(room, speaks).start(pool, turn);
+        let (opened, _turn) = connecting.await?;
+        Ok(match opened.is_shared() {
+            true => Link::Shared(opened.into_slot(pool, self.now).await?),
+            false => Link::Http1(opened.into_http1(pool)),
         })
     }
 
@@ -225,7 +230,7 @@ impl Sender<'_> {
             Found::Room(room) => room,
             Found::Instead(never) => match never {},
         };
-        let (io, open) = self.connect(room, Speaks::Bytes).await?;
+        let (io, open) = self.attempt(room, Speaks::Bytes).run().await?;
         Ok(Stream {
             io,
             prefix: Bytes::new(),
@@ -233,14 +238,16 @@ impl Sender<'_> {
         })
     }
 
-    async fn connect(&self, room: Room, speaks: Speaks) -> Result<(Io, Open), ProxyError> {
-        let connected = connect(self.cluster, self.target, self.ends, speaks).await;
-        if connected.is_err() {
-            self.cluster.metrics().connect_failures.inc(self.shard);
+    fn attempt(&self, room: Room, speaks: Speaks) -> Attempt {
+        Attempt {
+            cluster: Arc::clone(self.cluster),
+            target: Arc::clone(self.target),
+            ends: self.ends,
+            shard: self.shard,
+            now: self.now,
+            speaks,
+            room,
         }
-        let io = connected?;
-        let own = self.cluster.recognised(&io);
-        Ok((io, Open::new(self.cluster, self.shard, room, own)))
     }
 
     fn pool(&self) -> Rc<Pool> {

@@ -10,6 +10,7 @@ pub(crate) mod control_plane;
 pub(crate) mod h2;
 pub(crate) mod mesh;
 pub(crate) mod netns;
+pub(crate) mod relay;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, RawResponse, TIMEOUT, eventually};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};

@@ -1,5 +1,4 @@
-//! Notices a peer that has gone without a word: while there are streams and nothing comes, it is asked
-//! for a sign of life.
+//! Detects a peer that is gone although its connection is open: after a silence it gets a PING.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,14 +6,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Time between two looks.
-const INTERVAL: Duration = Duration::from_secs(10);
-/// After so many looks at which nothing had come, the peer is asked.
+/// The PING is sent after so many intervals without a byte; there is one more for its answer.
 const ASK: u8 = 3;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Beat {
+pub(crate) enum Beat {
     /// Send a PING.
     Ask,
     /// The peer has not answered for one interval.
@@ -22,27 +19,37 @@ pub(super) enum Beat {
 }
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
-pub(super) struct Pulse {
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    interval: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
     silent: u8,
 }
 
 impl Pulse {
+    /// With intervals of this length.
+    pub(crate) fn every(interval: Duration) -> Self {
+        Self {
+            interval,
+            sleep: None,
+            silent: 0,
+        }
+    }
+
     /// Something has come.
-    pub(super) fn heard(&mut self) {
+    pub(crate) fn heard(&mut self) {
         self.silent = 0;
     }
 
     /// To be polled with the connection; `busy` = there are streams.
-    pub(super) fn poll(&mut self, busy: bool, cx: &mut Context<'_>) -> Poll<Beat> {
+    pub(crate) fn poll(&mut self, busy: bool, cx: &mut Context<'_>) -> Poll<Beat> {
         loop {
             let Some(sleep) = &mut self.sleep else {
                 if !busy {
                     return Poll::Pending;
                 }
                 self.silent = 0;
-                self.sleep = Some(Box::pin(tokio::time::sleep(INTERVAL)));
+                self.sleep = Some(Box::pin(tokio::time::sleep(self.interval)));
                 continue;
             };
             if sleep.as_mut().poll(cx).is_pending() {
@@ -52,7 +59,7 @@ impl Pulse {
                 self.sleep = None;
                 return Poll::Pending;
             }
-            sleep.as_mut().reset(Instant::now() + INTERVAL);
+            sleep.as_mut().reset(Instant::now() + self.interval);
             self.silent += 1;
             if self.silent > ASK {
                 return Poll::Ready(Beat::Dead);
@@ -70,9 +77,11 @@ mod tests {
 
     use super::*;
 
+    const INTERVAL: Duration = Duration::from_secs(10);
+
     #[tokio::test(start_paused = true)]
     async fn a_silent_peer_is_asked_once_and_then_dead() {
-        let mut pulse = Pulse::default();
+        let mut pulse = Pulse::every(INTERVAL);
         let start = Instant::now();
         assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Ask);
         assert_eq!(start.elapsed().as_secs(), 30);
@@ -82,7 +91,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_says_something_is_alive() {
-        let mut pulse = Pulse::default();
+        let mut pulse = Pulse::every(INTERVAL);
         for _ in 0..3 {
             assert_eq!(poll_fn(|cx| pulse.poll(true, cx)).await, Beat::Ask);
             pulse.heard();
@@ -91,7 +100,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_asked_without_streams() {
-        let mut pulse = Pulse::default();
+        let mut pulse = Pulse::every(INTERVAL);
         let asked = tokio::time::timeout(INTERVAL * 10, poll_fn(|cx| pulse.poll(false, cx)));
         assert!(asked.await.is_err());
     }

@@ -1,0 +1,226 @@
+//! Bounds on frames that cost their sender next to nothing and the receiver work: control frames, empty
+//! frames, and requests that are reset as soon as they are sent.
+//!
+//! Each kind has a number of frames that a peer may send at once; work that the connection carries, and time, add
+//! to it. The work follows Envoy's limits: 100 `PRIORITY` frames for each stream
+//! (`max_inbound_priority_frames_per_stream`), 10 `WINDOW_UPDATE` frames for each DATA frame that was sent
+//! (`max_inbound_window_update_frames_per_data_frame_sent`), 500 early resets
+//! (`overload.premature_reset_total_stream_count`). The clock is read only where streams begin or are
+//! reset, and where the number is used up.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Control frames for each stream.
+const BY_STREAM: u32 = 100;
+/// Control frames for each DATA frame that is sent.
+const BY_DATA_SENT: u32 = 10;
+/// Control frames for each DATA frame that has come: a peer may measure its bandwidth by PINGs.
+const BY_DATA_RECEIVED: u32 = 1;
+/// Empty frames one after the other.
+const EMPTY: u32 = 16;
+/// A stream that is reset sooner counts as an early reset. One that lives longer is bounded by the number of
+/// concurrent streams.
+const EARLY: Duration = Duration::from_millis(50);
+
+/// A number of frames that may still come.
+#[derive(Debug)]
+struct Allowance {
+    left: u32,
+    most: u32,
+    by_second: u32,
+    since: Option<Instant>,
+}
+
+impl Allowance {
+    const fn new(most: u32, by_second: u32) -> Self {
+        Self {
+            left: most,
+            most,
+            by_second,
+            since: None,
+        }
+    }
+
+    fn add(&mut self, frames: u32) {
+        self.left = self.left.saturating_add(frames).min(self.most);
+    }
+
+    fn take(&mut self) -> bool {
+        if self.left == 0 {
+            let now = Instant::now();
+            let passed = self
+                .since
+                .replace(now)
+                .map_or(1.0, |since| now.duration_since(since).as_secs_f64());
+            // At most the bound, which is far below 2³².
+            self.add((passed * f64::from(self.by_second)).min(f64::from(self.most)) as u32);
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+}
+
+/// What the peer of one connection may still send; see the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Flood {
+    control: Allowance,
+    resets: Allowance,
+    empty: u32,
+    ages: Ages,
+}
+
+/// Tells young streams from older ones: their numbers rise.
+#[derive(Debug, Default)]
+struct Ages {
+    last: u32,
+    /// Streams up to this one are older than [`EARLY`].
+    old: u32,
+    /// The last stream at `marked`.
+    middle: u32,
+    marked: Option<Instant>,
+}
+
+impl Ages {
+    fn advance(&mut self, now: Instant) {
+        let passed = self.marked.map(|marked| now.duration_since(marked));
+        if passed.is_some_and(|passed| passed < EARLY) {
+            return;
+        }
+        self.old = match passed {
+            Some(passed) if passed < 2 * EARLY => self.middle,
+            _ => self.last,
+        };
+        self.middle = self.last;
+        self.marked = Some(now);
+    }
+}
+
+impl Default for Flood {
+    fn default() -> Self {
+        Self {
+            control: Allowance::new(10_000, 200),
+            resets: Allowance::new(500, 100),
+            empty: 0,
+            ages: Ages::default(),
+        }
+    }
+}
+
+impl Flood {
+    /// The peer has begun a stream.
+    pub(crate) fn opened(&mut self, stream: u32, now: Instant) {
+        self.ages.advance(now);
+        self.ages.last = self.ages.last.max(stream);
+        self.control.add(BY_STREAM);
+    }
+
+    /// A response was sent to its end.
+    pub(crate) fn answered(&mut self) {
+        self.resets.add(1);
+    }
+
+    /// The peer has reset a stream that it began; whether it may.
+    pub(crate) fn reset(&mut self, stream: u32, now: Instant) -> bool {
+        self.ages.advance(now);
+        stream <= self.ages.old || self.resets.take()
+    }
+
+    /// A DATA frame was sent.
+    pub(crate) fn data_sent(&mut self) {
+        self.control.add(BY_DATA_SENT);
+    }
+
+    /// A DATA frame with bytes has come.
+    pub(crate) fn data_received(&mut self) {
+        self.empty = 0;
+        self.control.add(BY_DATA_RECEIVED);
+    }
+
+    /// A frame has come that says nothing; whether it may.
+    pub(crate) fn empty(&mut self) -> bool {
+        self.empty += 1;
+        self.empty <= EMPTY && self.control.take()
+    }
+
+    /// A frame has come that concerns the connection itself, or is of an unknown kind; whether it may.
+    pub(crate) fn control(&mut self) -> bool {
+        self.control.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(mut one: impl FnMut() -> bool) -> u32 {
+        (0..1_000_000).take_while(|_| one()).count() as u32
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn control_frames_are_bounded_by_time_and_work() {
+        let mut flood = Flood::default();
+        assert_eq!(allowed(|| flood.control()), 10_200, "and those of a second");
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(allowed(|| flood.control()), 100);
+        flood.data_sent();
+        assert_eq!(allowed(|| flood.control()), BY_DATA_SENT);
+        flood.opened(1, Instant::now());
+        assert_eq!(allowed(|| flood.control()), BY_STREAM);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_keep_alive_of_years_is_no_flood() {
+        let mut flood = Flood::default();
+        for _ in 0..100_000 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(flood.control());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resets_are_bounded_where_they_come_at_once() {
+        let mut flood = Flood::default();
+        let mut stream = 0;
+        let mut early = || {
+            stream += 2;
+            flood.opened(stream, Instant::now());
+            flood.reset(stream, Instant::now())
+        };
+        assert_eq!(allowed(&mut early), 600, "and those of a second");
+        flood.answered();
+        stream += 2;
+        assert!(flood.reset(stream, Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streams_that_have_lived_may_be_reset_all_at_once() {
+        let mut flood = Flood::default();
+        for stream in 1..=5000 {
+            flood.opened(stream, Instant::now());
+        }
+        tokio::time::advance(EARLY * 2).await;
+        for stream in 1..=5000 {
+            assert!(flood.reset(stream, Instant::now()));
+        }
+        // Others begin all the while.
+        for stream in 5001..=10_000 {
+            flood.opened(stream, Instant::now());
+            tokio::time::advance(Duration::from_millis(1)).await;
+            let older = stream - 101;
+            assert!(flood.reset(older, Instant::now()), "{stream}");
+        }
+    }
+
+    #[test]
+    fn empty_frames_need_others_between_them() {
+        let mut flood = Flood::default();
+        for _ in 0..100 {
+            assert!(flood.empty());
+            flood.data_received();
+        }
+        assert_eq!(allowed(|| flood.empty()), EMPTY);
+    }
+}

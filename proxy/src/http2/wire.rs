@@ -1,0 +1,299 @@
+//! The byte stream below `h2`: what a connection may read in one turn, what its peer may send at all, what
+//! credit is left for the connection, and an end that loses nothing.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::frames::{END_STREAM, Frames, Head, PREFACE, kind};
+use crate::flood::Flood;
+
+/// What a connection may read before others of its worker have a turn: bytes, and so many besides for each
+/// frame and each request.
+const TURN: usize = 128 * 1024;
+const BY_FRAME: usize = 256;
+const BY_REQUEST: usize = 2048;
+/// What a connection may send before its peer has changed it (RFC 9113, section 6.9.2).
+const FIRST_WINDOW: i64 = 65_535;
+/// With less credit than this, an upload that begins now may wait for those that hold the rest.
+const LOW_WINDOW: i64 = 16 * 1024;
+/// A connection that has been short of credit for so long is held by uploads that its peer does not take.
+const HELD: Duration = Duration::from_millis(100);
+/// The peer may take so long, and send so much, to close a connection that has been shut down.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1024 * 1024;
+
+/// What the driver of a connection sees of its traffic.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    is_server: bool,
+    /// What may still be read in this turn.
+    turn: Cell<usize>,
+    heard: Cell<bool>,
+    flood: RefCell<Flood>,
+    flooded: Cell<bool>,
+    /// Bytes of bodies that the peer takes at present.
+    window: Cell<i64>,
+    low_since: Cell<Option<Instant>>,
+}
+
+impl Traffic {
+    fn new(is_server: bool) -> Rc<Self> {
+        Rc::new(Self {
+            is_server,
+            turn: Cell::new(TURN),
+            heard: Cell::new(false),
+            flood: RefCell::default(),
+            flooded: Cell::new(false),
+            window: Cell::new(FIRST_WINDOW),
+            low_since: Cell::new(None),
+        })
+    }
+
+    /// To be called whenever the connection is polled.
+    pub(crate) fn begin_turn(&self) {
+        self.turn.set(TURN);
+    }
+
+    /// Whether a byte has come since the last call.
+    pub(crate) fn take_heard(&self) -> bool {
+        self.heard.take()
+    }
+
+    /// The peer has sent more of what costs it nothing than it may: the connection is to be closed.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.flooded.get()
+    }
+
+    /// Whether there is little credit at the moment.
+    pub(crate) fn is_short(&self) -> bool {
+        self.low_since.get().is_some()
+    }
+
+    /// Whether bodies can be sent without a wait for uploads that the peer does not take.
+    pub(crate) fn has_credit(&self, now: Instant) -> bool {
+        let since = self.low_since.get();
+        since.is_none_or(|since| now.saturating_duration_since(since) < HELD)
+    }
+
+    fn received(&self, head: Head, now: &mut Option<Instant>) {
+        let mut now = || *now.get_or_insert_with(Instant::now);
+        let flood = &mut *self.flood.borrow_mut();
+        let mut cost = BY_FRAME;
+        let allowed = match head.kind {
+            kind::DATA if head.length > 0 => {
+                flood.data_received();
+                true
+            }
+            kind::DATA if head.flags & END_STREAM != 0 => true,
+            kind::DATA | kind::CONTINUATION if head.length == 0 => flood.empty(),
+            kind::HEADERS if self.is_server => {
+                flood.opened(head.stream, now());
+                cost = BY_REQUEST;
+                true
+            }
+            kind::HEADERS => {
+                flood.opened(head.stream, now());
+                true
+            }
+            kind::RST_STREAM if self.is_server => flood.reset(head.stream, now()),
+            kind::RST_STREAM | kind::CONTINUATION => true,
+            kind::WINDOW_UPDATE => {
+                if head.stream == 0 {
+                    self.credit(i64::from(head.increment), &mut now);
+                }
+                flood.control()
+            }
+            _ => flood.control(),
+        };
+        self.turn.set(self.turn.get().saturating_sub(cost));
+        if !allowed {
+            self.flooded.set(true);
+        }
+    }
+
+    fn sent(&self, head: Head, now: &mut Option<Instant>) {
+        if head.kind == kind::DATA {
+            let flood = &mut *self.flood.borrow_mut();
+            flood.data_sent();
+            if head.flags & END_STREAM != 0 {
+                flood.answered();
+            }
+            // At most 16 MB.
+            self.credit(-(head.length as i64), &mut || {
+                *now.get_or_insert_with(Instant::now)
+            });
+        } else if head.kind == kind::HEADERS && head.flags & END_STREAM != 0 {
+            self.flood.borrow_mut().answered();
+        }
+    }
+
+    fn credit(&self, bytes: i64, now: &mut impl FnMut() -> Instant) {
+        let window = self.window.get() + bytes;
+        self.window.set(window);
+        if window >= LOW_WINDOW {
+            self.low_since.set(None);
+        } else if self.low_since.get().is_none() {
+            self.low_since.set(Some(now()));
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Wire<T> {
+    inner: T,
+    traffic: Rc<Traffic>,
+    incoming: Frames,
+    outgoing: Frames,
+    closing: Closing,
+}
+
+#[derive(Debug)]
+enum Closing {
+    No,
+    /// Waits for the peer to close its side, and so many bytes at most.
+    Lingering(Pin<Box<Sleep>>, usize),
+    Done,
+}
+
+impl<T> Wire<T> {
+    /// Of a connection to an endpoint.
+    pub(crate) fn of_client(inner: T) -> (Self, Rc<Traffic>) {
+        Self::new(inner, false)
+    }
+
+    /// Of a connection from a client.
+    pub(crate) fn of_server(inner: T) -> (Self, Rc<Traffic>) {
+        Self::new(inner, true)
+    }
+
+    fn new(inner: T, is_server: bool) -> (Self, Rc<Traffic>) {
+        let traffic = Traffic::new(is_server);
+        let (incoming, outgoing) = match is_server {
+            true => (PREFACE, 0),
+            false => (0, PREFACE),
+        };
+        let wire = Self {
+            inner,
+            traffic: Rc::clone(&traffic),
+            incoming: Frames::after(incoming),
+            outgoing: Frames::after(outgoing),
+            closing: Closing::No,
+        };
+        (wire, traffic)
+    }
+
+    fn written<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>, mut n: usize) {
+        let mut now = None;
+        for part in parts {
+            let written = &part[..n.min(part.len())];
+            n -= written.len();
+            self.outgoing
+                .take(written, |head| self.traffic.sent(head, &mut now));
+            if n == 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> Wire<T> {
+    /// Reads and drops what the peer still sends. Closed before, the socket would answer that with a reset,
+    /// which makes the peer lose what it has not yet read.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Closing::Lingering(limit, left) = &mut self.closing else {
+            return Poll::Ready(());
+        };
+        let mut dropped = [MaybeUninit::uninit(); 4096];
+        while *left > 0 && limit.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::uninit(&mut dropped);
+            match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut buf)) {
+                Ok(()) if !buf.filled().is_empty() => {
+                    *left = left.saturating_sub(buf.filled().len());
+                }
+                _ => break,
+            }
+        }
+        self.closing = Closing::Done;
+        Poll::Ready(())
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        let traffic = &me.traffic;
+        if traffic.turn.get() == 0 || traffic.is_flooded() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut me.inner).poll_read(cx, buf))?;
+        let bytes = &buf.filled()[before..];
+        traffic.heard.set(true);
+        traffic
+            .turn
+            .set(traffic.turn.get().saturating_sub(bytes.len()));
+        let mut now = None;
+        me.incoming
+            .take(bytes, |head| traffic.received(head, &mut now));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let me = self.get_mut();
+        let n = ready!(Pin::new(&mut me.inner).poll_write(cx, buf))?;
+        me.written([buf].into_iter(), n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let me = self.get_mut();
+        let n = ready!(Pin::new(&mut me.inner).poll_write_vectored(cx, bufs))?;
+        me.written(bufs.iter().map(|buf| &**buf), n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !matches!(self.closing, Closing::No) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        if let Closing::No = me.closing {
+            ready!(Pin::new(&mut me.inner).poll_shutdown(cx))?;
+            let limit = Box::pin(tokio::time::sleep(LINGER));
+            me.closing = Closing::Lingering(limit, LINGER_BYTES);
+        }
+        me.poll_linger(cx).map(Ok)
+    }
+}

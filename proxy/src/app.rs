@@ -235,6 +235,7 @@ impl App {
         self.shared.memory.set(budget);
         self.config = Arc::new(wanted);
         self.yaml = loaded.yaml;
+        clusters.iter().for_each(|one| one.guard().put_in_force());
         self.commit(built);
         self.clusters = clusters;
         self.watched

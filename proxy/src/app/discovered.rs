@@ -94,6 +94,7 @@ impl App {
             let name = &used.cluster.name;
             match self.build_discovered(used, &mut sources) {
                 Ok(cluster) => {
+                    cluster.guard().put_in_force();
                     self.clusters.insert(cluster);
                 }
                 Err(error) => {

@@ -18,7 +18,7 @@ use crate::error::ProxyError;
 use crate::message::{Body, Source};
 
 /// See the module's documentation.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Replay(Rc<RefCell<Tape>>);
 
 #[derive(Debug)]
@@ -38,6 +38,8 @@ struct Tape {
     followed: bool,
     /// How much the whole body is, where that is known.
     length: Option<u64>,
+    /// Those who may still read from the client: readers that are no bystanders, and who makes them.
+    pullers: usize,
     /// Readers that wait for a frame.
     waiting: Vec<Waker>,
 }
@@ -54,6 +56,7 @@ impl Replay {
         Self(Rc::new(RefCell::new(Tape {
             ended: source.is_end_stream(),
             length: source.size_hint().exact(),
+            pullers: 1,
             source,
             frames: VecDeque::new(),
             first: 0,
@@ -78,6 +81,7 @@ impl Replay {
     }
 
     fn reader(&self, follows: bool) -> Body {
+        self.0.borrow_mut().pullers += usize::from(!follows);
         Body::source(Box::new(Reader {
             tape: Rc::clone(&self.0),
             at: 0,
@@ -100,6 +104,28 @@ impl Replay {
         let mut tape = self.0.borrow_mut();
         tape.once = !tape.followed;
     }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        leave(&self.0);
+    }
+}
+
+/// One that could read from the client does so no more. After the last one, bystanders get what was read so far, and
+/// the client's connection is not held for them.
+fn leave(tape: &RefCell<Tape>) {
+    let (source, waiting) = {
+        let tape = &mut *tape.borrow_mut();
+        tape.pullers -= 1;
+        if tape.pullers > 0 {
+            return;
+        }
+        let source = std::mem::replace(&mut tape.source, Body::empty());
+        (source, std::mem::take(&mut tape.waiting))
+    };
+    drop(source);
+    waiting.into_iter().for_each(Waker::wake);
 }
 
 /// One pass over the body.
@@ -186,6 +212,9 @@ impl Source for Reader {
                 return Poll::Ready(None);
             }
             if self.follows {
+                if tape.pullers == 0 {
+                    return Poll::Ready(Some(Err(ProxyError::ClientGone)));
+                }
                 tape.wait(cx);
                 return Poll::Pending;
             }
@@ -212,6 +241,9 @@ impl Source for Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        if !self.follows {
+            leave(&self.tape);
+        }
         // The client's next bytes may have been announced to this reader only.
         let waiting = std::mem::take(&mut self.tape.borrow_mut().waiting);
         waiting.into_iter().for_each(Waker::wake);
@@ -328,6 +360,27 @@ mod tests {
         replay.give_up();
         assert_eq!(rest(main).await, "cdef");
         assert_eq!(rest(bystander).await, "cdef");
+    }
+
+    #[tokio::test]
+    async fn a_bystander_does_not_wait_for_what_nobody_reads() {
+        let replay = replay(100);
+        let (mut bystander, mut waiting) = (replay.follow(), replay.follow());
+        let mut main = replay.body();
+        assert_eq!(frame(&mut main).await.unwrap().unwrap(), "ab");
+        assert_eq!(frame(&mut waiting).await.unwrap().unwrap(), "ab");
+        drop(replay);
+        let (left, ()) = tokio::join!(frame(&mut waiting), async { drop(main) });
+        assert!(
+            matches!(left, Some(Err(ProxyError::ClientGone))),
+            "{left:?}"
+        );
+        assert_eq!(frame(&mut bystander).await.unwrap().unwrap(), "ab");
+        let left = frame(&mut bystander).await;
+        assert!(
+            matches!(left, Some(Err(ProxyError::ClientGone))),
+            "{left:?}"
+        );
     }
 
     #[tokio::test]

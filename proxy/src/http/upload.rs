@@ -28,6 +28,8 @@ pub(super) struct Upload {
     interim: Option<Rc<dyn Interim>>,
     /// Whether a part of it was handed on since that was last asked.
     moved: Cell<bool>,
+    /// Nothing more is read of it.
+    ended: Cell<bool>,
 }
 
 impl Upload {
@@ -49,6 +51,7 @@ impl Upload {
             held: Cell::new(held),
             interim: interim.filter(|_| held).cloned(),
             moved: Cell::new(false),
+            ended: Cell::new(false),
         });
         let watched = Watched {
             body,
@@ -59,7 +62,7 @@ impl Upload {
 
     /// When the request ended, at the earliest: now, while the client has still to send what is wanted.
     pub(super) fn end(&self, now: Instant) -> Instant {
-        if self.awaited.get() {
+        if self.awaited.get() && !self.ended.get() {
             now
         } else {
             self.last.get()
@@ -130,5 +133,15 @@ impl Source for Watched {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Drop for Watched {
+    /// The time of copies that are still under way begins, if they have waited for their client until now.
+    fn drop(&mut self) {
+        if self.upload.awaited.get() {
+            self.upload.last.set(Instant::now());
+        }
+        self.upload.ended.set(true);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use maglor_balance::guard::breaker::{Breaker, Entry, Pass};
 use maglor_balance::guard::budget::Budget;
 use maglor_balance::guard::concurrency::ConcurrencyLimit;
-use maglor_balance::guard::limits::{Admission, Claim, Slots};
+use maglor_balance::guard::limits::{Admission, Claim, LimitParams, Slots};
 use maglor_balance::guard::outlier::Sample;
 use maglor_balance::{Rng, Time};
 use maglor_config::cluster as config;
@@ -31,7 +31,7 @@ pub(crate) struct Guard {
     pub(crate) connections: Arc<Queue>,
     /// How many requests each endpoint may have, and those who wait until one has room.
     seats: Option<(u32, Arc<Queue>)>,
-    queue_timeout: Duration,
+    limits: LimitParams,
 }
 
 impl Guard {
@@ -67,7 +67,19 @@ impl Guard {
                 before.map(|before| &before.connections),
                 limits.connections(),
             ),
-            queue_timeout: limits.queue_timeout,
+            limits: *limits,
+        }
+    }
+
+    /// Its limits hold from now on. They share their counts with those of the configuration before, so that this waits
+    /// until nothing of the new one can fail.
+    pub(crate) fn put_in_force(&self) {
+        let limits = &self.limits;
+        let waiting = limits.max_pending_requests;
+        self.requests.set_limits(limits.max_requests, waiting);
+        self.connections.set_limits(limits.max_connections, waiting);
+        if let Some((_, line)) = &self.seats {
+            line.set_limits(None, waiting);
         }
     }
 
@@ -105,7 +117,7 @@ impl Guard {
                 chosen => return Ok((chosen?, now)),
             }
         }
-        Box::pin(line.seated(self.queue_timeout, choose)).await
+        Box::pin(line.seated(self.limits.queue_timeout, choose)).await
     }
 
     /// Requests that may be in progress now beside what `limits` says.
@@ -149,15 +161,18 @@ impl Queue {
         }
     }
 
-    /// `known` where it has as many places and lets as many wait.
+    /// `known`, whose limits may be others: what it counts is still under way, and who waits is woken by it.
     fn like(known: Option<&Arc<Self>>, slots: Slots) -> Arc<Self> {
-        let room = |slots: &Slots| (slots.limit(), slots.most_waiting());
-        let wanted = room(&slots);
-        keep(
-            known,
-            |known| room(&known.slots) == wanted,
-            || Self::new(slots),
-        )
+        keep(known, |_| true, || Self::new(slots))
+    }
+
+    /// Other limits, for those who are there already, too.
+    fn set_limits(&self, places: Option<u32>, waiting: u32) {
+        if self.slots.set_limits(places, waiting) {
+            self.freed.notify_waiters();
+            // One that is about to wait again.
+            self.freed.notify_one();
+        }
     }
 
     /// How many places are taken.
@@ -356,7 +371,7 @@ impl Place {
         }
         let entered = guard
             .requests
-            .enter(|| guard.ceiling(), guard.queue_timeout);
+            .enter(|| guard.ceiling(), guard.limits.queue_timeout);
         entered.await?;
         place.admitted = true;
         place.active = guard.requests.active();

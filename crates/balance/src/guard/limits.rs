@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Limits of a cluster (Envoy's `circuit_breakers.thresholds`, Istio's `connectionPool`).
 ///
@@ -113,13 +113,13 @@ pub enum Claim {
 /// A limited number of places with a bounded queue, shared by all threads.
 ///
 /// All accesses are `Relaxed`: the word is complete in itself, and waking (the caller's) orders what
-/// else there is.
+/// else there is. The limits may change while places are in use ([`Slots::set_limits`]).
 #[derive(Debug)]
 pub struct Slots {
     /// Waiting in the upper half, active in the lower.
     word: AtomicU64,
-    limit: u32,
-    max_waiting: u32,
+    limit: AtomicU32,
+    max_waiting: AtomicU32,
 }
 
 impl Slots {
@@ -128,22 +128,37 @@ impl Slots {
     pub fn new(limit: Option<u32>, max_waiting: u32) -> Self {
         Self {
             word: AtomicU64::new(0),
-            limit: limit.unwrap_or(u32::MAX),
-            max_waiting,
+            limit: AtomicU32::new(limit.unwrap_or(u32::MAX)),
+            max_waiting: AtomicU32::new(max_waiting),
         }
+    }
+
+    /// Other limits from now on. What is in use above a lower one is released as usual, and those that wait beyond
+    /// a shorter queue wait on. `true`: somebody waits for whom there may be a place now; wake all.
+    #[must_use = "true: wake all that wait"]
+    pub fn set_limits(&self, limit: Option<u32>, max_waiting: u32) -> bool {
+        self.limit
+            .store(limit.unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.max_waiting.store(max_waiting, Ordering::Relaxed);
+        self.waiting() > 0
+    }
+
+    #[inline]
+    fn places(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// Asks for a place. `ceiling` lowers the limit for this call, as an adaptive
     /// [`concurrency`](super::concurrency) limit does; `u32::MAX` leaves it.
     #[inline]
     pub fn admit(&self, ceiling: u32) -> Admission {
-        let limit = self.limit.min(ceiling);
+        let limit = self.places().min(ceiling);
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let (waiting, active) = unpack(word);
             let (next, answer) = if active < limit && waiting == 0 {
                 (word + 1, Admission::Admitted)
-            } else if waiting < self.max_waiting {
+            } else if waiting < self.most_waiting() {
                 (word + WAITING, Admission::Waiting)
             } else {
                 return Admission::Overflow;
@@ -159,7 +174,7 @@ impl Slots {
     /// full.
     #[must_use = "what waits claims or leaves"]
     pub fn queue(&self) -> bool {
-        let enter = |word| (unpack(word).0 < self.max_waiting).then_some(word + WAITING);
+        let enter = |word| (unpack(word).0 < self.most_waiting()).then_some(word + WAITING);
         self.word
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
             .is_ok()
@@ -167,7 +182,7 @@ impl Slots {
 
     /// Asks again, by one that waits.
     pub fn claim(&self, ceiling: u32) -> Claim {
-        let limit = self.limit.min(ceiling);
+        let limit = self.places().min(ceiling);
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let (waiting, active) = unpack(word);
@@ -191,7 +206,7 @@ impl Slots {
         let before = self.word.fetch_sub(WAITING, Ordering::Relaxed);
         let (waiting, active) = unpack(before);
         debug_assert!(waiting > 0, "only who waits may leave");
-        waiting > 1 && active < self.limit
+        waiting > 1 && active < self.places()
     }
 
     /// Gives a place back. `true`: somebody waits; wake one.
@@ -220,13 +235,14 @@ impl Slots {
     /// The number of places; `None`: no limit.
     #[must_use]
     pub fn limit(&self) -> Option<u32> {
-        (self.limit < u32::MAX).then_some(self.limit)
+        let limit = self.places();
+        (limit < u32::MAX).then_some(limit)
     }
 
     /// How many may wait.
     #[must_use]
     pub fn most_waiting(&self) -> u32 {
-        self.max_waiting
+        self.max_waiting.load(Ordering::Relaxed)
     }
 
     fn exchange(&self, from: u64, to: u64) -> Result<u64, u64> {
@@ -279,6 +295,27 @@ mod tests {
         assert_eq!(slots.claim(ANY), Claim::Claimed { wake: true });
         assert!(slots.leave(), "one of those woken leaves");
         assert_eq!(slots.claim(ANY), Claim::Claimed { wake: false });
+    }
+
+    #[test]
+    fn other_limits_hold_for_what_is_there() {
+        let slots = Slots::new(Some(2), 1);
+        for _ in 0..2 {
+            assert_eq!(slots.admit(ANY), Admission::Admitted);
+        }
+        assert_eq!(slots.admit(ANY), Admission::Waiting);
+        assert!(slots.set_limits(Some(3), 2), "one waits");
+        assert_eq!(slots.claim(ANY), Claim::Claimed { wake: false });
+        assert_eq!((slots.limit(), slots.most_waiting()), (Some(3), 2));
+        assert!(!slots.set_limits(Some(1), 0));
+        assert_eq!(slots.admit(ANY), Admission::Overflow);
+        for _ in 0..3 {
+            assert!(!slots.release());
+        }
+        assert_eq!(slots.admit(ANY), Admission::Admitted);
+        assert!(!slots.set_limits(None, 0));
+        assert_eq!(slots.admit(ANY), Admission::Admitted);
+        assert_eq!((slots.active(), slots.waiting()), (2, 0));
     }
 
     #[test]

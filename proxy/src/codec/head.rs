@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 
 use bytes::BytesMut;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Version};
 
 use super::framing::Framing;
@@ -178,28 +178,13 @@ pub(crate) fn parse_trailers(buf: &[u8]) -> Result<Option<(HeaderMap, usize)>, H
         let (Ok(name), Ok(value)) = (name, value) else {
             return Err(HeadError::Malformed);
         };
-        // RFC 9110 §6.5.1: fields that frame, route or authenticate a message must not come late.
-        if !FORBIDDEN_TRAILERS.contains(&name) {
-            trailers.append(name, value);
-        }
+        trailers.append(name, value);
     }
+    super::trailers::filter(&mut trailers);
     Ok(Some((trailers, len)))
 }
 
 const MAX_TRAILERS: usize = 64;
-const FORBIDDEN_TRAILERS: [HeaderName; 10] = [
-    header::AUTHORIZATION,
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::HOST,
-    // HTTP/2 has a stream fail that ends with a field of one connection.
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
 
 fn partial<T>(buf: &[u8], limits: Limits) -> Result<Option<T>, HeadError> {
     if buf.len() >= limits.bytes {

@@ -11,6 +11,7 @@ mod framing;
 mod head;
 mod scratch;
 mod target;
+mod trailers;
 mod write;
 
 pub use framing::FramingError;
@@ -23,4 +24,5 @@ pub(crate) use head::{
 };
 pub(crate) use scratch::{poll_read, poll_read_body};
 pub(crate) use target::Target;
+pub(crate) use trailers::filter as filter_trailers;
 pub(crate) use write::Output;

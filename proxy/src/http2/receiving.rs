@@ -6,6 +6,8 @@ use bytes::Bytes;
 use h2::RecvStream;
 use http_body::{Frame, SizeHint};
 
+use crate::codec;
+
 /// The body that comes on a stream. Credit is returned for what is taken.
 #[derive(Debug)]
 pub(crate) struct Receiving {
@@ -44,7 +46,10 @@ impl Receiving {
             }
         }
         let trailers = ready!(self.stream.poll_trailers(cx))?;
-        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+        Poll::Ready(trailers.map(|mut trailers| {
+            codec::filter_trailers(&mut trailers);
+            Ok(Frame::trailers(trailers))
+        }))
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {

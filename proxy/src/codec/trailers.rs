@@ -1,0 +1,135 @@
+//! Which fields may stand in a trailer section (RFC 9110 §6.5.1).
+//!
+//! One rule for requests and responses, and for every protocol that they come by. Fields that frame, route,
+//! authenticate or identify a message, or say how it is to be processed, were read from its head by the time trailers
+//! come: a recipient that merged later ones into the head would act on what no rule has seen.
+
+use http::HeaderMap;
+
+/// Names that may not, in groups by what they do; `_` in a name counts as `-`, because both are the
+/// same where names become variables (CGI, WSGI, PHP).
+const UNFIT: &[&str] = &[
+    // Framing, and what concerns one connection only.
+    "connection",
+    "content-length",
+    "http2-settings",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    // Routing.
+    "forwarded",
+    "host",
+    "location",
+    "max-forwards",
+    "x-http-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    // Authentication and identity. Authentication-Info may come late (RFC 9110 §11.6.3).
+    "authorization",
+    "cookie",
+    "set-cookie",
+    "www-authenticate",
+    "true-client-ip",
+    "x-client-ip",
+    "x-real-ip",
+    "x-request-id",
+    // Modifiers of requests and control data of responses.
+    "age",
+    "cache-control",
+    "date",
+    "expect",
+    "expires",
+    "grpc-timeout",
+    "idempotency-key",
+    "pragma",
+    "range",
+    "retry-after",
+    "vary",
+    "warning",
+    // Processing of the content.
+    "content-encoding",
+    "content-range",
+    "content-type",
+];
+
+/// The same of names that begin so.
+const UNFIT_PREFIXES: &[&str] = &["if-", "proxy-", "x-envoy-", "x-forwarded-", "x-maglor-"];
+
+/// Removes what may not come as a trailer.
+pub(crate) fn filter(trailers: &mut HeaderMap) {
+    // Without an allocation where all may stay, as in gRPC.
+    let unfit: Vec<_> = trailers
+        .keys()
+        .filter(|name| !may_trail(name.as_str()))
+        .cloned()
+        .collect();
+    for name in unfit {
+        trailers.remove(name);
+    }
+}
+
+/// Whether a field of this name, in lower case, may stand in a trailer section.
+fn may_trail(name: &str) -> bool {
+    let same = |(a, b): (u8, u8)| a == b || (a == b'_' && b == b'-');
+    let begins = |with: &str| name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same);
+    !UNFIT
+        .iter()
+        .any(|unfit| unfit.len() == name.len() && begins(unfit))
+        && !UNFIT_PREFIXES.iter().any(|prefix| begins(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn what_acts_on_a_message_does_not_come_late() {
+        for name in UNFIT {
+            assert!(!may_trail(name), "{name}");
+            assert!(!may_trail(&name.replace('-', "_")), "{name}");
+        }
+        for name in [
+            "if-none-match",
+            "proxy-authorization",
+            "x_envoy_attempt_count",
+            "x-forwarded-client-cert",
+            "x_forwarded-for",
+            "x-maglor-client",
+        ] {
+            assert!(!may_trail(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn grpc_and_checksums_do() {
+        for name in [
+            "grpc-status",
+            "grpc-message",
+            "grpc-status-details-bin",
+            "grpc-retry-pushback-ms",
+            "endpoint-load-metrics-bin",
+            "x-checksum",
+            "content-digest",
+            "server-timing",
+            "hostname",
+            "iffy",
+        ] {
+            assert!(may_trail(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn all_values_of_a_name_go() {
+        let mut trailers = HeaderMap::new();
+        for (name, value) in [("cookie", "a"), ("x-sum", "1"), ("cookie", "b")] {
+            let value = HeaderValue::from_static(value);
+            trailers.append(HeaderName::from_static(name), value);
+        }
+        filter(&mut trailers);
+        assert_eq!((trailers.len(), trailers.get("x-sum").is_some()), (1, true));
+    }
+}

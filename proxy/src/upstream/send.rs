@@ -57,6 +57,10 @@ impl Sender<'_> {
             UpstreamProtocol::Downstream if request.version == Version::HTTP_2 => {
                 UpstreamProtocol::Http2
             }
+            _ if self.is_grpc(request) => match self.cluster.tls() {
+                Some(_) => UpstreamProtocol::Auto,
+                None => UpstreamProtocol::Http2,
+            },
             protocol => protocol,
         };
         match protocol {
@@ -76,6 +80,14 @@ impl Sender<'_> {
         request.version < Version::HTTP_2
             && self.target.stats.outstanding() <= 1
             && self.is_in_mesh()
+    }
+
+    /// Whether it is a gRPC call that no choice of the operator keeps from HTTP/2, without which servers of gRPC
+    /// understand nothing.
+    fn is_grpc(&self, request: &Request) -> bool {
+        request.version == Version::HTTP_2
+            && self.cluster.config().grpc_by_http2
+            && request.is_grpc()
     }
 
     pub(super) fn is_in_mesh(&self) -> bool {
@@ -169,9 +181,9 @@ impl Sender<'_> {
                 answered => return Ok(answered?),
             }
         }
-        // The endpoint's proxy takes for HTTP/1.1 what comes by it.
-        let never_alone = self.is_in_mesh()
-            && request.version == Version::HTTP_2
+        // The endpoint's proxy takes for HTTP/1.1 what comes by it, and a server of gRPC takes nothing that does.
+        let never_alone = request.version == Version::HTTP_2
+            && (self.is_in_mesh() || self.is_grpc(request))
             && !pool.multiplexed.is_declined();
         if !never_alone {
             match self.pooled_http1(&pool, request, body).await? {

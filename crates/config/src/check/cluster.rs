@@ -66,6 +66,7 @@ pub(super) fn one(
         original_destination,
         endpoints,
         protocol,
+        grpc_by_http2: matches!(raw.protocol, None | Some(raw::UpstreamProtocol::Auto)),
         tls: raw
             .tls
             .as_ref()

@@ -32,7 +32,8 @@ pub struct Cluster {
     /// The servers, by address or by DNS name. May be empty: requests are then answered with 503.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Short<Endpoint>>,
-    /// HTTP version spoken to the endpoints. Default: `http1`; with `tls: mesh`, `auto`.
+    /// HTTP version spoken to the endpoints. Default: `http1`, but `http2` for gRPC calls (under TLS, if the endpoint
+    /// agrees to it by ALPN); with `tls: mesh`, `auto`.
     pub protocol: Option<UpstreamProtocol>,
     /// TLS towards the endpoints. Absent: plain text.
     pub tls: Option<Short<UpstreamTls>>,
@@ -173,13 +174,13 @@ impl Cluster {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamProtocol {
-    /// By ALPN under TLS, otherwise HTTP/1.1. Upgrades stay HTTP/1.1.
+    /// By ALPN under TLS, otherwise HTTP/1.1, and HTTP/2 for gRPC calls. Upgrades stay HTTP/1.1.
     Auto,
-    /// HTTP/1.1.
+    /// HTTP/1.1, for gRPC calls, too, which hardly any server takes so.
     Http1,
     /// The version of the client's request, in plain text as under TLS.
     Downstream,
-    /// HTTP/2, in plain text with prior knowledge. Needed for gRPC.
+    /// HTTP/2, in plain text with prior knowledge.
     Http2,
 }
 

@@ -91,7 +91,9 @@ fn an_upload_ends_with_its_response() {
         .start();
     let mut client = Client::connect(proxy.listener("web"));
     let (frames, body) = h2::channel();
-    frames.send(Ok(Frame::data("abc".into()))).unwrap();
+    // More than the endpoint's window, so that the upload waits for credit that never comes.
+    let data = pattern::bytes(200_000);
+    frames.send(Ok(Frame::data(data.into()))).unwrap();
     // The client has not ended its request, and will not.
     let answer = client.ask(h2::request("POST", "/", body));
     assert_eq!(answer.status.as_u16(), 200);
@@ -187,7 +189,9 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
     let application = Upstream::start("a");
     let root = Root::new();
     let slow = Slow {
-        piece: Duration::from_millis(10),
+        // The server has sent all some time before the client has read all, and more than a second after it is told
+        // to end.
+        piece: Duration::from_millis(25),
         ..Slow::default()
     };
     for protocol in PROTOCOLS {
@@ -213,7 +217,9 @@ fn a_connection_that_is_left_loses_nothing_of_its_last_responses() {
 fn a_client_of_http2_loses_nothing_when_its_connection_is_left() {
     let application = Upstream::start("a");
     let slow = Slow {
-        piece: Duration::from_millis(10),
+        // The server has sent all some time before the client has read all, and more than a second after it is told
+        // to end.
+        piece: Duration::from_millis(25),
         ..Slow::default()
     };
     let mut proxy = Web::to([application.address()]).start();

@@ -235,6 +235,40 @@ fn a_response_that_is_reset_without_error_does_not_look_whole() {
 }
 
 #[test]
+fn pseudo_headers_that_are_malformed_cost_their_stream() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    let mut client = shake_hands(proxy.listener("web"));
+    let authority = [0x41, 1, b'a'];
+    // GET with a scheme or a path of its own.
+    let cases: [(&str, &[u8]); 6] = [
+        ("an empty scheme", &[0x82, 0x46, 0, 0x84]),
+        ("no scheme", &[0x82, 0x84]),
+        ("an empty path", &[0x82, 0x86, 0x44, 0]),
+        ("no path", &[0x82, 0x86]),
+        ("a query alone", &[0x82, 0x86, 0x44, 2, b'?', b'x']),
+        ("a path without slash", &[0x82, 0x86, 0x44, 1, b'x']),
+    ];
+    let mut stream = 1;
+    for (what, fields) in cases {
+        let fields = [fields, &authority].concat();
+        client.write_all(&frame(1, 5, stream, &fields)).unwrap();
+        // A stream error, or 400: never the end of the connection.
+        let wanted = |kind, of| kind == 7 || (of == stream && matches!(kind, 0 | 3));
+        let (answer, _) = read_until(&mut client, wanted);
+        let reset = answer == [0, 0, 0, 1];
+        let refused = answer == b"malformed request: malformed request target\n";
+        assert!(reset || refused, "{what}: {answer:?}");
+        stream += 2;
+    }
+    assert_eq!(upstream.requests(), 0);
+    let get = [&[0x82, 0x86, 0x84][..], &authority].concat();
+    client.write_all(&frame(1, 5, stream, &get)).unwrap();
+    let (body, _) = read_until(&mut client, |kind, of| kind == 0 && of == stream);
+    assert_eq!(body, b"a");
+}
+
+#[test]
 fn a_response_whose_end_is_never_read_has_a_time_limit() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()])

@@ -263,6 +263,11 @@ fn check(request: &mut Request) -> Result<Option<u64>, HeadError> {
 
 fn incoming(request: http::Request<RecvStream>) -> Result<(Request, Body), HeadError> {
     let (parts, stream) = request.into_parts();
+    // RFC 9113 §8.3.1: neither is empty, and a path begins with a slash.
+    let target = parts.uri.path_and_query().map_or("", |path| path.as_str());
+    if parts.uri.scheme_str() == Some("") || !(target.starts_with('/') || target == "*") {
+        return Err(HeadError::Target);
+    }
     let mut request = Request {
         method: parts.method,
         target: codec::Target::default(),

@@ -1,13 +1,12 @@
 //! The admin server: `/metrics /ready /live /config /clusters /listeners /probe /routes /tap /drain /logging`.
 //!
-//! Runs on the control thread, so that scraping it never delays a request. It is meant for
-//! operators on a private address: it shows configuration and can drain the proxy.
+//! Runs on the control thread, so that scraping it never delays a request. Which peers get which pages, and how many
+//! connections there are, is [`maglor_admin`]'s.
 
 mod clusters;
 mod routes;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 
@@ -15,9 +14,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use maglor_admin::{Limits, Methods, Page, Server};
 use maglor_config::Probe;
 use maglor_telemetry::logs::LogHandle;
 use serde_json::{Value, json};
@@ -27,14 +24,16 @@ use tokio::sync::Notify;
 use crate::app::SharedApp;
 use crate::observers::{Lines, TapError};
 use crate::probes;
-use crate::throttle::Throttle;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const INDEX: &str = "\
+For every peer:
 GET  /metrics            Prometheus metrics
 GET  /ready              200 when requests are taken, 503 with the reason when not
 GET  /live               200 while the process works
+GET  /probe/NAME         ask the application (admin.probes): the status of its answer
+Over loopback only (kubectl port-forward), unless admin.remote_access says otherwise:
 GET  /config             the configuration in force (YAML)
 GET  /clusters           endpoints, health and outstanding requests (JSON)
 GET  /listeners          listeners and their bound addresses (JSON)
@@ -42,11 +41,25 @@ GET  /routes             routes in force, those of the control plane too (JSON)
 GET  /tap?FILTERS        requests as they end, a JSON object a line, until you leave; filters: method=GET,
                          path=/PREFIX, status=503 or 5xx, peer=PART-OF-ID, direction=inbound|outbound,
                          rate=LINES-A-SECOND (100)
-GET  /probe/NAME         ask the application (admin.probes): the status of its answer
 POST /drain              stop taking connections, let open ones end, then exit
 GET  /logging            the log level
 PUT  /logging?level=L    change it: error, warn, info, debug, trace, or target=level,...
 ";
+
+const PAGES: [Page; 12] = [
+    Page::public("/live"),
+    Page::public("/metrics"),
+    Page::public("/probe/"),
+    Page::public("/ready"),
+    Page::operators("/", Methods::Read),
+    Page::operators("/clusters", Methods::Read),
+    Page::operators("/config", Methods::Read),
+    Page::operators("/drain", Methods::Change),
+    Page::operators("/listeners", Methods::Read),
+    Page::operators("/logging", Methods::ReadAndChange),
+    Page::operators("/routes", Methods::Read),
+    Page::operators("/tap", Methods::Read),
+];
 
 /// What the admin server works on.
 #[derive(Clone)]
@@ -59,33 +72,16 @@ pub(crate) struct Admin {
     pub(crate) probes: Rc<BTreeMap<String, Probe>>,
 }
 
-/// Answers until the process ends.
-pub(crate) async fn serve(socket: TcpListener, admin: Admin) {
-    let told = Throttle::new();
+/// Answers until the process ends; `opened`: pages for operators are answered to every peer.
+pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool, limits: Limits) {
+    let mut server = Server::new(socket, &PAGES, opened, limits);
     loop {
-        let tcp = match socket.accept().await {
-            Ok((tcp, _)) => tcp,
-            Err(error) => {
-                if let Some(unsaid) = told.allow() {
-                    tracing::warn!(%error, unsaid, "admin: accept failed");
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                continue;
-            }
-        };
+        let accepted = server.accept().await;
         let admin = admin.clone();
-        tokio::task::spawn_local(async move {
-            let service = service_fn(|request| {
-                let admin = admin.clone();
-                async move { Ok::<_, Infallible>(admin.handle(&request).await) }
-            });
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .serve_connection(TokioIo::new(tcp), service);
-            if let Err(error) = served.await {
-                tracing::debug!(%error, "admin connection failed");
-            }
-        });
+        tokio::task::spawn_local(accepted.serve(move |request| {
+            let admin = admin.clone();
+            async move { admin.handle(&request).await }
+        }));
     }
 }
 
@@ -93,44 +89,39 @@ type Answer = Response<Either<Full<Bytes>, Lines>>;
 
 impl Admin {
     async fn handle(&self, request: &Request<Incoming>) -> Answer {
-        let asked = request.uri().path().strip_prefix("/probe/");
-        let Some(probe) = asked.and_then(|name| self.probes.get(name)) else {
+        let Some(name) = request.uri().path().strip_prefix("/probe/") else {
             return self.answer(request);
+        };
+        let Some(probe) = self.probes.get(name) else {
+            return answer(StatusCode::NOT_FOUND, TEXT, "there is no such probe\n");
         };
         let (status, said) = probes::ask(probe, request.headers()).await;
         answer(status, TEXT, said)
     }
 
+    /// Which pages there are, and their methods, is in [`PAGES`].
     fn answer(&self, request: &Request<Incoming>) -> Answer {
-        let get = matches!(*request.method(), Method::GET | Method::HEAD);
         let change = matches!(*request.method(), Method::POST | Method::PUT);
         match request.uri().path() {
-            "/" if get => answer(StatusCode::OK, TEXT, INDEX),
-            "/clusters" if get => json_answer(&clusters::describe(&self.app.borrow())),
-            "/config" if get => self.config(),
-            "/drain" if change => {
+            "/clusters" => json_answer(&clusters::describe(&self.app.borrow())),
+            "/config" => self.config(),
+            "/drain" => {
                 self.drain.notify_one();
                 answer(StatusCode::OK, TEXT, "draining\n")
             }
-            "/listeners" if get => json_answer(&self.listeners()),
-            "/live" if get => answer(StatusCode::OK, TEXT, "live\n"),
-            "/logging" if get => self.log_level(),
+            "/listeners" => json_answer(&self.listeners()),
+            "/live" => answer(StatusCode::OK, TEXT, "live\n"),
             "/logging" if change => self.set_log_level(request.uri().query()),
-            "/metrics" if get => answer(
+            "/logging" => self.log_level(),
+            "/metrics" => answer(
                 StatusCode::OK,
                 maglor_telemetry::metrics::CONTENT_TYPE,
                 self.app.borrow().metrics(),
             ),
-            "/ready" if get => self.ready(),
-            "/routes" if get => json_answer(&routes::describe(&self.app.borrow().listeners())),
-            "/tap" if get => self.tap(request.uri().query()),
-            "/" | "/clusters" | "/config" | "/drain" | "/listeners" | "/live" | "/logging"
-            | "/metrics" | "/ready" | "/routes" | "/tap" => wrong_method(request.uri().path()),
-            _ => answer(
-                StatusCode::NOT_FOUND,
-                TEXT,
-                format!("no such page; there are:\n{INDEX}"),
-            ),
+            "/ready" => self.ready(),
+            "/routes" => json_answer(&routes::describe(&self.app.borrow().listeners())),
+            "/tap" => self.tap(request.uri().query()),
+            _ => answer(StatusCode::OK, TEXT, INDEX),
         }
     }
 
@@ -161,7 +152,8 @@ impl Admin {
     }
 
     fn config(&self) -> Answer {
-        answer(StatusCode::OK, "application/yaml", self.app.borrow().yaml())
+        let yaml = maglor_config::without_credentials(&self.app.borrow().yaml());
+        answer(StatusCode::OK, "application/yaml", yaml)
     }
 
     fn listeners(&self) -> Value {
@@ -217,19 +209,6 @@ impl Admin {
 fn foreign_log() -> Answer {
     let text = "the log is not ours to change\n";
     answer(StatusCode::NOT_IMPLEMENTED, TEXT, text)
-}
-
-fn wrong_method(path: &str) -> Answer {
-    let text = "wrong method; see GET /\n";
-    let mut answer = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
-    let allowed = match path {
-        "/drain" => "POST, PUT",
-        "/logging" => "GET, HEAD, POST, PUT",
-        _ => "GET, HEAD",
-    };
-    let allowed = http::HeaderValue::from_static(allowed);
-    answer.headers_mut().insert(header::ALLOW, allowed);
-    answer
 }
 
 fn json_answer(value: &Value) -> Answer {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use maglor_admin::Limits;
 use maglor_config::{Config, Errors, Loaded};
 use maglor_telemetry::logs::LogHandle;
 use serde_json::json;
@@ -22,6 +23,7 @@ use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::beat;
 use crate::files::Files;
+use crate::own_connections;
 use crate::source::{self, Glance, Watch};
 
 mod owed;
@@ -114,16 +116,17 @@ async fn control(
         let socket = admin::bind(address).await.map_err(failed)?;
         let local = socket.local_addr()?;
         bound = Some(local);
-        app.borrow().shared().own_connections.set_admin(local);
+        own_connections::set_admin(local);
         tracing::info!(address = %local, "admin");
         let (app, drain) = (Rc::clone(&app), Rc::clone(&drain));
+        let opened = admin.opened;
         let admin = Admin {
             app,
             log: options.log.clone(),
             drain,
             probes: Rc::new(admin.probes),
         };
-        tokio::task::spawn_local(admin::serve(socket, admin));
+        tokio::task::spawn_local(admin::serve(socket, admin, opened, Limits::default()));
     }
     source::enrol::begin(&app, app::seed());
     discover(&app);
@@ -400,7 +403,12 @@ impl Life {
 
 /// Threads and the admin port are made once.
 fn warn_of_what_stays(now: &Config, wanted: &Config) {
-    let admin = |config: &Config| config.admin.as_ref().map(|admin| admin.address);
+    let admin = |config: &Config| {
+        config
+            .admin
+            .as_ref()
+            .map(|admin| (admin.address, admin.opened))
+    };
     let stays = [
         (now.workers != wanted.workers, "a new number of workers"),
         (
@@ -413,7 +421,7 @@ fn warn_of_what_stays(now: &Config, wanted: &Config) {
         ),
         (
             admin(now) != admin(wanted),
-            "a new address of the admin port",
+            "a new address or access of the admin port",
         ),
         (
             now.log_level != wanted.log_level,

@@ -22,10 +22,10 @@ fn every_page_is_there() {
         .cluster("policy: maglev(table_size=251)")
         .start();
     let mut admin = RawHttp1::connect(proxy.admin());
-    let ready = admin.get("/ready");
+    let ready = admin.get_local("/ready");
     assert_eq!((ready.status, ready.text()), (200, "ready\n"));
-    assert_eq!(admin.get("/live").text(), "live\n");
-    let index = admin.get("/");
+    assert_eq!(admin.get_local("/live").text(), "live\n");
+    let index = admin.get_local("/");
     for page in [
         "/metrics",
         "/ready",
@@ -40,14 +40,14 @@ fn every_page_is_there() {
     ] {
         assert!(index.text().contains(page), "{page}");
     }
-    let config = admin.get("/config");
+    let config = admin.get_local("/config");
     assert_eq!(config.header("content-type"), Some("application/yaml"));
     // It can be used as a configuration.
     assert!(config.text().contains(&upstream.address().to_string()));
     assert_eq!(get(&support::start(config.text()), "/").text(), "a");
-    let listeners = admin.get("/listeners").json();
+    let listeners = admin.get_local("/listeners").json();
     assert_eq!(listeners["web"], proxy.listener("web").to_string());
-    let clusters = admin.get("/clusters").json();
+    let clusters = admin.get_local("/clusters").json();
     let cluster = &clusters["clusters"][0];
     assert_eq!(
         (&cluster["name"], &cluster["policy"]),
@@ -63,15 +63,15 @@ fn every_page_is_there() {
         (&endpoint["weight"], &cluster["tls"]),
         (&1.into(), &Value::Null)
     );
-    let metrics = admin.get("/metrics");
+    let metrics = admin.get_local("/metrics");
     assert!(
         metrics
             .header("content-type")
             .unwrap()
             .starts_with("text/plain; version=0.0.4")
     );
-    assert_eq!(admin.get("/nonsense").status, 404);
-    let drain = admin.get("/drain");
+    assert_eq!(admin.get_local("/nonsense").status, 404);
+    let drain = admin.get_local("/drain");
     assert_eq!(
         (drain.status, drain.header("allow")),
         (405, Some("POST, PUT"))
@@ -98,7 +98,7 @@ fn the_log_level_changes_while_it_runs() {
         let path = format!("/logging?level={level}");
         admin
             .request(format!(
-                "PUT {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"
+                "PUT {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"
             ))
             .status
     };
@@ -118,12 +118,16 @@ fn the_log_level_changes_while_it_runs() {
     bad();
     assert_eq!(set("info"), 200);
     assert_eq!(proxy.stderr().matches("request refused").count(), lines);
-    assert_eq!(admin.get("/logging").text().trim(), "info");
+    assert_eq!(admin.get_local("/logging").text().trim(), "info");
     // Who only looks changes nothing; who says nothing has not been understood.
-    assert_eq!(admin.get("/logging?level=debug").text().trim(), "info");
-    let vague = "POST /logging?Level=debug HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(
+        admin.get_local("/logging?level=debug").text().trim(),
+        "info"
+    );
+    let vague =
+        "POST /logging?Level=debug HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(admin.request(vague).status, 400);
-    assert_eq!(admin.get("/logging").text().trim(), "info");
+    assert_eq!(admin.get_local("/logging").text().trim(), "info");
 }
 
 #[test]
@@ -363,7 +367,7 @@ struct Tap(RawConnection);
 impl Tap {
     fn open(proxy: &Proxy, filters: &str) -> Self {
         let mut connection = RawHttp1::connect(proxy.admin()).into_connection();
-        let request = format!("GET /tap?{filters} HTTP/1.1\r\nhost: a\r\n\r\n");
+        let request = format!("GET /tap?{filters} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         connection.send(request).unwrap();
         let head = connection.read_head().unwrap();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -399,19 +403,19 @@ fn requests_are_shown_as_they_end_while_somebody_looks() {
 
     // Nobody is told what a filter means that there is not.
     let mut admin = RawHttp1::connect(proxy.admin());
-    let refused = admin.get("/tap?statuss=5xx");
+    let refused = admin.get_local("/tap?statuss=5xx");
     assert_eq!(refused.status, 400);
     assert!(refused.text().contains("`statuss`"), "{}", refused.text());
 
     // Who has left costs nothing and leaves room for others.
     drop(failed);
     let many: Vec<_> = (0..7).map(|_| Tap::open(&proxy, "")).collect();
-    assert_eq!(admin.get("/tap").status, 429);
+    assert_eq!(admin.get_local("/tap").status, 429);
     drop(many);
     eventually(TIMEOUT, "there is room again", || {
         let mut connection = RawHttp1::connect(proxy.admin()).into_connection();
         connection
-            .send("GET /tap HTTP/1.1\r\nhost: a\r\n\r\n")
+            .send("GET /tap HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .unwrap();
         connection.read_head().unwrap().starts_with("HTTP/1.1 200")
     });
@@ -423,7 +427,7 @@ fn the_routes_in_force_are_shown() {
     let proxy = Web::to([upstream.address()])
         .route("name: api, match: {path: {prefix: /api}, methods: [GET]}, timeout: 2s, retry: 5xx")
         .start();
-    let routes = RawHttp1::connect(proxy.admin()).get("/routes").json();
+    let routes = proxy.admin_get("/routes").json();
     let listener = &routes["listeners"][0];
     assert_eq!(listener["name"], "web", "{routes}");
     assert_eq!(listener["direction"], "unspecified");

@@ -231,7 +231,8 @@ fn the_admin_port_drains_as_well() {
     busy.send("GET /delay/500ms HTTP/1.1\r\nhost: a\r\n\r\n");
     eventually(TIMEOUT, "it is under way", || upstream.requests() == 1);
     let mut admin = RawHttp1::connect(proxy.admin());
-    let response = admin.request("POST /drain HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+    let response =
+        admin.request("POST /drain HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(response.status, 200);
     eventually(TIMEOUT, "it is not ready", || {
         admin.get("/ready").status == 503
@@ -338,7 +339,7 @@ fn outbound_goes_on_for_its_grace() {
         if how == "signal" {
             proxy.signal(Signal::Terminate);
         } else {
-            let drain = "POST /drain HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+            let drain = "POST /drain HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
             let response = RawHttp1::connect(proxy.admin()).request(drain);
             assert_eq!(response.status, 200);
         }

@@ -45,10 +45,14 @@ impl Config {
 }
 
 /// The admin server: `/metrics /ready /live /config /clusters /drain /logging`.
+///
+/// Pages for operators (all but `/ready`, `/live`, `/metrics` and probes) are answered over loopback only.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admin {
     /// Listening address; port 0 lets the kernel choose.
     pub address: SocketAddr,
+    /// Pages for operators are answered to every peer (`remote_access: full`).
+    pub opened: bool,
     /// What `/probe/NAME` asks the application, by name.
     pub probes: BTreeMap<String, Probe>,
 }

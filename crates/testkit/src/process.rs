@@ -96,7 +96,7 @@ impl Proxy {
     #[must_use]
     #[track_caller]
     pub fn admin_get(&self, path: &str) -> RawResponse {
-        RawHttp1::connect(self.admin()).get(path)
+        RawHttp1::connect(self.admin()).get_local(path)
     }
 
     /// The sum of all samples of a metric whose line contains each of `labels`

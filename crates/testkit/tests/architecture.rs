@@ -24,6 +24,7 @@ use architecture::{cycles, metadata, sources};
 /// The arrows point from products to rooms: a decision never knows who executes it.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     // Rooms.
+    ("maglor-admin", &[]),
     (
         "maglor-ads",
         &["maglor-balance", "maglor-identity", "maglor-xds"],
@@ -44,6 +45,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-proxy",
         &[
+            "maglor-admin",
             "maglor-balance",
             "maglor-config",
             "maglor-identity",
@@ -54,6 +56,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     (
         "maglor-controller",
         &[
+            "maglor-admin",
             "maglor-ads",
             "maglor-balance",
             "maglor-config",

@@ -14,6 +14,7 @@ use super::{ClientTls, Cluster, Target, round_trip};
 use crate::error::ProxyError;
 use crate::io::Io;
 use crate::mux;
+use crate::own_connections;
 use crate::proxy_protocol::{self, Addresses};
 use crate::tls;
 
@@ -113,6 +114,10 @@ async fn establish(
     ends: Option<&Addresses>,
     speaks: Speaks,
 ) -> io::Result<Io> {
+    if own_connections::is_admin(target.address) {
+        let what = "the endpoint is this proxy's own admin port";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
     let mut tcp = TcpStream::connect(target.address).await?;
     prepare(&tcp)?;
     if let Some(micros) = round_trip::of(&tcp) {

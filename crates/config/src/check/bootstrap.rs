@@ -17,6 +17,13 @@ pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
     let admin = raw.admin.as_ref()?;
     let address = rule::listen_address(admin.address.as_ref(), &at.field("admin"))?;
     let at = at.field("admin");
+    let opened = admin.remote_access == Some(raw::RemoteAccess::Full);
+    let ip = address.ip().to_canonical();
+    if !opened && !ip.is_loopback() && !ip.is_unspecified() {
+        at.field("address")
+            .warning("pages for operators (`/config`, `/drain`, `/tap`) cannot be reached: they are answered over loopback")
+            .help("listen on `0.0.0.0` or `[::]`, which is loopback, too; or set `remote_access: full`");
+    }
     let at = at.field("probes");
     let mut probes = BTreeMap::new();
     for (name, text) in &admin.probes {
@@ -33,7 +40,11 @@ pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
             }
         }
     }
-    Some(Admin { address, probes })
+    Some(Admin {
+        address,
+        opened,
+        probes,
+    })
 }
 
 fn in_path(byte: u8) -> bool {

@@ -26,6 +26,7 @@ mod load_reports;
 mod matching;
 mod outlier;
 mod overlap;
+mod own_port;
 mod pattern;
 mod reach;
 mod redirect;
@@ -57,6 +58,7 @@ pub(crate) fn document(raw: &raw::Document, at: &At<'_>, known: Known) -> Config
     let control_plane = control_plane::control_plane(raw, at, &scope);
     let identity = identity::identity(raw, at, &scope);
     overlap::check(&listeners, admin.as_ref(), at);
+    own_port::check(&raw.clusters, admin.as_ref(), at);
     sidecar::names(raw, &made, at);
     scope.warn_unused(raw, at);
     Config {

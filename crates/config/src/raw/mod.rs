@@ -120,17 +120,32 @@ fn remove_nulls(value: &mut serde_yaml::Value) {
     }
 }
 
-/// The admin server. It has no authentication: bind it to loopback or to a private network.
+/// The admin server. It has no authentication: what is not for every peer is answered over loopback only.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub struct Admin {
     /// `IP:PORT` to listen on; port 0 lets the kernel choose.
     pub address: Option<String>,
+    /// What peers from the network get, where `address` is not a loopback address. Over loopback, also through
+    /// `kubectl port-forward`, all pages are answered.
+    #[schemars(extend("default" = "public"))]
+    pub remote_access: Option<RemoteAccess>,
     /// Questions to the application that `GET /probe/NAME` asks over loopback, by name: `http:PORT/PATH`,
     /// `tcp:PORT` or `grpc:PORT/SERVICE`. For a kubelet, which has no mutual TLS.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub probes: BTreeMap<String, String>,
+}
+
+/// What peers from the network get of the admin server.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RemoteAccess {
+    /// Everything, `/config`, `/tap` and `POST /drain` among it, by address and not by name: only on a network
+    /// where every peer may do that.
+    Full,
+    /// `/ready`, `/live`, `/metrics` and `/probe/NAME`.
+    Public,
 }
 
 /// Where and how requests are logged.

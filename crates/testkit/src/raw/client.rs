@@ -86,6 +86,12 @@ impl RawHttp1 {
         self.request(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
     }
 
+    /// GET with `Host: localhost`, which pages for operators of an admin port ask for.
+    #[track_caller]
+    pub fn get_local(&mut self, path: &str) -> RawResponse {
+        self.request(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
+    }
+
     /// Sends a request and reads the response, whose framing depends on the request's method.
     #[track_caller]
     pub fn request(&mut self, request: impl AsRef<[u8]>) -> RawResponse {

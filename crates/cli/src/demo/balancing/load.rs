@@ -56,7 +56,7 @@ impl Stage<'_> {
             stop: Rc::clone(&self.stop),
             places: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
         };
-        let admin = Client::new(self.proxy.admin, HOST);
+        let admin = Client::new(self.proxy.admin, "localhost");
         let started = Instant::now();
         let mut frames = tokio::time::interval_at(started + FRAME, FRAME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,0 +1,273 @@
+//! Whether a request may be answered: a pure function of where it comes from and of its head.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
+use http::request::Parts;
+use http::uri::Authority;
+use http::{HeaderMap, Method, StatusCode, Version};
+
+/// Set by browsers on every request, and not by scripts (Fetch Metadata, section 2.2).
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// What a form of another website can send without being asked for permission (Fetch standard, 2.2.2,
+/// "CORS-safelisted request-header").
+const FORMS: [&str; 3] = [
+    "application/x-www-form-urlencoded",
+    "multipart/form-data",
+    "text/plain",
+];
+
+/// How a connection came to the admin port.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Via {
+    /// From this host, or through `kubectl port-forward`, which connects inside the pod.
+    Loopback,
+    /// From anywhere else.
+    Network,
+}
+
+impl Via {
+    /// By the addresses of both ends. The kernel takes no packet from a network that claims to come from a
+    /// loopback address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.3).
+    #[must_use]
+    pub fn of(peer: SocketAddr, local: SocketAddr) -> Self {
+        let is_loopback = |end: SocketAddr| end.ip().to_canonical().is_loopback();
+        match is_loopback(peer) && is_loopback(local) {
+            true => Self::Loopback,
+            false => Self::Network,
+        }
+    }
+}
+
+/// For whom a page is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Audience {
+    /// Every peer that reaches the port: probes and metrics.
+    Network,
+    /// Operators, who come over loopback.
+    Operators,
+}
+
+/// What may be done with a page.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Methods {
+    /// GET, HEAD.
+    Read,
+    /// POST, PUT.
+    Change,
+    /// All four.
+    ReadAndChange,
+}
+
+impl Methods {
+    /// The field `Allow` of a response with status 405.
+    const fn allow(self) -> &'static str {
+        match self {
+            Self::Read => "GET, HEAD",
+            Self::Change => "POST, PUT",
+            Self::ReadAndChange => "GET, HEAD, POST, PUT",
+        }
+    }
+
+    fn contain(self, method: &Method) -> bool {
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        let changes = is_change(method);
+        match self {
+            Self::Read => reads,
+            Self::Change => changes,
+            Self::ReadAndChange => reads || changes,
+        }
+    }
+}
+
+fn is_change(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT)
+}
+
+/// A page of an admin port.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Its path; with a slash at the end all paths that begin so.
+    pub path: &'static str,
+    /// For whom it is.
+    pub audience: Audience,
+    /// What may be done with it.
+    pub methods: Methods,
+}
+
+impl Page {
+    /// A page that every peer may read.
+    #[must_use]
+    pub const fn public(path: &'static str) -> Self {
+        Self {
+            path,
+            audience: Audience::Network,
+            methods: Methods::Read,
+        }
+    }
+
+    /// A page for operators.
+    #[must_use]
+    pub const fn operators(path: &'static str, methods: Methods) -> Self {
+        Self {
+            path,
+            audience: Audience::Operators,
+            methods,
+        }
+    }
+
+    fn has(&self, path: &str) -> bool {
+        match self.path.len() > 1 && self.path.ends_with('/') {
+            true => path.starts_with(self.path),
+            false => path == self.path,
+        }
+    }
+}
+
+/// Why a request is not answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// 400, 403, 404, 405 or 415.
+    pub status: StatusCode,
+    /// What is wrong and what would be right; a line of text.
+    pub why: &'static str,
+    /// The field `Allow` with status 405.
+    pub allow: Option<&'static str>,
+}
+
+impl Refusal {
+    const fn new(status: StatusCode, why: &'static str) -> Self {
+        Self {
+            status,
+            why,
+            allow: None,
+        }
+    }
+}
+
+/// Whether a request is refused; `None` = it may be answered. `opened`: pages for operators are answered to the
+/// network, too, because a documented setting says so.
+///
+/// * A page for operators is refused unless the connection came over loopback.
+/// * Its `Host` must be a loopback name or address (with `opened`: `localhost` or any address, but no other
+///   name): a website whose name resolves to this host (DNS rebinding) has a name of its own.
+/// * `Origin` and `Sec-Fetch-Site`, where a browser sets them, must be those of this port.
+/// * A change must not have a content type that a form of another website can send.
+#[must_use]
+pub fn refusal(pages: &[Page], via: Via, opened: bool, head: &Parts) -> Option<Refusal> {
+    let path = head.uri.path();
+    let Some(page) = pages.iter().find(|page| page.has(path)) else {
+        return Some(Refusal::new(StatusCode::NOT_FOUND, "there is no such page"));
+    };
+    let operators = page.audience == Audience::Operators;
+    if operators && via == Via::Network && !opened {
+        return Some(Refusal::new(
+            StatusCode::FORBIDDEN,
+            "this page is for operators, over loopback: use `kubectl port-forward`, or a shell on this host",
+        ));
+    }
+    if !page.methods.contain(&head.method) {
+        return Some(Refusal {
+            allow: Some(page.methods.allow()),
+            ..Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this page has other methods",
+            )
+        });
+    }
+    if !operators {
+        return None;
+    }
+    wrong_host(head, via == Via::Network)
+        .or_else(|| other_site(head))
+        .or_else(|| form(head))
+}
+
+/// DNS rebinding: the browser believes that it talks to a website.
+fn wrong_host(head: &Parts, any_address: bool) -> Option<Refusal> {
+    let refused = Refusal::new(
+        StatusCode::FORBIDDEN,
+        "the host of the request is not this host: use `localhost` or a loopback address",
+    );
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    if second.is_some() || (host.is_none() && head.version >= Version::HTTP_11) {
+        // RFC 9112, 3.2.
+        return Some(Refusal::new(
+            StatusCode::BAD_REQUEST,
+            "the request needs one Host",
+        ));
+    }
+    let of_field = host.map(|host| host.to_str().is_ok_and(|host| is_own(host, any_address)));
+    let of_target = head
+        .uri
+        .authority()
+        .map(|authority| is_own(authority.as_str(), any_address));
+    let own = of_field.unwrap_or(true) && of_target.unwrap_or(true);
+    (!own).then_some(refused)
+}
+
+/// Whether `HOST[:PORT]` is a loopback name or address; with `any_address` also any other address.
+fn is_own(text: &str, any_address: bool) -> bool {
+    let Ok(authority) = text.parse::<Authority>() else {
+        return false;
+    };
+    // User information is no part of Host; in a target it misleads readers (RFC 9110, 4.2.4).
+    if text.contains('@') {
+        return false;
+    }
+    let host = authority.host();
+    if host.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let address = bare.unwrap_or(host).parse::<IpAddr>();
+    address.is_ok_and(|ip| any_address || ip.to_canonical().is_loopback())
+}
+
+/// A request that a page of another website has caused.
+fn other_site(head: &Parts) -> Option<Refusal> {
+    let refused = Refusal::new(
+        StatusCode::FORBIDDEN,
+        "the request was caused by another website",
+    );
+    let mut sites = head.headers.get_all(&SEC_FETCH_SITE).iter();
+    let same_site = sites.all(|site| matches!(site.as_bytes(), b"none" | b"same-origin"));
+    let mut origins = head.headers.get_all(ORIGIN).iter();
+    let same_origin = origins.all(|origin| is_origin(origin.as_bytes(), &head.headers));
+    (!same_site || !same_origin).then_some(refused)
+}
+
+/// Whether an origin is the host that was asked; `null` is not.
+fn is_origin(origin: &[u8], headers: &HeaderMap) -> bool {
+    let of = |scheme: &[u8]| origin.strip_prefix(scheme);
+    let Some(authority) = of(b"http://").or_else(|| of(b"https://")) else {
+        return false;
+    };
+    let host = headers.get(HOST);
+    host.is_some_and(|host| host.as_bytes().eq_ignore_ascii_case(authority))
+}
+
+/// A change that a form could send.
+fn form(head: &Parts) -> Option<Refusal> {
+    if !is_change(&head.method) {
+        return None;
+    }
+    let is_form = |kind: &http::HeaderValue| {
+        let kind = kind.to_str().unwrap_or(FORMS[0]);
+        let kind = kind.split([';', ',']).next().unwrap_or_default().trim();
+        FORMS.iter().any(|form| kind.eq_ignore_ascii_case(form))
+    };
+    let refused = Refusal::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "forms are not accepted: send no body (`curl -X POST`)",
+    );
+    let any = head.headers.get_all(CONTENT_TYPE).iter().any(is_form);
+    any.then_some(refused)
+}
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+mod tests;

@@ -1,0 +1,40 @@
+//! Endpoints that are the proxy's own admin server, which takes what comes over loopback for an operator's.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::report::At;
+use crate::{Admin, raw};
+
+/// Looks through all endpoints. The proxy also refuses to connect there, whoever names the endpoint: names are
+/// resolved later, and a control plane gives others.
+pub(super) fn check(clusters: &[raw::Cluster], admin: Option<&Admin>, at: &At<'_>) {
+    let Some(admin) = admin else { return };
+    let clusters_at = at.field("clusters");
+    for (i, cluster) in clusters.iter().enumerate() {
+        let cluster_at = clusters_at.index(i);
+        let list = cluster_at.field("endpoints");
+        for (j, endpoint) in cluster.endpoints.iter().enumerate() {
+            let text = endpoint.0.address.as_deref().unwrap_or_default();
+            if is_admin(text, admin) {
+                list.index(j)
+                    .error(format!("{text} is this proxy's own admin server: clients would be taken for operators"))
+                    .help("to publish metrics, let the admin server listen where Prometheus reaches it");
+            }
+        }
+    }
+}
+
+fn is_admin(text: &str, admin: &Admin) -> bool {
+    let (ip, port) = match text.parse::<SocketAddr>() {
+        Ok(address) => (address.ip().to_canonical(), address.port()),
+        Err(_) => match text.rsplit_once(':') {
+            Some((host, port)) if host.eq_ignore_ascii_case("localhost") => {
+                (IpAddr::from([127, 0, 0, 1]), port.parse().unwrap_or(0))
+            }
+            _ => return false,
+        },
+    };
+    let own = admin.address.ip().to_canonical();
+    let reaches = own.is_unspecified() || own == ip;
+    ip.is_loopback() && reaches && port != 0 && port == admin.address.port()
+}

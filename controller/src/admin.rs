@@ -1,18 +1,16 @@
-//! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /shared /trust`. No authentication: it shows
-//! names of Services and who is connected, so it is for operators and Prometheus only.
+//! The admin server: `/metrics /ready /live /sessions /receipts /resources /graph /shared /trust`.
+//!
+//! Every peer gets `/ready`, `/live` and `/metrics`; the rest shows names of Services and which proxies are connected,
+//! and is answered over loopback only ([`maglor_admin`]). Replicas ask each other elsewhere ([`crate::graph::peers`]).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::jiff::Timestamp;
+use maglor_admin::{Limits, Methods, Page, Server};
 use maglor_xds::Kind;
 use maglor_xds::decode::DecodeError;
 use serde_json::{Value, json};
@@ -20,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::graph::Graphs;
+use crate::graph::page::{self, text, value};
 use crate::identity::authority::Watched;
 use crate::identity::secret::Progress;
 use crate::metrics::Metrics;
@@ -27,9 +26,11 @@ use crate::query::Query;
 use crate::serve::Table;
 
 const INDEX: &str = "\
+For every peer:
 GET  /metrics    Prometheus metrics
 GET  /ready      200 once all resources are known and proxies are served
 GET  /live       200 while the process works
+Over loopback only (kubectl port-forward), unless --admin-remote-access says otherwise:
 GET  /sessions   who is connected, what they ask for, what they have refused (JSON)
 GET  /receipts   the last hundred changes: who has them, how long it took (JSON); ?all: all that are kept
 GET  /resources  what proxies can ask for (JSON); ?kind=KIND: of that kind; ?kind=KIND&name=NAME: one, in the
@@ -40,6 +41,19 @@ GET  /graph      who calls whom, as far as this replica has heard (JSON); ?parts
 GET  /shared     proxies that groups of Services share, and the ports on which they listen (JSON)
 GET  /trust      the authority: its roots, where a rotation is, whose proxies do not trust it yet (JSON)
 ";
+
+const PAGES: [Page; 10] = [
+    Page::public("/live"),
+    Page::public("/metrics"),
+    Page::public("/ready"),
+    Page::operators("/", Methods::Read),
+    Page::operators("/graph", Methods::Read),
+    Page::operators("/receipts", Methods::Read),
+    Page::operators("/resources", Methods::Read),
+    Page::operators("/sessions", Methods::Read),
+    Page::operators("/shared", Methods::Read),
+    Page::operators("/trust", Methods::Read),
+];
 
 /// What the admin server shows.
 #[derive(Clone, Debug)]
@@ -56,37 +70,23 @@ pub(crate) struct Admin {
     pub(crate) identity: Option<(Watched, watch::Receiver<Option<Progress>>)>,
 }
 
-/// Answers until it is dropped.
-pub(crate) async fn serve(socket: TcpListener, admin: Admin) {
+/// Answers until it is dropped; `opened`: pages for operators are answered to every peer.
+pub(crate) async fn serve(socket: TcpListener, admin: Admin, opened: bool) {
+    let mut server = Server::new(socket, &PAGES, opened, Limits::default());
     loop {
-        let Ok((tcp, _)) = socket.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+        let accepted = server.accept().await;
         let admin = admin.clone();
-        tokio::spawn(async move {
-            let service = service_fn(|request| {
-                let response = admin.answer(&request);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .serve_connection(TokioIo::new(tcp), service);
-            if let Err(error) = served.await {
-                tracing::debug!(%error, "admin connection failed");
-            }
-        });
+        tokio::spawn(accepted.serve(move |request| {
+            let response = admin.answer(&request);
+            async move { response }
+        }));
     }
 }
 
 impl Admin {
     fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
-        }
         let query = Query::of(request.uri().query());
         match request.uri().path() {
-            "/" => text(StatusCode::OK, INDEX.to_owned()),
             "/live" => text(StatusCode::OK, "live\n".to_owned()),
             "/metrics" => {
                 if let Some((_, progress)) = &self.identity
@@ -119,34 +119,16 @@ impl Admin {
             "/sessions" => values(&self.table.sessions()),
             "/receipts" => values(&self.table.receipts(query.has("all"))),
             "/resources" => self.resources(&query),
-            "/graph" => self.graph(&query),
-            "/shared" => value(&json!(self.table.shared_proxies())),
+            "/graph" => page::graph(&self.graphs, &query),
+            "/shared" => page::shared(&self.table),
             "/trust" => self.trust(),
-            _ => text(StatusCode::NOT_FOUND, INDEX.to_owned()),
+            // Which pages there are is in [`PAGES`].
+            _ => text(StatusCode::OK, INDEX.to_owned()),
         }
     }
 }
 
 impl Admin {
-    fn graph(&self, query: &Query<'_>) -> Response<Full<Bytes>> {
-        if query.is_empty() {
-            value(&json!(self.graphs.snapshot()))
-        } else if query.has("history") {
-            value(&json!({"snapshots": self.graphs.history()}))
-        } else if query.has("parts") {
-            value(&json!(self.graphs.parts()))
-        } else if query.has("proxies") {
-            value(&json!(self.graphs.proxies()))
-        } else if query.has("called") {
-            value(&json!(self.graphs.called_here()))
-        } else if query.has("delays") {
-            value(&json!(self.graphs.delays()))
-        } else {
-            let what = "nothing, `called`, `delays`, `history`, `parts` or `proxies`\n";
-            text(StatusCode::BAD_REQUEST, what.to_owned())
-        }
-    }
-
     fn trust(&self) -> Response<Full<Bytes>> {
         let Some((ca, progress)) = &self.identity else {
             return text(
@@ -214,19 +196,6 @@ fn found(
     }
 }
 
-fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(body));
-    *response.status_mut() = status;
-    response
-}
-
 fn values(list: &[Value]) -> Response<Full<Bytes>> {
     value(&json!(list))
-}
-
-fn value(value: &Value) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::OK, format!("{value:#}\n"));
-    let kind = header::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
 }

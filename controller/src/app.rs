@@ -25,6 +25,7 @@ use self::kubernetes::Kubernetes;
 use crate::admin::{self, Admin};
 use crate::events::Events;
 use crate::gateway;
+use crate::graph::peers::Peers;
 use crate::graph::usage;
 use crate::graph::{self, Graphs};
 use crate::index::Changes;
@@ -84,6 +85,8 @@ pub struct Options {
     pub graph: graph::Settings,
     /// The admin server; `None` = none.
     pub admin: Option<SocketAddr>,
+    /// Its pages for operators are answered to every peer, not over loopback only.
+    pub admin_opened: bool,
     /// What the API server asks before it stores something; `None` = it does not ask. Only with Kubernetes.
     pub webhook: Option<webhook::Options>,
     /// Where the API server asks what proxies are sent, with the webhook's certificate; `None` = it does not ask.
@@ -132,8 +135,8 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let listener = bind(options.listen).await?;
     let metrics = Arc::new(Metrics::new());
     let whole = Arc::new(AtomicBool::new(false));
-    let kubernetes = Kubernetes::of(&options.source, options.auto).await?;
-    let service = secure(&options, kubernetes.as_ref(), &metrics)?;
+    let mut kubernetes = Kubernetes::of(&options.source, options.auto, &listener).await?;
+    let service = secure(&options, kubernetes.as_mut(), &metrics)?;
     let table = match &service {
         Some(service) => service.table.clone(),
         None => Table::new(false),
@@ -150,22 +153,20 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         }
         tasks.spawn(webhook.run(socket));
     }
-    let mut admin_address = None;
-    if let Some(address) = options.admin {
-        let socket = bind(address).await?;
-        admin_address = socket.local_addr().ok();
-        let admin = Admin {
-            metrics: Arc::clone(&metrics),
-            table: table.clone(),
-            graphs: Arc::clone(&graphs),
-            whole: Arc::clone(&whole),
-            webhook: webhook_ready,
-            identity: service
-                .as_ref()
-                .map(|service| (service.ca.clone(), service.progress.clone())),
-        };
-        tasks.spawn(admin::serve(socket, admin));
-    }
+    let shown = Admin {
+        metrics: Arc::clone(&metrics),
+        table: table.clone(),
+        graphs: Arc::clone(&graphs),
+        whole: Arc::clone(&whole),
+        webhook: webhook_ready,
+        identity: service
+            .as_ref()
+            .map(|service| (service.ca.clone(), service.progress.clone())),
+    };
+    let admin_address = match options.admin {
+        Some(address) => serve_admin(address, options.admin_opened, shown, &mut tasks).await?,
+        None => None,
+    };
     let (sender, events) = mpsc::channel(AT_ONCE);
     let known = (&metrics, &graphs, &table);
     let mut source = start(&options.source, kubernetes, sender, known);
@@ -174,6 +175,8 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         listen: listener.local_addr().ok(),
         admin: admin_address,
     };
+    let peers = Peers::new(&graphs, &table, service.as_ref());
+    let tls = service.map(|service| service.tls);
     let mut serving = Serving {
         pipeline: Pipeline::default(),
         table: table.clone(),
@@ -184,7 +187,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
             .as_ref()
             .map(|settings| settings.trust_domain.clone()),
         warned: false,
-        port: Port::new(listener, table.clone(), service.map(|service| service.tls)),
+        port: Port::new(listener, table.clone(), peers, tls),
         metrics,
         whole,
         statuses: source.statuses.take(),
@@ -205,6 +208,19 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         let _ = tokio::time::timeout(FAREWELL, lease).await;
     }
     outcome
+}
+
+/// Starts the admin server; where it listens.
+async fn serve_admin(
+    address: SocketAddr,
+    opened: bool,
+    shown: Admin,
+    tasks: &mut JoinSet<()>,
+) -> Result<Option<SocketAddr>, RunError> {
+    let socket = bind(address).await?;
+    let address = socket.local_addr().ok();
+    tasks.spawn(admin::serve(socket, shown, opened));
+    Ok(address)
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
@@ -248,23 +264,23 @@ fn observe(
 /// Starts the identity service, unless everything is plain text.
 fn secure(
     options: &Options,
-    kubernetes: Option<&Kubernetes>,
+    mut kubernetes: Option<&mut Kubernetes>,
     metrics: &Metrics,
 ) -> Result<Option<Service>, RunError> {
     let Some(settings) = &options.identity else {
         tracing::warn!("plain text: clients are believed what they say, and nobody is certified");
         return Ok(None);
     };
-    let replica = kubernetes.map(|kubernetes| Replica {
+    let replica = kubernetes.as_mut().map(|kubernetes| Replica {
         client: kubernetes.client.clone(),
         name: kubernetes.replica.clone(),
         term: kubernetes.term.subscribe(),
     });
-    Ok(Some(identity::start(
-        settings,
-        replica.as_ref(),
-        metrics.certificates.clone(),
-    )?))
+    let service = identity::start(settings, replica.as_ref(), metrics.certificates.clone())?;
+    if let Some(kubernetes) = kubernetes {
+        kubernetes.way.tls = Some(service.replicas.clone());
+    }
+    Ok(Some(service))
 }
 
 fn start(
@@ -300,6 +316,7 @@ fn start(
         moves: _,
         tunes: _,
         tries_once: _,
+        way: _,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
     tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));

@@ -69,6 +69,10 @@ struct Run {
     /// The admin server: /metrics /ready /live /sessions /receipts /resources /graph /trust.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
+    /// What peers from the network get of the admin server: public (/ready, /live, /metrics), or full: everything,
+    /// by address and not by name, only on a network where every peer may know it. Over loopback all is answered.
+    #[arg(long, value_name = "ACCESS", default_value = "public", value_parser = ["public", "full"])]
+    admin_remote_access: String,
     /// Where the API server asks about pods and the mesh's resources (HTTPS): /inject/namespace /inject/pod
     /// /validate. Without: it is not answered.
     #[arg(long, value_name = "ADDR", conflicts_with = "folder")]
@@ -352,6 +356,7 @@ fn serve(run: Run) -> Result<(), String> {
         identity,
         graph: run.graph.settings(),
         admin: run.admin,
+        admin_opened: run.admin_remote_access == "full",
         webhook,
         external_metrics: run.external_metrics,
         auto,

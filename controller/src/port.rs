@@ -1,4 +1,4 @@
-//! The port where proxies are served: TLS, or plain text where that is asked for.
+//! The port where proxies are served, and other replicas: TLS, or plain text where that is asked for.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,11 +8,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::identity::own;
+use crate::graph::peers::Peers;
+use crate::identity::own::{self, REPLICA_ALPN};
 use crate::serve::Table;
 
 /// Who has proved nothing asks for a certificate, and goes.
 const ANONYMOUS: Duration = Duration::from_secs(60);
+/// Time for the first byte in plain text.
+const FIRST: Duration = Duration::from_secs(10);
 /// After a failure to accept.
 const REST: Duration = Duration::from_millis(100);
 
@@ -23,15 +26,17 @@ type Tls = watch::Receiver<Option<Arc<ServerConfig>>>;
 pub(crate) struct Port {
     listener: TcpListener,
     table: Table,
+    peers: Peers,
     tls: Option<Tls>,
 }
 
 impl Port {
-    /// Serves a table; without `tls` in plain text.
-    pub(crate) fn new(listener: TcpListener, table: Table, tls: Option<Tls>) -> Self {
+    /// Serves a table, and to other replicas what `peers` says; without `tls` in plain text.
+    pub(crate) fn new(listener: TcpListener, table: Table, peers: Peers, tls: Option<Tls>) -> Self {
         Self {
             listener,
             table,
+            peers,
             tls,
         }
     }
@@ -56,7 +61,8 @@ impl Port {
             Ok((socket, address)) => {
                 let _ = socket.set_nodelay(true);
                 let tls = self.tls.as_ref().map(|tls| tls.borrow().clone());
-                tokio::spawn(connection(self.table.clone(), tls, socket, address));
+                let served = (self.table.clone(), self.peers.clone());
+                tokio::spawn(connection(served, tls, socket, address));
             }
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -69,13 +75,13 @@ impl Port {
 /// Serves one client to its end, or to the end of what it has proved: by then it has a new certificate,
 /// and comes back with that.
 async fn connection(
-    table: Table,
+    (table, peers): (Table, Peers),
     tls: Option<Option<Arc<ServerConfig>>>,
     socket: TcpStream,
     address: SocketAddr,
 ) {
     let config = match tls {
-        None => return table.serve(socket, address, None).await,
+        None => return plain(table, peers, socket, address).await,
         Some(None) => return,
         Some(Some(config)) => config,
     };
@@ -93,8 +99,25 @@ async fn connection(
             (Some(identity), left.unwrap_or_default())
         }
     };
-    let served = table.serve(stream, address, identity);
+    let is_replica = stream.get_ref().1.alpn_protocol() == Some(REPLICA_ALPN);
+    let served = async {
+        match is_replica {
+            true => peers.serve(stream, identity.as_ref()).await,
+            false => table.serve(stream, address, identity).await,
+        }
+    };
     if tokio::time::timeout(limit, served).await.is_err() {
         tracing::debug!(client = %address, "what the client had proved has expired");
+    }
+}
+
+/// Serves a client in plain text, which is believed what it says. Proxies speak HTTP/2; another replica sends GET.
+async fn plain(table: Table, peers: Peers, socket: TcpStream, address: SocketAddr) {
+    let mut first = [0];
+    let peeked = tokio::time::timeout(FIRST, socket.peek(&mut first)).await;
+    match (peeked, first) {
+        (Ok(Ok(1)), [b'G']) => peers.serve(socket, None).await,
+        (Ok(Ok(1)), _) => table.serve(socket, address, None).await,
+        _ => {}
     }
 }

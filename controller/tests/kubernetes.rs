@@ -128,7 +128,7 @@ impl Replica {
         let mut stream = TcpStream::connect(self.admin).unwrap();
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         )
         .unwrap();
         let mut text = String::new();

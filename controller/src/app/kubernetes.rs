@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use maglor_mcg::rule::Limits;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::{RunError, Source};
@@ -13,7 +14,7 @@ use crate::external_metrics::ExternalMetrics;
 use crate::gateway;
 use crate::graph::Graphs;
 use crate::graph::publish::Publisher;
-use crate::graph::replicas::Replicas;
+use crate::graph::replicas::{Replicas, Way};
 use crate::https::Serving;
 use crate::lease::Term;
 use crate::metrics::Metrics;
@@ -35,10 +36,16 @@ pub(super) struct Kubernetes {
     pub(super) tunes: bool,
     pub(super) gateways: Option<Box<gateway::run::Options>>,
     pub(super) term: watch::Sender<Term>,
+    /// How other replicas are reached.
+    pub(super) way: Way,
 }
 
 impl Kubernetes {
-    pub(super) async fn of(source: &Source, auto: Limits) -> Result<Option<Self>, RunError> {
+    pub(super) async fn of(
+        source: &Source,
+        auto: Limits,
+        listener: &TcpListener,
+    ) -> Result<Option<Self>, RunError> {
         let Source::Kubernetes {
             namespace,
             replica,
@@ -50,6 +57,7 @@ impl Kubernetes {
         else {
             return Ok(None);
         };
+        let port = listener.local_addr().map_or(0, |address| address.port());
         Ok(Some(Self {
             client: api_server::client().await?,
             tries_once: api_server::client_that_tries_once().await?,
@@ -61,6 +69,7 @@ impl Kubernetes {
             tunes: *tunes,
             gateways: gateways.clone(),
             term: watch::Sender::new(Term::default()),
+            way: Way { port, tls: None },
         }))
     }
 
@@ -69,6 +78,7 @@ impl Kubernetes {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             replica: self.replica.clone(),
+            way: self.way.clone(),
         }
     }
 

@@ -1,7 +1,10 @@
-//! The other replicas of the controller, asked at their admin ports for what they have heard.
+//! The other replicas of the controller, asked for what they have heard, on the port where they serve proxies.
+//!
+//! Each side proves the controller's own identity there ([`super::peers`]).
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
@@ -10,9 +13,16 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
+use maglor_identity::Refusal;
+use maglor_identity::tls::peer;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::delays::Delay;
 use super::parts::Part;
@@ -20,8 +30,6 @@ use super::{Graphs, Snapshot};
 
 /// What pods of the controller are called by.
 const REPLICAS: &str = "app.kubernetes.io/name=maglor-controller";
-/// Their admin port.
-const ADMIN_PORT: u16 = 15011;
 /// Another replica answers at once, or is not asked on.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a replica's part at most: a hundred thousand edges of proxies.
@@ -34,6 +42,17 @@ pub(crate) struct Replicas {
     pub(crate) namespace: String,
     /// This one.
     pub(crate) replica: String,
+    /// How they are reached.
+    pub(crate) way: Way,
+}
+
+/// How other replicas are reached.
+#[derive(Clone)]
+pub(crate) struct Way {
+    /// The port on which this one serves proxies, and so each of them.
+    pub(crate) port: u16,
+    /// TLS; `None` inside until there is an authority, `None` where everything is plain text.
+    pub(crate) tls: Option<watch::Receiver<Option<Arc<ClientConfig>>>>,
 }
 
 /// What others have answered.
@@ -58,12 +77,16 @@ enum AskError {
     Body(String),
     #[error("its answer cannot be read: {0}")]
     Answer(#[from] serde_json::Error),
+    #[error("it does not prove to be a replica: {}", .0.as_str())]
+    Peer(Refusal),
+    #[error("there is no authority yet")]
+    NoIdentity,
     #[error("it does not answer in time")]
     Timeout,
 }
 
 impl Replicas {
-    /// Asks all others for the same path of their admin servers.
+    /// Asks all others for the same path.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -82,7 +105,7 @@ impl Replicas {
             let Some(ip) = ip.filter(|_| running) else {
                 continue;
             };
-            let asked = timeout(PATIENCE, ask(SocketAddr::new(ip, ADMIN_PORT), path)).await;
+            let asked = timeout(PATIENCE, self.way.ask(ip, path)).await;
             match asked.unwrap_or(Err(AskError::Timeout)) {
                 Ok(answer) => all.push(answer),
                 Err(error) => {
@@ -115,13 +138,33 @@ impl Replicas {
     }
 }
 
-async fn ask<T: DeserializeOwned>(admin: SocketAddr, path: &str) -> Result<T, AskError> {
-    let io = TokioIo::new(TcpStream::connect(admin).await?);
+impl Way {
+    async fn ask<T: DeserializeOwned>(&self, ip: IpAddr, path: &str) -> Result<T, AskError> {
+        let address = SocketAddr::new(ip, self.port);
+        let Some(tls) = &self.tls else {
+            return ask(TcpStream::connect(address).await?, address, path).await;
+        };
+        let config = tls.borrow().clone().ok_or(AskError::NoIdentity)?;
+        let socket = TcpStream::connect(address).await?;
+        let name = ServerName::from(ip);
+        let stream = TlsConnector::from(config).connect(name, socket).await?;
+        // A session that is resumed brings an old certificate.
+        peer(stream.get_ref().1, SystemTime::now()).map_err(AskError::Peer)?;
+        ask(stream, address, path).await
+    }
+}
+
+async fn ask<T: DeserializeOwned>(
+    io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    address: SocketAddr,
+    path: &str,
+) -> Result<T, AskError> {
+    let io = TokioIo::new(io);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
     // Ends with the answer; what goes wrong on the way, the answer says.
     tokio::spawn(connection);
     let request = Request::get(path)
-        .header(header::HOST, admin.to_string())
+        .header(header::HOST, address.to_string())
         .body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
     if response.status() != StatusCode::OK {
@@ -133,37 +176,5 @@ async fn ask<T: DeserializeOwned>(admin: SocketAddr, path: &str) -> Result<T, As
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read as _, Write as _};
-
-    use super::*;
-
-    /// Answers one request.
-    fn replica(answer: &'static str) -> SocketAddr {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            let (mut socket, _) = listener.accept().unwrap();
-            let mut head = [0; 1024];
-            let length = socket.read(&mut head).unwrap();
-            assert!(head[..length].starts_with(b"GET /graph?parts HTTP/1.1\r\n"));
-            write!(socket, "HTTP/1.1 {answer}").unwrap();
-        });
-        address
-    }
-
-    #[tokio::test]
-    async fn another_replica_is_asked_for_its_part() {
-        let body = "[{\"proxy\": \"shop/web-0\", \"age_seconds\": 1.5, \"taken\": false, \"from\": \"a\", \
-                    \"to\": \"b\", \"rps\": 2.0, \"latency_ms\": 3.0, \"failures\": 0.0, \
-                    \"bytes_per_second\": 0.0, \"in_flight\": 1.0}]";
-        let ask = |address| ask::<Vec<Part>>(address, "/graph?parts");
-        let good = format!("200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        let parts = ask(replica(good.leak())).await.unwrap();
-        assert_eq!((&*parts[0].proxy, parts[0].edge.rps), ("shop/web-0", 2.0));
-        let bad = ask(replica("503 Busy\r\ncontent-length: 0\r\n\r\n")).await;
-        assert!(matches!(bad, Err(AskError::Status(_))));
-        let odd = ask(replica("200 OK\r\ncontent-length: 2\r\n\r\n{}")).await;
-        assert!(matches!(odd, Err(AskError::Answer(_))));
-    }
-}
+#[path = "replicas_tests.rs"]
+mod tests;

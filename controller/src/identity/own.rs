@@ -1,18 +1,19 @@
 //! The controller's own certificate, and TLS on its port.
 //!
 //! The controller certifies itself by the authority that it has. Who connects may show a certificate of
-//! the mesh, or none: without one there is nothing to be had but one's own, for a token.
+//! the mesh, or none: without one there is nothing to be had but one's own, for a token. By the same certificate
+//! replicas know each other; they speak another protocol on the same port, by ALPN.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use maglor_identity::tls::{open_server_config, peer_until};
+use maglor_identity::tls::{Expected, client_config, open_server_config, peer_until};
 use maglor_identity::{Error, Identity, LeafRequest, Live, Refusal, SpiffeId};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 use super::authority::{Ca, Watched};
@@ -21,8 +22,19 @@ use super::authority::{Ca, Watched};
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// When a certificate cannot be made, it is tried again after so long.
 const REST: Duration = Duration::from_secs(10);
+/// What replicas speak with each other on the port: HTTP/1.1.
+pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
 /// What is spoken on the port.
-const ALPN: &[&[u8]] = &[b"h2"];
+const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
+
+/// Where what a certificate is good for is published; `None` inside until there is one.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// TLS of the port.
+    pub server: watch::Sender<Option<Arc<ServerConfig>>>,
+    /// TLS to the same port of other replicas, which have to prove that they are such.
+    pub replicas: watch::Sender<Option<Arc<ClientConfig>>>,
+}
 
 /// Who the controller is, and by which names others may call it.
 #[derive(Clone, Debug)]
@@ -38,7 +50,7 @@ pub struct Own {
 impl Own {
     /// Keeps a certificate in force, made anew when it ages or the authority changes; returns when nobody
     /// serves any more.
-    pub async fn keep(self, mut ca: Watched, serving: watch::Sender<Option<Arc<ServerConfig>>>) {
+    pub async fn keep(self, mut ca: Watched, serving: Serving) {
         let mut live = None;
         loop {
             let now = ca.borrow_and_update().clone();
@@ -61,7 +73,7 @@ impl Own {
             tokio::select! {
                 changed = ca.changed() => if changed.is_err() { return },
                 () = renewal => {}
-                () = serving.closed() => return,
+                () = serving.server.closed() => return,
             }
         }
     }
@@ -71,7 +83,7 @@ impl Own {
         &self,
         ca: &Ca,
         live: &mut Option<Arc<Live>>,
-        serving: &watch::Sender<Option<Arc<ServerConfig>>>,
+        serving: &Serving,
     ) -> Result<Duration, Error> {
         let wanted = LeafRequest {
             ttl: self.ttl,
@@ -87,7 +99,11 @@ impl Own {
             Some(live) => drop(live.rotate(identity, ca.bundle.clone())?),
             None => {
                 let new = Live::new(identity, ca.bundle.clone())?;
-                serving.send_replace(Some(open_server_config(&new, ALPN)?));
+                let server = open_server_config(&new, ALPN)?;
+                let itself = Expected::OneOf(vec![self.id.clone()]);
+                let replicas = client_config(&new, itself, &[REPLICA_ALPN])?;
+                serving.replicas.send_replace(Some(replicas));
+                serving.server.send_replace(Some(server));
                 *live = Some(new);
             }
         }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use kube::Client;
 use maglor_identity::{SpiffeError, SpiffeId, TrustDomain};
 use tokio::sync::watch;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
 use super::authenticate::Authenticator;
 use super::authority::Watched;
 use super::certify::{Certifier, CertifyMetrics};
 use super::folder::{self, CaDirError};
-use super::own::Own;
+use super::own::{Own, Serving};
 use super::replicas;
 use super::review::Reviews;
 use super::secret::{self, Keeper, Progress};
@@ -91,6 +91,10 @@ pub struct Service {
     pub table: Table,
     /// TLS of the port; `None` until there is an authority.
     pub tls: watch::Receiver<Option<Arc<ServerConfig>>>,
+    /// Who the controller is: what other replicas have to prove.
+    pub id: SpiffeId,
+    /// TLS to other replicas; `None` until there is an authority.
+    pub replicas: watch::Receiver<Option<Arc<ClientConfig>>>,
     /// What is in force.
     pub ca: Watched,
     /// Where a rotation is; always `None` where the authority is in a folder.
@@ -123,7 +127,15 @@ pub fn start(
     let certifier = Certifier::new(ca.clone(), authenticator, settings.ttl, metrics);
     let certifier = certifier.telling(events);
     let table = Table::certifying(certifier);
-    let (serving, tls) = watch::channel(None);
+    let (server, tls) = watch::channel(None);
+    let (to_replicas, replicas) = watch::channel(None);
+    let (id, serving) = (
+        own.id.clone(),
+        Serving {
+            server,
+            replicas: to_replicas,
+        },
+    );
     let registered = match replica {
         Some(replica) => report(replica, settings, &ca, &table),
         None => watch::channel(true).1,
@@ -157,6 +169,8 @@ pub fn start(
     Ok(Service {
         table,
         tls,
+        id,
+        replicas,
         ca,
         progress,
     })
@@ -188,7 +202,7 @@ async fn certify_own(
     own: Own,
     ca: Watched,
     mut registered: watch::Receiver<bool>,
-    serving: watch::Sender<Option<Arc<ServerConfig>>>,
+    serving: Serving,
 ) {
     let waits = registered.wait_for(|registered| *registered).await.is_ok();
     if waits {

@@ -148,14 +148,14 @@ impl Mesh {
 
     /// Who is connected to the controller.
     pub(crate) fn sessions(&self) -> usize {
-        let sessions = RawHttp1::connect(self.admin).get("/sessions").json();
+        let sessions = RawHttp1::connect(self.admin).get_local("/sessions").json();
         sessions.as_array().map_or(0, Vec::len)
     }
 
     /// The communication graph, as the controller shows it.
     #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn graph(&self) -> Value {
-        RawHttp1::connect(self.admin).get("/graph").json()
+        RawHttp1::connect(self.admin).get_local("/graph").json()
     }
 
     /// Puts a file in place of another of that name.
@@ -295,7 +295,7 @@ impl Mesh {
     /// What an admin page of the controller shows.
     #[allow(dead_code, reason = "only one of the tests asks for any")]
     pub(crate) fn admin(&self, path: &str) -> Value {
-        RawHttp1::connect(self.admin).get(path).json()
+        RawHttp1::connect(self.admin).get_local(path).json()
     }
 
     /// The proxy of the Gateway `web`, class `maglor`.

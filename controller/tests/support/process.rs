@@ -20,7 +20,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Starts one with these arguments besides its admin port, and waits until it serves.
+    /// Starts one with these arguments, by default with an admin port on loopback, and waits until it serves.
     pub(crate) async fn start(ready: &Path, arguments: &[&str]) -> Self {
         Self::start_with(ready, arguments, &[]).await
     }
@@ -33,7 +33,10 @@ impl Controller {
     ) -> Self {
         let log = ready.with_extension("log");
         let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
-            .args(["--admin", "127.0.0.1:0"])
+            .args(match arguments.contains(&"--admin") {
+                true => &[][..],
+                false => &["--admin", "127.0.0.1:0"],
+            })
             .arg("--ready-file")
             .arg(ready)
             .args(arguments)
@@ -67,6 +70,13 @@ impl Controller {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// Its admin port.
+    #[allow(dead_code, reason = "only one of the tests asks for it")]
+    pub(crate) fn admin_port(&self) -> u16 {
+        let (_, port) = self.admin.rsplit_once(':').unwrap();
+        port.parse().unwrap()
+    }
+
     /// A page of its admin port.
     pub(crate) async fn json(&self, path: &'static str) -> Value {
         let admin = self.admin.clone();
@@ -74,7 +84,7 @@ impl Controller {
             let mut stream = TcpStream::connect(admin).unwrap();
             write!(
                 stream,
-                "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+                "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
             )
             .unwrap();
             let mut text = String::new();

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 7] = [
+const CASES: [&[&str]; 8] = [
     &[],
     &[
         "replicas=1",
@@ -39,6 +39,7 @@ const CASES: [&[&str]; 7] = [
         "imagePullSecrets={}",
     ],
     &["placement.enabled=true", "tuning.enabled=true"],
+    &["networkPolicy.enabled=false"],
     &[
         r"nodeSelector.kubernetes\.io/os=linux,replicas=3,image=c:1",
         r"sidecar.skipInboundPorts=22\,8000-8010,trustDomain=x.y",

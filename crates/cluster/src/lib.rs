@@ -21,7 +21,7 @@
 //! - `control`, `node`, `credentials`: the programs of Kubernetes, how they are told what to do, who may do what.
 //! - `programs`: where foreign programs come from; [`static_program`]: ours; [`Image`]: how they get onto nodes.
 //! - [`state`], [`command`]: a cluster that outlives the command that starts it.
-//! - `fault`: what goes wrong on demand.
+//! - `fault`: what goes wrong on demand; [`Forward`]: a port of a pod.
 //! - [`scale`]: objects that only exist in the API; `conformance`: the Gateway API's suite.
 
 mod addresses;
@@ -35,6 +35,7 @@ mod credentials;
 mod delay;
 mod error;
 mod fault;
+mod forward;
 mod image;
 mod kubectl;
 mod machine;
@@ -53,6 +54,7 @@ pub use cluster::Cluster;
 pub use conformance::definitions as gateway_definitions;
 pub use delay::TUN as DELAY_DEVICE;
 pub use error::ClusterError;
+pub use forward::Forward;
 pub use image::Image;
 pub use kubectl::Kubectl;
 pub use machine::Machine;

@@ -18,7 +18,7 @@ mod mesh {
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use maglor_cluster::Kubectl;
+use maglor_cluster::{Forward, Kubectl};
 use mesh::faults;
 use mesh::installed::{Installed, until};
 use mesh::load::{self, Load};
@@ -100,6 +100,7 @@ fn an_application_runs_in_the_mesh() {
         "permissive"
     );
     requests_pass(&installed, users);
+    the_network_gets_health_and_metrics_only(&installed);
 
     let strict = "{apiVersion: maglor.dev/v1alpha1, kind: MeshConfig, metadata: {name: default}, spec: {mtls: strict}}";
     kubectl.apply(strict).unwrap();
@@ -248,6 +249,62 @@ fn requests_pass(installed: &Installed, users: Ipv4Addr) {
     );
 }
 
+/// From outside of a pod, as from another pod, its admin port has the public pages and no other, whatever is asked for.
+fn the_network_gets_health_and_metrics_only(installed: &Installed) {
+    const OPERATORS: [&str; 9] = [
+        "/",
+        "/clusters",
+        "/config",
+        "/listeners",
+        "/logging",
+        "/routes",
+        "/tap",
+        "/drain",
+        "/nonsense",
+    ];
+    const CONTROLLERS: [&str; 7] = [
+        "/",
+        "/sessions",
+        "/receipts",
+        "/resources",
+        "/graph?parts",
+        "/shared",
+        "/trust",
+    ];
+    let kubectl = installed.kubectl();
+    for (namespace, port, private) in [
+        ("shop", 15020, &OPERATORS[..]),
+        ("maglor", 15011, &CONTROLLERS[..]),
+    ] {
+        let pods = kubectl.json(&["get", "pods", "-n", namespace]).unwrap();
+        for pod in pods["items"].as_array().unwrap() {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            let ip = pod["status"]["podIP"].as_str().unwrap().parse().unwrap();
+            let status = |method: &'static str, path: &'static str, host: &'static str| {
+                let to = SocketAddr::new(ip, port);
+                let asked = move || load::status(to, method, path, host);
+                installed.cluster.in_network(asked).unwrap()
+            };
+            for page in ["/ready", "/live", "/metrics"] {
+                assert_eq!(status("GET", page, "web.shop"), Some(200), "{name} {page}");
+            }
+            for page in private {
+                for host in ["localhost", "127.0.0.1:15020", "evil.example"] {
+                    let seen = [status("GET", page, host), status("POST", page, host)];
+                    let expected = if *page == "/nonsense" { 404 } else { 403 };
+                    assert_eq!(seen, [Some(expected); 2], "{name} {page} {host}");
+                }
+            }
+            // Over loopback, which is where port-forward arrives, an operator gets them.
+            let forward = kubectl.forward(namespace, name, port).unwrap();
+            let here = load::status(forward.address(), "GET", "/", "localhost");
+            assert_eq!(here, Some(200), "{name}");
+            let rebound = load::status(forward.address(), "GET", "/", "evil.example");
+            assert_eq!(rebound, Some(403), "{name}");
+        }
+    }
+}
+
 /// How long each change of a policy took until the last proxy that uses it had acknowledged it: from before kubectl
 /// starts, and by the controller's own receipts.
 fn policies_arrive_in_time(installed: &Installed) {
@@ -255,10 +312,7 @@ fn policies_arrive_in_time(installed: &Installed) {
     let mut replicas = controllers(kubectl);
     let (mut whole, mut told, mut proxies) = (Vec::new(), Vec::new(), 0);
     for change in 0..=CHANGES {
-        let before: Vec<_> = replicas
-            .iter()
-            .map(|replica| last(installed, *replica).0)
-            .collect();
+        let before: Vec<_> = replicas.iter().map(|replica| last(replica).0).collect();
         let limit = 1000 + change;
         let policy = format!(
             "{{apiVersion: maglor.dev/v1alpha1, kind: TrafficPolicy, metadata: {{name: details, namespace: shop}}, \
@@ -270,7 +324,7 @@ fn policies_arrive_in_time(installed: &Installed) {
         for (replica, before) in replicas.iter().zip(&before) {
             let deadline = Instant::now() + Duration::from_secs(10);
             loop {
-                let (number, took, deliveries) = last(installed, *replica);
+                let (number, took, deliveries) = last(replica);
                 if let (true, Some(took)) = (number > *before, took) {
                     told.push(took);
                     proxies = proxies.max(deliveries);
@@ -278,17 +332,17 @@ fn policies_arrive_in_time(installed: &Installed) {
                 }
                 if change == 0 && number > *before && begun.elapsed() > Duration::from_secs(3) {
                     // None of its proxies uses the service.
-                    idle.push(*replica);
+                    idle.push(replica.address());
                     break;
                 }
                 assert!(
                     Instant::now() < deadline,
-                    "change {change} has not arrived by way of {replica}"
+                    "change {change} has not arrived by way of {replica:?}"
                 );
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        replicas.retain(|replica| !idle.contains(replica));
+        replicas.retain(|replica| !idle.contains(&replica.address()));
         if change == 0 {
             continue;
         }
@@ -315,7 +369,8 @@ fn percentiles(what: &str, mut took: Vec<f64>) -> f64 {
     at(99)
 }
 
-fn controllers(kubectl: &Kubectl) -> Vec<SocketAddr> {
+/// The admin ports of the controller's replicas, over loopback inside their pods.
+fn controllers(kubectl: &Kubectl) -> Vec<Forward> {
     let ours = [
         "get",
         "pods",
@@ -326,20 +381,16 @@ fn controllers(kubectl: &Kubectl) -> Vec<SocketAddr> {
     ];
     let pods = kubectl.json(&ours).unwrap();
     let pods = pods["items"].as_array().unwrap().iter();
-    let address = |pod: &Value| pod["status"]["podIP"].as_str().unwrap().parse().unwrap();
-    pods.map(|pod| SocketAddr::new(address(pod), 15011))
+    let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
+    pods.map(|pod| kubectl.forward("maglor", &name(pod), 15011).unwrap())
         .collect()
 }
 
 /// The number of the last change of the cluster `details` that all who were told have acknowledged, how many
 /// milliseconds that took, and how many they are.
-fn last(installed: &Installed, replica: SocketAddr) -> (u64, Option<f64>, usize) {
-    let text = installed
-        .cluster
-        .in_network(move || load::body(replica, "/receipts"));
-    let text = text.unwrap().expect("the controller answers");
-    let (_, body) = text.split_once("\r\n\r\n").unwrap();
-    let receipts: Value = serde_json::from_str(body).unwrap();
+fn last(replica: &Forward) -> (u64, Option<f64>, usize) {
+    let body = replica.get("/receipts").expect("the controller answers");
+    let receipts: Value = serde_json::from_str(&body).unwrap();
     let receipts = receipts.as_array().unwrap().iter();
     let ours = receipts.filter(|receipt| {
         let name = receipt["name"].as_str().unwrap();

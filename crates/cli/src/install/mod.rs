@@ -20,7 +20,7 @@ use crate::output;
 const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
 
 /// The chart's templates, in the order in which they are applied.
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 6] = [
     (
         "templates/rbac.yaml",
         include_str!("../../../../deploy/chart/templates/rbac.yaml"),
@@ -28,6 +28,10 @@ const TEMPLATES: [(&str, &str); 5] = [
     (
         "templates/controller.yaml",
         include_str!("../../../../deploy/chart/templates/controller.yaml"),
+    ),
+    (
+        "templates/network.yaml",
+        include_str!("../../../../deploy/chart/templates/network.yaml"),
     ),
     (
         "templates/webhooks.yaml",

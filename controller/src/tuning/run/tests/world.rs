@@ -49,6 +49,7 @@ fn operator(api: &Api, graphs: &Arc<Graphs>, now: Time) -> Operator {
             client: client.clone(),
             namespace: "maglor".to_owned(),
             replica: "r0".to_owned(),
+            way: crate::graph::replicas::Way { port: 0, tls: None },
         },
         graphs: Arc::clone(graphs),
         term: watch::channel(Term::held()).1,

@@ -1,0 +1,81 @@
+//! What a replica of the controller tells the others: what its own proxies have reported.
+//!
+//! Only replicas are answered: they prove the controller's own identity on the port where proxies are served. In plain
+//! text, where every client is believed what it says, nothing is proved here either.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use maglor_identity::SpiffeId;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Graphs, page};
+use crate::identity::start::Service;
+use crate::query::Query;
+use crate::serve::Table;
+
+/// Time for a request's head. A replica asks once a connection.
+const HEAD: Duration = Duration::from_secs(10);
+
+/// See the module's documentation. A clone is the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers {
+    pub(crate) graphs: Arc<Graphs>,
+    pub(crate) table: Table,
+    /// What another replica has to prove; `None` = everything is plain text.
+    pub(crate) id: Option<SpiffeId>,
+}
+
+impl Peers {
+    /// Of what is served; without a `service` in plain text.
+    pub(crate) fn new(graphs: &Arc<Graphs>, table: &Table, service: Option<&Service>) -> Self {
+        Self {
+            graphs: Arc::clone(graphs),
+            table: table.clone(),
+            id: service.map(|service| service.id.clone()),
+        }
+    }
+
+    /// Answers one connection of a client that has proved this identity.
+    pub(crate) async fn serve<Io>(self, io: Io, identity: Option<&SpiffeId>)
+    where
+        Io: AsyncRead + AsyncWrite + Unpin,
+    {
+        let known = self.id.is_none() || self.id.as_ref() == identity;
+        let service = service_fn(|request: Request<_>| {
+            let response = match known {
+                true => self.answer(&request),
+                false => page::text(
+                    StatusCode::FORBIDDEN,
+                    "only replicas are answered\n".to_owned(),
+                ),
+            };
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .serve_connection(TokioIo::new(io), service);
+        if let Err(error) = served.await {
+            tracing::debug!(%error, "connection of a replica failed");
+        }
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET {
+            return page::text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+        }
+        match request.uri().path() {
+            "/graph" => page::graph(&self.graphs, &Query::of(request.uri().query())),
+            "/shared" => page::shared(&self.table),
+            _ => page::text(StatusCode::NOT_FOUND, "there is no such page\n".to_owned()),
+        }
+    }
+}

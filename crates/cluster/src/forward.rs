@@ -1,0 +1,114 @@
+//! `kubectl port-forward`: a port of a pod, over loopback inside the pod.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::Kubectl;
+use crate::error::ClusterError;
+
+/// What takes longer has failed.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A forwarded port; ends when this is dropped.
+#[derive(Debug)]
+pub struct Forward {
+    child: Child,
+    address: SocketAddr,
+    /// Reads what it writes, a line a connection, to the end.
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Kubectl {
+    /// Forwards a port of a pod to one of this machine's loopback.
+    ///
+    /// # Errors
+    ///
+    /// There is no such pod, or it does not run.
+    pub fn forward(&self, namespace: &str, pod: &str, port: u16) -> Result<Forward, ClusterError> {
+        let target = format!("pod/{pod}");
+        let ports = format!(":{port}");
+        let arguments = ["port-forward", "-n", namespace, &target, &ports];
+        let failed = |detail: String| ClusterError::Command {
+            command: format!("kubectl {}", arguments.join(" ")),
+            detail,
+        };
+        let spawned = self
+            .command()
+            .args(arguments)
+            .args(["--address", "127.0.0.1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = spawned.map_err(|error| failed(error.to_string()))?;
+        let mut line = String::new();
+        let reader = child.stdout.take().map(|output| {
+            let mut output = BufReader::new(output);
+            // What cannot be read has no address in it.
+            let _ = output.read_line(&mut line);
+            std::thread::spawn(move || drop(std::io::copy(&mut output, &mut std::io::sink())))
+        });
+        match address(&line) {
+            Some(address) => Ok(Forward {
+                child,
+                address,
+                reader,
+            }),
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(failed(format!("it says {line:?}")))
+            }
+        }
+    }
+}
+
+/// Of `Forwarding from 127.0.0.1:40123 -> 15011`.
+fn address(line: &str) -> Option<SocketAddr> {
+    let rest = line.strip_prefix("Forwarding from ")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+impl Forward {
+    /// Where it is on this machine.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The body of a page of an admin port; `None` without a whole response.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        stream.set_read_timeout(Some(LIMIT)).ok()?;
+        let fields = "Host: localhost\r\nConnection: close";
+        write!(stream, "GET {path} HTTP/1.1\r\n{fields}\r\n\r\n").ok()?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).ok()?;
+        response
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned())
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.reader.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_read() {
+        let read = address("Forwarding from 127.0.0.1:40123 -> 15011\n");
+        assert_eq!(read, Some(SocketAddr::from(([127, 0, 0, 1], 40123))));
+        assert_eq!(address("error: no pod\n"), None);
+    }
+}

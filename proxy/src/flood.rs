@@ -34,9 +34,9 @@ struct Allowance {
 }
 
 impl Allowance {
-    const fn new(most: u32, by_second: u32) -> Self {
+    const fn new(left: u32, most: u32, by_second: u32) -> Self {
         Self {
-            left: most,
+            left,
             most,
             by_second,
             since: None,
@@ -101,8 +101,8 @@ impl Ages {
 impl Default for Flood {
     fn default() -> Self {
         Self {
-            control: Allowance::new(10_000, 200),
-            resets: Allowance::new(500, 100),
+            control: Allowance::new(1000, 10_000, 200),
+            resets: Allowance::new(500, 500, 100),
             empty: 0,
             ages: Ages::default(),
         }
@@ -162,7 +162,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn control_frames_are_bounded_by_time_and_work() {
         let mut flood = Flood::default();
-        assert_eq!(allowed(|| flood.control()), 10_200, "and those of a second");
+        assert_eq!(allowed(|| flood.control()), 1200, "and those of a second");
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(allowed(|| flood.control()), 100);
         flood.data_sent();

@@ -17,9 +17,13 @@ use crate::flood::Flood;
 
 /// What a connection may read before others of its worker have a turn: bytes, and so many besides for each
 /// frame and each request.
-const TURN: usize = 128 * 1024;
-const BY_FRAME: usize = 256;
+const TURN: usize = 64 * 1024;
+const BY_FRAME: usize = 512;
 const BY_REQUEST: usize = 2048;
+/// After many small frames so much is read at once: h2 takes all that was read in one turn.
+const SMALL_READ: usize = 1024;
+/// Frames whose cost is a multiple of their bytes.
+const SMALL_FRAMES: usize = 4;
 /// What a connection may send before its peer has changed it (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: i64 = 65_535;
 /// With less credit than this, an upload that begins now may wait for those that hold the rest.
@@ -153,6 +157,8 @@ pub(crate) struct Wire<T> {
     traffic: Rc<Traffic>,
     incoming: Frames,
     outgoing: Frames,
+    /// What was read last were small frames.
+    small: bool,
     closing: Closing,
 }
 
@@ -186,6 +192,7 @@ impl<T> Wire<T> {
             traffic: Rc::clone(&traffic),
             incoming: Frames::after(incoming),
             outgoing: Frames::after(outgoing),
+            small: false,
             closing: Closing::No,
         };
         (wire, traffic)
@@ -240,15 +247,23 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
             return Poll::Pending;
         }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut me.inner).poll_read(cx, buf))?;
+        if me.small && buf.remaining() > SMALL_READ {
+            let mut part = [MaybeUninit::uninit(); SMALL_READ];
+            let mut part = ReadBuf::uninit(&mut part);
+            ready!(Pin::new(&mut me.inner).poll_read(cx, &mut part))?;
+            buf.put_slice(part.filled());
+        } else {
+            ready!(Pin::new(&mut me.inner).poll_read(cx, buf))?;
+        }
         let bytes = &buf.filled()[before..];
         traffic.heard.set(true);
-        traffic
-            .turn
-            .set(traffic.turn.get().saturating_sub(bytes.len()));
+        let left = traffic.turn.get().saturating_sub(bytes.len());
+        traffic.turn.set(left);
         let mut now = None;
         me.incoming
             .take(bytes, |head| traffic.received(head, &mut now));
+        let cost = left - traffic.turn.get();
+        me.small = cost > SMALL_FRAMES * bytes.len();
         Poll::Ready(Ok(()))
     }
 }

@@ -27,8 +27,8 @@ const PULSE: Duration = Duration::from_secs(10);
 
 /// What a connection may read before others of its worker have a turn: bytes, and so many besides for each
 /// frame and each request.
-const TURN: usize = 128 * 1024;
-const BY_FRAME: usize = 256;
+const TURN: usize = 64 * 1024;
+const BY_FRAME: usize = 512;
 const BY_REQUEST: usize = 2048;
 /// The peer may take so long, and send so much, to close a connection that has been shut down.
 const LINGER: Duration = Duration::from_secs(2);

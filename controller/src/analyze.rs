@@ -103,7 +103,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
     let (mut index, mut sources) = (Index::default(), Vec::new());
     let (mut groups, mut fronts) = (Groups::default(), Fronts::default());
     for (file, text) in files {
-        for (before, text) in documents(text) {
+        for (before, text) in yaml::split(text) {
             let place = Place { file, text, before };
             let values = match read(text) {
                 Ok(values) => values,
@@ -318,29 +318,13 @@ impl Source<'_> {
     }
 }
 
-/// The documents of a file, with the number of lines before each: what is wrong in one leaves the others to be looked at.
-/// A line that begins with `---` begins one, wherever it stands (YAML 1.2, 9.1.2).
-fn documents(text: &str) -> Vec<(usize, &str)> {
-    let (mut found, mut start, mut before) = (Vec::new(), 0, 0);
-    let mut at = 0;
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        let rest = line.strip_prefix("---");
-        if rest.is_some_and(|rest| rest.trim_start() != rest || rest.is_empty()) {
-            found.push((before, &text[start..at]));
-            (start, before) = (at, number);
-        }
-        at += line.len();
-    }
-    found.push((before, &text[start..]));
-    found
-}
-
 /// The resources of a document; a list has several.
 fn read(text: &str) -> Result<Vec<Value>, yaml::ReadError> {
     let mut resources = Vec::new();
     for document in yaml::documents(text)? {
         resources.extend(yaml::items(document.value));
     }
+    resources.iter_mut().for_each(yaml::without_nulls);
     Ok(resources)
 }
 

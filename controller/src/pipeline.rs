@@ -98,7 +98,7 @@ mod tests {
         let mut pipeline = Pipeline::default();
         for kind in Kind::ALL {
             let objects = match kind {
-                Kind::Service => folder::contents(service).unwrap().objects,
+                Kind::Service => folder::contents(service).objects,
                 _ => Vec::new(),
             };
             let changes = pipeline.take([all(kind, objects)]);

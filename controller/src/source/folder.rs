@@ -1,8 +1,8 @@
 //! A folder of YAML or JSON files: the mesh without Kubernetes.
 //!
 //! The files hold the resources that an API server would: one or several documents each, or a `List`.
-//! The folder is watched, without what is below it. A file that cannot be read, or only in part, leaves
-//! in force what was read of it before.
+//! The folder is watched, without what is below it. Of a file that cannot be read, or only in part, the rest is in force, and
+//! what was read of it before where it is not read anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -89,22 +89,24 @@ impl Folder {
             let what = path.display().to_string();
             let read = match std::fs::read_to_string(&path) {
                 Ok(text) => contents(&text),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Contents {
+                    refused: vec![error.to_string()],
+                    ..Contents::default()
+                },
             };
-            let objects = match read {
-                Ok(contents) => {
-                    let others = contents.others.into_iter();
-                    events.extend(others.map(|why| Event::Refused {
-                        what: what.clone(),
-                        why,
-                    }));
-                    contents.objects
-                }
-                Err(why) => {
-                    events.push(Event::Refused { what, why });
-                    self.files.remove(&path).unwrap_or_default()
-                }
-            };
+            let before = self.files.remove(&path).unwrap_or_default();
+            let mut objects = read.objects;
+            if !read.refused.is_empty() {
+                // Which resources the unread part has is not known: those that it had hold.
+                let there: BTreeSet<(Kind, Key)> = objects.iter().map(id).collect();
+                let kept = before.into_iter().filter(|one| !there.contains(&id(one)));
+                objects.extend(kept);
+            }
+            let refused = read.refused.into_iter().chain(read.others);
+            events.extend(refused.map(|why| Event::Refused {
+                what: what.clone(),
+                why,
+            }));
             files.insert(path, objects);
         }
         self.files = files;
@@ -133,7 +135,7 @@ impl Folder {
         let mut events = Vec::new();
         for (path, objects) in &self.files {
             for object in objects {
-                let id = (object.kind, object.key.clone());
+                let id = id(object);
                 if let Some(other) = seen.get(&id) {
                     let kind = object.kind.names().1;
                     events.push(Event::Refused {
@@ -155,6 +157,10 @@ impl Folder {
     }
 }
 
+fn id(object: &Object) -> (Kind, Key) {
+    (object.kind, object.key.clone())
+}
+
 /// What is read of a text.
 #[derive(Debug, Default)]
 pub struct Contents {
@@ -162,31 +168,41 @@ pub struct Contents {
     pub objects: Vec<Object>,
     /// Those that only Kubernetes does something with, a line each.
     pub others: Vec<String>,
+    /// Documents and resources that cannot be read, each with its line; they cost nothing but themselves.
+    pub refused: Vec<String>,
 }
 
 /// Reads a text.
-///
-/// # Errors
-/// What is wrong with it, with the line where the parser knows it.
-pub fn contents(text: &str) -> Result<Contents, String> {
+#[must_use]
+pub fn contents(text: &str) -> Contents {
     let mut found = Contents::default();
-    let documents = yaml::documents(text).map_err(|error| error.to_string())?;
-    for document in documents {
-        for item in yaml::items(document.value) {
-            let name = item["metadata"]["name"].as_str().unwrap_or("without name");
-            let told =
-                |error: ReadError| format!("document at line {}, {name}: {error}", document.line);
-            match Object::read(&item) {
-                Ok(object) => found.objects.push(object),
-                Err(error) if is_others(&item) => {
-                    let what = format!("{}; it is passed over", told(error));
-                    found.others.push(what);
+    for (before, text) in yaml::split(text) {
+        let documents = match yaml::documents(text) {
+            Ok(documents) => documents,
+            Err(error) => {
+                let (line, message) = (before + error.line, error.message);
+                found.refused.push(format!("line {line}: {message}"));
+                continue;
+            }
+        };
+        for document in documents {
+            let line = before + document.line;
+            for mut item in yaml::items(document.value) {
+                yaml::without_nulls(&mut item);
+                let name = item["metadata"]["name"].as_str().unwrap_or("without name");
+                let report = |error: ReadError| format!("document at line {line}, {name}: {error}");
+                match Object::read(&item) {
+                    Ok(object) => found.objects.push(object),
+                    Err(error) if is_others(&item) => {
+                        let what = format!("{}; it is passed over", report(error));
+                        found.others.push(what);
+                    }
+                    Err(error) => found.refused.push(report(error)),
                 }
-                Err(error) => return Err(told(error)),
             }
         }
     }
-    Ok(found)
+    found
 }
 
 /// Kinds of the group of Services that manifests of applications have.
@@ -295,14 +311,11 @@ mod tests {
         let text = format!(
             "{SERVICE}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Node, metadata: {{name: node}}}}\n"
         );
-        assert_eq!(contents(&text).unwrap().objects.len(), 2);
-        assert!(contents("").unwrap().objects.is_empty());
+        assert_eq!(contents(&text).objects.len(), 2);
+        assert!(contents("").objects.is_empty());
         for (text, expected) in [
-            ("a: [", "document 1 at line 2"),
-            (
-                "a: 1\nb: 2\na: 3\n",
-                "document 1 at line 3: `a` is there twice",
-            ),
+            ("a: [", "line 2: "),
+            ("a: 1\nb: 2\na: 3\n", "line 3: `a` is there twice"),
             (
                 "{apiVersion: v1, kind: Servis, metadata: {name: s}}",
                 "document at line 1, s: apiVersion `v1`, kind `Servis`",
@@ -316,9 +329,80 @@ mod tests {
                 "document at line 1, without name: metadata.name is missing",
             ),
         ] {
-            let error = contents(text).unwrap_err();
-            assert!(error.contains(expected), "{error}");
+            let errors = contents(text).refused;
+            assert!(errors[0].contains(expected), "{errors:?}");
         }
+    }
+
+    /// A fault costs its own document, or resource, and nothing beside it.
+    #[test]
+    fn what_is_beside_a_fault_is_read() {
+        let node = "{apiVersion: v1, kind: Node, metadata: {name: n}}";
+        for bad in [
+            "a: [",
+            "a: 1\na: 2",
+            "\t- a",
+            "%YAML 9\n--- {",
+            "kind: Servis",
+            "apiVersion: v1\nkind: List\nitems: [{kind: x}, {apiVersion: v1, kind: Node}]",
+            "{apiVersion: v1, kind: Service, metadata: {name: b}, spec: 5}",
+            "a: &a [*a]",
+        ] {
+            for text in [
+                format!("{SERVICE}---\n{bad}\n---\n{node}\n"),
+                format!("{bad}\n---\n{SERVICE}---\n{node}\n"),
+                format!("{SERVICE}---\n{node}\n---\n{bad}"),
+            ] {
+                let read = contents(&text);
+                assert_eq!(read.objects.len(), 2, "{text}: {read:?}");
+                assert!(!read.refused.is_empty(), "{text}");
+            }
+        }
+        let beside = "apiVersion: v1\nkind: List\nitems:\n- {kind: x}\n- {apiVersion: v1, kind: Node, metadata: {name: n}}\n";
+        let read = contents(beside);
+        assert_eq!((read.objects.len(), read.refused.len()), (1, 1));
+    }
+
+    #[test]
+    fn fields_that_are_null_are_not_there() {
+        let nulls =
+            "metadata:\n  name: a\n  annotations:\n  labels:\n  namespace: null\n  generation: ~\n";
+        for rest in [
+            "apiVersion: v1\nkind: Service\nspec:\n  clusterIP:\n  selector:\n  ports: [{port: 80, name: null}]\n",
+            "apiVersion: v1\nkind: Pod\nspec:\n  serviceAccountName:\n  containers:\nstatus:\n",
+            "apiVersion: v1\nkind: Namespace\nspec:\n",
+            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nports:\nendpoints:\n- {addresses: [10.0.0.1], conditions: null, nodeName: null}\n",
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nspec:\n  parentRefs:\n  hostnames:\n  rules: [{matches: null, backendRefs: [{name: a, port: 80, weight: null}]}]\n",
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nspec: {hosts: [a], gateways: null, http: [{match: null, route: [{destination: {host: a, port: null}}]}]}\n",
+            "apiVersion: maglor.dev/v1alpha1\nkind: TrafficPolicy\nspec: {targetRefs: null, cluster: {policy: random, limits: null}}\n",
+        ] {
+            let read = contents(&format!("{rest}{nulls}"));
+            assert_eq!(
+                (read.objects.len(), read.refused),
+                (1, Vec::new()),
+                "{rest}"
+            );
+        }
+    }
+
+    /// 1 kB that stood for 976 MB.
+    #[test]
+    fn aliases_are_bounded() {
+        let mut bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (of, name) in ["ab", "bc", "cd", "de", "ef", "fg"].map(|pair| pair.split_at(1)) {
+            let list = vec![format!("*{of}"); 10].join(", ");
+            bomb.push_str(&format!("{name}: &{name} [{list}]\n"));
+        }
+        let read = contents(&format!("{SERVICE}---\n{bomb}"));
+        assert_eq!(read.objects.len(), 1);
+        assert!(read.refused[0].contains("write the values out"), "{read:?}");
+        let long = format!(
+            "a: &a {}\nb: [{}]\n",
+            "x".repeat(100_000),
+            "*a,".repeat(1000)
+        );
+        let refused = contents(&long).refused;
+        assert!(refused[0].contains("write the values out"), "{refused:?}");
     }
 
     /// Manifests of an application are read as they are.
@@ -329,7 +413,7 @@ mod tests {
              {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}}}\n---\n\
              {{apiVersion: maglor.dev/v1alpha1, kind: ProxyService, metadata: {{name: a}}, spec: {{targetRef: {{name: a}}}}}}\n"
         );
-        let read = contents(&text).unwrap();
+        let read = contents(&text);
         assert_eq!((read.objects.len(), read.others.len()), (1, 3));
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.yaml"), &text).unwrap();
@@ -368,6 +452,12 @@ mod tests {
         assert_eq!(refused(&read.read().unwrap()).len(), 0);
         std::fs::write(&file, "a: 1\na: 2\n").unwrap();
         assert_eq!(refused(&read.read().unwrap()).len(), 1, "again");
+        // What is read anew takes its place, also beside a fault; what the fault may be about holds.
+        let renamed = SERVICE.replace("name: a", "name: b");
+        std::fs::write(&file, format!("{renamed}---\na: 1\na: 2\n")).unwrap();
+        assert_eq!(count(&read.read().unwrap(), Kind::Service), 2);
+        std::fs::write(&file, &renamed).unwrap();
+        assert_eq!(count(&read.read().unwrap(), Kind::Service), 1);
         std::fs::remove_file(&file).unwrap();
         assert_eq!(count(&read.read().unwrap(), Kind::Service), 0);
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::annotations::{check_ports, check_subnets};
 use crate::quantity::{is_quantity, quantity};
+use crate::yaml;
 
 /// Port of the listener that takes what others send.
 pub(crate) const INBOUND_PORT: u16 = 15006;
@@ -132,7 +133,13 @@ impl Default for Settings {
 pub enum SettingsError {
     /// They are not what settings are written as.
     #[error("settings of sidecars: {0}")]
-    Syntax(#[from] serde_yaml::Error),
+    Form(#[from] serde_json::Error),
+    /// There is more than one document.
+    #[error("settings of sidecars: a second document begins at line {0}; remove it")]
+    Second(usize),
+    /// They are no YAML.
+    #[error("settings of sidecars: {0}")]
+    Syntax(#[from] yaml::ReadError),
     /// A value makes no sense.
     #[error("settings of sidecars: {field}: {reason}")]
     Value {
@@ -150,8 +157,14 @@ impl Settings {
     /// The first thing that is wrong, by field.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         // Nothing is written as nothing: all defaults.
-        let settings: Option<Self> = serde_yaml::from_str(text)?;
-        let settings = settings.unwrap_or_default();
+        let mut documents = yaml::documents(text)?.into_iter();
+        let settings = match documents.next() {
+            Some(document) => Self::deserialize(document.value)?,
+            None => Self::default(),
+        };
+        if let Some(second) = documents.next() {
+            return Err(SettingsError::Second(second.line));
+        }
         settings.check()?;
         Ok(settings)
     }

@@ -2,8 +2,9 @@
 
 use maglor_controller::generated;
 use maglor_inject::keys::TUNED_BY;
+use maglor_inject::yaml;
 use maglor_mcg::advise::{Advice, Advised, ContainerAdvice, Snapshot, TrafficAdvice};
-use serde::{Deserialize as _, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -46,7 +47,7 @@ impl Row for Setting {
 #[derive(Debug, Error)]
 pub(super) enum CurrentError {
     #[error("{0}")]
-    Yaml(#[from] serde_yaml::Error),
+    Yaml(#[from] yaml::ReadError),
     #[error("no TrafficPolicy is in it")]
     Nothing,
 }
@@ -79,8 +80,8 @@ impl Current {
     /// Documents, or `kubectl`'s list of them, in which there may be none.
     pub(super) fn read(text: &str, namespace: &str) -> Result<Self, CurrentError> {
         let (mut documents, mut lists) = (Vec::new(), false);
-        for document in serde_yaml::Deserializer::from_str(text) {
-            let value = Value::deserialize(document)?;
+        for document in yaml::documents(text)? {
+            let value = document.value;
             match value.get("items").and_then(Value::as_array) {
                 Some(items) => {
                     lists |= items.is_empty();

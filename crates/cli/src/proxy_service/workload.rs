@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use maglor_config::resource::line_of;
+use maglor_config::Origin;
+use maglor_config::resource::{self, line_of};
 use maglor_mcg::rule::{Situation, SituationError};
 use serde::Deserialize;
 use thiserror::Error;
@@ -140,9 +141,24 @@ impl Services {
             line,
             message,
         };
-        let read: Self = serde_yaml::from_str(text).map_err(|error| {
-            let line = error.location().map(|place| place.line());
-            wrong(line, error.to_string())
+        let read: Self = resource::read(text, file).map_err(|errors| {
+            let first = errors.0.into_iter().next();
+            first.map_or_else(
+                || wrong(None, "it cannot be read".to_owned()),
+                |first| {
+                    let line = match first.origin {
+                        Origin::Place { line, .. } => Some(line),
+                        Origin::File(_) | Origin::Flag(_) => None,
+                    };
+                    let message = match (&*first.path, first.help) {
+                        ("", None) => first.message,
+                        ("", Some(help)) => format!("{}; {help}", first.message),
+                        (path, None) => format!("{path}: {}", first.message),
+                        (path, Some(help)) => format!("{path}: {}; {help}", first.message),
+                    };
+                    wrong(line, message)
+                },
+            )
         })?;
         let mut names = HashSet::new();
         for (at, service) in read.services.iter().enumerate() {

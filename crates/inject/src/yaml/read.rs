@@ -1,16 +1,22 @@
 //! Texts to documents.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 use serde_json::{Map, Value};
 
+use super::flow;
 use super::scalar::resolve;
 
 /// Definitions of resources are nested some sixty deep; who goes on after this wants to exhaust the stack.
 const MAX_DEPTH: usize = 256;
 /// Values of a text, aliases counted as often as they are used.
 const MAX_VALUES: usize = 2_000_000;
+/// Bytes of memory that aliases may add to a text, about: what is written out takes room in proportion to the text itself.
+const MAX_ALIASED: usize = 4 << 20;
+/// What a value takes beside its text: itself, and its place in a mapping.
+const VALUE_BYTES: usize = 128;
 
 /// A document of a text.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,14 +43,25 @@ pub struct ReadError {
 ///
 /// # Errors
 /// The first thing that is wrong: it is no YAML, a key is there twice, a number or tag is none that Kubernetes has, or
-/// there is more than 2 000 000 values or 256 levels of them.
+/// there is more than 2 000 000 values or 256 levels of them, or aliases add more than 4 MiB.
 pub fn documents(text: &str) -> Result<Vec<Document>, ReadError> {
+    match read(text) {
+        Err(error) => match flow::indented(text) {
+            Cow::Borrowed(_) => Err(error),
+            Cow::Owned(text) => read(&text),
+        },
+        read => read,
+    }
+}
+
+fn read(text: &str) -> Result<Vec<Document>, ReadError> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         anchors: HashMap::new(),
         document: 1,
         line: 1,
         values: 0,
+        aliased: 0,
     };
     let (mut documents, mut begins) = (Vec::new(), 1);
     while let Some(event) = reader.next()? {
@@ -69,6 +86,48 @@ pub fn documents(text: &str) -> Result<Vec<Document>, ReadError> {
     Ok(documents)
 }
 
+/// The documents of a text as texts, with the number of lines before each: what is wrong in one leaves the others to be read.
+/// A line that begins with `---` begins one, wherever it stands (YAML 1.2, 9.1.2).
+#[must_use]
+pub fn split(text: &str) -> Vec<(usize, &str)> {
+    let (mut found, mut start, mut before) = (Vec::new(), 0, 0);
+    let mut at = 0;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let rest = line.strip_prefix("---");
+        if rest.is_some_and(|rest| rest.trim_start() != rest || rest.is_empty())
+            && !is_directives(&text[start..at])
+        {
+            found.push((before, &text[start..at]));
+            (start, before) = (at, number);
+        }
+        at += line.len();
+    }
+    found.push((before, &text[start..]));
+    found
+}
+
+/// Whether there are directives for the next document, and nothing else.
+fn is_directives(text: &str) -> bool {
+    let said = || {
+        text.lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    };
+    said().next().is_some() && said().all(|line| line.starts_with('%'))
+}
+
+/// Takes out the fields of mappings that are null, as the API server does before it stores a resource: `annotations:` without
+/// anything below it says nothing.
+pub fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(without_nulls),
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(without_nulls);
+        }
+        _ => {}
+    }
+}
+
 /// The resources of a document: those of a `List`, or itself.
 #[must_use]
 pub fn items(mut document: Value) -> Vec<Value> {
@@ -83,11 +142,34 @@ pub fn items(mut document: Value) -> Vec<Value> {
 
 struct Reader<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    /// What aliases stand for, with the number of values in it.
-    anchors: HashMap<usize, (Value, usize)>,
+    /// What aliases stand for.
+    anchors: HashMap<usize, Anchored>,
     document: usize,
     line: usize,
     values: usize,
+    /// Bytes that aliases have added.
+    aliased: usize,
+}
+
+/// What an alias stands for.
+struct Anchored {
+    value: Value,
+    values: usize,
+    bytes: usize,
+}
+
+/// The memory of a value, about.
+fn bytes(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::Array(list) => list.iter().map(bytes).sum(),
+            Value::Object(map) => map
+                .iter()
+                .map(|(key, value)| key.len() + bytes(value))
+                .sum(),
+            Value::String(text) => text.len(),
+            Value::Bool(_) | Value::Null | Value::Number(_) => 0,
+        }
 }
 
 impl<'a> Reader<'a> {
@@ -129,11 +211,21 @@ impl<'a> Reader<'a> {
         self.count(1)?;
         let (anchor, value) = match event {
             Event::Alias(anchor) => {
-                let Some((value, values)) = self.anchors.get(&anchor).cloned() else {
+                let Some(anchored) = self.anchors.get(&anchor) else {
                     return Err(self.fault("an alias inside the value that it names"));
                 };
+                // Before it is copied.
+                let (values, bytes) = (anchored.values, anchored.bytes);
+                self.aliased = self.aliased.saturating_add(bytes);
+                if self.aliased > MAX_ALIASED {
+                    let most = MAX_ALIASED >> 20;
+                    return Err(self.fault(format!(
+                        "aliases stand for more than {most} MiB; write the values out"
+                    )));
+                }
                 self.count(values)?;
-                return Ok(value);
+                let anchored = self.anchors.get(&anchor);
+                return Ok(anchored.map(|one| one.value.clone()).unwrap_or_default());
             }
             Event::Scalar(text, style, anchor, tag) => {
                 (anchor, self.scalar(&text, style, tag.as_deref())?)
@@ -150,7 +242,24 @@ impl<'a> Reader<'a> {
         };
         if anchor > 0 {
             let values = self.values - before;
-            self.anchors.insert(anchor, (value.clone(), values));
+            let bytes = bytes(&value);
+            // The copy that is kept counts as well.
+            self.aliased = self.aliased.saturating_add(bytes);
+            if self.aliased > MAX_ALIASED {
+                let most = MAX_ALIASED >> 20;
+                return Err(self.fault(format!(
+                    "anchors and aliases stand for more than {most} MiB; write the values out"
+                )));
+            }
+            let value = value.clone();
+            self.anchors.insert(
+                anchor,
+                Anchored {
+                    value,
+                    values,
+                    bytes,
+                },
+            );
         }
         Ok(value)
     }
@@ -329,7 +438,10 @@ mod tests {
                 &deep,
                 "document 1 at line 1: this is nested more than 256 deep",
             ),
-            (&bomb, "there are more than 2000000 values"),
+            (
+                &bomb,
+                "aliases stand for more than 4 MiB; write the values out",
+            ),
             ("a: [\n", "document 1 at line 2: "),
         ] {
             let error = documents(text).unwrap_err().to_string();

@@ -243,7 +243,7 @@ fn lower_case(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name without `:port`; the brackets of an IPv6 address stay. A final dot (the root) goes.
+/// The name without `:port`; the brackets of an IPv6 address stay. Final dots (the root) go.
 pub(crate) fn without_port(name: &str) -> &str {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => {
@@ -255,7 +255,7 @@ pub(crate) fn without_port(name: &str) -> &str {
         }
         _ => name,
     };
-    host.strip_suffix('.').unwrap_or(host)
+    host.trim_end_matches('.')
 }
 
 /// `a.b.c` is looked up as `.b.c`, then `.c`: the longest suffix wins.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use http::HeaderName;
 use ipnet::IpNet;
 
 /// Who may do what. Rules are asked in Istio's order, whatever their order in the file: first those
@@ -71,21 +71,35 @@ pub struct Source {
 /// What is done; all that is given must hold, each by one of its values.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Operation {
-    /// HTTP methods.
-    pub methods: Vec<Method>,
+    /// HTTP methods, in upper case.
+    pub methods: Vec<Pattern>,
     /// Paths without query, normalized.
     pub paths: Vec<Pattern>,
     /// Ports that the client has connected to.
     pub ports: Vec<u16>,
     /// `Host` without port.
     pub hosts: Vec<Pattern>,
+    /// Header fields; all must match.
+    pub headers: Vec<HeaderCondition>,
+}
+
+/// A condition on a header field.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HeaderCondition {
+    /// Its name.
+    pub name: HeaderName,
+    /// One of these must match.
+    pub values: Vec<Pattern>,
 }
 
 impl Operation {
     /// Whether it says something that only HTTP has.
     #[must_use]
     pub fn is_http(&self) -> bool {
-        !(self.methods.is_empty() && self.paths.is_empty() && self.hosts.is_empty())
+        !(self.methods.is_empty()
+            && self.paths.is_empty()
+            && self.hosts.is_empty()
+            && self.headers.is_empty())
     }
 }
 

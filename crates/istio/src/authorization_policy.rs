@@ -12,7 +12,7 @@ use maglor_config::raw::{
 };
 use serde_json::Value;
 
-use self::operation::Ports;
+use self::operation::When;
 use crate::block::Block;
 use crate::finding::{Effect, Read, Report};
 use crate::peer_authentication::selector;
@@ -98,7 +98,7 @@ fn read_rule(block: &Block<'_>, at: usize, action: AuthorizationAction) -> Vec<A
     if !whole && action == AuthorizationAction::Allow {
         return Vec::new();
     }
-    let operations = operation::on_ports(to, &when.ports);
+    let operations = operation::limited(to, &when.operation);
     let mut rules = Vec::new();
     for source in sources {
         let excluded = when.source.not_from.iter().cloned();
@@ -236,13 +236,13 @@ fn read_source(block: &Block<'_>, action: AuthorizationAction) -> Source {
 /// What `when` comes to.
 struct Conditions {
     source: Source,
-    ports: Ports,
+    operation: When,
     known: bool,
 }
 
-/// `when`: conditions by key. Those about the source, and the port.
+/// `when`: conditions by key. Those about the source, the port, and header fields.
 fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
-    let (mut from, mut not, mut ports, mut known) = (None, Vec::new(), Ports::default(), true);
+    let (mut from, mut not, mut operation, mut known) = (None, Vec::new(), When::default(), true);
     for entry in block.blocks("when") {
         let key = entry.text("key").unwrap_or_default();
         let (values, excluded) = (entry.texts("values"), entry.texts("notValues"));
@@ -276,12 +276,20 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
                     not.push(source(excluded));
                 }
             }
-            "destination.port" => ports.also(values, excluded),
-            other => {
-                let what = format!("`{other}`: {}", consequence(action));
-                entry.ignore("key", what);
-                known = false;
-            }
+            "destination.port" => operation.port(values, excluded),
+            other => match header_of(other) {
+                Some(Ok(name)) => operation.header(name, values, excluded),
+                Some(Err(instead)) => {
+                    let what = format!("`{other}`: write {instead}; {}", consequence(action));
+                    entry.ignore("key", what);
+                    known = false;
+                }
+                None => {
+                    let what = format!("`{other}`: {}", consequence(action));
+                    entry.ignore("key", what);
+                    known = false;
+                }
+            },
         }
         entry.end(Effect::Refused);
     }
@@ -291,7 +299,18 @@ fn conditions(block: &Block<'_>, action: AuthorizationAction) -> Conditions {
             not_from: not,
             known,
         },
-        ports,
+        operation,
         known,
     }
+}
+
+/// The name in `request.headers[NAME]`, or what to write in place of a field that is none; `None` for other keys.
+fn header_of(key: &str) -> Option<Result<&str, &'static str>> {
+    let name = key.strip_prefix("request.headers[")?.strip_suffix(']')?;
+    Some(match name.to_ascii_lowercase().as_str() {
+        ":authority" | "host" => Err("`hosts` of an operation"),
+        ":method" => Err("`methods` of an operation"),
+        ":path" => Err("`paths` of an operation"),
+        _ => Ok(name),
+    })
 }

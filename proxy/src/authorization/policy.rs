@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use http::Method;
 use maglor_config::authorization::{
-    Action, Authorization, AuthorizationRule, Effect, Operation, Pattern, Source,
+    Action, Authorization, AuthorizationRule, Effect, HeaderCondition, Operation, Pattern, Source,
 };
 use maglor_identity::SpiffeId;
+
+use crate::fields::Fields;
 
 /// What is known of a request, or of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +31,7 @@ pub(crate) struct RequestFacts<'a> {
     pub(crate) path: &'a [u8],
     /// Without port.
     pub(crate) host: &'a [u8],
+    pub(crate) fields: &'a Fields,
 }
 
 /// What is to happen, and why.
@@ -97,13 +100,24 @@ impl Policy {
 
 fn takes(rule: &AuthorizationRule, facts: &Facts<'_>) -> bool {
     let from = |source: &Source| comes_from(source, facts);
-    // Bytes may be anything: what allows some requests does not allow them, what denies some denies them.
-    let denies = rule.action == Action::Deny;
-    let among = |list: &[Operation], bytes| list.iter().any(|to| is_done(to, facts, bytes));
+    let (own, except) = match rule.action {
+        Action::Deny => (Reading::Wide, Reading::Narrow),
+        Action::Allow | Action::Audit => (Reading::Narrow, Reading::Wide),
+    };
+    let among = |list: &[Operation], reading| list.iter().any(|to| is_done(to, facts, reading));
     (rule.from.is_empty() || rule.from.iter().any(from))
         && !rule.not_from.iter().any(from)
-        && (rule.to.is_empty() || among(&rule.to, denies))
-        && !among(&rule.not_to, !denies)
+        && (rule.to.is_empty() || among(&rule.to, own))
+        && !among(&rule.not_to, except)
+}
+
+/// How what can be read in two ways is read. What denies, and what is excepted from what allows, takes the wide meaning, so
+/// that no spelling of a request passes: bytes may be any request, a server may take `get` for `GET`, and of a header field that
+/// is there twice it may read either.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Reading {
+    Narrow,
+    Wide,
 }
 
 /// Who has proved nothing matches no identity, not even `*`.
@@ -125,26 +139,66 @@ fn any(patterns: &[Pattern], text: Option<&str>) -> bool {
         || text.is_some_and(|text| patterns.iter().any(|p| p.matches(text.as_bytes())))
 }
 
-/// `bytes`: whether bytes are taken for what is said of requests.
-fn is_done(operation: &Operation, facts: &Facts<'_>, bytes: bool) -> bool {
+fn is_done(operation: &Operation, facts: &Facts<'_>, reading: Reading) -> bool {
     if !(operation.ports.is_empty() || operation.ports.contains(&facts.port)) {
         return false;
     }
+    let wide = reading == Reading::Wide;
     let Some(request) = &facts.request else {
-        return !operation.is_http() || bytes;
+        return !operation.is_http() || wide;
     };
     let Operation {
         methods,
         paths,
         hosts,
+        headers,
         ..
     } = operation;
-    (methods.is_empty() || methods.contains(request.method))
+    let method = request.method.as_str().as_bytes();
+    let is_method = |one: &Pattern| match reading {
+        Reading::Narrow => one.matches(method),
+        Reading::Wide => one.matches_ignoring_case(method),
+    };
+    // A request may be for no host at all, which a server takes for its own.
+    let is_host = |host: &Pattern| {
+        host.matches_ignoring_case(request.host) || (wide && *host == Pattern::Any)
+    };
+    (methods.is_empty() || methods.iter().any(is_method))
         && (paths.is_empty() || paths.iter().any(|path| path.matches(request.path)))
-        && (hosts.is_empty()
-            || hosts
-                .iter()
-                .any(|host| host.matches_ignoring_case(request.host)))
+        && (hosts.is_empty() || hosts.iter().any(is_host))
+        && headers
+            .iter()
+            .all(|header| has_header(header, request.fields, reading))
+}
+
+/// Whether a header field is there with one of the values.
+fn has_header(condition: &HeaderCondition, fields: &Fields, reading: Reading) -> bool {
+    let is_one = |value: &[u8]| {
+        let mut each = condition.values.iter();
+        // Any is also an empty one: the field is there.
+        each.any(|one| *one == Pattern::Any || one.matches(value))
+    };
+    let mut values = fields.all(&condition.name);
+    let Some(first) = values.next() else {
+        return false;
+    };
+    let several = values.next().is_some();
+    let all = || fields.all(&condition.name);
+    // A field that is there several times is rare, so that its values may be joined in new memory.
+    let joined = || all().collect::<Vec<_>>().join(&b","[..]);
+    let members = |value: &[u8]| {
+        value
+            .split(|byte| *byte == b',')
+            .any(|one| is_one(one.trim_ascii()))
+    };
+    match (reading, several) {
+        (Reading::Narrow, false) => is_one(first),
+        (Reading::Narrow, true) => all().all(is_one) && is_one(&joined()),
+        (Reading::Wide, false) => is_one(first) || members(first),
+        (Reading::Wide, true) => {
+            all().any(|value| is_one(value) || members(value)) || is_one(&joined())
+        }
+    }
 }
 
 #[cfg(test)]

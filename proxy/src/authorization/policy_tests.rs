@@ -50,13 +50,25 @@ impl Asker {
     }
 
     fn asks(&self, policy: &Policy, method: &Method, path: &str) -> (bool, Reason) {
+        let decision = self.sends(policy, method, path, b"cart.Shop", &Fields::default());
+        (decision.effect == Effect::Allow, decision.reason)
+    }
+
+    fn sends(
+        &self,
+        policy: &Policy,
+        method: &Method,
+        path: &str,
+        host: &[u8],
+        fields: &Fields,
+    ) -> Decision {
         let request = RequestFacts {
             method,
             path: path.as_bytes(),
-            host: b"cart.Shop",
+            host,
+            fields,
         };
-        let decision = policy.decide(&self.facts(Some(request)));
-        (decision.effect == Effect::Allow, decision.reason)
+        policy.decide(&self.facts(Some(request)))
     }
 
     fn connects(&self, policy: &Policy) -> (bool, Reason) {
@@ -230,5 +242,121 @@ fn bytes_are_allowed_only_by_what_says_nothing_about_http() {
         ("rules: [{action: deny, not_to: [{ports: 4143}]}]", true),
     ] {
         assert_eq!(web.connects(&policy(rules)).0, allowed, "{rules}");
+    }
+}
+
+/// A server may take `get` for `GET`: that does not pass what denies, and is not what is allowed.
+#[test]
+fn methods_in_another_case_do_not_pass() {
+    let web = Asker::member("web");
+    let method = |text: &str| Method::from_bytes(text.as_bytes()).unwrap();
+    for (rules, sent, allowed) in [
+        ("{action: deny, to: [{methods: DELETE}]}", "DELETE", false),
+        ("{action: deny, to: [{methods: DELETE}]}", "delete", false),
+        ("{action: deny, to: [{methods: DELETE}]}", "DeLeTe", false),
+        ("{action: deny, to: [{methods: DELETE}]}", "DELETED", true),
+        ("{action: deny, to: [{methods: 'P*'}]}", "PROPFIND", false),
+        ("{action: deny, to: [{methods: 'P*'}]}", "patch", false),
+        ("{action: deny, to: [{methods: '*'}]}", "x", false),
+        ("{action: deny, not_to: [{methods: GET}]}", "GET", true),
+        ("{action: deny, not_to: [{methods: GET}]}", "get", false),
+        ("{to: [{methods: GET}]}", "GET", true),
+        ("{to: [{methods: GET}]}", "get", false),
+        ("{to: [{methods: 'G*'}]}", "GET", true),
+        ("{to: [{methods: '*'}]}", "BREW", true),
+        ("{not_to: [{methods: DELETE}]}", "delete", false),
+        ("{not_to: [{methods: DELETE}]}", "GET", true),
+    ] {
+        let policy = policy(&format!("rules: [{rules}]"));
+        let found = web.asks(&policy, &method(sent), "/").0;
+        assert_eq!(found, allowed, "{rules} {sent}");
+    }
+}
+
+#[test]
+fn hosts_that_are_missing_do_not_pass_what_denies_any() {
+    let web = Asker::member("web");
+    let allows = |rules: &str, host: &str| {
+        let policy = policy(&format!("rules: [{rules}]"));
+        web.sends(&policy, &GET, "/", host.as_bytes(), &Fields::default())
+            .effect
+            == Effect::Allow
+    };
+    assert!(!allows("{action: deny, to: [{hosts: '*'}]}", ""));
+    assert!(!allows("{to: [{hosts: '*'}]}", ""));
+    assert!(!allows(
+        "{action: deny, to: [{hosts: 'a.example'}]}",
+        "A.Example"
+    ));
+    assert!(!allows("{not_to: [{hosts: '*'}]}", ""));
+}
+
+#[test]
+fn headers_are_compared_by_value() {
+    let web = Asker::member("web");
+    let fields = |list: &[(&str, &str)]| {
+        let mut fields = Fields::default();
+        for (name, value) in list {
+            fields.push(&name.parse::<http::HeaderName>().unwrap(), value.as_bytes());
+        }
+        fields
+    };
+    let role = |values: &[&str]| {
+        fields(
+            &values
+                .iter()
+                .map(|value| ("x-role", *value))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let allows = |rules: &str, fields: &Fields| {
+        let policy = policy(&format!("rules: [{rules}]"));
+        web.sends(&policy, &GET, "/", b"a", fields).effect == Effect::Allow
+    };
+    let allow = "{to: [{headers: [{name: X-Role, values: [admin, 'root*']}]}]}";
+    let deny = "{action: deny, to: [{headers: [{name: x-role, values: [admin, 'root*']}]}]}";
+    for (sent, allowed, denied) in [
+        (&[][..], false, false),
+        (&["admin"][..], true, true),
+        (&["root-1"], true, true),
+        // Values have a case, names have none.
+        (&["Admin"], false, false),
+        (&["guest"], false, false),
+        (&[""], false, false),
+        // Which of several a server reads is not known.
+        (&["admin", "guest"], false, true),
+        (&["guest", "admin"], false, true),
+        (&["guest, admin"], false, true),
+        (&["guest,admin,x"], false, true),
+        (&["root-1", "root-2"], true, true),
+        (&["admin", "admin"], false, true),
+        (&["admin", ""], false, true),
+    ] {
+        let sent_fields = role(sent);
+        assert_eq!(allows(allow, &sent_fields), allowed, "allow {sent:?}");
+        assert_eq!(!allows(deny, &sent_fields), denied, "deny {sent:?}");
+    }
+    // Any value, also an empty one; exceptions are read as widely as what denies.
+    let any = "{to: [{headers: [{name: x-role, values: '*'}]}]}";
+    assert!(
+        allows(any, &role(&[""])) && allows(any, &role(&["a", "b"])) && !allows(any, &role(&[]))
+    );
+    let except = "{not_to: [{headers: [{name: x-role, values: guest}]}]}";
+    assert!(allows(except, &role(&[])) && allows(except, &role(&["admin"])));
+    assert!(!allows(except, &role(&["admin", "guest"])));
+    let unless = "{action: deny, not_to: [{headers: [{name: x-role, values: admin}]}]}";
+    assert!(allows(unless, &role(&["admin"])));
+    assert!(!allows(unless, &role(&["admin", "guest"])) && !allows(unless, &role(&[])));
+    // All conditions have to hold.
+    let both = "{to: [{methods: GET, headers: [{name: a, values: '1'}, {name: b, values: '2'}]}]}";
+    assert!(allows(both, &fields(&[("a", "1"), ("b", "2")])));
+    assert!(!allows(both, &fields(&[("a", "1")])));
+    // Bytes have no headers: what allows by them does not, what denies does.
+    for (rules, allowed) in [(any, false), (deny, false)] {
+        assert_eq!(
+            web.connects(&policy(&format!("rules: [{rules}]"))).0,
+            allowed,
+            "{rules}"
+        );
     }
 }

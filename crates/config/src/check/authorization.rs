@@ -3,9 +3,9 @@
 use maglor_identity::{SpiffeId, TrustDomain};
 
 use super::rule::{self, Unique};
-use super::{filter_chain, matching};
+use super::{filter_chain, headers, matching};
 use crate::authorization::{
-    Action, Authorization, AuthorizationRule, Effect, Operation, Pattern, Source,
+    Action, Authorization, AuthorizationRule, Effect, HeaderCondition, Operation, Pattern, Source,
 };
 use crate::report::At;
 use crate::{Filter, FilterChain, Termination, raw, yaml};
@@ -96,6 +96,7 @@ impl Place {
             ("networks", &raw.networks),
         ];
         given(&fields, at);
+        empty_lists(&fields, at);
         let by_identity = fields[..3].iter().find(|(_, list)| list.is_some());
         if let Some((field, _)) = by_identity.filter(|_| !self.mesh) {
             at.field(field)
@@ -136,9 +137,14 @@ impl Place {
             ("hosts", &raw.hosts),
             ("ports", &raw.ports),
         ];
-        given(&fields, at);
+        if raw.headers.is_empty() {
+            given(&fields, at);
+        }
+        empty_lists(&fields, at);
         let of_http = fields[..3].iter().find(|(_, list)| list.is_some());
-        if let Some((field, _)) = of_http.filter(|_| !self.http) {
+        let of_http = of_http.map(|(field, _)| *field);
+        let of_http = of_http.or((!raw.headers.is_empty()).then_some("headers"));
+        if let Some(field) = of_http.filter(|_| !self.http) {
             at.field(field)
                 .error("there are no HTTP requests on this listener")
                 .on_key()
@@ -146,7 +152,7 @@ impl Place {
         }
         let ports = texts(raw.ports.as_ref()).iter().enumerate();
         Operation {
-            methods: matching::methods(raw.methods.as_ref(), &at.field("methods")),
+            methods: methods(raw.methods.as_ref(), &at.field("methods")),
             paths: patterns(raw.paths.as_ref(), &at.field("paths"), path, never_a_path),
             hosts: patterns(
                 raw.hosts.as_ref(),
@@ -157,6 +163,12 @@ impl Place {
             ports: ports
                 .filter_map(|(i, text)| port(text, &at.field("ports").index(i)))
                 .collect(),
+            headers: raw
+                .headers
+                .iter()
+                .enumerate()
+                .filter_map(|(i, raw)| header(raw, &at.field("headers").index(i)))
+                .collect(),
         }
     }
 }
@@ -165,7 +177,7 @@ fn texts(list: Option<&raw::OneOrMany>) -> &[String] {
     list.map_or(&[], |list| &list.0)
 }
 
-/// A block without conditions would take everything, and so would a condition without values.
+/// A block without conditions would take everything.
 fn given(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     if fields.iter().all(|(_, list)| list.is_none()) {
         let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
@@ -173,6 +185,10 @@ fn given(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
         at.error(format!("one of {one_of} is needed"))
             .when_readable();
     }
+}
+
+/// A condition without values matches nothing.
+fn empty_lists(fields: &[(&str, &Option<raw::OneOrMany>)], at: &At<'_>) {
     for (name, list) in fields {
         if list.as_ref().is_some_and(|list| list.0.is_empty()) {
             at.field(name)
@@ -222,6 +238,59 @@ fn patterns(
         seen.check(text, &at, "the text");
     }
     patterns
+}
+
+/// Methods by name, or patterns of them.
+fn methods(list: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Pattern> {
+    for (i, text) in texts(list)
+        .iter()
+        .enumerate()
+        .filter(|(_, text)| !text.contains('*'))
+    {
+        matching::method(text, &at.index(i));
+    }
+    patterns(list, at, |_| Ok(()), never_a_method)
+}
+
+fn never_a_method(pattern: &Pattern) -> Option<&'static str> {
+    let (Pattern::Prefix(text) | Pattern::Suffix(text)) = pattern else {
+        return None;
+    };
+    let lower = text.bytes().any(|byte| byte.is_ascii_lowercase());
+    lower.then_some("methods are in upper case")
+}
+
+/// A condition on a header field.
+fn header(raw: &raw::AuthorizationHeader, at: &At<'_>) -> Option<HeaderCondition> {
+    let Some(text) = &raw.name else {
+        at.missing("name", "write `name: HEADER`");
+        return None;
+    };
+    let name = headers::name(text, &at.field("name"));
+    if name.as_ref() == Some(&http::header::HOST) {
+        at.field("name")
+            .error("the host is no header field here")
+            .help("see `hosts`");
+    }
+    if raw.values.is_none() {
+        at.missing("values", "write `values: [TEXT]`, or `values: '*'` for any");
+    }
+    empty_lists(&[("values", &raw.values)], at);
+    Some(HeaderCondition {
+        name: name?,
+        values: patterns(raw.values.as_ref(), &at.field("values"), value, may_match),
+    })
+}
+
+fn value(text: &str) -> Result<(), String> {
+    let good = http::HeaderValue::from_str(text).is_ok() && text.trim() == text;
+    match good {
+        true => Ok(()),
+        false => Err(format!(
+            "`{}` is no value of a header field: it is printable text on one line, without spaces around it",
+            yaml::short(text)
+        )),
+    }
 }
 
 fn identity(text: &str) -> Result<(), String> {

@@ -95,28 +95,37 @@ pub(super) fn methods(raw: Option<&raw::OneOrMany>, at: &At<'_>) -> Vec<Method> 
     let (mut methods, mut seen) = (Vec::new(), rule::Unique::default());
     let list = raw.map_or(&[][..], |list| &list.0);
     for (i, text) in list.iter().enumerate() {
-        let (at, upper) = (at.index(i), text.to_ascii_uppercase());
-        let Some(method) = Method::from_bytes(text.as_bytes())
-            .ok()
-            // A token may have one, and no method does.
-            .filter(|_| !text.contains('*'))
-        else {
-            at.error(format!("`{}` is not a method", yaml::short(text)))
-                .help("write each as it is, such as `GET`; no `methods` for any");
+        let at = at.index(i);
+        let Some(method) = method(text, &at) else {
             continue;
         };
-        if METHODS.contains(&upper.as_str()) && upper != *text {
-            at.error(format!("`{text}`: methods are case-sensitive"))
-                .help(format!("write `{upper}`"));
-        } else if !METHODS.contains(&text.as_str()) {
-            let near = crate::suggest::nearest(text, METHODS.iter().copied());
-            at.warning(format!("the method `{}` is unusual", yaml::short(text)))
-                .maybe_help(near.map(|near| format!("did you mean `{near}`?")));
-        }
         seen.check(text, &at, "the method");
         methods.push(method);
     }
     methods
+}
+
+/// A method, or an error.
+pub(super) fn method(text: &str, at: &At<'_>) -> Option<Method> {
+    let upper = text.to_ascii_uppercase();
+    let Some(method) = Method::from_bytes(text.as_bytes())
+        .ok()
+        // A token may have one, and no method does.
+        .filter(|_| !text.contains('*'))
+    else {
+        at.error(format!("`{}` is not a method", yaml::short(text)))
+            .help("write each as it is, such as `GET`; no `methods` for any");
+        return None;
+    };
+    if METHODS.contains(&upper.as_str()) && upper != *text {
+        at.error(format!("`{text}`: methods are case-sensitive"))
+            .help(format!("write `{upper}`"));
+    } else if !METHODS.contains(&text) {
+        let near = crate::suggest::nearest(text, METHODS.iter().copied());
+        at.warning(format!("the method `{}` is unusual", yaml::short(text)))
+            .maybe_help(near.map(|near| format!("did you mean `{near}`?")));
+    }
+    Some(method)
 }
 
 pub(super) fn header(

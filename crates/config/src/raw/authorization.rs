@@ -91,7 +91,7 @@ pub struct AuthorizationSource {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationOperation {
-    /// HTTP methods.
+    /// HTTP methods, in upper case. What denies denies them in lower case, too; what allows does not.
     pub methods: Option<OneOrMany>,
     /// Paths without query, as `path_normalization` leaves them.
     pub paths: Option<OneOrMany>,
@@ -105,4 +105,19 @@ pub struct AuthorizationOperation {
     pub ports: Option<OneOrMany>,
     /// `Host` without port, in any case.
     pub hosts: Option<OneOrMany>,
+    /// Header fields of the request as the client has sent them. All conditions must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<AuthorizationHeader>,
+}
+
+/// A condition on a header field. Of a field that is there several times, a rule that allows takes the request where each value
+/// matches, and all of them joined by commas; a rule that denies where one does, or a member of a list within one. Where it is an
+/// exception it is the other way round. A field that is not there matches nothing.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthorizationHeader {
+    /// Name, in any case. `host` is not one of them: see `hosts`.
+    pub name: Option<String>,
+    /// One of these must match; `*`: any value, also an empty one.
+    pub values: Option<OneOrMany>,
 }

@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 
 pub use action::{ClusterWeight, Cookie, DirectResponse, HashPolicy, Redirect, Rewrite};
 pub use authorization::{
-    Authorization, AuthorizationAction, AuthorizationOperation, AuthorizationRule,
-    AuthorizationSource, Effect,
+    Authorization, AuthorizationAction, AuthorizationHeader, AuthorizationOperation,
+    AuthorizationRule, AuthorizationSource, Effect,
 };
 pub use cluster::{
     Cluster, ClusterType, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol,

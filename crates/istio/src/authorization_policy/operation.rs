@@ -1,17 +1,12 @@
-//! `to[].operation`, and the ports of `when`: what is done, and what of that is excepted.
+//! `to[].operation`, and the ports and headers of `when`: what is done, and what of that is excepted.
 
 use maglor_config::raw::{
-    AuthorizationAction, AuthorizationOperation, AuthorizationRule, OneOrMany,
+    AuthorizationAction, AuthorizationHeader, AuthorizationOperation, AuthorizationRule, OneOrMany,
 };
 
 use super::{consequence, some};
 use crate::block::Block;
 use crate::finding::Effect;
-
-/// The methods that there are (RFC 9110, 9.1; RFC 5789), for patterns.
-const METHODS: [&str; 9] = [
-    "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE",
-];
 
 /// What is done: any of `to` (or anything), and none of `not_to`.
 #[derive(Clone, Debug, Default)]
@@ -34,12 +29,18 @@ impl Operation {
 /// Reads an operation, and whether all of its conditions are done.
 pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation, bool) {
     let mut known = true;
-    let mut told = |name, list: Result<Vec<String>, NotDone>| {
-        if list.is_err() {
-            block.ignore(name, consequence(action));
+    let mut paths = |name| {
+        let list = block.texts(name);
+        if let Some(template) = list.iter().find(|path| path.contains('{')) {
+            let what = format!(
+                "the path template `{template}` is not supported, write paths, `/begin/*` or `*/end`: {}",
+                consequence(action)
+            );
+            block.ignore(name, what);
             known = false;
+            return None;
         }
-        some(list.unwrap_or_default())
+        some(list)
     };
     let mut own = block.texts("methods");
     // Any method, also one that nobody has heard of, is denied by saying nothing of methods.
@@ -47,18 +48,19 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
         own.clear();
     }
     let to = AuthorizationOperation {
-        methods: told("methods", methods(own)),
-        paths: told("paths", paths(block.texts("paths"))),
+        methods: some(own),
+        paths: paths("paths"),
         ports: some(block.texts("ports")),
         hosts: some(block.texts("hosts")),
+        headers: Vec::new(),
     };
     let excluded = [
         AuthorizationOperation {
-            methods: told("notMethods", methods(block.texts("notMethods"))),
+            methods: some(block.texts("notMethods")),
             ..AuthorizationOperation::default()
         },
         AuthorizationOperation {
-            paths: told("notPaths", paths(block.texts("notPaths"))),
+            paths: paths("notPaths"),
             ..AuthorizationOperation::default()
         },
         AuthorizationOperation {
@@ -79,52 +81,33 @@ pub(super) fn read(block: &Block<'_>, action: AuthorizationAction) -> (Operation
     (operation, known)
 }
 
-/// Something that is not done is among the values.
-struct NotDone;
-
-/// Paths, without templates.
-fn paths(list: Vec<String>) -> Result<Vec<String>, NotDone> {
-    match list.iter().any(|path| path.contains('{')) {
-        true => Err(NotDone),
-        false => Ok(list),
-    }
-}
-
-/// Methods by name, and those that a pattern means.
-fn methods(list: Vec<String>) -> Result<Vec<String>, NotDone> {
-    let mut found: Vec<String> = Vec::new();
-    for text in list {
-        let named: Vec<&str> = match (text.strip_suffix('*'), text.strip_prefix('*')) {
-            (Some(begin), _) => named(|method| method.starts_with(begin)),
-            (None, Some(end)) => named(|method| method.ends_with(end)),
-            (None, None) => vec![text.as_str()],
-        };
-        if named.is_empty() {
-            return Err(NotDone);
-        }
-        found.extend(named.into_iter().map(str::to_owned));
-    }
-    found.sort();
-    found.dedup();
-    Ok(found)
-}
-
-fn named(is_meant: impl Fn(&str) -> bool) -> Vec<&'static str> {
-    let meant = METHODS.into_iter().filter(|method| is_meant(method));
-    meant.collect()
-}
-
-/// Ports of `when`.
+/// Conditions of `when` on what is done.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ports {
+pub(super) struct When {
     /// Each a list of which one has to be the port.
     of: Vec<Vec<String>>,
     none_of: Vec<String>,
+    headers: Vec<AuthorizationHeader>,
+    not_headers: Vec<AuthorizationHeader>,
 }
 
-impl Ports {
-    /// Another condition.
-    pub(super) fn also(&mut self, values: Vec<String>, excluded: Vec<String>) {
+impl When {
+    /// A condition on a header field.
+    pub(super) fn header(&mut self, name: &str, values: Vec<String>, excluded: Vec<String>) {
+        let condition = |list: Vec<String>| AuthorizationHeader {
+            name: Some(name.to_owned()),
+            values: Some(OneOrMany(list)),
+        };
+        if !values.is_empty() {
+            self.headers.push(condition(values));
+        }
+        if !excluded.is_empty() {
+            self.not_headers.push(condition(excluded));
+        }
+    }
+
+    /// A condition on the port.
+    pub(super) fn port(&mut self, values: Vec<String>, excluded: Vec<String>) {
         if !values.is_empty() {
             self.of.push(values);
         }
@@ -142,25 +125,34 @@ impl Ports {
     }
 }
 
-/// Operations on these ports only, as those of rules: what is done without an exception stands in one rule. None where
+/// Operations under these conditions only, as those of rules: what is done without an exception stands in one rule. None where
 /// nothing is done on these ports.
-pub(super) fn on_ports(mut operations: Vec<Operation>, ports: &Ports) -> Vec<Operation> {
+pub(super) fn limited(mut operations: Vec<Operation>, when: &When) -> Vec<Operation> {
     if operations.is_empty() {
         operations.push(Operation::default());
     }
-    let excluded = some(ports.none_of.clone()).map(|ports| AuthorizationOperation {
+    let of_port = some(when.none_of.clone()).map(|ports| AuthorizationOperation {
         ports: Some(ports),
         ..AuthorizationOperation::default()
     });
+    let of_header = when
+        .not_headers
+        .iter()
+        .map(|header| AuthorizationOperation {
+            headers: vec![header.clone()],
+            ..AuthorizationOperation::default()
+        });
+    let excluded: Vec<AuthorizationOperation> = of_port.into_iter().chain(of_header).collect();
     let (mut plain, mut others) = (Vec::new(), Vec::new());
     for mut operation in operations {
         let mut to = operation.to.pop().unwrap_or_default();
-        if let Some(common) = ports.common(to.ports.take()) {
+        if let Some(common) = when.common(to.ports.take()) {
             if common.is_empty() {
                 continue;
             }
             to.ports = Some(OneOrMany(common));
         }
+        to.headers.extend(when.headers.iter().cloned());
         if to != AuthorizationOperation::default() {
             operation.to.push(to);
         }

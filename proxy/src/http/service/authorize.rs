@@ -62,6 +62,7 @@ impl Service {
                 method: &request.method,
                 path: request.path(),
                 host: str::from_utf8(host).map_or(host, |host| without_port(host).as_bytes()),
+                fields: &request.fields,
             }),
         };
         authorization.check(&facts, self.worker.shard())

@@ -473,7 +473,12 @@ impl Serving {
 
     fn give(&mut self, changes: Changes, begun: Instant) {
         self.table.place(changes.places);
+        for one in &changes.unusable {
+            let (resource, route) = (&one.id.name, one.route.as_deref());
+            tracing::error!(kind = ?one.id.kind, resource, route, error = one.why, "resource cannot be encoded; published without it");
+        }
         let unserved = self.table.publish(&changes.resources);
+        let unserved = unserved.saturating_add(changes.unusable.len() as u64);
         self.metrics
             .gave(&changes.resources, unserved, begun.elapsed());
         for (kind, key, status) in changes.statuses {

@@ -15,6 +15,7 @@
 //! | [`analyze`] | what would become of resources that are still files |
 //! | [`generated`] | what Algorithm 2 advises, as a resource |
 //! | [`serve`] | who is told what |
+//! | `wire` | whether what is accepted can be encoded, and is read back as it was meant |
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`events`] | what was refused, told at the resources of those whom it concerns |
 //! | [`status`], [`lease`] | what is written back, and by which replica |
@@ -56,3 +57,4 @@ pub mod source;
 pub mod status;
 pub mod tuning;
 pub mod webhook;
+mod wire;

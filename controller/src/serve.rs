@@ -13,13 +13,12 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use maglor_ads::{Certified, CertifyRequest, Code, Node, Peer, Policy, Server, Status};
-use maglor_config::raw;
 use maglor_identity::{SpiffeId, TrustBundle};
 use maglor_xds::decode::DecodeError;
 use maglor_xds::encode::{self, EncodeError};
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::{Protocol, Scope};
-use maglor_xds::{self as xds, Health, Kind, ServedEndpoint};
+use maglor_xds::{self as xds, Kind, ServedEndpoint};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,7 +27,7 @@ use self::variants::{Variants, variant};
 use crate::graph::Graphs;
 use crate::identity::certify::Certifier;
 use crate::index::facts::Key;
-use crate::index::{Change, Endpoint, Listener, Place, Resource, ResourceId, ResourceKind};
+use crate::index::{Change, Endpoint, Place, Resource, ResourceId, ResourceKind};
 use crate::shown::{self, protocol_name};
 
 /// What proxies are served. A clone is the same table.
@@ -291,39 +290,14 @@ fn encoded(id: &ResourceId, resource: &Resource) -> Result<xds::Resource, Encode
     match resource {
         Resource::Cluster(cluster) => encode::cluster(cluster),
         Resource::Endpoints(list) => {
-            let list: Vec<ServedEndpoint> = list.iter().map(endpoint).collect();
+            let list: Vec<ServedEndpoint> = list.iter().map(Endpoint::served).collect();
             encode::endpoints(&id.name, &list)
         }
         Resource::Inbound(inbound) => {
-            let own = xds::Inbound {
-                tls: Some(inbound.mtls),
-                ports: (!inbound.ports.is_empty()).then(|| inbound.ports.clone()),
-                authorization: inbound.authorization.clone(),
-                delegates: inbound.delegates.clone(),
-                unknown: inbound.unknown,
-                gateway: inbound.gateway.clone(),
-                forwards: inbound.forwards.iter().map(ToString::to_string).collect(),
-            };
-            encode::inbound(&id.name, &own, &inbound.ahead)
+            encode::inbound(&id.name, &inbound.described(), &inbound.ahead)
         }
-        Resource::Listener(listener) => {
-            let listener = match listener.clone() {
-                Listener::Http { routes, bytes } => xds::Listener::Http { routes, bytes },
-                Listener::Tcp { cluster } => xds::Listener::Tcp { cluster },
-            };
-            encode::listener(&id.name, &listener)
-        }
+        Resource::Listener(listener) => encode::listener(&id.name, &listener.described()),
         Resource::Routes(table) => encode::routes(table),
-    }
-}
-
-fn endpoint(endpoint: &Endpoint) -> ServedEndpoint {
-    ServedEndpoint {
-        described: raw::Endpoint::clone(&endpoint.described),
-        health: match endpoint.draining {
-            true => Health::Draining,
-            false => Health::Healthy,
-        },
     }
 }
 

@@ -8,6 +8,7 @@ use super::traffic_policy::foreign_fields;
 use super::{
     CommunicationGraphSpec, GROUP, PlacementPolicySpec, ProxyServiceSpec, TuningPolicySpec, VERSION,
 };
+use crate::wire;
 
 /// Why a resource is not used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -105,7 +106,26 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
         },
         other => other,
     };
-    document(with_routes(vec![route]), vec![cluster]).map_err(in_spec)
+    document(with_routes(vec![route.clone()]), vec![cluster.clone()]).map_err(in_spec)?;
+    let unreadable = |path: &str| {
+        let path = path.to_owned();
+        move |message| SpecError::Value { path, message }
+    };
+    wire::cluster(&cluster).map_err(unreadable("spec.cluster"))?;
+    wire::routes(&table(vec![route])).map_err(unreadable("spec.route"))?;
+    Ok(())
+}
+
+/// A table of these routes only.
+fn table(routes: Vec<raw::Route>) -> raw::RouteTable {
+    raw::RouteTable {
+        name: Some("policy".to_owned()),
+        virtual_hosts: vec![raw::VirtualHost {
+            domains: Some(raw::OneOrMany(vec!["*".to_owned()])),
+            routes,
+            ..raw::VirtualHost::default()
+        }],
+    }
 }
 
 /// Where nobody says how long a request may take there is no limit, other than by a proxy's own default: a try of it may
@@ -131,8 +151,14 @@ pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), (Option<usize>, String)
         name: Some("service".to_owned()),
         ..raw::Cluster::default()
     };
-    let Err(error) = document(with_routes(routes), vec![cluster]) else {
-        return Ok(());
+    let Err(error) = document(with_routes(routes.clone()), vec![cluster]) else {
+        let Err(why) = wire::routes(&table(routes.clone())) else {
+            return Ok(());
+        };
+        let mut each = routes.into_iter().enumerate();
+        let first =
+            each.find_map(|(at, route)| Some((at, wire::routes(&table(vec![route])).err()?)));
+        return Err(first.map_or((None, why), |(at, why)| (Some(at), why)));
     };
     let text = error.to_string();
     let rest = text.strip_prefix("listeners[0].http.virtual_hosts[0].routes[");
@@ -165,7 +191,19 @@ pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
         }),
         ..with_routes(vec![answer])
     };
-    document(listener, Vec::new())
+    let authorization = listener.authorization.clone();
+    document(listener, Vec::new())?;
+    let inbound = maglor_xds::Inbound {
+        tls: Some(raw::MeshMode::Strict),
+        authorization,
+        ..maglor_xds::Inbound::default()
+    };
+    wire::inbound("policy", &inbound, &[])
+        .map(drop)
+        .map_err(|message| SpecError::Value {
+            path: "spec.rules".to_owned(),
+            message,
+        })
 }
 
 fn with_routes(routes: Vec<raw::Route>) -> raw::Listener {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Index;
 use super::facts::gateway::{
     GATEWAY_CONTROLLER, GATEWAY_NAME, Gateway, GatewayClass, Listener, ListenerProtocol, Reference,
-    ReferenceGrant, RouteNamespaces, Secret,
+    ReferenceGrant, RouteNamespaces, Secret, hostname_fault,
 };
 use super::facts::route::Parent;
 use super::facts::{Key, Route, Workload};
@@ -287,6 +287,10 @@ pub fn made_name(gateway: &str, class: &str) -> String {
 }
 
 fn unsupported(listener: &Listener) -> Option<Problem> {
+    if let Some(fault) = listener.hostname.as_deref().and_then(hostname_fault) {
+        let what = format!("spec.listeners: hostname: {fault}");
+        return Some(Problem::new("UnsupportedValue", what));
+    }
     match (&listener.protocol, &listener.odd_tls_mode) {
         (ListenerProtocol::Other(protocol), _) => {
             let what = format!("`{protocol}` is not spoken here; HTTP and HTTPS are");

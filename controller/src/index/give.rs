@@ -45,6 +45,12 @@ impl Given {
         self.by_owner.is_empty()
     }
 
+    /// Whether an owner gives just this already.
+    pub(super) fn has(&self, owner: &Owner, id: &ResourceId, resource: &Resource) -> bool {
+        let own = self.by_owner.get(owner);
+        own.and_then(|own| own.get(id)) == Some(resource)
+    }
+
     /// Takes all that an owner gives now.
     pub(super) fn give(&mut self, owner: Owner, resources: BTreeMap<ResourceId, Resource>) {
         let before = self.by_owner.remove(&owner).unwrap_or_default();

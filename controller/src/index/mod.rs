@@ -12,6 +12,7 @@
 //! ```
 
 mod build;
+mod confirm;
 mod effective;
 pub mod facts;
 mod gateways;
@@ -36,6 +37,7 @@ use self::give::{Given, Owner};
 use self::links::{Links, RouteId};
 use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
+pub use confirm::Unusable;
 pub use gateways::made_name;
 pub(crate) use proxied::spoken;
 pub use proxied::target_name;
@@ -69,6 +71,7 @@ pub struct Index {
     /// Which ports of Services are called by the pods of whom, by what has made them.
     called: Called,
     given: Given,
+    unusable: confirm::Unusables,
     statuses: BTreeMap<(Kind, Key), Status>,
 }
 
@@ -91,6 +94,8 @@ pub struct Changes {
     pub resources: Vec<Change>,
     /// Statuses that resources are to have; `None`: theirs is not the mesh's to say any more.
     pub statuses: Vec<(Kind, Key, Option<Status>)>,
+    /// What is not published because proxies could not read it, and was not reported before.
+    pub unusable: Vec<Unusable>,
     /// Where pods with proxies run now, those that only call among them; `None`: they are gone.
     pub places: Vec<(Key, Option<Place>)>,
 }
@@ -279,15 +284,15 @@ impl Index {
         let mut changes = Changes::default();
         if self.given.is_empty() {
             let shared = build::shared().into_iter().collect();
-            self.given.give(Owner::Mesh, shared);
+            self.publish(Owner::Mesh, shared, &mut changes);
         }
         for key in dirty.services {
             let resources = build::service::resources(self, &key);
-            self.given.give(Owner::Service(key), resources);
+            self.publish(Owner::Service(key), resources, &mut changes);
         }
         for key in dirty.gateways {
             let resources = build::gateway::resources(self, &key);
-            self.given.give(Owner::Gateway(key), resources);
+            self.publish(Owner::Gateway(key), resources, &mut changes);
         }
         for key in dirty.workloads {
             let place = self.place(&key);
@@ -299,7 +304,7 @@ impl Index {
                 changes.places.push((key.clone(), place));
             }
             let resources = build::inbound::resources(self, &key);
-            self.given.give(Owner::Workload(key), resources);
+            self.publish(Owner::Workload(key), resources, &mut changes);
         }
         changes.resources = self.given.changes();
         // Make before break: what is referred to comes first and goes last.
@@ -314,7 +319,10 @@ impl Index {
         if let Some(removed) = removed {
             changes.resources[removed..].reverse();
         }
-        for (kind, key) in dirty.statuses {
+        let mut statuses = dirty.statuses;
+        // What cannot be published is known by now.
+        statuses.append(&mut self.dirty.statuses);
+        for (kind, key) in statuses {
             let status = status::of(self, kind, &key);
             let id = (kind, key);
             match status {

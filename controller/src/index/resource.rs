@@ -1,6 +1,7 @@
 //! What the index gives: named resources in the words of the proxy's configuration.
 
 use maglor_config::raw;
+use maglor_xds::{self as xds, Health, ServedEndpoint};
 use serde::{Deserialize, Serialize};
 
 /// The kinds of resources, by what they are called in xDS.
@@ -85,6 +86,20 @@ pub struct Endpoint {
     pub draining: bool,
 }
 
+impl Endpoint {
+    /// As it is encoded.
+    #[must_use]
+    pub fn served(&self) -> ServedEndpoint {
+        ServedEndpoint {
+            described: self.described.clone(),
+            health: match self.draining {
+                true => Health::Draining,
+                false => Health::Healthy,
+            },
+        }
+    }
+}
+
 /// What is done with connections.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Listener {
@@ -100,6 +115,17 @@ pub enum Listener {
         /// Name of the cluster.
         cluster: String,
     },
+}
+
+impl Listener {
+    /// As it is encoded.
+    #[must_use]
+    pub fn described(&self) -> xds::Listener {
+        match self.clone() {
+            Self::Http { routes, bytes } => xds::Listener::Http { routes, bytes },
+            Self::Tcp { cluster } => xds::Listener::Tcp { cluster },
+        }
+    }
 }
 
 /// What a workload's own proxy does with connections to it: the parts of its inbound listener that
@@ -133,6 +159,22 @@ pub struct Inbound {
     /// Whose proxy may ask for it; told to nobody.
     #[serde(skip)]
     pub service_account: String,
+}
+
+impl Inbound {
+    /// As it is encoded, but for [`Inbound::ahead`].
+    #[must_use]
+    pub fn described(&self) -> xds::Inbound {
+        xds::Inbound {
+            tls: Some(self.mtls),
+            ports: (!self.ports.is_empty()).then(|| self.ports.clone()),
+            authorization: self.authorization.clone(),
+            delegates: self.delegates.clone(),
+            unknown: self.unknown,
+            gateway: self.gateway.clone(),
+            forwards: self.forwards.iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 /// A difference between what was given before and what holds now.

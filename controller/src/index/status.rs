@@ -252,10 +252,16 @@ fn route(index: &Index, id: &RouteId) -> Option<Status> {
                 let (reason, message) = ("UnsupportedValue", unsupported.to_string());
                 Condition::new("Accepted", false, reason, message, route.generation)
             }
-            (Ok(_), Ok(_)) => {
-                let message = "it is in force";
-                Condition::new("Accepted", true, "Accepted", message, route.generation)
-            }
+            (Ok(_), Ok(_)) => match index.unusable_route(&id.1) {
+                Some(unusable) => {
+                    let reason = "UnsupportedValue";
+                    Condition::new("Accepted", false, reason, unusable, route.generation)
+                }
+                None => {
+                    let message = "it is in force";
+                    Condition::new("Accepted", true, "Accepted", message, route.generation)
+                }
+            },
         };
         Some(ParentStatus {
             parent: ParentRef::Gateway(parent.clone()),
@@ -321,6 +327,9 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
             kind.names().1
         );
         return condition(false, "Conflicted", what);
+    }
+    if let Some(unusable) = index.unusable_route(&id.1) {
+        return condition(false, "UnsupportedValue", unusable);
     }
     debug_assert!(
         ports

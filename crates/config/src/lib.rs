@@ -31,6 +31,7 @@ mod credentials;
 mod diagnostic;
 mod flags;
 pub mod gateway;
+pub mod header_format;
 pub mod health;
 mod hints;
 mod identity;

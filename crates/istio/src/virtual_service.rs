@@ -1,5 +1,6 @@
 //! `VirtualService`: routes of HTTP to Services. For clients in the mesh; gateways are not served.
 
+use maglor_config::header_format::{self, NotLiteral};
 use maglor_config::raw::{self, HeaderRules, OneOrMany, Pairs, RouteMatch};
 use serde_json::Value;
 
@@ -303,8 +304,8 @@ fn headers(block: &Block<'_>) -> (Option<HeaderRules>, Option<HeaderRules>) {
     let rules = |name| {
         let block = headers.block(name)?;
         let one = |(name, value)| (name, OneOrMany(vec![value]));
-        let set: Vec<(String, String)> = block.pairs("set").into_iter().collect();
-        let add: Vec<(String, OneOrMany)> = block.pairs("add").into_iter().map(one).collect();
+        let set = literal(&block, "set");
+        let add: Vec<(String, OneOrMany)> = literal(&block, "add").into_iter().map(one).collect();
         let remove = block.texts("remove");
         block.end(Effect::Refused);
         Some(HeaderRules {
@@ -316,4 +317,25 @@ fn headers(block: &Block<'_>) -> (Option<HeaderRules>, Option<HeaderRules>) {
     let both = (rules("request"), rules("response"));
     headers.end(Effect::Refused);
     both
+}
+
+/// Name → value, without Envoy's escapes.
+fn literal(block: &Block<'_>, field: &'static str) -> Vec<(String, String)> {
+    let pairs = block.pairs(field).into_iter();
+    let each = pairs.map(|(name, value)| {
+        let literal = match header_format::unescape_lenient(&value) {
+            Ok(literal) => literal.into_owned(),
+            Err(NotLiteral::Command(command)) => {
+                let what = header_format::refusal(command);
+                block.refuse(
+                    &format!("{field}.{name}"),
+                    format!("{what}; the text itself is `%%{command}%%`"),
+                );
+                String::new()
+            }
+            Err(NotLiteral::Percent) => value.clone(),
+        };
+        (name, literal)
+    });
+    each.collect()
 }

@@ -221,6 +221,7 @@ const FORWARD: &[(&str, &[&str])] = &[
         &[
             "{remove: x-a, set: {x-b: '1'}, add: {x-c: ['2', '3']}}",
             "{set: {x-b: '1', x-c: '2'}}",
+            "{set: {x-b: '100%'}, add: {x-c: ['%%', '%41', '%START_TIME%']}}",
         ],
     ),
     ("response_headers", &["{add: {x-d: '4'}}"]),

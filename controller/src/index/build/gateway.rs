@@ -168,10 +168,14 @@ fn table(
     let mut names = BTreeSet::new();
     let virtual_hosts = hosts.into_iter().map(|(domain, mut routes)| {
         for route in &mut routes {
-            if let Some(name) = &mut route.name
-                && !names.insert(name.clone())
-            {
-                name.push_str(&format!("@{domain}"));
+            if let Some(name) = &mut route.name {
+                let known = names.contains(name);
+                let own = if known {
+                    format!("{name}@{domain}")
+                } else {
+                    name.clone()
+                };
+                *name = routes::unique(&mut names, &own);
             }
         }
         raw::VirtualHost {

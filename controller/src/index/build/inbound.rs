@@ -9,6 +9,7 @@ use maglor_config::raw::{self, ApplicationPort, Short};
 use maglor_xds::MOST_AHEAD;
 
 use super::endpoints::{mutual, ports_of_pod};
+use super::routes::unique;
 use super::{port_name, service, told, upstream};
 use crate::crd::AuthorizationPolicySpec;
 use crate::index::facts::{Key, Workload};
@@ -121,8 +122,18 @@ fn load_reports(policy: &Spec, cluster: String, endpoint: SocketAddr) -> Option<
     }
 }
 
-/// All policies that select the workload, as one.
+/// All policies that select the workload, as one. A rule's name is its own: two kinds of policies may come to one name.
 fn authorization(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Authorization> {
+    let mut together = of_policies(index, key, workload)?;
+    let mut names = BTreeSet::new();
+    for rule in &mut together.rules {
+        let own = rule.name.take().unwrap_or_default();
+        rule.name = Some(unique(&mut names, &own));
+    }
+    Some(together)
+}
+
+fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Authorization> {
     let here = index.in_namespace(&index.authorization, &key.namespace);
     let selected = here.filter_map(|(name, policy)| {
         let spec = policy.spec.value.as_ref()?;

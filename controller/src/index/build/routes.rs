@@ -195,17 +195,26 @@ pub(crate) fn ordered(
         }
     }
     found.sort_by_key(|(order, _)| *order);
-    let mut names = BTreeSet::new();
     let mut routes: Vec<raw::Route> = found.into_iter().map(|(_, route)| route).collect();
-    for (at, route) in routes.iter_mut().enumerate() {
+    let mut names = BTreeSet::new();
+    for route in &mut routes {
         // Two rules of one route may have one name; a table may not.
-        if let Some(name) = &mut route.name
-            && !names.insert(name.clone())
-        {
-            *name = told(&format!("{name}/#{at}"));
+        if let Some(name) = &mut route.name {
+            *name = unique(&mut names, name);
         }
     }
     routes
+}
+
+/// A name that no other route of a table has, and of a length that proxies take.
+pub(super) fn unique(names: &mut BTreeSet<String>, name: &str) -> String {
+    let mut own = told(name);
+    let mut at = 1;
+    while !names.insert(own.clone()) {
+        own = told(&format!("{name}/#{at}"));
+        at += 1;
+    }
+    own
 }
 
 /// What a rule does, with what the policy says about the Service.

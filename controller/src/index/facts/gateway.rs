@@ -428,5 +428,31 @@ fn usable(chain: &str, key: &str) -> Result<(), String> {
         .map_err(|error| format!("`tls.crt` and `tls.key`: {error}"))
 }
 
+/// Why a text is no `Hostname` of the Gateway API: a DNS name, or one with `*` for its first label; no address, no port.
+#[must_use]
+pub fn hostname_fault(text: &str) -> Option<String> {
+    const LONGEST: usize = 253;
+    const LONGEST_LABEL: usize = 63;
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let word = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=LONGEST_LABEL).contains(&label.len())
+            && label.bytes().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_name = text.len() <= LONGEST && name.split('.').all(word);
+    let is_address = name
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    (!is_name || is_address).then(|| {
+        let shown: String = text.chars().take(60).collect();
+        format!(
+            "`{}` is no host name; write `shop.example` or `*.shop.example`",
+            shown.escape_debug()
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests;

@@ -6,12 +6,13 @@
 mod matching;
 mod resource;
 
-use maglor_config::raw;
+use maglor_config::{header_format, raw};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 pub use self::matching::Precedence;
-use self::resource::{BackendRef, Filter, GATEWAY, Rule as ResourceRule, Spec};
+use self::resource::{BackendRef, Filter, GATEWAY, HeaderModifier, Rule as ResourceRule, Spec};
+use super::gateway::hostname_fault;
 use super::{Age, Key, Meta, part};
 use crate::crd::check::{self, SpecError};
 
@@ -194,7 +195,8 @@ impl Route {
                     .enumerate()
                     .map(|(at, rule)| Rule::read(kind, rule, at, &meta.namespace))
                     .collect::<Result<Vec<Rule>, _>>()
-                    .and_then(checked),
+                    .and_then(checked)
+                    .and_then(|rules| named(&hostnames).map(|()| rules)),
             ),
             Err(error) => {
                 // Those whom it is for are told why it is not in force.
@@ -220,6 +222,16 @@ impl Route {
     }
 }
 
+/// Whether the hosts of a route are names.
+fn named(hosts: &[String]) -> Result<(), Unsupported> {
+    let faults = hosts.iter().enumerate();
+    let mut faults = faults.filter_map(|(at, host)| Some((at, hostname_fault(host)?)));
+    match faults.next() {
+        None => Ok(()),
+        Some((at, fault)) => Err(Unsupported::new(&format!("spec.hostnames[{at}]"), fault)),
+    }
+}
+
 /// The proxy's own checks: of expressions, headers, paths.
 pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
     let mut routes = Vec::new();
@@ -229,6 +241,18 @@ pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
             routes.push(raw::Route {
                 r#match: Some(one.conditions.clone()),
                 ..rule.action.clone()
+            });
+            rule_of.push(at);
+        }
+        // The changes of one backend are checked as those of a route.
+        let changes = rule.backends.iter();
+        let changes =
+            changes.filter(|one| one.request_headers.is_some() || one.response_headers.is_some());
+        for backend in changes {
+            routes.push(raw::Route {
+                request_headers: backend.request_headers.clone(),
+                response_headers: backend.response_headers.clone(),
+                ..raw::Route::default()
             });
             rule_of.push(at);
         }
@@ -350,10 +374,13 @@ impl Rule {
         let action = &mut self.action;
         match filter.r#type.as_str() {
             "RequestHeaderModifier" => {
-                action.request_headers = filter.request_header_modifier.as_ref().map(Into::into);
+                let field = format!("{path}.requestHeaderModifier");
+                action.request_headers = changes(filter.request_header_modifier.as_ref(), &field)?;
             }
             "ResponseHeaderModifier" => {
-                action.response_headers = filter.response_header_modifier.as_ref().map(Into::into);
+                let field = format!("{path}.responseHeaderModifier");
+                action.response_headers =
+                    changes(filter.response_header_modifier.as_ref(), &field)?;
             }
             "RequestRedirect" => {
                 action.redirect = filter.request_redirect.as_ref().map(Into::into);
@@ -379,17 +406,42 @@ impl Rule {
     }
 }
 
+/// Changes of headers. Values are literal in the Gateway API; one that is a format string of Envoy's was meant otherwise.
+fn changes(
+    modifier: Option<&HeaderModifier>,
+    path: &str,
+) -> Result<Option<raw::HeaderRules>, Unsupported> {
+    let rules: Option<raw::HeaderRules> = modifier.map(Into::into);
+    let set = rules.iter().flat_map(|rules| &rules.set);
+    let set = set
+        .flat_map(|pairs| &pairs.0)
+        .map(|(_, value)| ("set", value));
+    let add = rules.iter().flat_map(|rules| &rules.add);
+    let add = add.flat_map(|pairs| &pairs.0);
+    let add = add.flat_map(|(_, values)| values.0.iter().map(|value| ("add", value)));
+    for (field, value) in set.chain(add) {
+        if let Some(command) = header_format::command(value) {
+            let path = format!("{path}.{field}");
+            return Err(Unsupported::new(&path, header_format::refusal(command)));
+        }
+    }
+    Ok(rules)
+}
+
 impl Backend {
     /// Reads the filters of one backend: changes of headers are all that there is.
     fn filters(&mut self, filters: &[Filter], path: &str) -> Result<(), Unsupported> {
         for (i, filter) in filters.iter().enumerate() {
             match filter.r#type.as_str() {
                 "RequestHeaderModifier" => {
-                    self.request_headers = filter.request_header_modifier.as_ref().map(Into::into);
+                    let field = format!("{path}[{i}].requestHeaderModifier");
+                    self.request_headers =
+                        changes(filter.request_header_modifier.as_ref(), &field)?;
                 }
                 "ResponseHeaderModifier" => {
+                    let field = format!("{path}[{i}].responseHeaderModifier");
                     self.response_headers =
-                        filter.response_header_modifier.as_ref().map(Into::into);
+                        changes(filter.response_header_modifier.as_ref(), &field)?;
                 }
                 other => {
                     let what = format!("the filter `{other}` of one backend is not supported");

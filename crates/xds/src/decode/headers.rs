@@ -1,5 +1,6 @@
 //! Changes of headers.
 
+use maglor_config::header_format::{self, NotLiteral};
 use maglor_config::raw::{HeaderRules, OneOrMany, Pairs};
 
 use super::Fault;
@@ -26,10 +27,14 @@ pub(super) fn decode(
             Some(false) => HeaderAppendAction::OverwriteIfExistsOrAdd,
             None => option.append_action(),
         };
-        let (name, value) = (header.key.clone(), header.value.clone());
-        if value.contains('%') {
-            return Err(Fault::new(place("header"), "`%` has no meaning here"));
-        }
+        let value = header_format::unescape(&header.value).map_err(|what| {
+            let reason = match what {
+                NotLiteral::Command(command) => header_format::refusal(command),
+                NotLiteral::Percent => "a percent sign is written `%%`".to_owned(),
+            };
+            Fault::new(place("header.value"), reason)
+        })?;
+        let (name, value) = (header.key.clone(), value.into_owned());
         match action {
             HeaderAppendAction::OverwriteIfExistsOrAdd => set.push((name, value)),
             HeaderAppendAction::AppendIfExistsOrAdd => match add.last_mut() {

@@ -1,5 +1,6 @@
 //! Changes of headers.
 
+use maglor_config::header_format;
 use maglor_config::raw::HeaderRules;
 
 use crate::proto::envoy::config::core::v3::{
@@ -14,7 +15,7 @@ pub(super) fn encode(rules: Option<&HeaderRules>) -> (Vec<HeaderValueOption>, Ve
     let option = |key: &str, value: &str, action: HeaderAppendAction| HeaderValueOption {
         header: Some(HeaderValue {
             key: key.to_owned(),
-            value: value.to_owned(),
+            value: header_format::escape(value).into_owned(),
         }),
         append: None,
         append_action: action.into(),

@@ -95,3 +95,24 @@ fn namespaces_are_selected_by_labels() {
         assert_eq!(read.selects(&labels), expected, "{selector}");
     }
 }
+
+#[test]
+fn hostnames_are_dns_names() {
+    for good in [
+        "a",
+        "a.example",
+        "*.a.example",
+        "A.Example",
+        "a-1.b2",
+        "xn--p1ai",
+    ] {
+        assert_eq!(hostname_fault(good), None, "{good}");
+    }
+    let long = "a".repeat(64);
+    for bad in [
+        "", "*", "*.", "a.*", "*a.b", "a..b", ".a", "a.", "-a", "a-", "a_b", "a/b", "a:80",
+        "10.0.0.1", "[::1]", "\u{e9}", "a b", "%41", &long,
+    ] {
+        assert!(hostname_fault(bad).is_some(), "{bad}");
+    }
+}

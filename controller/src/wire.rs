@@ -1,0 +1,81 @@
+//! What is accepted reaches proxies: parts of resources are encoded, decoded as a proxy decodes them, put through the
+//! proxy's own checks, and compared with what was meant.
+
+use std::fmt::Debug;
+
+use maglor_config::{raw, resource};
+use maglor_xds::{Inbound, Listener, Resource, ServedEndpoint, decode, encode};
+
+/// A cluster.
+///
+/// # Errors
+/// Why a proxy would refuse it, or take it for another.
+pub(crate) fn cluster(raw: &raw::Cluster) -> Result<Resource, String> {
+    let meant = resource::cluster(raw, true).map_err(text)?;
+    let encoded = encode::cluster(raw).map_err(text)?;
+    let read = decode::cluster(&encoded.name, &encoded.body).map_err(text)?;
+    let understood = resource::cluster(&read.raw, true).map_err(text)?;
+    same(&understood, &meant)?;
+    Ok(encoded)
+}
+
+/// The endpoints of a cluster.
+///
+/// # Errors
+/// Why a proxy would refuse them.
+pub(crate) fn endpoints(name: &str, all: &[ServedEndpoint]) -> Result<Resource, String> {
+    let encoded = encode::endpoints(name, all).map_err(text)?;
+    decode::usable_endpoints(name, &encoded.body).map_err(text)?;
+    Ok(encoded)
+}
+
+/// A table of routes.
+///
+/// # Errors
+/// Why a proxy would refuse it, or take it for another.
+pub(crate) fn routes(raw: &raw::RouteTable) -> Result<Resource, String> {
+    let meant = resource::routes(raw).map_err(text)?;
+    let encoded = encode::routes(raw).map_err(text)?;
+    let read = decode::routes(&encoded.name, &encoded.body).map_err(text)?;
+    let understood = resource::routes(&read).map_err(text)?;
+    same(&understood, &meant)?;
+    Ok(encoded)
+}
+
+/// What is done with connections to a name.
+///
+/// # Errors
+/// Why a proxy would refuse it.
+pub(crate) fn listener(name: &str, listener: &Listener) -> Result<Resource, String> {
+    let encoded = encode::listener(name, listener).map_err(text)?;
+    decode::listener(name, &encoded.body).map_err(text)?;
+    Ok(encoded)
+}
+
+/// What a workload's own proxy does.
+///
+/// # Errors
+/// Why a proxy would refuse it, or take it for another.
+pub(crate) fn inbound(name: &str, inbound: &Inbound, ahead: &[String]) -> Result<Resource, String> {
+    let encoded = encode::inbound(name, inbound, ahead).map_err(text)?;
+    let (read, _) = decode::inbound(name, &encoded.body).map_err(text)?;
+    read.check(name, true).map_err(text)?;
+    match read == *inbound {
+        true => Ok(encoded),
+        false => Err(CHANGED.to_owned()),
+    }
+}
+
+const CHANGED: &str = "a proxy would read another value than this one";
+
+/// The types of a checked configuration hold regular expressions, which compare by their text only.
+fn same(read: &impl Debug, meant: &impl Debug) -> Result<(), String> {
+    match format!("{read:?}") == format!("{meant:?}") {
+        true => Ok(()),
+        false => Err(CHANGED.to_owned()),
+    }
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}

@@ -76,6 +76,10 @@ fn same(read: &impl Debug, meant: &impl Debug) -> Result<(), String> {
     }
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it takes errors from `map_err`"
+)]
 fn text(error: impl ToString) -> String {
     error.to_string()
 }

@@ -337,7 +337,7 @@ mod tests {
     /// A fault costs its own document, or resource, and nothing beside it.
     #[test]
     fn what_is_beside_a_fault_is_read() {
-        let node = "{apiVersion: v1, kind: Node, metadata: {name: n}}";
+        let node = "{apiVersion: v1, kind: Node, metadata: {name: one}}";
         for bad in [
             "a: [",
             "a: 1\na: 2",
@@ -358,7 +358,7 @@ mod tests {
                 assert!(!read.refused.is_empty(), "{text}");
             }
         }
-        let beside = "apiVersion: v1\nkind: List\nitems:\n- {kind: x}\n- {apiVersion: v1, kind: Node, metadata: {name: n}}\n";
+        let beside = "apiVersion: v1\nkind: List\nitems:\n- {kind: x}\n- {apiVersion: v1, kind: Node, metadata: {name: one}}\n";
         let read = contents(beside);
         assert_eq!((read.objects.len(), read.refused.len()), (1, 1));
     }

@@ -1,26 +1,29 @@
 //! What a cluster would make of resources that are still files: the same index, asked for its statuses.
 //!
 //! What is not among the files is not known here: a Service that a route names may well be there. So
-//! what is missing is a warning; what could never be in force is an error.
+//! what is missing is a warning; what could never be in force is an error, and so is a Gateway or a subset that is not there.
 
 mod fronts;
+mod gateways;
 mod groups;
+mod source;
 
 use std::fmt;
 
 use maglor_config::resource::line_of;
 use maglor_inject::keys::{self, Fault};
 use maglor_inject::yaml;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use self::fronts::Fronts;
+use self::gateways::Gateways;
 use self::groups::Groups;
+use self::source::{Source, conditions};
 use crate::crd::check::SpecError;
-use crate::crd::{Condition, GROUP, check, typed};
-use crate::index::facts::route::Unsupported;
-use crate::index::facts::{Facts, Key, Kind, Object, ReadError};
-use crate::index::{Index, Status};
+use crate::crd::{GROUP, check, typed};
+use crate::index::Index;
+use crate::index::facts::route::{RouteKind, Unsupported};
+use crate::index::facts::{Facts, Object, ReadError};
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -90,18 +93,13 @@ struct Place<'a> {
     before: usize,
 }
 
-/// Where a resource was read.
-struct Source<'a> {
-    place: Place<'a>,
-    id: (Kind, Key),
-}
-
 /// Looks at files: pairs of a name and a text.
 #[must_use]
 pub fn analyze(files: &[(String, String)]) -> Analysis {
     let mut analysis = Analysis::default();
     let (mut index, mut sources) = (Index::default(), Vec::new());
     let (mut groups, mut fronts) = (Groups::default(), Fronts::default());
+    let mut gateways = Gateways::default();
     for (file, text) in files {
         for (before, text) in yaml::split(text) {
             let place = Place { file, text, before };
@@ -109,30 +107,39 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                 Ok(values) => values,
                 Err(error) => {
                     let line = before + error.line;
-                    analysis.problems.push(unread(file, line, error.message));
+                    let message = match text.contains("{{") {
+                        true => {
+                            format!("{}; if this is a template, render it first", error.message)
+                        }
+                        false => error.message,
+                    };
+                    analysis.problems.push(unread(file, line, message));
                     continue;
                 }
             };
             for value in values {
                 analysis.misread(place, &value);
                 fronts.take(place, &value);
+                gateways.take(place, &value);
                 if let Err(error) = typed_as_its_own(&value) {
                     analysis.resources += 1;
-                    let problem =
-                        place.problem(&value, Severity::Error, "Invalid", error.to_string());
-                    analysis.problems.push(problem);
+                    let each = parts(&error.to_string()).into_iter();
+                    let problems =
+                        each.map(|text| place.problem(&value, Severity::Error, "Invalid", text));
+                    analysis.problems.extend(problems);
                     continue;
                 }
                 match Object::read(&value) {
                     Ok(object) => {
                         if let Some(unsupported) = for_nobody(&object.facts) {
-                            let message = unsupported.to_string();
                             let reason = "UnsupportedValue";
-                            let problem = place.problem(&value, Severity::Error, reason, message);
-                            analysis.problems.push(problem);
+                            for message in parts(&unsupported.to_string()) {
+                                let problem =
+                                    place.problem(&value, Severity::Error, reason, message);
+                                analysis.problems.push(problem);
+                            }
                         }
-                        let id = (object.kind, object.key.clone());
-                        sources.push(Source { place, id });
+                        sources.push(Source::new(place, &object));
                         index.apply(object);
                     }
                     Err(ReadError::UnknownKind { .. }) => {
@@ -148,14 +155,18 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
         }
     }
     analysis.resources += sources.len();
-    for (kind, key, status) in index.changes().statuses {
-        let id = (kind, key);
-        let Some(source) = sources.iter().find(|source| source.id == id) else {
-            continue;
-        };
-        for condition in status.iter().flat_map(conditions) {
-            analysis.problems.extend(source.problem(&condition));
-        }
+    gateways.assume(&mut index);
+    analysis.problems.extend(gateways.problems());
+    let statuses = index.changes().statuses;
+    for source in &sources {
+        let own = statuses
+            .iter()
+            .filter(|(kind, key, _)| (*kind, key) == (source.id.0, &source.id.1));
+        let conditions = own.flat_map(|(_, _, status)| status.iter().flat_map(conditions));
+        let conditions: Vec<_> = conditions.collect();
+        analysis
+            .problems
+            .extend(source.problems(&conditions, &index));
     }
     analysis.problems.extend(fronts.problems());
     let place = |problem: &Problem| (problem.file.clone(), problem.line, problem.message.clone());
@@ -189,7 +200,9 @@ impl Analysis {
         };
         if let Some(checked) = check::operated(value) {
             if let Err(error) = checked {
-                problem(Severity::Error, "Invalid", error.to_string());
+                for text in parts(&error.to_string()) {
+                    problem(Severity::Error, "Invalid", text);
+                }
             }
             self.resources += 1;
             return;
@@ -225,7 +238,12 @@ fn typed_as_its_own(value: &Value) -> Result<(), SpecError> {
 /// Why a route says nothing, where it names nobody whose status could say it.
 fn for_nobody(facts: &Facts) -> Option<&Unsupported> {
     match facts {
-        Facts::Route(route) if route.parents.is_empty() && route.gateways.is_empty() => {
+        // A VirtualService always has a status.
+        Facts::Route(route)
+            if route.kind != RouteKind::Istio
+                && route.parents.is_empty()
+                && route.gateways.is_empty() =>
+        {
             route.rules.as_ref().err()
         }
         _ => None,
@@ -265,57 +283,17 @@ fn unread(file: &str, line: usize, message: String) -> Problem {
     }
 }
 
-fn conditions(status: &Status) -> Vec<Condition> {
-    match status {
-        Status::Policy(conditions) => conditions.clone(),
-        Status::Route(parents) => {
-            let each = parents.iter().flat_map(|parent| &parent.conditions);
-            each.cloned().collect()
-        }
-        // Nothing is programmed by files alone.
-        Status::Whole(status) => {
-            let listeners = status["listeners"].as_array().into_iter().flatten();
-            let lists = listeners.chain([status]).map(|one| &one["conditions"]);
-            let read = lists.filter_map(|list| Vec::<Condition>::deserialize(list).ok());
-            let told = |one: &Condition| matches!(one.r#type.as_str(), "Accepted" | "ResolvedRefs");
-            read.flatten().filter(told).collect()
-        }
+/// The parts of a message that names several fields.
+fn parts(message: &str) -> Vec<String> {
+    if !message.starts_with("spec") {
+        return vec![message.to_owned()];
     }
-}
-
-impl Source<'_> {
-    /// A condition that does not hold, or not wholly.
-    fn problem(&self, condition: &Condition) -> Vec<Problem> {
-        let severity = match condition.reason.as_str() {
-            "Accepted" | "ResolvedRefs" => return Vec::new(),
-            "Invalid" | "InvalidKind" | "UnsupportedValue" => Severity::Error,
-            _ => Severity::Warning,
-        };
-        let (kind, key) = &self.id;
-        let message = condition.message.as_str();
-        let message = message
-            .strip_prefix("it is in force, but: ")
-            .unwrap_or(message);
-        let parts: Vec<&str> = match message.starts_with("spec") {
-            true => message.split("; spec").collect(),
-            false => vec![message],
-        };
-        let problem = |(i, part): (usize, &str)| {
-            let message = match i {
-                0 => part.to_owned(),
-                _ => format!("spec{part}"),
-            };
-            Problem {
-                file: self.place.file.to_owned(),
-                line: self.place.line(&message),
-                resource: format!("{} {key}", kind.names().1),
-                severity,
-                reason: condition.reason.clone(),
-                message,
-            }
-        };
-        parts.into_iter().enumerate().map(problem).collect()
-    }
+    let each = message.split("; spec").enumerate();
+    let part = |(at, part): (usize, &str)| match at {
+        0 => part.to_owned(),
+        _ => format!("spec{part}"),
+    };
+    each.map(part).collect()
 }
 
 /// The resources of a document; a list has several.

@@ -149,7 +149,7 @@ spec:
     found_are(
         &analysis,
         &[
-            "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: it is not supported (Unsup",
+            "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: it is not supported; the application",
             "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is routed (UnsupportedValue)",
             "a.yaml:18: warning: HTTPRoute shop/b: no requests are told apart on port 5432 of Service shop/a",
         ],
@@ -244,4 +244,125 @@ fn what_would_be_in_force_is_no_problem() {
     let text = "{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {name: default, namespace: istio-system}, spec: {mtls: {mode: STRICT}}}";
     let analysis = analyze(&[("a.json".to_owned(), text.to_owned())]);
     assert_eq!((analysis.resources, analysis.problems.len()), (1, 0));
+}
+
+/// A Gateway is judged without the file of its class, and a route with the file of its Gateway only.
+#[test]
+fn gateways_are_judged_without_their_class() {
+    let text = "apiVersion: gateway.networking.k8s.io/v1beta1
+kind: Gateway
+metadata: {name: web, namespace: shop}
+spec:
+  gatewayClassName: theirs
+  listeners: [{name: http, port: 80, protocol: HTTP}, {name: bytes, port: 90, protocol: TCP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: a, namespace: shop}
+spec:
+  parentRefs:
+  - {name: web}
+  - {name: wbe}
+  rules:
+  - {filters: [{type: CORS}], backendRefs: [{name: a, port: 80}]}
+  - {matches: [{path: {value: x}}], backendRefs: [{name: a, port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ReferenceGrant
+metadata: {name: g, namespace: shop}
+spec: {from: [], to: []}
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    assert_eq!((analysis.resources, analysis.others), (3, 0));
+    found_are(
+        &analysis,
+        &[
+            "a.yaml:5: warning: Gateway web: spec.gatewayClassName: no file has GatewayClass `theirs`",
+            "a.yaml:6: error: Gateway shop/web: spec.listeners: bytes: `TCP` is not spoken here",
+            "a.yaml:14: error: HTTPRoute a: spec.parentRefs[1]: no file has Gateway shop/wbe",
+            "a.yaml:16: error: HTTPRoute shop/a: spec.rules[0].filters[0].type: the filter `CORS`",
+        ],
+    );
+}
+
+/// What allows nothing, or is for nothing, is an error; each fault is there once, with what to write instead.
+#[test]
+fn what_has_no_effect_is_an_error() {
+    let text = "apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: shop}
+spec: {ports: [{port: 80, name: http}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: a, namespace: shop}
+spec:
+  host: a
+  subsets: [{name: v1, labels: {version: v1}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [a, '*.example']
+  http:
+  - route: [{destination: {host: a, subset: v9}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: b, namespace: shop}
+spec:
+  host: reviews.com
+  trafficPolicy:
+    connectionPool:
+      tcp:
+        tcpKeepalive: {time: 60s}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: a, namespace: shop}
+spec:
+  rules:
+  - to: [{operation: {paths: ['/a/{*}']}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: d, namespace: shop}
+spec:
+  http:
+  - delegate: {name: x}
+---
+apiVersion: maglor.dev/v1alpha1
+kind: TrafficPolicy
+metadata: {name: t, namespace: shop}
+spec:
+  cluster:
+    limits: {max_requests: 0}
+    panic_threshold: 101
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r, namespace: shop}
+spec:
+  parentRefs: [{group: '', kind: Service, name: gone}]
+  rules: [{backendRefs: [{name: gone, port: 80}]}]
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    let all = found.join("\n");
+    for expected in [
+        "a.yaml:17: error: VirtualService shop/a: spec.hosts[1]: `*.example`: wildcard hosts are not supported; name each Service",
+        "error: VirtualService shop/a: spec.http[0]: the DestinationRule of Service shop/a has no subset `v9`; it has v1 (SubsetNotFound)",
+        "warning: DestinationRule shop/b: spec.host: there is no Service com/reviews: `reviews.com` is Service reviews of namespace com",
+        "warning: DestinationRule shop/b: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
+        "error: AuthorizationPolicy shop/a: spec.rules[0].to[0].operation.paths: the path template `/a/{*}` is not supported, write paths",
+        "error: VirtualService shop/d: spec.hosts: it is missing: a VirtualService that another one delegates to is not supported",
+        "error: VirtualService shop/d: spec.http[0].delegate: it is not supported; write the rules",
+        "error: TrafficPolicy shop/t: spec.cluster.limits.max_requests: ",
+        "error: TrafficPolicy shop/t: spec.cluster.panic_threshold: ",
+        "warning: HTTPRoute shop/r: there is no Service shop/gone (NoMatchingParent)",
+    ] {
+        assert!(all.contains(expected), "{expected}:\n{all}");
+    }
+    assert_eq!(found.len(), 10, "{all}");
 }

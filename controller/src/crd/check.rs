@@ -48,27 +48,44 @@ pub fn operated(object: &Value) -> Option<Result<(), SpecError>> {
 /// Reads the `spec` of a resource of the mesh's own.
 ///
 /// # Errors
-/// The first field that is not of its type, or unknown.
+/// The fields that are not of their types, or unknown.
 pub fn spec<T: DeserializeOwned>(object: &Value) -> Result<T, SpecError> {
     let spec = &object["spec"];
     T::deserialize(spec).map_err(|error| {
         // The reader of a proxy's file knows where in it that is.
         let told = resource::read::<T>(&spec.to_string(), "spec").err();
-        let first = told.and_then(|errors| errors.0.into_iter().next());
-        first.map_or_else(
-            || SpecError::Value {
-                path: "spec".to_owned(),
-                message: error.to_string(),
-            },
-            |first| {
-                let path = match &*first.path {
-                    "" => "spec".to_owned(),
-                    path => format!("spec.{path}"),
-                };
-                value(path, first)
-            },
-        )
+        let each = told.into_iter().flat_map(|errors| errors.0).map(|one| {
+            let path = match &*one.path {
+                "" => "spec".to_owned(),
+                path => format!("spec.{path}"),
+            };
+            value(path, one)
+        });
+        all(each).unwrap_or_else(|| SpecError::Value {
+            path: "spec".to_owned(),
+            message: error.to_string(),
+        })
     })
+}
+
+/// Errors that are reported at once.
+const MOST_ERRORS: usize = 10;
+
+/// Several errors as one: the first with its path, the others after it with theirs. `None` where there are none.
+pub(crate) fn all(errors: impl IntoIterator<Item = SpecError>) -> Option<SpecError> {
+    let mut errors = errors.into_iter();
+    let first = errors.next()?;
+    let SpecError::Value { path, mut message } = first else {
+        return Some(first);
+    };
+    for other in errors.by_ref().take(MOST_ERRORS - 1) {
+        message.push_str(&format!("; {other}"));
+    }
+    let more = errors.count();
+    if more > 0 {
+        message.push_str(&format!(" (and {more} more errors)"));
+    }
+    Some(SpecError::Value { path, message })
 }
 
 /// What the proxy's checks say, of a field of a resource.
@@ -85,7 +102,7 @@ const ROUTE: &str = "listeners[0].http.virtual_hosts[0].routes[0]";
 /// Checks the blocks of a `TrafficPolicy` or `MeshConfig`.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// All that is wrong.
 pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Result<(), SpecError> {
     if let Some(field) = foreign_fields(cluster, route).into_iter().next() {
         return Err(SpecError::Foreign { field });
@@ -99,14 +116,9 @@ pub fn blocks(cluster: Option<&raw::Cluster>, route: Option<&raw::Route>) -> Res
         ..route.cloned().unwrap_or_default()
     };
     unlimited(&mut route);
-    let in_spec = |error| match error {
-        SpecError::Value { path, message } => SpecError::Value {
-            path: path.replace(ROUTE, "spec.route"),
-            message,
-        },
-        other => other,
-    };
-    document(with_routes(vec![route.clone()]), vec![cluster.clone()]).map_err(in_spec)?;
+    let paths = [("clusters[0]", "spec.cluster"), (ROUTE, "spec.route")];
+    document(with_routes(vec![route.clone()]), vec![cluster.clone()])
+        .map_err(|errors| renamed(errors, &paths))?;
     let unreadable = |path: &str| {
         let path = path.to_owned();
         move |message| SpecError::Value { path, message }
@@ -136,11 +148,14 @@ fn unlimited(route: &mut raw::Route) {
         .get_or_insert(raw::TimeSpan(std::time::Duration::ZERO));
 }
 
+/// What is wrong with routes: with which of them, and why.
+pub type RouteErrors = Vec<(Option<usize>, String)>;
+
 /// Checks routes that have no action yet, or answer by themselves.
 ///
 /// # Errors
-/// The first thing that is wrong, and with which of them.
-pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), (Option<usize>, String)> {
+/// All that is wrong with them.
+pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), RouteErrors> {
     for route in &mut routes {
         if route.redirect.is_none() && route.direct_response.is_none() {
             route.cluster = Some("service".to_owned());
@@ -151,27 +166,36 @@ pub fn routes(mut routes: Vec<raw::Route>) -> Result<(), (Option<usize>, String)
         name: Some("service".to_owned()),
         ..raw::Cluster::default()
     };
-    let Err(error) = document(with_routes(routes.clone()), vec![cluster]) else {
-        let Err(why) = wire::routes(&table(routes.clone())) else {
-            return Ok(());
-        };
-        let mut each = routes.into_iter().enumerate();
-        let first =
-            each.find_map(|(at, route)| Some((at, wire::routes(&table(vec![route])).err()?)));
-        return Err(first.map_or((None, why), |(at, why)| (Some(at), why)));
+    if let Err(errors) = document(with_routes(routes.clone()), vec![cluster]) {
+        let each = errors.into_iter().map(|error| {
+            let text = error.to_string();
+            let rest = text.strip_prefix("listeners[0].http.virtual_hosts[0].routes[");
+            let found = rest.and_then(|rest| rest.split_once(']'));
+            let found = found.and_then(|(at, message)| Some((at.parse().ok()?, message)));
+            match found {
+                Some((at, message)) => (Some(at), message.trim_start_matches('.').to_owned()),
+                None => (None, text),
+            }
+        });
+        return Err(each.collect());
+    }
+    let Err(why) = wire::routes(&table(routes.clone())) else {
+        return Ok(());
     };
-    let text = error.to_string();
-    let rest = text.strip_prefix("listeners[0].http.virtual_hosts[0].routes[");
-    let Some((at, message)) = rest.and_then(|rest| rest.split_once(']')) else {
-        return Err((None, text));
-    };
-    Err((at.parse().ok(), message.trim_start_matches('.').to_owned()))
+    let each = routes.into_iter().enumerate();
+    let alone =
+        each.filter_map(|(at, route)| Some((Some(at), wire::routes(&table(vec![route])).err()?)));
+    let found: RouteErrors = alone.collect();
+    match found.is_empty() {
+        true => Err(vec![(None, why)]),
+        false => Err(found),
+    }
 }
 
 /// Checks the rules of an `AuthorizationPolicy`.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// All that is wrong.
 pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
     let answer = raw::Route {
         direct_response: Some(raw::DirectResponse {
@@ -192,7 +216,8 @@ pub fn rules(rules: &[raw::AuthorizationRule]) -> Result<(), SpecError> {
         ..with_routes(vec![answer])
     };
     let authorization = listener.authorization.clone();
-    document(listener, Vec::new())?;
+    let paths = [("listeners[0].authorization", "spec")];
+    document(listener, Vec::new()).map_err(|errors| renamed(errors, &paths))?;
     let inbound = maglor_xds::Inbound {
         tls: Some(raw::MeshMode::Strict),
         authorization,
@@ -222,7 +247,7 @@ fn with_routes(routes: Vec<raw::Route>) -> raw::Listener {
     }
 }
 
-fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), SpecError> {
+fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), Vec<SpecError>> {
     let file = |name: &str| Some(format!("{name}.pem"));
     let document = raw::Document {
         listeners: vec![listener],
@@ -235,21 +260,43 @@ fn document(listener: raw::Listener, clusters: Vec<raw::Cluster>) -> Result<(), 
         }),
         ..raw::Document::default()
     };
-    let yaml = document.to_yaml().map_err(|error| SpecError::Value {
-        path: "spec".to_owned(),
-        message: error.to_string(),
+    let yaml = document.to_yaml().map_err(|error| {
+        vec![SpecError::Value {
+            path: "spec".to_owned(),
+            message: error.to_string(),
+        }]
     })?;
     let Err(errors) = maglor_config::parse(&yaml, "spec") else {
         return Ok(());
     };
-    let Some(first) = errors.0.into_iter().next() else {
-        return Ok(());
-    };
-    let path = first
-        .path
-        .replace("clusters[0]", "spec.cluster")
-        .replace("listeners[0].authorization", "spec");
-    Err(value(path, first))
+    let is_error = |one: &Diagnostic| one.severity == maglor_config::Severity::Error;
+    let found: Vec<SpecError> = errors
+        .0
+        .into_iter()
+        .filter(is_error)
+        .map(|one| value(one.path.clone(), one))
+        .collect();
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(found),
+    }
+}
+
+/// Errors with other paths.
+fn renamed(errors: Vec<SpecError>, from: &[(&str, &str)]) -> SpecError {
+    let renamed = errors.into_iter().map(|error| match error {
+        SpecError::Value { mut path, message } => {
+            for (from, to) in from {
+                path = path.replace(from, to);
+            }
+            SpecError::Value { path, message }
+        }
+        foreign @ SpecError::Foreign { .. } => foreign,
+    });
+    all(renamed).unwrap_or_else(|| SpecError::Value {
+        path: "spec".to_owned(),
+        message: "it is refused".to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -94,6 +94,32 @@ impl Index {
         oldest.map(|(_, key, rule)| (key, rule))
     }
 
+    /// That there is no Service, and how its name was read where it may be meant as another: `reviews.com` is that of a namespace.
+    pub(super) fn missing(&self, service: &Key, from: &str) -> String {
+        let Key { namespace, name } = service;
+        let known = || {
+            self.in_namespace(&self.services, namespace)
+                .next()
+                .is_some()
+        };
+        let is_known =
+            namespace == from || self.namespaces.contains_key(&Key::new("", namespace)) || known();
+        match is_known {
+            true => format!("there is no Service {service}"),
+            false => format!(
+                "there is no Service {service}: `{name}.{namespace}` is Service {name} of namespace {namespace}; for a host outside \
+                 of the cluster write a Service of type ExternalName, and name that"
+            ),
+        }
+    }
+
+    /// The subsets of a Service's `DestinationRule`; `None` where it has none.
+    #[must_use]
+    pub fn subsets_of_rule(&self, service: &Key) -> Option<Vec<String>> {
+        let (_, rule) = self.destination_rule(service)?;
+        Some(rule.subsets.iter().map(|one| one.name.clone()).collect())
+    }
+
     /// Parts of a Service's pods that are called by a name of their own, with the labels that they have.
     ///
     /// A subset that routes name and no `DestinationRule` defines is the pods whose label `version` is

@@ -281,7 +281,10 @@ fn accepted_by(index: &Index, id: &RouteId, route: &Route, parent: &Parent) -> C
     }
     let service = &parent.key;
     let Some(facts) = index.services.get(service) else {
-        let what = format!("there is no Service {service}");
+        let what = match id.0 {
+            RouteKind::Istio => index.missing(service, &id.1.namespace),
+            RouteKind::Grpc | RouteKind::Http => format!("there is no Service {service}"),
+        };
         return condition(false, "NoMatchingParent", what);
     };
     if let Some(section) = &parent.section {

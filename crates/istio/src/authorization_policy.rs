@@ -170,9 +170,12 @@ fn unsupported(block: &Block<'_>, name: &'static str, action: AuthorizationActio
     true
 }
 
+/// What is said of a rule that allows, and has a condition that is not done.
+pub const ALLOWS_NOTHING: &str = "it is not supported, so this rule allows nothing";
+
 fn consequence(action: AuthorizationAction) -> &'static str {
     match action {
-        AuthorizationAction::Allow => "it is not supported, so this rule allows nothing",
+        AuthorizationAction::Allow => ALLOWS_NOTHING,
         AuthorizationAction::Audit => "it is not supported, so this rule logs more",
         AuthorizationAction::Deny => "it is not supported, so this rule denies more",
     }

@@ -22,7 +22,7 @@ mod tries;
 mod virtual_service;
 mod write;
 
-pub use authorization_policy::AuthorizationPolicy;
+pub use authorization_policy::{ALLOWS_NOTHING, AuthorizationPolicy};
 pub use destination_rule::{DestinationRule, Policy, Settings, Subset};
 pub use finding::{Effect, Finding, Read};
 pub use peer_authentication::PeerAuthentication;

@@ -69,7 +69,8 @@ impl VirtualService {
         let block = Block::new(spec, "spec".to_owned(), &report);
         let hosts = block.texts("hosts");
         if hosts.is_empty() {
-            block.refuse("hosts", "it is missing");
+            let what = "it is missing: a VirtualService that another one delegates to is not supported; write its rules into that one";
+            block.refuse("hosts", what);
         }
         let gateways = block.texts("gateways");
         if !gateways.is_empty() && !gateways.iter().any(|one| one == "mesh") {
@@ -118,15 +119,18 @@ impl Rule {
         };
         rule.forward(block);
         rule.answer(block);
-        for name in ["delegate", "corsPolicy"] {
-            block.without(name, Effect::Refused, "it is not supported");
-        }
+        let delegate = "it is not supported; write the rules of the other VirtualService here";
+        block.without("delegate", Effect::Refused, delegate);
+        let cors =
+            "it is not supported; the application answers, or `headers.response` sets the fields";
+        block.without("corsPolicy", Effect::Refused, cors);
         let headers = headers(block);
         (rule.action.request_headers, rule.action.response_headers) = headers;
         let rewrite = block.block("rewrite");
         let answers = rule.action.redirect.is_some() || rule.action.direct_response.is_some();
         let rules = rule.by_rewrite(matches, rewrite.as_ref());
-        if rules.iter().any(|rule| rule.destinations.is_empty()) && !answers {
+        let delegates = block.value("delegate").is_some();
+        if rules.iter().any(|rule| rule.destinations.is_empty()) && !answers && !delegates {
             block.refuse("route", "it is missing");
         }
         block.end(Effect::Refused);

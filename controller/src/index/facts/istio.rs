@@ -57,6 +57,20 @@ pub fn service(host: &str, namespace: &str) -> Option<Key> {
     }
 }
 
+/// Why a host is none of a Service, and what to write instead.
+#[must_use]
+pub fn no_service(host: &str) -> String {
+    match host.contains('*') {
+        true => format!("`{host}`: {WILDCARD}"),
+        false => format!(
+            "`{host}` is no Service of the cluster; for a host outside of it write a Service of type ExternalName, and name that"
+        ),
+    }
+}
+
+/// What is said of a host with a `*`.
+pub const WILDCARD: &str = "wildcard hosts are not supported; name each Service";
+
 fn spec(value: &Value) -> &Value {
     value.get("spec").unwrap_or(&Value::Null)
 }
@@ -142,23 +156,18 @@ pub(super) fn virtual_service(meta: &Meta, value: &Value) -> Route {
                 port: None,
                 section: None,
             }),
-            None => notes.push(format!(
-                "spec.hosts[{i}]: `{host}` is no Service of the cluster"
-            )),
+            None => notes.push(format!("spec.hosts[{i}]: {}", no_service(host))),
         }
     }
     let rules = match (read.value, refused.first()) {
         (Some(service), _) => checked(rules(&service, namespace)),
-        (None, Some(first)) => {
-            // All of it at once: whoever mends one thing does not find the next one behind it.
-            let mut message = first.message.clone();
-            for other in &refused[1..] {
-                message.push_str(&format!("; {other}"));
-            }
-            Err(Unsupported {
-                path: first.path.clone(),
-                message,
-            })
+        (None, Some(_)) => {
+            // All of it at once, so that mending one fault does not only show the next one.
+            let each = refused.iter().map(|one| Unsupported {
+                path: one.path.clone(),
+                message: one.message.clone(),
+            });
+            Unsupported::all(each).map_or(Ok(Vec::new()), Err)
         }
         (None, None) => Ok(Vec::new()),
     };

@@ -158,17 +158,22 @@ impl Kind {
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| {
             let (version, name, _) = one.names();
-            name == kind && (version == api_version || one.has_older(api_version))
+            name == kind && (version == api_version || one.has_version(api_version))
         })
     }
 
-    /// Whether this is the kind in an older version that means the same: Istio's do.
-    fn has_older(self, api_version: &str) -> bool {
+    /// Whether this is the kind in another version that means the same.
+    fn has_version(self, api_version: &str) -> bool {
         let (own, _, _) = self.names();
         let (group, version) = api_version.split_once('/').unwrap_or_default();
-        group.ends_with(".istio.io")
-            && own.starts_with(group)
-            && maglor_istio::VERSIONS.contains(&version)
+        let others = match self {
+            Self::Gateway | Self::GatewayClass | Self::HttpRoute => &["v1beta1"][..],
+            Self::GrpcRoute => &["v1alpha2"],
+            Self::ReferenceGrant => &["v1", "v1alpha2"],
+            _ if group.ends_with(".istio.io") => &maglor_istio::VERSIONS[..],
+            _ => &[],
+        };
+        own.split_once('/').is_some_and(|own| own.0 == group) && others.contains(&version)
     }
 
     /// A word for metrics, which no other kind has.

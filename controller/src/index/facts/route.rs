@@ -158,6 +158,15 @@ impl Unsupported {
             message: message.into(),
         }
     }
+
+    /// Several as one: the first with its path, the others after it with theirs. `None` where there are none.
+    pub(super) fn all(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let each = errors.into_iter().map(|one| SpecError::Value {
+            path: one.path,
+            message: one.message,
+        });
+        check::all(each).map(Self::from)
+    }
 }
 
 impl From<SpecError> for Unsupported {
@@ -190,11 +199,7 @@ impl Route {
         let (parents, rules) = match spec {
             Ok(spec) => (
                 spec.parents(&meta.namespace),
-                spec.rules
-                    .iter()
-                    .enumerate()
-                    .map(|(at, rule)| Rule::read(kind, rule, at, &meta.namespace))
-                    .collect::<Result<Vec<Rule>, _>>()
+                Rule::all(kind, &spec, &meta.namespace)
                     .and_then(checked)
                     .and_then(|rules| named(&hostnames).map(|()| rules)),
             ),
@@ -257,17 +262,31 @@ pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
             rule_of.push(at);
         }
     }
-    match check::routes(routes) {
-        Ok(()) => Ok(rules),
-        Err((at, message)) => {
-            let at = at.and_then(|at| rule_of.get(at));
-            let path = at.map_or("spec".to_owned(), |at| format!("spec.rules[{at}]"));
-            Err(Unsupported::new(&path, message))
-        }
-    }
+    let Err(errors) = check::routes(routes) else {
+        return Ok(rules);
+    };
+    let errors = errors.into_iter().map(|(at, message)| {
+        let at = at.and_then(|at| rule_of.get(at));
+        let path = at.map_or("spec".to_owned(), |at| format!("spec.rules[{at}]"));
+        Unsupported::new(&path, message)
+    });
+    Unsupported::all(errors).map_or(Ok(rules), Err)
 }
 
 impl Rule {
+    /// All rules, or what is wrong with each of them.
+    fn all(kind: RouteKind, spec: &Spec, namespace: &str) -> Result<Vec<Self>, Unsupported> {
+        let each = spec.rules.iter().enumerate();
+        let (mut rules, mut errors) = (Vec::new(), Vec::new());
+        for (at, rule) in each {
+            match Self::read(kind, rule, at, namespace) {
+                Ok(rule) => rules.push(rule),
+                Err(error) => errors.push(error),
+            }
+        }
+        Unsupported::all(errors).map_or(Ok(rules), Err)
+    }
+
     fn read(
         kind: RouteKind,
         rule: &ResourceRule,

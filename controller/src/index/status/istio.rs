@@ -4,7 +4,7 @@ use super::{Caller, Status, accepted_by, resolved};
 use crate::crd::Condition;
 use crate::index::Index;
 use crate::index::facts::Key;
-use crate::index::facts::istio::{Translated, service};
+use crate::index::facts::istio::{Translated, no_service, service};
 use crate::index::facts::route::RouteKind;
 
 /// Beside what is in force: what is not.
@@ -46,23 +46,20 @@ pub(super) fn destination_rule(index: &Index, key: &Key) -> Option<Status> {
     };
     let host = &value.host;
     let Some(target) = service(host, &key.namespace) else {
+        return no("TargetNotFound", format!("spec.host: {}", no_service(host)));
+    };
+    if !index.services.contains_key(&target) {
         return no(
             "TargetNotFound",
-            format!("spec.host: `{host}` is no Service of the cluster"),
+            format!("spec.host: {}", index.missing(&target, &key.namespace)),
         );
-    };
+    }
     if target.namespace != key.namespace {
         let what = format!(
             "spec.host: write it in namespace {}, where the Service is",
             target.namespace
         );
         return no("TargetNotFound", what);
-    }
-    if !index.services.contains_key(&target) {
-        return no(
-            "TargetNotFound",
-            format!("spec.host: there is no Service {target}"),
-        );
     }
     match index.destination_rule(&target) {
         Some((other, _)) if other != key => no(

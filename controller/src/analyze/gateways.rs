@@ -1,0 +1,109 @@
+//! Gateways whose class no file has, and routes of Gateways that no file has.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Place, Problem, Severity, word};
+use crate::index::Index;
+use crate::index::facts::gateway::GATEWAY_CONTROLLER;
+use crate::index::facts::{Key, Kind, Object};
+
+/// The group of Gateways.
+const GROUP: &str = "gateway.networking.k8s.io";
+/// The class that the chart installs.
+const OWN: &str = "maglor";
+
+/// Classes, Gateways, and what names them.
+#[derive(Default)]
+pub(super) struct Gateways<'a> {
+    classes: BTreeSet<String>,
+    there: BTreeSet<Key>,
+    gateways: Vec<(Place<'a>, Value)>,
+    routes: Vec<(Place<'a>, Value)>,
+}
+
+fn namespace(value: &Value) -> &str {
+    let namespace = word(&value["metadata"]["namespace"]);
+    if namespace.is_empty() {
+        "default"
+    } else {
+        namespace
+    }
+}
+
+impl<'a> Gateways<'a> {
+    /// Takes what it is about.
+    pub(super) fn take(&mut self, place: Place<'a>, value: &Value) {
+        match Kind::of(word(&value["apiVersion"]), word(&value["kind"])) {
+            Some(Kind::GatewayClass) => {
+                self.classes
+                    .insert(word(&value["metadata"]["name"]).to_owned());
+            }
+            Some(Kind::Gateway) => {
+                let name = word(&value["metadata"]["name"]);
+                self.there.insert(Key::new(namespace(value), name));
+                self.gateways.push((place, value.clone()));
+            }
+            Some(Kind::HttpRoute | Kind::GrpcRoute) => self.routes.push((place, value.clone())),
+            _ => {}
+        }
+    }
+
+    /// The Gateways whose class no file has.
+    fn unclassed(&self) -> impl Iterator<Item = (&Place<'a>, &Value, &str)> {
+        let each = self
+            .gateways
+            .iter()
+            .map(|(place, value)| (place, value, word(&value["spec"]["gatewayClassName"])));
+        each.filter(|(_, _, class)| !self.classes.contains(*class))
+    }
+
+    /// Judges Gateways whose class no file has as if it were ours.
+    pub(super) fn assume(&self, index: &mut Index) {
+        for (_, _, class) in self.unclassed() {
+            let class = json!({
+                "apiVersion": format!("{GROUP}/v1"),
+                "kind": "GatewayClass",
+                "metadata": {"name": class},
+                "spec": {"controllerName": GATEWAY_CONTROLLER},
+            });
+            if let Ok(class) = Object::read(&class) {
+                index.apply(class);
+            }
+        }
+    }
+
+    /// What is assumed of classes, and which Gateways are missing.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let classes = self.unclassed().filter(|(_, _, class)| *class != OWN);
+        let classes = classes.map(|(place, value, class)| {
+            let what = format!(
+                "spec.gatewayClassName: no file has GatewayClass `{class}`; the Gateway is judged as one of class `{OWN}`"
+            );
+            place.problem(value, Severity::Warning, "ClassNotFound", what)
+        });
+        let mut problems: Vec<Problem> = classes.collect();
+        for (place, value) in &self.routes {
+            let parents = value["spec"]["parentRefs"].as_array();
+            for (at, parent) in parents.into_iter().flatten().enumerate() {
+                let is = |field: &str, default: &str| {
+                    parent[field].is_null() || word(&parent[field]) == default
+                };
+                if !(is("group", GROUP) && is("kind", "Gateway")) {
+                    continue;
+                }
+                let own = Some(word(&parent["namespace"])).filter(|own| !own.is_empty());
+                let key = Key::new(own.unwrap_or(namespace(value)), word(&parent["name"]));
+                if !self.there.contains(&key) {
+                    let what = format!(
+                        "spec.parentRefs[{at}]: no file has Gateway {key}; analyze its file together with this one"
+                    );
+                    let problem = place.problem(value, Severity::Error, "NoMatchingParent", what);
+                    problems.push(problem);
+                }
+            }
+        }
+        problems
+    }
+}

@@ -16,7 +16,7 @@ mod support;
 use maglor_balance::Rng;
 use maglor_config::resource;
 use maglor_controller::index::facts::{Key, Kind, Object};
-use maglor_controller::index::{Index, Resource, ResourceId, ResourceKind};
+use maglor_controller::index::{Endpoint, Index, Resource, ResourceId, ResourceKind};
 use maglor_controller::serve::Table;
 use maglor_xds::{decode, encode};
 use serde_json::{Value, json};
@@ -201,7 +201,7 @@ fn read_back(id: &ResourceId, resource: &Resource) -> Result<Value, String> {
             Ok(json(serde_json::to_value(&got.raw)))
         }
         Resource::Endpoints(list) => {
-            let list: Vec<_> = list.iter().map(|one| one.served()).collect();
+            let list: Vec<_> = list.iter().map(Endpoint::served).collect();
             let wire = encode::endpoints(&id.name, &list).map_err(|e| text(&e))?;
             let usable = decode::usable_endpoints(&id.name, &wire.body).map_err(|e| text(&e))?;
             Ok(json!(usable.len()))

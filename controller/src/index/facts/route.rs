@@ -6,12 +6,12 @@
 mod matching;
 mod resource;
 
-use maglor_config::{header_format, raw};
+use maglor_config::raw;
 use serde::Deserialize as _;
 use serde_json::Value;
 
 pub use self::matching::Precedence;
-use self::resource::{BackendRef, Filter, GATEWAY, HeaderModifier, Rule as ResourceRule, Spec};
+use self::resource::{BackendRef, Filter, GATEWAY, Rule as ResourceRule, Spec, changes};
 use super::gateway::hostname_fault;
 use super::{Age, Key, Meta, part};
 use crate::crd::check::{self, SpecError};
@@ -423,28 +423,6 @@ impl Rule {
         }
         Ok(())
     }
-}
-
-/// Changes of headers. Values are literal in the Gateway API; one that is a format string of Envoy's was meant otherwise.
-fn changes(
-    modifier: Option<&HeaderModifier>,
-    path: &str,
-) -> Result<Option<raw::HeaderRules>, Unsupported> {
-    let rules: Option<raw::HeaderRules> = modifier.map(Into::into);
-    let set = rules.iter().flat_map(|rules| &rules.set);
-    let set = set
-        .flat_map(|pairs| &pairs.0)
-        .map(|(_, value)| ("set", value));
-    let add = rules.iter().flat_map(|rules| &rules.add);
-    let add = add.flat_map(|pairs| &pairs.0);
-    let add = add.flat_map(|(_, values)| values.0.iter().map(|value| ("add", value)));
-    for (field, value) in set.chain(add) {
-        if let Some(command) = header_format::command(value) {
-            let path = format!("{path}.{field}");
-            return Err(Unsupported::new(&path, header_format::refusal(command)));
-        }
-    }
-    Ok(rules)
 }
 
 impl Backend {

@@ -1,7 +1,10 @@
 //! The parts of `HTTPRouteSpec` and `GRPCRouteSpec` that are read; both share most of them.
 
+use maglor_config::header_format;
 use maglor_config::raw::{self, OneOrMany, Pairs};
 use serde::Deserialize;
+
+use super::Unsupported;
 
 pub(super) const GATEWAY: &str = "gateway.networking.k8s.io";
 
@@ -150,6 +153,28 @@ impl From<&HeaderModifier> for raw::HeaderRules {
             add: (!add.is_empty()).then(|| Pairs(add.into_iter().map(one).collect())),
         }
     }
+}
+
+/// Changes of headers. Values are literal in the Gateway API; one that is a format string of Envoy's was meant otherwise.
+pub(super) fn changes(
+    modifier: Option<&HeaderModifier>,
+    path: &str,
+) -> Result<Option<raw::HeaderRules>, Unsupported> {
+    let rules: Option<raw::HeaderRules> = modifier.map(Into::into);
+    let set = rules.iter().flat_map(|rules| &rules.set);
+    let set = set
+        .flat_map(|pairs| &pairs.0)
+        .map(|(_, value)| ("set", value));
+    let add = rules.iter().flat_map(|rules| &rules.add);
+    let add = add.flat_map(|pairs| &pairs.0);
+    let add = add.flat_map(|(_, values)| values.0.iter().map(|value| ("add", value)));
+    for (field, value) in set.chain(add) {
+        if let Some(command) = header_format::command(value) {
+            let path = format!("{path}.{field}");
+            return Err(Unsupported::new(&path, header_format::refusal(command)));
+        }
+    }
+    Ok(rules)
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -198,7 +198,7 @@ fn matches_and_rewrites_mean_what_they_mean_there() {
         ),
         (
             "corsPolicy: {}",
-            "spec.http[0].corsPolicy: it is not supported",
+            "spec.http[0].corsPolicy: it is not supported; the application answers, or `headers.response` sets the fields",
         ),
         (
             "match: [{uri: {regex: .*}}], rewrite: {uri: /x}",

@@ -107,6 +107,26 @@ fn who_says_nothing_is_closed_without_a_word() {
 }
 
 #[test]
+fn a_client_that_says_nothing_at_all_has_the_time_of_a_head() {
+    let upstream = Upstream::start("a");
+    for protocol in ["auto", "http1"] {
+        let proxy = Web::to([upstream.address()])
+            .http(&format!("header_timeout: 1s, protocol: {protocol}"))
+            .start();
+        let mut client = connect(&proxy);
+        assert_eq!(client.get("/").status, 200);
+        let mut silent = connect(&proxy);
+        let started = Instant::now();
+        silent.assert_closed();
+        let took = started.elapsed();
+        assert!(took >= Duration::from_millis(900), "{protocol}: {took:?}");
+        assert!(took < Duration::from_secs(5), "{protocol}: {took:?}");
+        // Between two requests it is the idle timeout, of an hour.
+        assert_eq!(client.get("/").status, 200, "{protocol}");
+    }
+}
+
+#[test]
 fn many_bad_clients_leave_nothing_behind() {
     let upstream = Upstream::start("a");
     let proxy = Web::to([upstream.address()]).start();

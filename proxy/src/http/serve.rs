@@ -77,7 +77,8 @@ async fn version(stream: Stream, service: &Service) -> Option<First> {
 async fn preface(mut stream: Stream, service: &Service) -> Option<First> {
     let settings = service.settings();
     let only_http2 = settings.protocol == HttpProtocol::Http2;
-    let mut deadline = Instant::now() + settings.idle_timeout;
+    // A client that has said nothing yet is not idle between two requests: it has what a head has.
+    let mut deadline = Instant::now() + settings.idle_timeout.min(settings.header_timeout);
     let mut seen = BytesMut::from(std::mem::take(&mut stream.prefix));
     let mut begun = (!seen.is_empty()).then(Instant::now);
     let mut leaving = false;

@@ -28,14 +28,17 @@ const PARK_AFTER: Duration = Duration::from_millis(500);
 
 /// Serves a connection until it ends. `begun`: when its first request began to come, if some of it is there.
 pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, service: Rc<Service>) {
+    // Until the first request the connection has the time of a head, and the idle timeout only between two.
+    let mut fresh = true;
     loop {
         // A statement of its own: in the head of `match` the box would live as long as the arms.
         let end = Box::pin(session(stream, begun.take(), &service)).await;
         match end {
             End::Closed => return,
-            End::Idle(io) => {
+            End::Idle(io, served) => {
+                fresh &= !served;
                 service.worker.count_released(1);
-                if !parked(&io, &service).await {
+                if !parked(&io, &service, fresh).await {
                     return;
                 }
                 stream = Stream {
@@ -55,7 +58,8 @@ pub(crate) async fn serve(mut stream: Stream, mut begun: Option<Instant>, servic
 /// How a session ends.
 enum End {
     Closed,
-    Idle(Io),
+    /// And whether a request was served.
+    Idle(Io, bool),
     TakenOver(Box<(Stream, TakenOver)>),
 }
 
@@ -72,8 +76,13 @@ async fn take_over(service: Rc<Service>, downstream: Stream, taken: TakenOver) {
 }
 
 /// Waits for the next request on a bare socket; false = the connection is to be closed.
-async fn parked(io: &Io, service: &Service) -> bool {
-    let limit = service.settings().idle_timeout.saturating_sub(PARK_AFTER);
+async fn parked(io: &Io, service: &Service, fresh: bool) -> bool {
+    let settings = service.settings();
+    let limit = match fresh {
+        true => settings.idle_timeout.min(settings.header_timeout),
+        false => settings.idle_timeout,
+    };
+    let limit = limit.saturating_sub(PARK_AFTER);
     let mut timeout = pin!(tokio::time::sleep(limit));
     poll_fn(|cx| {
         // A session knows how to leave.
@@ -91,16 +100,21 @@ async fn parked(io: &Io, service: &Service) -> bool {
 /// Serves requests until the connection closes, idles or becomes a tunnel.
 async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) -> End {
     let shared = Rc::new(Shared::new(stream, begun));
+    let mut served = false;
     loop {
         let head = match poll_fn(|cx| shared.poll_request(cx, service)).await {
             Next::Close => return End::Closed,
-            Next::Idle => return shared.into_io().map_or(End::Closed, End::Idle),
+            Next::Idle => {
+                let io = shared.into_io();
+                return io.map_or(End::Closed, |io| End::Idle(io, served));
+            }
             Next::Refuse(error) => {
                 response::refuse(&shared, service, &error).await;
                 return End::Closed;
             }
             Next::Request(head) => head,
         };
+        served = true;
         match exchange(&shared, service, head).await {
             After::Close => return End::Closed,
             After::Linger => {

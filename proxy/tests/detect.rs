@@ -507,3 +507,28 @@ clusters:
     let head = payment_by(RawHttp1::connect(address));
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
+
+/// A PROXY header may name any destination.
+#[test]
+fn the_proxy_protocol_does_not_lead_to_the_admin_port() {
+    let proxy = start(
+        "admin: {address: '127.0.0.1:0'}
+listeners:
+- {name: in, address: '127.0.0.1:0', proxy_protocol: require, inbound: {}}
+- {name: out, address: '127.0.0.1:0', proxy_protocol: require, outbound: {}}
+",
+    );
+    let port = proxy.admin().port();
+    for listener in ["in", "out"] {
+        for to in [
+            "TCP4 192.0.2.1 127.0.0.1",
+            "TCP4 192.0.2.1 0.0.0.0",
+            "TCP6 2001:db8::1 ::ffff:127.0.0.1",
+            "TCP6 2001:db8::1 ::",
+        ] {
+            let mut client = RawHttp1::connect(proxy.listener(listener));
+            client.send(format!("PROXY {to} 1000 {port}\r\n"));
+            assert_eq!(client.get("/config").status, 503, "{listener}: {to}");
+        }
+    }
+}

@@ -92,7 +92,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ProxyError::NoOriginalDestination`] where it does and nobody knows the destination;
-    /// [`ProxyError::OwnPort`] where the application has been put in its place and this proxy listens there.
+    /// [`ProxyError::OwnPort`] where this proxy listens there, for its operator or its application alone.
     pub(crate) fn toward(
         self: Arc<Self>,
         destination: Option<SocketAddr>,
@@ -104,9 +104,8 @@ impl Cluster {
         };
         let destination = destination.ok_or(ProxyError::NoOriginalDestination)?;
         let address = destinations.address.of(destination);
-        if destinations.address != DestinationAddress::AsIs
-            && shared.own_connections.is_private(address)
-        {
+        // A client that names its destination by a PROXY header may name any.
+        if shared.own_connections.is_private(address) {
             return Err(ProxyError::OwnPort);
         }
         if let Some(cluster) = destinations.find(address, now) {

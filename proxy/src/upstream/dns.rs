@@ -3,8 +3,11 @@
 //! Runs on the control thread. Each name goes its own way: one whose server is silent holds no other
 //! one back. A name that cannot be resolved keeps its last addresses.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -13,6 +16,8 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
 use hickory_resolver::lookup_ip::LookupIp;
 use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::system_conf::parse_resolv_conf;
 use maglor_config::cluster::{DnsRefresh, EndpointAddress};
 
 use super::Cluster;
@@ -22,19 +27,95 @@ use crate::shared::Shared;
 #[cfg(test)]
 mod tests;
 
+/// The name servers of the system (resolv.conf(5)).
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
 /// Resolves names for all clusters.
 #[derive(Clone, Debug)]
-pub(crate) struct Resolver(TokioResolver);
+pub(crate) struct Resolver(Arc<Mutex<Settings>>);
+
+/// The system's settings as they were read last.
+#[derive(Debug)]
+struct Settings {
+    resolver: TokioResolver,
+    path: PathBuf,
+    /// Of the file that was read; `None` = it does not matter.
+    version: Option<FileVersion>,
+}
+
+/// What changes with the content of a file, or with the file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct FileVersion {
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+}
+
+impl FileVersion {
+    fn of(path: &Path) -> Option<Self> {
+        let file = fs::metadata(path).ok()?;
+        Some(Self {
+            inode: file.ino(),
+            length: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        })
+    }
+}
+
+/// Reads a file of the form of resolv.conf(5).
+fn read(path: &Path) -> Result<TokioResolver, NetError> {
+    let (config, options) = parse_resolv_conf(fs::read(path)?)?;
+    let provider = TokioRuntimeProvider::default();
+    let mut builder = TokioResolver::builder_with_config(config, provider);
+    *builder.options_mut() = options;
+    builder.options_mut().ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
+    builder.build()
+}
+
+impl Settings {
+    /// The resolver, made anew where the file has changed. One that cannot be read leaves the last one, and is read
+    /// at the next name again.
+    fn current(&mut self) -> TokioResolver {
+        let version = FileVersion::of(&self.path);
+        if self.version.is_some() && version.is_some() && version != self.version {
+            match read(&self.path) {
+                Ok(resolver) => {
+                    tracing::info!(file = %self.path.display(), "name servers read again");
+                    self.resolver = resolver;
+                    self.version = version;
+                }
+                Err(error) => {
+                    tracing::debug!(file = %self.path.display(), %error, "name servers not read");
+                }
+            }
+        }
+        self.resolver.clone()
+    }
+}
 
 impl Resolver {
-    /// Reads the system's resolver configuration (`/etc/resolv.conf`, `/etc/hosts`).
+    /// Reads the system's resolver configuration (`/etc/resolv.conf`, `/etc/hosts`); the former again whenever it has
+    /// changed and a name is asked for.
     ///
     /// # Errors
     /// When it cannot be read.
     pub(crate) fn new() -> Result<Self, NetError> {
-        let mut builder = TokioResolver::builder_tokio()?;
-        builder.options_mut().ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
-        Ok(Self(builder.build()?))
+        Self::of_file(Path::new(RESOLV_CONF))
+    }
+
+    fn of_file(path: &Path) -> Result<Self, NetError> {
+        // Before it is read: a change in between is seen later.
+        let version = FileVersion::of(path);
+        Ok(Self(Arc::new(Mutex::new(Settings {
+            resolver: read(path)?,
+            path: path.to_owned(),
+            version,
+        }))))
+    }
+
+    fn current(&self) -> TokioResolver {
+        let mut settings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        settings.current()
     }
 
     /// Keeps a cluster's names resolved; never returns. Whoever gives the cluster other endpoints
@@ -80,7 +161,7 @@ impl Resolver {
 
     async fn look(&self, name: usize, host: Arc<str>, pause: Duration) -> Look {
         tokio::time::sleep(pause).await;
-        let found = self.0.lookup_ip(&*host).await;
+        let found = self.current().lookup_ip(&*host).await;
         Look { name, found }
     }
 }

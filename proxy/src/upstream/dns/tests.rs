@@ -1,7 +1,6 @@
 use std::net::Ipv4Addr;
 
 use hickory_resolver::config::{NameServerConfig, ResolverConfig};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use maglor_balance::Time;
 use tokio::net::UdpSocket;
 
@@ -41,7 +40,12 @@ async fn resolver() -> (Resolver, impl Future<Output = ()>) {
     server.connections[0].port = socket.local_addr().unwrap().port();
     let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
     let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-    (Resolver(builder.build().unwrap()), serve(socket))
+    let settings = Settings {
+        resolver: builder.build().unwrap(),
+        path: PathBuf::new(),
+        version: None,
+    };
+    (Resolver(Arc::new(Mutex::new(settings))), serve(socket))
 }
 
 fn cluster(endpoints: &str, shared: &Shared) -> Arc<Cluster> {
@@ -83,4 +87,30 @@ async fn a_silent_name_holds_no_other_back() {
             resolved.expect("resolved beside a silent name");
         }
     }
+}
+
+#[test]
+fn name_servers_are_read_again_when_their_file_has_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("resolv.conf");
+    let write = |ndots: u8| {
+        let new = dir.path().join("new");
+        let text = format!("nameserver 127.0.0.1\noptions ndots:{ndots}\n");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, &path).unwrap();
+    };
+    write(2);
+    let resolver = Resolver::of_file(&path).unwrap();
+    let ndots = || resolver.current().options().ndots;
+    assert_eq!(ndots(), 2);
+    // In place of the old one, as a kubelet or a DHCP client does it.
+    write(3);
+    assert_eq!(ndots(), 3);
+    // Into the old one.
+    fs::write(&path, "nameserver 127.0.0.1\noptions ndots:10\n").unwrap();
+    assert_eq!(ndots(), 10);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(ndots(), 10);
+    write(4);
+    assert_eq!(ndots(), 4);
 }

@@ -26,6 +26,7 @@ use crate::metrics::ListenerMetrics;
 use crate::on_demand::Discovered;
 use crate::original_destination::original_destination;
 use crate::proxy_protocol::{self, Addresses};
+use crate::send_queue;
 use crate::state::{Chain, Filter, HttpChain, Listener, Termination};
 use crate::tls::{self, Peer, mesh};
 use crate::upstream::Pools;
@@ -181,6 +182,7 @@ fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
 /// Everything before the filter, under one time limit.
 async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
     tcp.set_nodelay(true)?;
+    send_queue::limit(&tcp)?;
     let limit = listener.config.handshake_timeout;
     let handshake = handshake(tcp, listener, shard);
     // Plain connections are ready at once: no timer for them.

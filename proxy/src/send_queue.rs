@@ -3,9 +3,22 @@
 //! A socket is writable again when a third of its send buffer is free, which may be a megabyte: a peer that reads
 //! slowly shows earlier in the length of the queue than in what can be written.
 
+use std::io;
 use std::os::fd::AsRawFd as _;
+use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::TcpStream;
+
+/// A connection on which something is to be sent and the peer takes nothing for so long ends, whatever goes the other
+/// way. About when the kernel by itself gives up a peer that acknowledges nothing (`tcp_retries2`, ip-sysctl); one that
+/// acknowledges and never reads it would serve for ever.
+const PROGRESS: Duration = Duration::from_secs(15 * 60);
+
+/// Ends a connection without progress (`TCP_USER_TIMEOUT`, tcp(7), RFC 5482).
+pub(crate) fn limit(tcp: &TcpStream) -> io::Result<()> {
+    SockRef::from(tcp).set_tcp_user_timeout(Some(PROGRESS))
+}
 
 /// Bytes in the send queue; `None` where the kernel does not say.
 #[allow(unsafe_code)]

@@ -16,6 +16,7 @@ use crate::io::Io;
 use crate::mux;
 use crate::own_connections;
 use crate::proxy_protocol::{self, Addresses};
+use crate::send_queue;
 use crate::tls;
 
 /// What is about to be spoken on a connection, and what ALPN may therefore promise.
@@ -143,6 +144,7 @@ async fn establish(
 /// pings of HTTP/2 and of the mesh's own transport; left to itself the system asks for eleven minutes more.
 fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
+    send_queue::limit(tcp)?;
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(30))
         .with_interval(Duration::from_secs(5))
@@ -179,6 +181,8 @@ mod tests {
             socket.tcp_keepalive_interval().unwrap(),
         );
         let noticed = time + interval * socket.tcp_keepalive_retries().unwrap();
+        // And one that has not gone, but takes nothing.
+        assert!(socket.tcp_user_timeout().unwrap().is_some());
         assert!(socket.keepalive().unwrap() && noticed <= Duration::from_secs(40));
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 pub use self::hello::ClientHelloParser;
 pub use self::protocol::{Protocol, detect, protocol};
 pub use self::select::ChainSelector;
-pub(crate) use self::server_first::{ServerFirst, first_to_speak};
+pub(crate) use self::server_first::{First, ServerFirst, first_to_speak};
 
 mod hello;
 mod protocol;

@@ -9,14 +9,13 @@ use maglor_balance::guard::retry::FREE_RETRIES;
 use tokio::time::Instant;
 
 use super::{Ends, Local};
-use crate::detect::first_to_speak;
+use crate::detect::{First, first_to_speak};
 use crate::error::ProxyError;
 use crate::io::Stream;
 use crate::metrics::ListenerMetrics;
 use crate::proxy_protocol::Addresses;
 use crate::relay::relay;
 use crate::state::TcpChain;
-use crate::tcp::Side;
 use crate::upstream::{Cluster, Picked, Place, Pools, Sender};
 use crate::worker::Worker;
 
@@ -93,11 +92,11 @@ async fn learn(
     let first = tokio::time::timeout(idle, first_to_speak(client, server)).await;
     let destination = ends.addresses.destination;
     match first {
-        Ok(Ok(Some(Side::Upstream))) => {
+        Ok(Ok(Some(First::Server))) => {
             let now = worker.time(Instant::now());
             worker.server_first.learn(destination, now);
         }
-        Ok(Ok(Some(Side::Downstream))) => worker.server_first.forget(destination),
+        Ok(Ok(Some(First::Client))) => worker.server_first.forget(destination),
         Ok(Ok(None)) => {}
         Ok(Err(_)) | Err(_) => return false,
     }

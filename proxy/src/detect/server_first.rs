@@ -15,7 +15,6 @@ use tokio::io::AsyncReadExt as _;
 
 use super::{Detected, http2_preface};
 use crate::io::{Io, Stream};
-use crate::tcp::Side;
 
 /// Destinations remembered by a worker; the one that was used least recently makes room.
 const MOST: usize = 1024;
@@ -25,6 +24,15 @@ const REMEMBERED_NANOS: u64 = 600 * 1_000_000_000;
 const ENOUGH: usize = 9;
 /// Type of a SETTINGS frame (RFC 9113, section 6.5).
 const SETTINGS: u8 = 4;
+
+/// The side of a connection that has sent something first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum First {
+    /// The client.
+    Client,
+    /// The server, by the nature of its protocol.
+    Server,
+}
 
 /// Destinations whose server speaks first, by when they were used last.
 #[derive(Debug, Default)]
@@ -68,12 +76,12 @@ impl ServerFirst {
 pub(crate) async fn first_to_speak(
     client: &mut Stream,
     server: &mut Stream,
-) -> io::Result<Option<Side>> {
+) -> io::Result<Option<First>> {
     tokio::select! {
         biased;
         // Where both have, the client may have answered a greeting already.
-        first = beginning(server) => Ok(is_greeting(&first?).then_some(Side::Upstream)),
-        first = beginning(client) => first.map(|_| Some(Side::Downstream)),
+        first = beginning(server) => Ok(is_greeting(&first?).then_some(First::Server)),
+        first = beginning(client) => first.map(|_| Some(First::Client)),
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use maglor_balance::guard::breaker::BreakerParams;
 use maglor_balance::guard::outlier::OutlierParams;
 use maglor_sim::des::{
-    Antagonist, Arrivals, Discipline, Disturbance, Graph, Guards, LEAST_REQUESTS, Network, Outcome,
-    Proxies, Scenario, Service, simulate_all, threads,
+    Antagonist, Arrivals, Change, Discipline, Disturbance, Faults, Graph, Guards, LEAST_REQUESTS,
+    Network, Outcome, Proxies, Scenario, Service, simulate_all, threads,
 };
 use serde_json::{Value, json};
 
@@ -63,6 +63,15 @@ pub(crate) struct Options {
     )]
     speeds: Vec<f64>,
 
+    /// Weights that balancers give the servers, by turns.
+    #[arg(
+        long,
+        value_name = "WEIGHTS",
+        value_delimiter = ',',
+        default_value = "1"
+    )]
+    weights: Vec<u32>,
+
     /// Something else on the machines: one server in ONE_IN has FACTOR of its speed, for MS
     /// milliseconds, then it is the next one's turn; 5:0.5:1000, say.
     #[arg(long, value_name = "ONE_IN:FACTOR:MS")]
@@ -75,6 +84,24 @@ pub(crate) struct Options {
     /// The share of a policy's messages that is lost.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     loss: f64,
+
+    /// The share of servers' reports to ledgers that is lost besides, 0 to 1: a network that loses one
+    /// way.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    report_loss: f64,
+
+    /// So many servers, the last ones, report to no ledger and answer no audits.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    silent: u32,
+
+    /// The silent servers begin to report one after the other, the last of them after MS milliseconds.
+    #[arg(long, value_name = "MS", requires = "silent")]
+    rollout_ms: Option<f64>,
+
+    /// Each balancer and each ledger learns of servers that leave and return at a random moment, MS
+    /// milliseconds later at most.
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    view_lag_ms: f64,
 
     /// Balance by so many proxies between callers and servers, the paper's Proxy-Service.
     #[arg(long, value_name = "COUNT")]
@@ -90,7 +117,9 @@ pub(crate) struct Options {
     graph: String,
 
     /// What happens MS milliseconds after the beginning; may be repeated. MS:leave:SERVER,
-    /// MS:return:SERVER, MS:ledger-dies:GROUP, MS:ledger-restarts:GROUP.
+    /// MS:return:SERVER, MS:silent:SERVER, MS:reporting:SERVER (reports to ledgers end, begin),
+    /// MS:ledger-dies:GROUP, MS:ledger-restarts:GROUP (knowing nothing), MS:ledger-stalls:GROUP,
+    /// MS:ledger-resumes:GROUP (with what has arrived).
     #[arg(long = "change", value_name = "CHANGE")]
     changes: Vec<String>,
 
@@ -98,6 +127,10 @@ pub(crate) struct Options {
     /// of the time that a good answer takes; 4:0.3:1, say.
     #[arg(long, value_name = "SERVERS:SHARE:WORK")]
     faults: Option<String>,
+
+    /// The status of these errors, 400 to 599.
+    #[arg(long, value_name = "STATUS", default_value_t = Faults::STATUS)]
+    fault_status: u16,
 
     /// Retries of requests that were answered with an error, at other servers, within the default
     /// budget.
@@ -128,6 +161,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
+    /// Also the mean latency of the requests that end within each interval of MS milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    timeline_ms: f64,
+
     /// Threads; as many as the machine runs at once if not given.
     #[arg(long, value_name = "COUNT")]
     threads: Option<NonZeroUsize>,
@@ -140,12 +177,15 @@ pub(crate) struct Options {
 const EXAMPLES: &str = "\
 The output is JSON: mean_ms with ci95_ms (half the width of the 95 % confidence interval), p50_ms,
 p99_ms, messages_per_request, and what was simulated, the seed included. More in detail:
+  shares           each server's share of the attempts, in the second half of each run
+  good_mean_ms     the mean latency of good answers alone
+  timeline_ms      with --timeline-ms: mean latency by interval
   fallback_share   requests that the policy's fallback decided (no answer in time)
   busy_while_idle  requests that went to a busy server while another one was idle
   drift            the mean of the last third over that of the third before; far above 1: unstable
   steady           false: the runs are too short for this load, and the mean is too low by more than
                    its interval; said on standard error, too
-  failed           requests answered with an error, or by nobody; their latencies are not counted
+  failed           requests answered with an error, or not at all; errors count in latencies
   discarded        requests of the warm-up, found by the MSER-5 rule and not counted
 
 Examples:
@@ -161,6 +201,10 @@ Examples:
     maglor sim --graph chain:4 --servers 10 --balancers 1
   Four bad servers, and what retries and ejection make of them:
     maglor sim --faults 4:0.3:1 --retries 2 --eject
+  A server that fails at once, and whether it attracts requests:
+    maglor sim --policy 'ledger(group=40)' --rho 0.5 --faults 1:1:0.01
+  Half of the servers do not report to the ledger; they begin to, within twenty seconds:
+    maglor sim --policy 'ledger(group=40)' --silent 20 --rollout-ms 20000 --timeline-ms 1000
   Millions a second:
     maglor sim --requests 20000000 --timing > /dev/null";
 
@@ -213,6 +257,7 @@ impl Options {
         }
         let parse_all = |texts: &[String]| texts.iter().map(|text| text.parse()).collect();
         let disturbances: Result<Vec<Disturbance>, String> = parse_all(&self.changes);
+        let disturbances = disturbances?.into_iter().chain(self.rollout()?);
         let policy = self.policy.parse().map_err(|e| format!("{e}"));
         let antagonist: Option<Antagonist> = self
             .antagonist
@@ -236,24 +281,54 @@ impl Options {
             service: self.service.parse::<Service>()?,
             discipline: self.discipline.parse::<Discipline>()?,
             speeds: self.speeds.clone(),
+            weights: self.weights.clone(),
             network: Network {
                 delay: millis("--delay-ms", self.delay_ms)?,
                 loss: self.loss,
+                report_loss: self.report_loss,
             },
             graph: self.graph.parse::<Graph>()?,
             proxies,
             antagonist,
-            disturbances: disturbances?,
-            faults: self.faults.as_ref().map(|text| text.parse()).transpose()?,
+            disturbances: disturbances.collect(),
+            view_lag: millis("--view-lag-ms", self.view_lag_ms)?,
+            silent: self.silent,
+            faults: self.faults()?,
             guards: self.guards(),
             requests: self.requests / runs,
             runs: self.runs,
+            timeline: millis("--timeline-ms", self.timeline_ms)?,
             seed: self.seed,
         })
     }
 }
 
 impl Options {
+    fn faults(&self) -> Result<Option<Faults>, String> {
+        let Some(text) = &self.faults else {
+            return Ok(None);
+        };
+        let faults: Faults = text.parse()?;
+        Ok(Some(Faults {
+            status: self.fault_status,
+            ..faults
+        }))
+    }
+
+    /// When each of the silent servers begins to report.
+    fn rollout(&self) -> Result<Vec<Disturbance>, String> {
+        let Some(lasts) = self.rollout_ms else {
+            return Ok(Vec::new());
+        };
+        let lasts = millis("--rollout-ms", lasts)?;
+        let first = self.servers.saturating_sub(self.silent);
+        let begins = |at: u32| Disturbance {
+            at: lasts.mul_f64(f64::from(at + 1) / f64::from(self.silent)),
+            change: Change::Reporting(first + at),
+        };
+        Ok((0..self.silent).map(begins).collect())
+    }
+
     fn guards(&self) -> Guards {
         let base = if self.retries > 0 {
             Guards::retrying(self.retries)
@@ -287,8 +362,11 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "discipline": scenario.discipline.to_string(),
         "graph": scenario.graph.to_string(),
         "speeds": scenario.speeds,
+        "weights": scenario.weights,
         "delay_ms": scenario.network.delay.as_secs_f64() * 1000.0,
         "loss": scenario.network.loss,
+        "report_loss": scenario.network.report_loss,
+        "silent": scenario.silent,
         "proxies": scenario.proxies.map(|proxies| proxies.instances),
         "seed": scenario.seed,
         "runs": scenario.runs,
@@ -297,6 +375,7 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "failed": outcome.failed,
         "mean_ms": round(outcome.mean_ms.value),
         "ci95_ms": round(outcome.mean_ms.half_width),
+        "good_mean_ms": round(outcome.good_mean_ms.value),
         "p50_ms": round(outcome.p50_ms.value),
         "p50_ci95_ms": round(outcome.p50_ms.half_width),
         "p99_ms": round(outcome.p99_ms.value),
@@ -308,5 +387,7 @@ fn report(scenario: &Scenario, outcome: &Outcome) -> Value {
         "busy_while_idle": round(outcome.busy_while_idle.value),
         "drift": round(outcome.drift.value),
         "steady": outcome.is_steady(),
+        "shares": outcome.shares.iter().map(|share| (share * 1e6).round() / 1e6).collect::<Vec<_>>(),
+        "timeline_ms": outcome.timeline_ms.iter().map(|mean| round(*mean)).collect::<Vec<_>>(),
     })
 }

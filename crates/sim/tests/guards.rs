@@ -16,6 +16,7 @@ fn faulty(policy: &str, guards: Guards) -> Scenario {
             servers: 4,
             share: 0.3,
             work: 1.0,
+            status: Faults::STATUS,
         }),
         guards,
         requests: requests(150_000),
@@ -75,6 +76,7 @@ fn ejection_takes_bad_servers_out_and_the_guard_holds() {
                 servers: 40,
                 share: 1.0,
                 work: 0.1,
+                status: Faults::STATUS,
             }),
             ..faulty("lor(choices=2)", ejecting(Guards::default()))
         },
@@ -104,6 +106,7 @@ fn servers_that_fail_fast_attract_no_traffic_for_long() {
             servers: 1,
             share: 1.0,
             work: 0.0,
+            status: Faults::STATUS,
         }),
         ..faulty("lor(choices=all)", guards)
     };
@@ -130,6 +133,7 @@ fn the_budget_keeps_an_outage_from_becoming_a_storm() {
             servers: 40,
             share: 1.0,
             work: 1.0,
+            status: Faults::STATUS,
         }),
         ..faulty("lor(choices=2)", Guards::retrying(3))
     };
@@ -146,6 +150,7 @@ fn breakers_and_limits_turn_requests_away_at_once() {
             servers: 40,
             share: 1.0,
             work: 1.0,
+            status: Faults::STATUS,
         }),
         ..faulty(
             "lor(choices=2)",

@@ -15,6 +15,13 @@ pub struct Faults {
     pub share: f64,
     /// What a failure costs of the work of a good answer: 0 fails at once, 1 after all of it.
     pub work: f64,
+    /// The status of HTTP that they answer with, 400–599.
+    pub status: u16,
+}
+
+impl Faults {
+    /// The status of a failure where none is given.
+    pub const STATUS: u16 = 500;
 }
 
 /// What a balancer does about failures.

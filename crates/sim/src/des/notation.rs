@@ -67,6 +67,7 @@ impl FromStr for Faults {
                 servers,
                 share,
                 work,
+                status: Self::STATUS,
             })
             .ok_or_else(|| format!("`{text}` are no faults; write SERVERS:SHARE:WORK"))
     }
@@ -86,7 +87,8 @@ impl FromStr for Disturbance {
             .ok_or_else(|| {
                 format!(
                     "`{text}` is no change; write MS:leave:SERVER, MS:return:SERVER, \
-                 MS:ledger-dies:GROUP or MS:ledger-restarts:GROUP"
+                     MS:silent:SERVER, MS:reporting:SERVER, MS:ledger-dies:GROUP, \
+                     MS:ledger-restarts:GROUP, MS:ledger-stalls:GROUP or MS:ledger-resumes:GROUP"
                 )
             })
     }
@@ -98,7 +100,11 @@ fn change_of(word: &str, number: &str) -> Option<Change> {
         "leave" => Some(Change::Leave(number)),
         "ledger-dies" => Some(Change::LedgerDies(number)),
         "ledger-restarts" => Some(Change::LedgerRestarts(number)),
+        "ledger-resumes" => Some(Change::LedgerResumes(number)),
+        "ledger-stalls" => Some(Change::LedgerStalls(number)),
+        "reporting" => Some(Change::Reporting(number)),
         "return" => Some(Change::Return(number)),
+        "silent" => Some(Change::Silent(number)),
         _ => None,
     }
 }

@@ -16,6 +16,8 @@ pub struct Estimate {
 pub struct Outcome {
     /// Mean latency of a user's request.
     pub mean_ms: Estimate,
+    /// The mean latency of good answers alone; of a run without any, 0.
+    pub good_mean_ms: Estimate,
     /// Its median.
     pub p50_ms: Estimate,
     /// What 99 % of the requests stay below.
@@ -38,8 +40,14 @@ pub struct Outcome {
     /// How often a balancer left a server out, in all runs.
     pub ejections: u64,
     /// Users' requests that found no server or were answered with an error, in all runs, warm-up
-    /// included. Their latencies are not counted.
+    /// included. Answers count in latencies whatever they say; requests without answer do not.
     pub failed: u64,
+    /// Each server's share of the attempts at its service, in the second half of each run; one service
+    /// after the other.
+    pub shares: Vec<f64>,
+    /// Mean latency in milliseconds of the requests that ended within each interval of
+    /// [`Scenario::timeline`](super::Scenario), over all runs; NaN where none did.
+    pub timeline_ms: Vec<f64>,
     /// All requests that were simulated, to any service, warm-up included.
     pub simulated: u64,
 }
@@ -56,6 +64,10 @@ pub(super) struct Run {
     pub(super) retries: u64,
     pub(super) ejections: u64,
     pub(super) failed: u64,
+    /// Attempts by server, in the second half.
+    pub(super) attempts: Vec<u64>,
+    /// Sum of latencies in nanoseconds and number, by interval.
+    pub(super) timeline: Vec<(f64, u64)>,
 }
 
 const NANOS: f64 = 1e6;
@@ -78,7 +90,8 @@ impl Outcome {
         !rises && self.discarded as f64 <= MOST_WARM_UP * all
     }
 
-    pub(super) fn of(runs: &[Run]) -> Self {
+    /// Puts runs of one scenario together, each service of which has `servers` servers.
+    pub(super) fn of(runs: &[Run], servers: u32) -> Self {
         let over_runs = |value: &dyn Fn(&Run) -> f64| Estimate::of(runs.iter().map(value));
         let per_request =
             |count: fn(&Run) -> u64| over_runs(&|run| count(run) as f64 / run.placed.max(1) as f64);
@@ -86,6 +99,7 @@ impl Outcome {
         let sum = |count: &dyn Fn(&Run) -> u64| runs.iter().map(count).sum();
         Self {
             mean_ms: over_runs(&|run| run.steady.mean / NANOS),
+            good_mean_ms: over_runs(&|run| run.steady.good_mean / NANOS),
             p50_ms: quantile(0.5),
             p99_ms: quantile(0.99),
             messages_per_request: per_request(|run| run.messages),
@@ -97,9 +111,39 @@ impl Outcome {
             retries_per_request: per_request(|run| run.retries),
             ejections: sum(&|run| run.ejections),
             failed: sum(&|run| run.failed),
+            shares: shares(runs, servers as usize),
+            timeline_ms: timeline(runs),
             simulated: sum(&|run| run.placed),
         }
     }
+}
+
+fn shares(runs: &[Run], servers: usize) -> Vec<f64> {
+    let places = runs.iter().map(|run| run.attempts.len()).max();
+    let mut sums = vec![0_u64; places.unwrap_or(0)];
+    for run in runs {
+        for (sum, attempts) in sums.iter_mut().zip(&run.attempts) {
+            *sum += attempts;
+        }
+    }
+    let services = sums.chunks(servers.max(1));
+    let share = |service: &[u64]| {
+        let all = service.iter().sum::<u64>().max(1) as f64;
+        let shares: Vec<f64> = service.iter().map(|own| *own as f64 / all).collect();
+        shares
+    };
+    services.flat_map(share).collect()
+}
+
+fn timeline(runs: &[Run]) -> Vec<f64> {
+    // Runs do not end at the same time; what only the longest have is noise.
+    let intervals = runs.iter().map(|run| run.timeline.len()).min().unwrap_or(0);
+    let mean = |at: usize| {
+        let sum: f64 = runs.iter().map(|run| run.timeline[at].0).sum();
+        let count: u64 = runs.iter().map(|run| run.timeline[at].1).sum();
+        sum / count as f64 / NANOS
+    };
+    (0..intervals).map(mean).collect()
 }
 
 impl Estimate {

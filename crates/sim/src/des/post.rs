@@ -40,6 +40,12 @@ pub(super) enum Mail {
         service: u16,
         from: u32,
     },
+    /// The ledgers of a service learn that a server has left or returned.
+    Membership {
+        service: u16,
+        server: u32,
+        absent: bool,
+    },
     Question {
         job: u32,
         generation: u32,
@@ -68,6 +74,13 @@ pub(super) enum Mail {
     TimeOut {
         job: u32,
         generation: u32,
+    },
+    /// A balancer learns that a server has left or returned.
+    View {
+        service: u16,
+        balancer: u32,
+        server: u32,
+        absent: bool,
     },
 }
 

@@ -26,6 +26,14 @@ pub(super) struct Recorder {
     sum: f64,
     means: Vec<f64>,
     sections: Vec<Histogram>,
+    good: Vec<Good>,
+}
+
+/// Good answers of a section.
+#[derive(Clone, Copy, Debug, Default)]
+struct Good {
+    count: u64,
+    sum: f64,
 }
 
 /// What is left of a run without its warm-up.
@@ -33,6 +41,8 @@ pub(super) struct Recorder {
 pub(super) struct Steady {
     /// Mean latency in nanoseconds.
     pub(super) mean: f64,
+    /// The same of good answers alone; 0 where there are none.
+    pub(super) good_mean: f64,
     pub(super) histogram: Histogram,
     /// Requests of the warm-up.
     pub(super) discarded: u64,
@@ -48,15 +58,20 @@ impl Recorder {
             sum: 0.0,
             means: Vec::new(),
             sections: vec![Histogram::default()],
+            good: vec![Good::default()],
         }
     }
 
     #[inline]
-    pub(super) fn record(&mut self, latency: u64) {
+    pub(super) fn record(&mut self, latency: u64, failed: bool) {
         self.sum += latency as f64;
         self.batch += 1;
         if let Some(section) = self.sections.last_mut() {
             section.add(latency);
+        }
+        if let Some(good) = self.good.last_mut().filter(|_| !failed) {
+            good.count += 1;
+            good.sum += latency as f64;
         }
         if self.batch == self.batch_size {
             self.end_batch();
@@ -69,6 +84,7 @@ impl Recorder {
         (self.sum, self.batch) = (0.0, 0);
         if self.means.len().is_multiple_of(SECTION) {
             self.sections.push(Histogram::default());
+            self.good.push(Good::default());
         }
     }
 
@@ -90,8 +106,12 @@ impl Recorder {
         for section in &self.sections[cut / SECTION..sections] {
             histogram.merge(section);
         }
+        let good = &self.good[cut / SECTION..sections];
+        let good_count: u64 = good.iter().map(|good| good.count).sum();
+        let good_sum: f64 = good.iter().map(|good| good.sum).sum();
         Steady {
             mean: average(kept),
+            good_mean: good_sum / good_count.max(1) as f64,
             histogram,
             discarded: cut as u64 * self.batch_size,
             drift: drift(kept),
@@ -249,8 +269,8 @@ mod tests {
         let (mut warm, mut steady) = (Recorder::new(100_000), Recorder::new(100_000));
         for i in 0..100_000 {
             let ramp = if i < 10_000 { 0.2 } else { 1.0 };
-            warm.record(noisy(1e6 * ramp));
-            steady.record(noisy(1e6));
+            warm.record(noisy(1e6 * ramp), false);
+            steady.record(noisy(1e6), false);
         }
         let (warm, steady) = (warm.finish(), steady.finish());
         assert!(
@@ -266,9 +286,10 @@ mod tests {
     #[test]
     fn short_runs_are_taken_as_they_are() {
         let mut recorder = Recorder::new(100);
-        (0..100).for_each(|_| recorder.record(7));
+        (0..100).for_each(|i| recorder.record(if i % 2 == 0 { 7 } else { 3 }, i % 2 == 1));
         let steady = recorder.finish();
-        assert_eq!((steady.mean, steady.discarded), (7.0, 0));
+        assert_eq!((steady.mean, steady.discarded), (5.0, 0));
+        assert_eq!(steady.good_mean, 7.0);
         assert_eq!(steady.histogram.total(), 100);
     }
 }

@@ -79,7 +79,7 @@ pub fn simulate_all(
         .filter_map(|place| place.into_inner().unwrap_or_else(PoisonError::into_inner));
     let outcome = |scenario: &Scenario| {
         let runs: Vec<Run> = results.by_ref().take(scenario.runs as usize).collect();
-        Outcome::of(&runs)
+        Outcome::of(&runs, scenario.servers)
     };
     Ok(scenarios.iter().map(outcome).collect())
 }

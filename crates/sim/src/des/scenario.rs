@@ -1,5 +1,6 @@
 //! What is simulated, and which of it makes sense.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct Scenario {
     pub discipline: Discipline,
     /// Speeds of the servers, by turns; not empty, each above 0.
     pub speeds: Vec<f64>,
+    /// Weights that balancers give the servers, by turns; not empty, each above 0.
+    pub weights: Vec<u32>,
     /// How messages travel.
     pub network: Network,
     /// Which services there are.
@@ -51,6 +54,12 @@ pub struct Scenario {
     pub antagonist: Option<Antagonist>,
     /// Things that happen at given times, in any order.
     pub disturbances: Vec<Disturbance>,
+    /// Each balancer, and each ledger, learns of servers that leave and return at a moment of its own,
+    /// this much later at most.
+    pub view_lag: Duration,
+    /// How many of each service's servers, its last ones, report to no ledger from the beginning and
+    /// answer no audits; at most all of them.
+    pub silent: u32,
     /// Servers that fail, if any.
     pub faults: Option<Faults>,
     /// What balancers do about failures.
@@ -59,6 +68,9 @@ pub struct Scenario {
     pub requests: u64,
     /// Independent runs, 2–1000. Intervals come from what differs between them.
     pub runs: u32,
+    /// The length of an interval of [`Outcome::timeline_ms`](super::Outcome::timeline_ms); zero: none is
+    /// made.
+    pub timeline: Duration,
     /// Determines all chance.
     pub seed: u64,
 }
@@ -71,6 +83,9 @@ pub struct Network {
     /// The share of messages that is lost, from 0 to below 1. Requests are not: a connection repeats
     /// what it loses.
     pub loss: f64,
+    /// Of those that are not lost so, the share of servers' reports that is: a network that loses one
+    /// way.
+    pub report_loss: f64,
 }
 
 /// The paper's Proxy-Service (§III): few balancers that all callers go through.
@@ -112,8 +127,16 @@ pub enum Change {
     LedgerDies(u32),
     /// The ledger or board of this group starts again, knowing nothing.
     LedgerRestarts(u32),
+    /// The ledger or board of this group takes up what has arrived since it stalled, in that order.
+    LedgerResumes(u32),
+    /// The ledger or board of this group does nothing until it resumes; what arrives waits.
+    LedgerStalls(u32),
+    /// This server reports to ledgers and answers audits from now on.
+    Reporting(u32),
     /// This server comes back.
     Return(u32),
+    /// This server reports to no ledger any more and answers no audits; it serves on.
+    Silent(u32),
 }
 
 /// Why a scenario makes no sense. One line each.
@@ -162,18 +185,23 @@ impl Default for Scenario {
             service: Service::Exponential,
             discipline: Discipline::Fifo,
             speeds: vec![1.0],
+            weights: vec![1],
             network: Network {
                 delay: Duration::from_micros(250),
                 loss: 0.0,
+                report_loss: 0.0,
             },
             graph: Graph::Single,
             proxies: None,
             antagonist: None,
             disturbances: Vec::new(),
+            view_lag: Duration::ZERO,
+            silent: 0,
             faults: None,
             guards: Guards::default(),
             requests: 100_000,
             runs: 10,
+            timeline: Duration::ZERO,
             seed: 1,
         }
     }
@@ -211,8 +239,14 @@ impl Scenario {
         let mut hosts = None;
         for disturbance in &self.disturbances {
             let (what, at, count) = match disturbance.change {
-                Change::Leave(server) | Change::Return(server) => ("server", server, self.servers),
-                Change::LedgerDies(group) | Change::LedgerRestarts(group) => {
+                Change::Leave(server)
+                | Change::Reporting(server)
+                | Change::Return(server)
+                | Change::Silent(server) => ("server", server, self.servers),
+                Change::LedgerDies(group)
+                | Change::LedgerRestarts(group)
+                | Change::LedgerResumes(group)
+                | Change::LedgerStalls(group) => {
                     let hosts = *hosts.get_or_insert_with(|| self.hosts());
                     ("ledger or board", group, hosts)
                 }
@@ -266,6 +300,41 @@ impl Scenario {
             &format!("{:?}", self.speeds),
             "numbers of 0.001-1000",
         )?;
+        let weights = !self.weights.is_empty() && !self.weights.contains(&0);
+        refuse_unless(
+            weights,
+            "weights",
+            &format!("{:?}", self.weights),
+            "whole numbers above 0",
+        )?;
+        self.check_failures()?;
+        refuse_unless(
+            self.silent <= self.servers,
+            "silent",
+            &self.silent,
+            "up to the number of servers",
+        )?;
+        self.check_losses()?;
+        let pairs = self.pairs();
+        refuse_unless(
+            pairs <= MOST_PAIRS,
+            "balancers x servers, over all services",
+            &pairs,
+            "up to 5000000: each balancer keeps an account of each server",
+        )
+    }
+
+    fn check_losses(&self) -> Result<(), ScenarioError> {
+        let Network {
+            loss, report_loss, ..
+        } = self.network;
+        refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")?;
+        let fits = (0.0..=1.0).contains(&report_loss);
+        refuse_unless(fits, "loss of reports", &report_loss, "0-1")?;
+        Ok(())
+    }
+
+    fn check_failures(&self) -> Result<(), ScenarioError> {
         if let Some(faults) = &self.faults {
             let (servers, all) = (faults.servers, self.servers);
             if servers > all {
@@ -276,6 +345,8 @@ impl Scenario {
             refuse_unless(share, "share of failures", &faults.share, "0-1")?;
             let work = (0.0..=1000.0).contains(&faults.work);
             refuse_unless(work, "work of a failure", &faults.work, "0-1000")?;
+            let status = (400..600).contains(&faults.status);
+            refuse_unless(status, "status of a failure", &faults.status, "400-599")?;
         }
         if let Some(retries) = &self.guards.retries {
             let fits = retries.attempts <= 20;
@@ -284,15 +355,7 @@ impl Scenario {
         if let Some(most) = self.guards.max_requests {
             refuse_unless(most > 0, "max_requests", &most, "1 or more")?;
         }
-        let loss = self.network.loss;
-        refuse_unless((0.0..1.0).contains(&loss), "loss", &loss, "0 to below 1")?;
-        let pairs = self.pairs();
-        refuse_unless(
-            pairs <= MOST_PAIRS,
-            "balancers x servers, over all services",
-            &pairs,
-            "up to 5000000: each balancer keeps an account of each server",
-        )
+        Ok(())
     }
 
     /// How many accounts balancers keep of servers.
@@ -324,6 +387,11 @@ impl Scenario {
             10 * second,
             "0-10 s",
         )?;
+        within("view lag", self.view_lag, Duration::ZERO, hour, "0-1 h")?;
+        if !self.timeline.is_zero() {
+            let least = Duration::from_millis(1);
+            within("timeline", self.timeline, least, hour, "1 ms - 1 h")?;
+        }
         if let Some(proxies) = &self.proxies {
             within(
                 "penalty",
@@ -366,6 +434,12 @@ impl Scenario {
     /// The speed of a server without antagonist.
     pub(super) fn speed(&self, server: u32) -> f64 {
         self.speeds[server as usize % self.speeds.len()]
+    }
+
+    /// The weight that balancers give a server.
+    pub(super) fn weight(&self, server: u32) -> NonZeroU32 {
+        let weight = self.weights[server as usize % self.weights.len()];
+        NonZeroU32::new(weight).unwrap_or(NonZeroU32::MIN)
     }
 
     /// Users' requests a nanosecond.
@@ -424,12 +498,13 @@ mod tests {
             error.unwrap_err().to_string(),
             "there is no ledger or board under the policy lor(choices=2)"
         );
-        let edits: [fn(&mut Scenario); 20] = [
+        let edits: [fn(&mut Scenario); 26] = [
             |s| {
                 s.faults = Some(Faults {
                     servers: 41,
                     share: 0.5,
                     work: 1.0,
+                    status: 500,
                 });
             },
             |s| s.guards = Guards::retrying(21),
@@ -449,6 +524,19 @@ mod tests {
             |s| s.speeds = vec![],
             |s| s.speeds = vec![1.0, 0.0],
             |s| s.network.loss = 1.0,
+            |s| s.network.report_loss = 1.1,
+            |s| s.silent = 41,
+            |s| s.weights = vec![],
+            |s| s.weights = vec![1, 0],
+            |s| s.view_lag = Duration::from_secs(4000),
+            |s| {
+                s.faults = Some(Faults {
+                    servers: 1,
+                    share: 0.5,
+                    work: 1.0,
+                    status: 200,
+                });
+            },
             |s| s.service_time = Duration::ZERO,
             |s| s.graph = Graph::Chain { services: 1 },
         ];

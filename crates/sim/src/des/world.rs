@@ -71,6 +71,9 @@ struct Counts {
     retries: u64,
     ejections: u64,
     failed: u64,
+    /// Attempts by server, in the second half of the run.
+    attempts: Vec<u64>,
+    timeline: Vec<(f64, u64)>,
 }
 
 impl Chance {
@@ -117,12 +120,15 @@ impl<'s> World<'s> {
             mean_work: nanos(scenario.service_time) as f64,
             tiers,
             departures: Tournament::new(servers.len()),
+            counts: Counts {
+                attempts: vec![0; servers.len()],
+                ..Counts::default()
+            },
             servers,
             jobs: Jobs::default(),
             post: Post::new(nanos(scenario.network.delay)),
             changes: Changes::new(scenario),
             recorder: Recorder::new(scenario.requests),
-            counts: Counts::default(),
             guarded: scenario.is_guarded(),
             told: Vec::new(),
             // Each service is called once for each request of a user.
@@ -144,6 +150,8 @@ impl<'s> World<'s> {
             retries: self.counts.retries,
             ejections: self.counts.ejections,
             failed: self.counts.failed,
+            attempts: self.counts.attempts,
+            timeline: self.counts.timeline,
         }
     }
 
@@ -242,6 +250,9 @@ impl<'s> World<'s> {
         job.server = server;
         let tier = &mut self.tiers[usize::from(job.service)];
         let place = tier.first + server;
+        if self.counts.done * 2 >= self.scenario.requests {
+            self.counts.attempts[place as usize] += 1;
+        }
         let queue = &mut self.servers[place as usize];
         if queue.len() == 0 {
             tier.idle -= 1;
@@ -286,13 +297,26 @@ impl<'s> World<'s> {
         self.jobs.remove(at);
         if parent == NONE {
             self.counts.done += 1;
-            if fails {
-                self.counts.failed += 1;
-            } else {
-                self.recorder.record(self.now - born + self.penalty);
+            self.counts.failed += u64::from(fails);
+            let latency = self.now - born + self.penalty;
+            self.recorder.record(latency, fails);
+            if !self.scenario.timeline.is_zero() {
+                self.note_time(latency);
             }
         }
         parent
+    }
+
+    #[cold]
+    fn note_time(&mut self, latency: u64) {
+        let interval = nanos(self.scenario.timeline);
+        let at = usize::try_from(self.now / interval).unwrap_or(usize::MAX);
+        let timeline = &mut self.counts.timeline;
+        if at >= timeline.len() {
+            timeline.resize(at + 1, (0.0, 0));
+        }
+        timeline[at].0 += latency as f64;
+        timeline[at].1 += 1;
     }
 
     /// The response has ended, for the balancer's statistics and for the server's proxy.

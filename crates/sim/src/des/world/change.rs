@@ -1,6 +1,7 @@
 //! What changes by itself: antagonists and disturbances.
 
 use super::{World, nanos};
+use crate::des::post::Mail;
 use crate::des::scenario::{Change, Disturbance, Scenario};
 use crate::des::tournament::NEVER;
 
@@ -43,22 +44,67 @@ impl World<'_> {
         let Some(disturbance) = self.changes.disturbances.pop() else {
             return;
         };
-        for tier in &mut self.tiers {
+        for service in 0..self.tiers.len() as u16 {
             match disturbance.change {
-                Change::Leave(server) => tier.set_absent(server, true),
-                Change::Return(server) => tier.set_absent(server, false),
-                Change::LedgerDies(group) => {
-                    let hosts = tier.help.as_mut().map(|help| &mut help.hosts);
-                    if let Some(host) = hosts.and_then(|hosts| hosts.get_mut(group as usize)) {
-                        host.alive = false;
-                    }
-                }
-                Change::LedgerRestarts(group) => {
-                    if let Some(help) = &mut tier.help {
-                        help.restart(group, &mut self.chance.network);
-                    }
+                Change::Leave(server) => self.set_absent(service, server, true),
+                Change::Return(server) => self.set_absent(service, server, false),
+                other => self.change_help(service, other),
+            }
+        }
+    }
+
+    /// A server leaves or returns, of which balancers and ledgers learn with the scenario's lag.
+    fn set_absent(&mut self, service: u16, server: u32, absent: bool) {
+        let lag = nanos(self.scenario.view_lag);
+        let tier = &mut self.tiers[usize::from(service)];
+        if lag == 0 {
+            return tier.set_absent(server, absent);
+        }
+        let rng = &mut self.chance.network;
+        let mut later = || self.now + (rng.unit() * lag as f64) as u64;
+        for balancer in 0..tier.balancers.len() as u32 {
+            let mail = Mail::View {
+                service,
+                balancer,
+                server,
+                absent,
+            };
+            self.post.remind(later(), mail);
+        }
+        let mail = Mail::Membership {
+            service,
+            server,
+            absent,
+        };
+        self.post.remind(later(), mail);
+    }
+
+    fn change_help(&mut self, service: u16, change: Change) {
+        let Some(help) = &mut self.tiers[usize::from(service)].help else {
+            return;
+        };
+        match change {
+            Change::Leave(_) | Change::Return(_) => {}
+            Change::LedgerDies(group) => {
+                if let Some(host) = help.hosts.get_mut(group as usize) {
+                    host.alive = false;
                 }
             }
+            Change::LedgerRestarts(group) => help.restart(group, &mut self.chance.network),
+            Change::LedgerResumes(group) => {
+                let host = help.hosts.get_mut(group as usize);
+                let waiting = host.and_then(|host| host.stalled.take());
+                for mail in waiting.into_iter().flatten() {
+                    self.deliver(mail);
+                }
+            }
+            Change::LedgerStalls(group) => {
+                if let Some(host) = help.hosts.get_mut(group as usize) {
+                    host.stalled.get_or_insert_default();
+                }
+            }
+            Change::Reporting(server) => help.silent[server as usize] = false,
+            Change::Silent(server) => help.silent[server as usize] = true,
         }
     }
 

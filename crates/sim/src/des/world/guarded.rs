@@ -15,12 +15,9 @@ use maglor_balance::guard::retry::{self, Answer, Tries};
 use maglor_balance::{Excluded, Index, Time};
 
 use super::World;
-use crate::des::guards::Guards;
+use crate::des::guards::{Faults, Guards};
 use crate::des::post::Mail;
 use crate::des::scenario::Scenario;
-
-/// A server error, as status of HTTP.
-const ERROR: u16 = 500;
 
 /// The guards of one balancer.
 #[derive(Debug)]
@@ -177,6 +174,12 @@ impl World<'_> {
         false
     }
 
+    /// The status of an answer that is an error.
+    fn error(&self) -> u16 {
+        let faults = self.scenario.faults.as_ref();
+        faults.map_or(Faults::STATUS, |faults| faults.status)
+    }
+
     /// Lets outlier ejection know.
     fn note(&mut self, at: u32, server: u32, failed: bool) {
         let Some(params) = &self.scenario.guards.ejection else {
@@ -184,8 +187,8 @@ impl World<'_> {
         };
         let now = self.time();
         let (service, balancer) = (self.jobs.get(at).service, self.jobs.get(at).balancer);
+        let sample = Sample::of_status(if failed { self.error() } else { 200 });
         let guarded = &mut self.tiers[usize::from(service)].guards[balancer as usize];
-        let sample = Sample::of_status(if failed { ERROR } else { 200 });
         let Some(finding) = guarded.monitors[server as usize].record(sample, params) else {
             return;
         };
@@ -199,7 +202,7 @@ impl World<'_> {
         let Some(policy) = &self.scenario.guards.retries else {
             return false;
         };
-        let now = self.time();
+        let (now, error) = (self.time(), self.error());
         let (job, attempt) = self.jobs.attempting(at);
         let tier = &self.tiers[usize::from(job.service)];
         let guarded = &tier.guards[job.balancer as usize];
@@ -214,7 +217,7 @@ impl World<'_> {
             elsewhere: usable > attempt.tried.len(),
             now,
         };
-        let outcome = retry::Outcome::Answer(Answer::status(ERROR));
+        let outcome = retry::Outcome::Answer(Answer::status(error));
         match attempt
             .tries
             .after(&outcome, &context, &mut self.chance.policy)

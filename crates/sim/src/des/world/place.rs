@@ -157,20 +157,10 @@ impl World<'_> {
     }
 
     pub(super) fn deliver(&mut self, mail: Mail) {
+        if self.stalls(&mail) {
+            return;
+        }
         match mail {
-            Mail::Answer {
-                job,
-                generation,
-                from,
-                answer,
-            } => {
-                if self.jobs.is_current(job, generation) {
-                    let answer = (Index::new(from as usize), answer);
-                    self.decide(job, |balancer, jobs, ctx, rng| {
-                        balancer.answered(jobs.deciding(job).1, answer, ctx, rng)
-                    });
-                }
-            }
             Mail::Aside {
                 service,
                 balancer,
@@ -179,12 +169,7 @@ impl World<'_> {
             Mail::Audit { service, to } => {
                 let help = self.tiers[usize::from(service)].help.as_ref();
                 if let Some(report) = help.map(|help| help.inbounds[to as usize].report()) {
-                    let from = to;
-                    self.mail(Mail::Report {
-                        service,
-                        from,
-                        report,
-                    });
+                    self.report(service, to, report);
                 }
             }
             Mail::Heard {
@@ -198,12 +183,52 @@ impl World<'_> {
                 tier.balancers[balancer as usize].heard(from, &load, self.time());
             }
             Mail::Idle { service, from } => self.post_idle(service, from),
+            Mail::Membership {
+                service,
+                server,
+                absent,
+            } => {
+                if let Some(help) = &mut self.tiers[usize::from(service)].help {
+                    help.set_absent(server, absent);
+                }
+            }
             Mail::Question {
                 job,
                 generation,
                 to,
                 question,
             } => self.answer(job, generation, to, question),
+            Mail::Report {
+                service,
+                from,
+                report,
+            } => self.take_report(service, from, &report),
+            Mail::Retry { job } => self.place(job),
+            Mail::Sweep { service, balancer } => self.sweep(service, balancer),
+            Mail::Answer { .. } | Mail::Refusal { .. } | Mail::TimeOut { .. } => self.step_on(mail),
+            Mail::View {
+                service,
+                balancer,
+                server,
+                absent,
+            } => self.tiers[usize::from(service)].set_absent_for(balancer, server, absent),
+        }
+    }
+
+    /// Takes what a request has been waiting for.
+    fn step_on(&mut self, mail: Mail) {
+        match mail {
+            Mail::Answer {
+                job,
+                generation,
+                from,
+                answer,
+            } if self.jobs.is_current(job, generation) => {
+                let answer = (Index::new(from as usize), answer);
+                self.decide(job, |balancer, jobs, ctx, rng| {
+                    balancer.answered(jobs.deciding(job).1, answer, ctx, rng)
+                });
+            }
             Mail::Refusal {
                 job,
                 from,
@@ -215,33 +240,54 @@ impl World<'_> {
                     balancer.refused(jobs.deciding(job).1, refusal, ctx, rng)
                 });
             }
-            Mail::Report {
-                service,
-                from,
-                report,
-            } => self.take_report(service, from, &report),
-            Mail::Retry { job } => self.place(job),
-            Mail::Sweep { service, balancer } => self.sweep(service, balancer),
-            Mail::TimeOut { job, generation } => {
-                if self.jobs.is_current(job, generation) {
-                    let job_ = self.jobs.get_mut(job);
-                    // Later answers are dropped.
-                    job_.generation = job_.generation.wrapping_add(1);
-                    self.decide(job, |balancer, jobs, ctx, rng| {
-                        balancer.timed_out(jobs.deciding(job).1, ctx, rng)
-                    });
-                }
+            Mail::TimeOut { job, generation } if self.jobs.is_current(job, generation) => {
+                let waiting = self.jobs.get_mut(job);
+                // Later answers are dropped.
+                waiting.generation = waiting.generation.wrapping_add(1);
+                self.decide(job, |balancer, jobs, ctx, rng| {
+                    balancer.timed_out(jobs.deciding(job).1, ctx, rng)
+                });
             }
+            _ => {}
         }
+    }
+
+    /// Keeps what has come for a host that stalls; the one who asked gives up in time.
+    #[inline]
+    fn stalls(&mut self, mail: &Mail) -> bool {
+        let (service, at) = match *mail {
+            Mail::Report { service, from, .. } | Mail::Idle { service, from } => (service, from),
+            Mail::Question {
+                job, to, question, ..
+            } if question != Question::Load => (self.jobs.get(job).service, to),
+            _ => return false,
+        };
+        let help = self.tiers[usize::from(service)].help.as_mut();
+        let host = help.and_then(|help| help.host_of(at));
+        let Some(waiting) = host.and_then(|host| host.stalled.as_mut()) else {
+            return false;
+        };
+        waiting.push(*mail);
+        if let Mail::Question {
+            job, generation, ..
+        } = *mail
+            && self.jobs.is_current(job, generation)
+        {
+            let deadline = self.jobs.get(job).deadline.max(self.now);
+            self.post
+                .remind(deadline, Mail::TimeOut { job, generation });
+        }
+        true
     }
 
     /// A question has reached the inbound proxy `to`.
     fn answer(&mut self, at: u32, generation: u32, to: u32, question: Question) {
-        if !self.jobs.is_current(at, generation) {
-            return;
-        }
         let (service, deadline) = (self.jobs.get(at).service, self.jobs.get(at).deadline);
         let answer = self.find_answer(service, to, question);
+        if !self.jobs.is_current(at, generation) {
+            // It has given up. Who answers cannot know, and has counted it.
+            return;
+        }
         let answered = answer.is_some_and(|answer| {
             self.mail(Mail::Answer {
                 job: at,
@@ -338,14 +384,27 @@ impl World<'_> {
             Announce::BoardWhenIdle if report.in_flight == 0 => {
                 self.mail(Mail::Idle { service, from });
             }
-            Announce::Ledger => {
-                self.mail(Mail::Report {
-                    service,
-                    from,
-                    report,
-                });
-            }
+            Announce::Ledger => self.report(service, from, report),
             Announce::BoardWhenIdle | Announce::Nobody => {}
+        }
+    }
+
+    /// A server reports to its ledger, unless it is silent.
+    fn report(&mut self, service: u16, from: u32, report: Report) {
+        let help = self.tiers[usize::from(service)].help.as_ref();
+        if help.is_none_or(|help| help.silent[from as usize]) {
+            return;
+        }
+        let mail = Mail::Report {
+            service,
+            from,
+            report,
+        };
+        let loss = self.scenario.network.report_loss;
+        if loss > 0.0 && self.chance.network.unit() < loss {
+            self.counts.messages += 1;
+        } else {
+            self.mail(mail);
         }
     }
 }

@@ -8,6 +8,7 @@ use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Name};
 use maglor_balance::{Balancer, Endpoint, Index, Rng, Spec, SubsetParams, Time, View, ViewParams};
 
 use super::guarded::Guarded;
+use crate::des::post::Mail;
 use crate::des::scenario::Scenario;
 
 /// See the module's documentation. Servers are numbered from 0 within it.
@@ -42,6 +43,9 @@ pub(super) struct Help {
     pub(super) names: Vec<Name>,
     /// Servers that have left.
     absent: Vec<bool>,
+    /// Servers that report to no ledger.
+    pub(super) silent: Vec<bool>,
+    weights: Vec<u32>,
 }
 
 /// What lives at the host of a group. Only one of them is used.
@@ -50,6 +54,8 @@ pub(super) struct Host {
     pub(super) ledger: Ledger,
     pub(super) board: Board,
     pub(super) alive: bool,
+    /// What waits while it stalls; `None` while it does not.
+    pub(super) stalled: Option<Vec<Mail>>,
 }
 
 impl Tier {
@@ -64,12 +70,12 @@ impl Tier {
             .map(|server| format!("s{service}-{server}").into())
             .collect();
         let balancers: Vec<Balancer> = (0..proxies.unwrap_or(callers))
-            .map(|balancer| build(&spec_of(&scenario.policy, balancer), &keys))
+            .map(|balancer| build(scenario, &spec_of(&scenario.policy, balancer), &keys))
             .collect();
         let view = balancers.first().map(Balancer::view);
         let help = view
             .filter(|_| scenario.policy.is_collaborative())
-            .map(|view| Help::new(&scenario.policy, view, rng));
+            .map(|view| Help::new(scenario, view, rng));
         let guarded = if scenario.is_guarded() {
             balancers.len()
         } else {
@@ -96,19 +102,23 @@ impl Tier {
         }
     }
 
-    /// Takes a server out of, or back into, every balancer's view.
+    /// Takes a server out of, or back into, every balancer's view, and every ledger.
     pub(super) fn set_absent(&mut self, server: u32, absent: bool) {
-        for balancer in &mut self.balancers {
-            let endpoints = Arc::clone(balancer.view().endpoints());
-            let Some(endpoint) = endpoints.get(server as usize) else {
-                return;
-            };
-            endpoint.stats.set_draining(absent);
-            *balancer = balancer.rebuild(endpoints, &ViewParams::default(), Time::ZERO);
+        for balancer in 0..self.balancers.len() as u32 {
+            self.set_absent_for(balancer, server, absent);
         }
         if let Some(help) = &mut self.help {
-            help.absent[server as usize] = absent;
-            help.update_members();
+            help.set_absent(server, absent);
+        }
+    }
+
+    /// Takes a server out of, or back into, one balancer's view, because it has left or returned.
+    pub(super) fn set_absent_for(&mut self, balancer: u32, server: u32, absent: bool) {
+        let balancer = &mut self.balancers[balancer as usize];
+        let endpoints = Arc::clone(balancer.view().endpoints());
+        if let Some(endpoint) = endpoints.get(server as usize) {
+            endpoint.stats.set_draining(absent);
+            *balancer = balancer.rebuild(endpoints, &ViewParams::default(), Time::ZERO);
         }
     }
 }
@@ -124,17 +134,17 @@ fn spec_of(policy: &Spec, balancer: u32) -> Spec {
     }
 }
 
-fn build(policy: &Spec, keys: &[Arc<str>]) -> Balancer {
-    let endpoints: Vec<Endpoint> = keys
-        .iter()
-        .map(|key| Endpoint::new(Arc::clone(key)))
-        .collect();
+fn build(scenario: &Scenario, policy: &Spec, keys: &[Arc<str>]) -> Balancer {
+    let endpoint = |(server, key)| Endpoint::new(Arc::clone(key)).weight(scenario.weight(server));
+    let endpoints: Vec<Endpoint> = (0..).zip(keys).map(endpoint).collect();
     let built = Balancer::build(policy, endpoints, &ViewParams::default(), Time::ZERO);
     built.expect("the scenario's policy was checked")
 }
 
 impl Help {
-    fn new(policy: &Spec, view: &View, rng: &mut Rng) -> Self {
+    fn new(scenario: &Scenario, view: &View, rng: &mut Rng) -> Self {
+        let policy = &scenario.policy;
+        let reporting = scenario.servers - scenario.silent;
         let names: Vec<Name> = view.endpoints().iter().map(|e| Name::of(&e.key)).collect();
         let groups = policy.groups(view);
         let mut help = Self {
@@ -142,6 +152,8 @@ impl Help {
             announce: policy.announce(),
             hosts: Vec::new(),
             absent: vec![false; names.len()],
+            silent: (0..scenario.servers).map(|s| s >= reporting).collect(),
+            weights: view.endpoints().iter().map(|e| e.weight.get()).collect(),
             names,
             groups,
         };
@@ -164,6 +176,7 @@ impl Help {
             ledger: Ledger::new(self.members(group), rng.next_u32()),
             board,
             alive: true,
+            stalled: None,
         }
     }
 
@@ -171,10 +184,13 @@ impl Help {
     fn members(&self, group: u32) -> Vec<(Name, u32)> {
         let members = self.groups.as_ref().map_or(&[][..], |g| g.members(group));
         let present = members.iter().filter(|index| !self.absent[index.get()]);
-        present.map(|index| (self.names[index.get()], 1)).collect()
+        let describe = |index: &Index| (self.names[index.get()], self.weights[index.get()]);
+        present.map(describe).collect()
     }
 
-    fn update_members(&mut self) {
+    /// A server has left or returned, as far as ledgers know.
+    pub(super) fn set_absent(&mut self, server: u32, absent: bool) {
+        self.absent[server as usize] = absent;
         for group in 0..self.hosts.len() {
             let members = self.members(group as u32);
             self.hosts[group].ledger.set_members(members);

@@ -1,0 +1,156 @@
+//! What the simulator says of failures, of members that do not report, and of what changes with time.
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod support;
+
+use std::time::Duration;
+
+use maglor_sim::des::{Change, Disturbance, Faults, Network, Scenario};
+use support::{paper, requests, run, run_all};
+
+fn base(policy: &str) -> Scenario {
+    Scenario {
+        runs: 4,
+        requests: requests(100_000),
+        ..paper(policy, 20)
+    }
+}
+
+fn change(ms: u64, change: Change) -> Disturbance {
+    Disturbance {
+        at: Duration::from_millis(ms),
+        change,
+    }
+}
+
+#[test]
+fn errors_count_in_latencies_and_in_shares() {
+    let scenario = Scenario {
+        faults: Some(Faults {
+            servers: 10,
+            share: 1.0,
+            work: 0.0,
+            status: 404,
+        }),
+        ..base("random")
+    };
+    let outcome = run(&scenario);
+    let all: f64 = outcome.shares.iter().sum();
+    assert!((all - 1.0).abs() < 1e-9);
+    assert!(
+        outcome
+            .shares
+            .iter()
+            .all(|share| (share - 0.025).abs() < 0.003)
+    );
+    // A quarter of the answers are errors that take no time.
+    let failed = outcome.failed as f64 / outcome.simulated as f64;
+    assert!((failed - 0.25).abs() < 0.01, "{failed}");
+    let (mean, good) = (outcome.mean_ms.value, outcome.good_mean_ms.value);
+    assert!((mean / good - 0.75).abs() < 0.01, "{mean} {good}");
+    let counted = outcome.requests + outcome.discarded;
+    assert!(
+        counted * 100 > outcome.simulated * 99,
+        "errors are counted, too"
+    );
+}
+
+#[test]
+fn shares_follow_weights() {
+    let scenario = Scenario {
+        weights: vec![3, 1],
+        speeds: vec![3.0, 1.0],
+        ..base("random")
+    };
+    for (server, share) in run(&scenario).shares.iter().enumerate() {
+        let fair = if server % 2 == 0 { 3.0 } else { 1.0 } / 80.0;
+        assert!((share / fair - 1.0).abs() < 0.2, "{server}: {share}");
+    }
+}
+
+#[test]
+fn without_reports_ledgers_have_to_ask() {
+    let silent = Scenario {
+        silent: 20,
+        rho: 0.3,
+        ..base("ledger(group=40)")
+    };
+    let one_way = Scenario {
+        network: Network {
+            report_loss: 1.0,
+            ..silent.network
+        },
+        silent: 0,
+        ..silent.clone()
+    };
+    let reporting = Scenario {
+        silent: 0,
+        ..silent.clone()
+    };
+    let outcomes = run_all(&[reporting, silent, one_way]);
+    let messages = |at: usize| outcomes[at].messages_per_request.value;
+    // A question, an answer and a report; without reports audits.
+    assert!((3.0..3.1).contains(&messages(0)), "{}", messages(0));
+    assert!((messages(1) - 3.0).abs() > 0.1, "{}", messages(1));
+    assert!((messages(2) - 3.0).abs() > 0.1, "{}", messages(2));
+}
+
+#[test]
+fn what_changes_with_time_is_seen_in_time() {
+    let second = 1000;
+    let stall = [
+        change(second, Change::LedgerStalls(0)),
+        change(2 * second, Change::LedgerResumes(0)),
+    ];
+    let scenario = Scenario {
+        requests: 10_000,
+        disturbances: stall.to_vec(),
+        timeline: Duration::from_millis(second),
+        ..base("ledger(group=40)")
+    };
+    let outcome = run(&scenario);
+    let means = &outcome.timeline_ms;
+    // Without its ledger a group is balanced by bounces, 30 ms instead of 21.
+    assert!(means[0] < 23.0 && means[1] > 26.0, "{means:?}");
+    assert!(outcome.fallback_share.value > 0.1);
+}
+
+#[test]
+fn views_differ_for_as_long_as_they_may() {
+    // Server 3 leaves for the second half of the run, of which the last balancer learns at its end.
+    let leaves = |lag: u64| Scenario {
+        requests: 10_000,
+        disturbances: vec![change(0, Change::Leave(3))],
+        view_lag: Duration::from_millis(lag),
+        rho: 0.5,
+        ..base("lor(choices=2)")
+    };
+    let outcomes = run_all(&[leaves(0), leaves(20_000)]);
+    assert!(outcomes[0].shares[3] < 1e-9);
+    let share = outcomes[1].shares[3];
+    assert!((0.005..0.025).contains(&share), "{share}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_disturbances() {
+    let scenario = Scenario {
+        silent: 10,
+        network: Network {
+            report_loss: 0.2,
+            ..base("ledger").network
+        },
+        disturbances: vec![
+            change(100, Change::LedgerStalls(0)),
+            change(150, Change::LedgerResumes(0)),
+            change(200, Change::Leave(1)),
+            change(300, Change::Reporting(39)),
+        ],
+        view_lag: Duration::from_millis(50),
+        timeline: Duration::from_millis(100),
+        requests: 2000,
+        ..base("ledger(group=40)")
+    };
+    let outcomes = run_all(&[scenario.clone(), scenario]);
+    assert_eq!(outcomes[0].shares, outcomes[1].shares);
+    assert_eq!(outcomes[0].mean_ms, outcomes[1].mean_ms);
+}

@@ -163,6 +163,7 @@ fn scenario(stage: &Stage, way: &Way, balancers: u32) -> Result<Scenario> {
             // A loopback's; the calibration says what a hop through a proxy takes.
             delay: Duration::from_micros(250),
             loss: 0.0,
+            report_loss: 0.0,
         },
         proxies: way.central.then_some(Proxies {
             instances: 1,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::ewma::PeakEwma;
-use crate::{Locality, Time};
+use crate::{Locality, Time, Usual};
 
 /// Time constant of the latency average unless a policy sets another (Linkerd's value).
 pub(crate) const DEFAULT_DECAY: Duration = Duration::from_secs(10);
@@ -83,6 +83,10 @@ impl Endpoint {
         self
     }
 }
+
+/// What the latency of an error counts as, in usual ones. An average that goes by peaks is some three times
+/// the mean where service times are exponential; below it errors would attract requests.
+const SLOW: u32 = 3;
 
 const UNHEALTHY: u8 = 1;
 const EJECTED: u8 = 2;
@@ -264,6 +268,23 @@ impl Outstanding {
         self.stats.observe(now.saturating_since(self.began), now);
     }
 
+    /// Ends a request that was answered with an error, or not at all: no sign of speed. Its latency is
+    /// taken as that of a slow good answer, three times the usual, if it was less.
+    ///
+    /// # Errors
+    ///
+    /// The guard, with the moment when a good answer would have come. Drop it there, so that an endpoint
+    /// that fails fast looks as busy as the others.
+    pub fn fail(self, usual: &Usual, now: Time) -> Result<(), (Self, Time)> {
+        let took = now.saturating_since(self.began);
+        let slow = usual.latency().map_or(took, |usual| usual * SLOW);
+        self.stats.observe(took.max(slow), now);
+        match usual.hold(took, now) {
+            Some(until) => Err((self, until)),
+            None => Ok(()),
+        }
+    }
+
     /// Records a latency, e.g. to the first byte, while the request goes on.
     pub fn observe(&self, latency: Duration) {
         self.stats.observe(latency, self.began + latency);
@@ -306,6 +327,20 @@ mod tests {
             Some(Duration::from_millis(5))
         );
         drop(b);
+        assert_eq!(stats.outstanding(), 0);
+    }
+
+    #[test]
+    fn an_error_is_slow_and_keeps_its_place() {
+        let at = |ms| Time::from_nanos(ms * 1_000_000);
+        let (stats, usual) = (Arc::new(EndpointStats::new()), Usual::new());
+        assert!(stats.begin(at(0)).fail(&usual, at(1)).is_ok());
+        usual.observe(Duration::from_millis(20));
+        let (held, until) = stats.begin(at(0)).fail(&usual, at(1)).unwrap_err();
+        assert_eq!((until, stats.outstanding()), (at(20), 1));
+        assert_eq!(stats.latency(at(1)), Some(Duration::from_millis(60)));
+        drop(held);
+        assert!(stats.begin(at(0)).fail(&usual, at(25)).is_ok());
         assert_eq!(stats.outstanding(), 0);
     }
 

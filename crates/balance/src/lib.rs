@@ -49,6 +49,7 @@ mod rng;
 mod spec;
 mod sync;
 mod time;
+mod usual;
 mod view;
 
 pub use balancer::Balancer;
@@ -64,4 +65,5 @@ pub use policy::{Choices, Excluded, Index, PickCtx, Policy};
 pub use rng::Rng;
 pub use spec::{Spec, SpecError, UnevenShares};
 pub use time::Time;
+pub use usual::Usual;
 pub use view::{Locality, LocalityWeights, SlowStart, View, ViewParams};

@@ -43,6 +43,7 @@ fn simulated(situation: &Situation, choice: Choice, requests: u64, seed: u64) ->
         network: Network {
             delay: situation.round_trip / 2,
             loss: 0.0,
+            report_loss: 0.0,
         },
         proxies: (choice == Choice::ProxyService).then_some(proxies),
         requests,

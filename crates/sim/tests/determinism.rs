@@ -38,6 +38,7 @@ fn scenarios() -> Vec<Scenario> {
             network: Network {
                 delay: Duration::from_micros(400),
                 loss: 0.02,
+                report_loss: 0.0,
             },
             ..paper(policy, 7)
         })

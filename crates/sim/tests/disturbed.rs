@@ -55,6 +55,81 @@ fn errors_count_in_latencies_and_in_shares() {
     );
 }
 
+/// A server of forty, or four, that answer every request with an error, at once or as slowly as a good
+/// answer: none gets more than twice its share.
+#[test]
+fn errors_attract_no_requests() {
+    let policies = [
+        "lor(choices=2)",
+        "lor(choices=all)",
+        "peak-ewma(choices=5)",
+        "a-lsq",
+        "bounce(tries=3)",
+        "ledger(group=40)",
+        "join-idle-queue",
+        "probe(choices=3)",
+        "prequal",
+    ];
+    let mut scenarios = Vec::new();
+    for policy in policies {
+        for (servers, work, rho) in [
+            (1, 0.01, 0.3),
+            (1, 0.01, 0.9),
+            (4, 0.01, 0.6),
+            (1, 1.0, 0.75),
+        ] {
+            scenarios.push(Scenario {
+                rho,
+                faults: Some(Faults {
+                    servers,
+                    share: 1.0,
+                    work,
+                    status: 500,
+                }),
+                runs: 2,
+                requests: requests(100_000),
+                ..base(policy)
+            });
+        }
+    }
+    // The Proxy-Service: one balancer that sees everything.
+    scenarios.push(Scenario {
+        balancers: 1,
+        ..scenarios[4].clone()
+    });
+    for (scenario, outcome) in scenarios.iter().zip(run_all(&scenarios)) {
+        let faulty = scenario.faults.map_or(0, |faults| faults.servers) as usize;
+        for share in &outcome.shares[..faulty] {
+            assert!(
+                *share <= 2.0 * 0.025,
+                "{} {:?}: {share}",
+                scenario.policy,
+                scenario.faults
+            );
+        }
+    }
+}
+
+/// What all servers have in common, errors of clients say, costs those that do nothing wrong nothing.
+#[test]
+fn errors_of_all_servers_cost_nothing() {
+    for policy in ["lor(choices=2)", "bounce(tries=3)", "ledger(group=40)"] {
+        let sound = base(policy);
+        let erring = Scenario {
+            faults: Some(Faults {
+                servers: 40,
+                share: 0.1,
+                work: 0.05,
+                status: 404,
+            }),
+            ..sound.clone()
+        };
+        let outcomes = run_all(&[sound, erring]);
+        let (sound, good) = (outcomes[0].mean_ms.value, outcomes[1].good_mean_ms.value);
+        assert!(good < 1.02 * sound, "{policy}: {good} {sound}");
+    }
+}
+
 #[test]
 fn shares_follow_weights() {
     let scenario = Scenario {

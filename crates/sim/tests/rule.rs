@@ -31,6 +31,7 @@ fn scenario(situation: &Situation, choice: Choice, policy: &str) -> Scenario {
         network: Network {
             delay: situation.round_trip / 2,
             loss: 0.0,
+            report_loss: 0.0,
         },
         proxies: (choice == Choice::ProxyService).then_some(proxies),
         // The same time for every size, and long against what the queues remember.

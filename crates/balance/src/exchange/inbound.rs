@@ -5,17 +5,27 @@
 //! request does not count until the calls have ended: in a chain of services counts would tell of the
 //! queues below otherwise.
 //!
-//! Invariant: `in_flight` is exactly the number of live [`Admitted`] guards that do not wait.
+//! A request that is answered with an error keeps its place until a good answer would have come
+//! ([`Admitted::fail`], [`Usual`]), so that a server that fails fast looks neither idle nor fast.
+//!
+//! Invariant: `in_flight` is exactly the number of live [`Admitted`] guards that do not wait, and of live
+//! [`Held`] ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::message::{Admission, Load, Report, Ticket};
-use crate::Time;
+use crate::{Time, Usual};
 
 /// One in so many: the weight of a new sample in the averages of pace and latency.
 const SMOOTHING: u64 = 16;
+
+/// How long the first error of a server keeps its place that has never answered well.
+const FIRST_HOLD: Duration = Duration::from_millis(100);
+
+/// Places kept at once, at most: one takes a timer.
+const MOST_HELD: u32 = 1024;
 
 /// Numbers of requests ahead whose latency is averaged apart; the last one stands for all above.
 const DEPTHS: usize = 8;
@@ -36,6 +46,18 @@ pub struct Inbound {
     /// Average nanoseconds from arrival to end, by how many requests were ahead at the arrival; 0
     /// while unknown. An average over all would say nothing about the next request.
     latency: [AtomicU64; DEPTHS],
+    /// How long good answers take, calls of their own not counted.
+    usual: Usual,
+    /// Places that are kept after errors; they are in `in_flight`, too.
+    held: AtomicU32,
+}
+
+/// The place of a request that was answered with an error before a good answer would have come: it
+/// counts as in flight until it is dropped, at [`until`](Self::until).
+#[derive(Debug)]
+pub struct Held {
+    inbound: Arc<Inbound>,
+    until: Time,
 }
 
 /// A request that was let in: counts as in flight until finished or dropped, but not while it waits.
@@ -46,6 +68,10 @@ pub struct Admitted {
     /// How many were in flight before it.
     ahead: u32,
     waiting: bool,
+    /// When it began to count, the last time.
+    counts_since: Time,
+    /// How long it has counted before that.
+    counted: Duration,
 }
 
 impl Inbound {
@@ -78,6 +104,8 @@ impl Inbound {
             since: now,
             ahead: before,
             waiting: false,
+            counts_since: now,
+            counted: Duration::ZERO,
         })
     }
 
@@ -172,6 +200,7 @@ impl Admitted {
     /// less to work on.
     pub fn wait(&mut self, now: Time) -> Report {
         if !std::mem::replace(&mut self.waiting, true) {
+            self.counted += now.saturating_since(self.counts_since);
             self.inbound.progressed(now);
             self.inbound.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
@@ -181,6 +210,7 @@ impl Admitted {
     /// None of its calls is under way any more: the server works on it again.
     pub fn resume(&mut self, now: Time) {
         if std::mem::replace(&mut self.waiting, false) {
+            self.counts_since = now;
             let before = self.inbound.in_flight.fetch_add(1, Ordering::Relaxed);
             if before == 0 {
                 let progress = &self.inbound.progress_at;
@@ -191,16 +221,76 @@ impl Admitted {
 
     /// Ends the request: takes it into the averages and gives what to report. There is nothing to
     /// report when it was waiting to the end, for the server's load has not changed.
-    pub fn finish(self, now: Time) -> Option<Report> {
+    pub fn finish(mut self, now: Time) -> Option<Report> {
         let latency = now.saturating_since(self.since);
         smooth(&self.inbound.latency[depth(self.ahead)], latency);
+        if !self.waiting {
+            self.counted += now.saturating_since(self.counts_since);
+        }
+        self.inbound.usual.observe(self.counted);
         if self.waiting {
             return None;
         }
         self.inbound.progressed(now);
+        self.leave()
+    }
+
+    /// Ends a request that nothing is learnt from: its client has gone. Gives what to report.
+    pub fn abandon(self) -> Option<Report> {
+        self.leave()
+    }
+
+    /// Ends a request that was answered with an error, or not at all. That is no sign of speed: it does
+    /// not enter the pace, counts as slow in the latency, and keeps its place until a good answer would
+    /// have come. Gives what to report.
+    ///
+    /// # Errors
+    ///
+    /// The place, to be dropped in time; then there is something to report.
+    pub fn fail(mut self, now: Time) -> Result<Option<Report>, Held> {
+        if !self.waiting {
+            self.counted += now.saturating_since(self.counts_since);
+        }
+        let inbound = Arc::clone(&self.inbound);
+        let until = inbound.usual.hold_alone(self.counted, now, FIRST_HOLD);
+        let lasts = until.unwrap_or(now).saturating_since(self.since);
+        smooth(&inbound.latency[depth(self.ahead)], lasts);
+        if !self.waiting {
+            inbound.progress_at.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        match until {
+            Some(until) if inbound.held.load(Ordering::Relaxed) < MOST_HELD => {
+                inbound.held.fetch_add(1, Ordering::Relaxed);
+                inbound.in_flight.fetch_add(1, Ordering::Relaxed);
+                drop(self);
+                Err(Held { inbound, until })
+            }
+            _ => Ok(self.leave()),
+        }
+    }
+
+    fn leave(self) -> Option<Report> {
+        if self.waiting {
+            return None;
+        }
         let inbound = Arc::clone(&self.inbound);
         drop(self);
         Some(inbound.report())
+    }
+}
+
+impl Held {
+    /// When to drop it.
+    #[must_use]
+    pub fn until(&self) -> Time {
+        self.until
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.inbound.held.fetch_sub(1, Ordering::Relaxed);
+        self.inbound.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -276,6 +366,49 @@ mod tests {
             Duration::from_millis(20),
             "behind one"
         );
+    }
+
+    #[test]
+    fn an_error_is_neither_idle_nor_fast() {
+        let inbound = Arc::new(Inbound::new());
+        let admit = |ms| inbound.admit(Admission::Always, None, at(ms)).unwrap();
+        admit(0).finish(at(20));
+        let (pace, latency) = (inbound.report().pace, inbound.load().latency);
+        let held = admit(100).fail(at(101)).unwrap_err();
+        assert_eq!((held.until(), inbound.in_flight()), (at(120), 1));
+        assert_eq!(inbound.report().pace, pace, "no sign of speed");
+        drop(held);
+        assert_eq!(inbound.in_flight(), 0);
+        assert_eq!(inbound.load().latency, latency, "as long as a good one");
+        // One that took as long as a good answer has nothing to wait for.
+        let report = admit(200).fail(at(230)).unwrap().unwrap();
+        assert_eq!((report.in_flight, report.pace), (0, pace));
+        // While it waited for calls of its own it did not count.
+        let mut calling = admit(300);
+        calling.wait(at(305));
+        calling.resume(at(390));
+        let held = calling.fail(at(400)).unwrap_err();
+        assert_eq!(held.until(), at(405));
+        drop(held);
+        assert_eq!(admit(500).abandon().unwrap().in_flight, 0);
+        let fresh = Arc::new(Inbound::new());
+        let failed = fresh.admit(Admission::Always, None, at(0)).unwrap();
+        assert_eq!(failed.fail(at(1)).unwrap_err().until(), at(101));
+        assert_eq!(fresh.report().pace, Duration::ZERO);
+    }
+
+    #[test]
+    fn places_that_are_kept_are_bounded() {
+        let inbound = Arc::new(Inbound::new());
+        let held: Vec<_> = (0..2 * MOST_HELD)
+            .filter_map(|_| {
+                let admitted = inbound.admit(Admission::Always, None, at(0)).unwrap();
+                admitted.fail(at(0)).err()
+            })
+            .collect();
+        assert_eq!(inbound.in_flight(), MOST_HELD);
+        drop(held);
+        assert_eq!(inbound.in_flight(), 0);
     }
 
     #[test]

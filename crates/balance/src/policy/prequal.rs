@@ -83,6 +83,16 @@ struct Known {
     heard_at: Time,
 }
 
+impl Known {
+    /// What is not known yet is not the least: it is tried when nothing else is cold.
+    fn expected(&self) -> Duration {
+        match self.latency {
+            Duration::ZERO => Duration::MAX,
+            latency => latency,
+        }
+    }
+}
+
 impl Prequal {
     pub(crate) fn new(params: PrequalParams) -> Self {
         Self {
@@ -121,7 +131,7 @@ impl Pool {
         let limit = self.limit();
         let rank = |known: &Known| {
             if known.in_flight < limit {
-                (0, known.latency, known.in_flight)
+                (0, known.expected(), known.in_flight)
             } else {
                 (1, Duration::ZERO, known.in_flight)
             }

@@ -57,6 +57,10 @@ pub(super) enum Mail {
         from: u32,
         in_flight: u32,
     },
+    /// The time of a place is over that was kept after an error.
+    Release {
+        at: u32,
+    },
     Report {
         service: u16,
         from: u32,

@@ -6,6 +6,7 @@
 
 mod change;
 mod guarded;
+mod held;
 mod place;
 mod tier;
 
@@ -22,6 +23,7 @@ use super::server::Server;
 use super::tournament::{NEVER, Tournament};
 use change::Changes;
 pub(super) use guarded::Attempt;
+use held::Places;
 use tier::Tier;
 
 /// See the module's documentation.
@@ -47,6 +49,7 @@ pub(super) struct World<'s> {
     guarded: bool,
     /// Room for the balancers that a server tells, kept to be reused.
     told: Vec<u32>,
+    held: Places,
     /// What proxies add to a user's request, in nanoseconds.
     penalty: u64,
 }
@@ -131,6 +134,7 @@ impl<'s> World<'s> {
             recorder: Recorder::new(scenario.requests),
             guarded: scenario.is_guarded(),
             told: Vec::new(),
+            held: Places::default(),
             // Each service is called once for each request of a user.
             penalty: penalty * u64::from(services),
         }
@@ -324,9 +328,16 @@ impl<'s> World<'s> {
     fn release_server(&mut self, at: u32) {
         let now = self.time();
         let job = self.jobs.get_mut(at);
+        if job.fails {
+            return self.release_failed(at);
+        }
         let (service, server) = (job.service, job.server);
         let admitted = job.admitted.take();
         if let Some(outstanding) = job.outstanding.take() {
+            if self.guarded {
+                let usual = &self.tiers[usize::from(service)].usual[job.balancer as usize];
+                usual.observe(now.saturating_since(outstanding.began()));
+            }
             if self.tiers[usize::from(service)].uses_latency {
                 outstanding.finish(now);
             } else {

@@ -167,8 +167,7 @@ impl World<'_> {
                 to,
             } => self.answer_aside(service, balancer, to),
             Mail::Audit { service, to } => {
-                let help = self.tiers[usize::from(service)].help.as_ref();
-                if let Some(report) = help.map(|help| help.inbounds[to as usize].report()) {
+                if let Some(report) = self.report_of(service, to) {
                     self.report(service, to, report);
                 }
             }
@@ -198,6 +197,7 @@ impl World<'_> {
                 to,
                 question,
             } => self.answer(job, generation, to, question),
+            Mail::Release { at } => self.release(at),
             Mail::Report {
                 service,
                 from,
@@ -387,6 +387,12 @@ impl World<'_> {
             Announce::Ledger => self.report(service, from, report),
             Announce::BoardWhenIdle | Announce::Nobody => {}
         }
+    }
+
+    /// What a server would report now; `None` under policies without inbound proxies.
+    pub(super) fn report_of(&self, service: u16, server: u32) -> Option<Report> {
+        let help = self.tiers[usize::from(service)].help.as_ref()?;
+        Some(help.inbounds[server as usize].report())
     }
 
     /// A server reports to its ledger, unless it is silent.

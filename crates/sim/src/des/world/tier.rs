@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Name};
-use maglor_balance::{Balancer, Endpoint, Index, Rng, Spec, SubsetParams, Time, View, ViewParams};
+use maglor_balance::{
+    Balancer, Endpoint, Index, Rng, Spec, SubsetParams, Time, Usual, View, ViewParams,
+};
 
 use super::guarded::Guarded;
 use crate::des::post::Mail;
@@ -27,6 +29,8 @@ pub(super) struct Tier {
     pub(super) idle: u32,
     /// Guards by balancer; none when answers are not judged.
     pub(super) guards: Vec<Guarded>,
+    /// How long good answers take, by balancer.
+    pub(super) usual: Vec<Usual>,
     /// Inbound proxies; `None` when the policy needs none.
     pub(super) help: Option<Help>,
 }
@@ -83,6 +87,7 @@ impl Tier {
         };
         Self {
             guards: (0..guarded).map(|_| Guarded::new(scenario)).collect(),
+            usual: balancers.iter().map(|_| Usual::new()).collect(),
             balancers,
             first: u32::from(service) * scenario.servers,
             calls: scenario.graph.calls(service),

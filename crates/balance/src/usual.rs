@@ -1,0 +1,117 @@
+//! How long a good answer usually takes, and what that makes of an error: **a failed answer keeps its
+//! place for as long as a good one takes**.
+//!
+//! A server that answers at once with errors looks idle and fast, and policies that go by counts or by
+//! speed send it more and more requests (a black hole). Where the place of a failed request is kept until
+//! a good answer would have come, the server looks as busy as its peers, and gets no more than its share.
+//! There is no threshold, so nothing that a client could trip: where all servers answer alike, the counts
+//! of all grow alike, by no more than answers of usual length would make them grow.
+//!
+//! Prequal's error aversion (NSDI 2024, §4.3) and the error penalty of gRPC's weighted round robin have the
+//! same purpose.
+
+use std::time::Duration;
+
+use crate::Time;
+use crate::sync::{AtomicU64, Ordering};
+
+/// One in so many: the weight of a new latency in the average.
+const SMOOTHING: u64 = 32;
+
+/// How long the place of an error is kept at most: so long a recovered server may look busy.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Mean latency of good answers: of a cluster, as a balancer sees it, or of one server.
+///
+/// Accesses are `Relaxed`: two threads at once may lose a sample, which an average survives.
+#[derive(Debug, Default)]
+pub struct Usual {
+    /// In nanoseconds; 0 before the first good answer.
+    nanos: AtomicU64,
+    /// Errors before the first good answer.
+    errors: AtomicU64,
+}
+
+impl Usual {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in how long a good answer took.
+    #[inline]
+    pub fn observe(&self, latency: Duration) {
+        let sample = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let old = self.nanos.load(Ordering::Relaxed);
+        let new = if old == 0 {
+            sample
+        } else {
+            (old - old / SMOOTHING).saturating_add(sample / SMOOTHING)
+        };
+        self.nanos.store(new.max(1), Ordering::Relaxed);
+    }
+
+    /// The average; `None` before the first good answer.
+    #[must_use]
+    pub fn latency(&self) -> Option<Duration> {
+        match self.nanos.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+
+    /// Until when the place of a request is kept that has failed after `took`; `None`: its answer took as
+    /// long as a good one, or nothing good is known to compare with.
+    #[must_use]
+    pub fn hold(&self, took: Duration, now: Time) -> Option<Time> {
+        let left = self.latency()?.min(LONGEST).checked_sub(took)?;
+        (!left.is_zero()).then(|| now + left)
+    }
+
+    /// The same of one server, which has no peers to compare with: one that has never answered well
+    /// keeps places for longer and longer, from `first` on, twice as long with each error.
+    pub(crate) fn hold_alone(&self, took: Duration, now: Time, first: Duration) -> Option<Time> {
+        if self.latency().is_some() {
+            return self.hold(took, now);
+        }
+        let errors = self.errors.fetch_add(1, Ordering::Relaxed).min(16);
+        Some(now + (first * (1 << errors)).min(LONGEST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn an_error_is_held_as_long_as_a_good_answer_takes() {
+        let usual = Usual::new();
+        let ms = Duration::from_millis;
+        assert_eq!(usual.hold(ms(1), at(1)), None, "nothing to compare with");
+        usual.observe(ms(20));
+        assert_eq!(usual.hold(ms(1), at(101)), Some(at(120)));
+        assert_eq!(usual.hold(ms(20), at(120)), None);
+        for _ in 0..1000 {
+            usual.observe(Duration::from_secs(60));
+        }
+        assert_eq!(usual.hold(ms(1), at(1)), Some(at(10_000)), "no longer");
+    }
+
+    #[test]
+    fn a_server_that_has_never_answered_well_is_avoided_more_and_more() {
+        let usual = Usual::new();
+        let first = Duration::from_millis(100);
+        let took = Duration::from_millis(1);
+        for expected in [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000] {
+            let until = usual.hold_alone(took, at(7), first);
+            assert_eq!(until, Some(at(7 + expected)));
+        }
+        usual.observe(Duration::from_millis(5));
+        assert_eq!(usual.hold_alone(took, at(11), first), Some(at(15)));
+    }
+}

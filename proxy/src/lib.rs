@@ -5,6 +5,7 @@
 
 // A thread and its sockets.
 mod accept;
+mod kept;
 mod thread;
 mod worker;
 // A connection, top to bottom.

@@ -27,7 +27,7 @@ use crate::metrics::StationMetrics;
 use crate::upstream::{Cluster, Endpoints, Target};
 
 pub(crate) use self::channel::{Host, serve};
-pub(crate) use self::visit::Visit;
+pub(crate) use self::visit::{Ending, Visit};
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::accept::{self, Local};
 use crate::fields;
+use crate::kept;
 use crate::memory;
 use crate::shared::Shared;
 use crate::state::Listener;
@@ -106,6 +107,7 @@ async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
     tokio::task::spawn_local(Rc::clone(&local.pools).give_way());
+    tokio::task::spawn_local(kept::release(Rc::clone(&local.worker)));
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen {

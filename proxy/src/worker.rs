@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::access_log::{Ended, Entry};
 use crate::detect::ServerFirst;
+use crate::kept::Kept;
 use crate::shared::Shared;
 
 /// See the module's documentation.
@@ -24,6 +25,8 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     rng: RefCell<Rng>,
     pub(crate) connections: Connections,
+    /// Places that are kept after errors.
+    pub(crate) kept: Kept,
     draining: Cell<bool>,
     /// Connections that have given up their buffers since the last sweep.
     released: Cell<usize>,
@@ -39,6 +42,7 @@ impl Worker {
             shared,
             rng: RefCell::new(Rng::seed(seed)),
             connections: Connections::default(),
+            kept: Kept::default(),
             draining: Cell::new(false),
             released: Cell::new(0),
             server_first: ServerFirst::default(),

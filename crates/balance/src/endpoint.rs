@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn an_error_is_slow_and_keeps_its_place() {
-        let at = |ms| Time::from_nanos(ms * 1_000_000);
+        let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
         let (stats, usual) = (Arc::new(EndpointStats::new()), Usual::new());
         assert!(stats.begin(at(0)).fail(&usual, at(1)).is_ok());
         usual.observe(Duration::from_millis(20));

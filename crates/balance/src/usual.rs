@@ -18,13 +18,18 @@ use crate::sync::{AtomicU64, Ordering};
 /// One in so many: the weight of a new latency in the average.
 const SMOOTHING: u64 = 32;
 
+/// A latency counts as so many times the average at most.
+const OUTLIER: u64 = 8;
+
 /// How long the place of an error is kept at most: so long a recovered server may look busy.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Mean latency of good answers: of a cluster, as a balancer sees it, or of one server.
 ///
 /// Accesses are `Relaxed`: two threads at once may lose a sample, which an average survives.
+/// A cache line of its own: threads write it with every good answer.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub struct Usual {
     /// In nanoseconds; 0 before the first good answer.
     nanos: AtomicU64,
@@ -47,6 +52,8 @@ impl Usual {
         let new = if old == 0 {
             sample
         } else {
+            // A stream that goes on for hours is no answer that others are compared with.
+            let sample = sample.min(old.saturating_mul(OUTLIER));
             (old - old / SMOOTHING).saturating_add(sample / SMOOTHING)
         };
         self.nanos.store(new.max(1), Ordering::Relaxed);

@@ -23,7 +23,7 @@ use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::message::{Account, Request, Response};
 use crate::metrics::RouteMetrics;
-use crate::station::Visit;
+use crate::station::{Ending, Visit};
 use crate::timer::Timer;
 use crate::upstream::Place;
 use crate::worker::Worker;
@@ -254,8 +254,24 @@ impl Record {
         self.release();
     }
 
+    /// How the request ended at the server behind this proxy.
+    fn ending(&self) -> Ending {
+        let erred = self.tried.as_ref().is_some_and(Tried::erred);
+        if self.flag == "DC" {
+            Ending::Left
+        } else if erred || self.cut_off || self.status.as_u16() >= 400 {
+            Ending::Error
+        } else {
+            Ending::Good
+        }
+    }
+
     /// The endpoint has no part in what follows.
     fn release(&mut self) {
+        let ending = self.ending();
+        if let Some(visit) = &mut self.visit {
+            visit.ended(ending);
+        }
         self.tried = None;
         self.place = None;
         self.visit = None;

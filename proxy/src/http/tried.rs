@@ -42,6 +42,8 @@ pub(crate) struct Tried {
     /// The head of the response was a good one: judged with its last byte, since a response that is cut off is
     /// none.
     promising: bool,
+    /// The response is an error, of whatever kind, or there is none: no sign of speed.
+    erred: bool,
     /// It was not judged, because its client did not want to wait.
     excused: bool,
     /// Where the client allows less time than the route: how many good answers the endpoint had given
@@ -73,6 +75,7 @@ impl Tried {
             judged: false,
             success: true,
             promising: false,
+            erred: false,
             excused: false,
             hurried: None,
             outstanding: Some(picked.outstanding),
@@ -108,6 +111,7 @@ impl Tried {
     pub(crate) fn answered(&mut self, response: &Response, grpc: bool) {
         self.status = response.status;
         let status = response.status.as_u16();
+        self.erred = status >= 400;
         match response.fields.get(Known::GrpcStatus) {
             Some(value) if grpc => self.judge_call(GrpcStatus::parse(value)),
             _ if grpc && status == 200 => {}
@@ -143,6 +147,7 @@ impl Tried {
             self.cluster.metrics().cut_off.inc(self.worker.shard());
             self.status = error.verdict().status;
         }
+        self.erred |= error.is_upstreams();
         match error {
             // Who has begun to answer may go on for longer than anybody wants to listen.
             ProxyError::RequestTimeout if self.has_head() => {}
@@ -157,6 +162,7 @@ impl Tried {
     }
 
     fn judge_call(&mut self, status: GrpcStatus) {
+        self.erred |= status != GrpcStatus::OK;
         let sample = Sample::of_grpc(status);
         match status {
             GrpcStatus::DEADLINE_EXCEEDED => self.timed_out(sample),
@@ -212,7 +218,26 @@ impl Tried {
             self.settle();
             self.count(now);
             self.cluster.metrics().body(self.worker.shard(), bytes);
-            outstanding.finish(self.worker.time(now));
+            self.leave(outstanding, now, true);
+        }
+    }
+
+    /// Whether the response was an error, or there was none.
+    pub(super) fn erred(&self) -> bool {
+        self.erred
+    }
+
+    /// Ends its place at the endpoint: at once, or when a good answer would have come.
+    fn leave(&self, outstanding: Outstanding, now: Instant, complete: bool) {
+        let (time, usual) = (self.worker.time(now), self.cluster.usual());
+        if self.erred {
+            if let Err((place, until)) = outstanding.fail(usual, time) {
+                let until = now + until.saturating_since(time);
+                self.worker.kept.add(until, Box::new(|| drop(place)));
+            }
+        } else if complete {
+            usual.observe(time.saturating_since(outstanding.began()));
+            outstanding.finish(time);
         }
     }
 
@@ -231,9 +256,11 @@ impl Tried {
 
 impl Drop for Tried {
     fn drop(&mut self) {
-        if self.outstanding.take().is_some() {
+        if let Some(outstanding) = self.outstanding.take() {
+            let now = Instant::now();
             self.settle();
-            self.count(Instant::now());
+            self.count(now);
+            self.leave(outstanding, now, false);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use maglor_balance::Time;
-use maglor_balance::exchange::{Admitted, Report};
+use maglor_balance::exchange::{Admitted, Held, Report};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Addressee, Station};
@@ -29,6 +29,18 @@ pub(crate) struct Visit {
     present: Option<Present>,
     /// Whether the one who sent the request reads what the response says of the queue.
     asked: bool,
+    ending: Ending,
+}
+
+/// How a request ended at the server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ending {
+    /// With an error of whatever kind, or without an answer.
+    Error,
+    /// With a good answer.
+    Good,
+    /// Its client has left before.
+    Left,
 }
 
 impl Visit {
@@ -60,6 +72,7 @@ impl Visit {
             guest: Arc::new(guest),
             present: None,
             asked: asked.is_some(),
+            ending: Ending::Left,
         })
     }
 
@@ -67,6 +80,11 @@ impl Visit {
     pub(crate) fn identify(&mut self, id: &[u8]) {
         let guest = Arc::<Guest>::clone(&self.guest);
         self.present = Some(self.worker.shared().calls.arrive(id, guest));
+    }
+
+    /// The request has ended; nothing is known of one of which this is never said.
+    pub(crate) fn ended(&mut self, ending: Ending) {
+        self.ending = ending;
     }
 
     /// Says in the response how many are in flight, where the request asked or the configuration wants it.
@@ -88,10 +106,36 @@ impl Drop for Visit {
         let station = &self.guest.station;
         station.metrics.in_flight.dec(self.worker.shard());
         let now = self.worker.time(Instant::now());
-        let admitted = self.guest.admitted().take();
-        if let Some(report) = admitted.and_then(|admitted| admitted.finish(now)) {
+        let Some(admitted) = self.guest.admitted().take() else {
+            return;
+        };
+        let report = match self.ending {
+            Ending::Error => admitted.fail(now).unwrap_or_else(|held| {
+                self.keep(held, now);
+                // The count is what it was; but the request has reached the server, which the ledger
+                // should know.
+                Some(station.report())
+            }),
+            Ending::Good => admitted.finish(now),
+            Ending::Left => admitted.abandon(),
+        };
+        if let Some(report) = report {
             tell(station, &self.worker, &self.pools, &report);
         }
+    }
+}
+
+impl Visit {
+    /// Keeps the place of an error until a good answer would have come, and reports then.
+    fn keep(&self, held: Held, now: Time) {
+        let until = Instant::now() + held.until().saturating_since(now);
+        let station = Arc::clone(&self.guest.station);
+        let (worker, pools) = (Rc::clone(&self.worker), Rc::clone(&self.pools));
+        let release = move || {
+            drop(held);
+            tell(&station, &worker, &pools, &station.report());
+        };
+        self.worker.kept.add(until, Box::new(release));
     }
 }
 

@@ -10,7 +10,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use hashbrown::HashMap;
 use maglor_balance::guard::breaker::Transition;
 use maglor_balance::guard::outlier::Sample;
-use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng, Time};
+use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng, Time, Usual};
 use maglor_config::cluster as config;
 use maglor_identity::Live;
 
@@ -45,6 +45,8 @@ pub(crate) struct Cluster {
     config: Arc<config::Cluster>,
     tls: Option<ClientTls>,
     metrics: ClusterMetrics,
+    /// How long good answers take. Apart from what requests only read.
+    usual: Arc<Usual>,
     /// Where the policy talks to endpoints.
     exchange: Option<ExchangeMetrics>,
     guard: Guard,
@@ -139,6 +141,7 @@ impl Cluster {
             config,
             tls,
             metrics,
+            usual: before.map_or_else(Arc::default, |before| Arc::clone(&before.usual)),
             exchange,
             guard,
             endpoints: ArcSwap::from_pointee(endpoints),
@@ -170,6 +173,11 @@ impl Cluster {
 
     pub(crate) fn metrics(&self) -> &ClusterMetrics {
         &self.metrics
+    }
+
+    /// How long good answers take.
+    pub(crate) fn usual(&self) -> &Usual {
+        &self.usual
     }
 
     /// What is counted of the messages about queues, where the policy sends any.

@@ -174,8 +174,13 @@ impl Station {
         let mut desk = self.desk();
         let ledger = desk.ledger(&endpoints, peers.own, rng)?;
         let (referral, audit) = ledger.ask(now, rng);
-        if let Some(audit) = audit {
-            desk.audit(audit.0);
+        match audit {
+            // Its own server's proxy is this one.
+            Some(audit) if audit.0 == peers.own => {
+                ledger.report(peers.own, &self.inbound.report(), now);
+            }
+            Some(audit) => desk.audit(audit.0),
+            None => {}
         }
         drop(desk);
         self.metrics.referrals.add_shared(1);

@@ -324,7 +324,7 @@ fn a_ledger_and_inbound_proxies_keep_the_true_count_through_losses() {
             let (server, ticket) = match rng.below(10) {
                 0 => continue,
                 1 => (rng.below(8) as usize, None),
-                _ => (server, Some(referral.ticket)),
+                _ => (server, referral.ticket),
             };
             held.push((
                 server,

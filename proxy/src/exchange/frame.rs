@@ -138,7 +138,9 @@ impl Frame {
                 kind: kind::REFERRAL,
                 number,
                 name: referral.map_or(0, |referral| referral.server.to_bits()),
-                a: referral.map_or(0, |referral| pack(referral.ticket)),
+                a: referral
+                    .and_then(|referral| referral.ticket)
+                    .map_or(0, pack),
                 ..raw
             },
             Self::Subscribe { overhead } => Raw {
@@ -177,10 +179,14 @@ impl Frame {
             kind::ASK_REFERRAL => Self::AskReferral { number },
             kind::REFERRAL => Self::Referral {
                 number,
-                referral: unpack(a).map(|ticket| Referral {
-                    server: Name::from_bits(name),
-                    ticket,
-                }),
+                referral: match (name, unpack(a)) {
+                    (0, None) => None,
+                    (_, None) if a != 0 => None,
+                    (name, ticket) => Some(Referral {
+                        server: Name::from_bits(name),
+                        ticket,
+                    }),
+                },
             },
             kind::SUBSCRIBE => Self::Subscribe {
                 overhead: u32::try_from(a)
@@ -248,7 +254,7 @@ mod tests {
         };
         let referral = Referral {
             server,
-            ticket: ticket(),
+            ticket: Some(ticket()),
         };
         vec![
             Frame::AskLoad { number: 1 },
@@ -261,6 +267,13 @@ mod tests {
             Frame::Referral {
                 number: 4,
                 referral: None,
+            },
+            Frame::Referral {
+                number: 5,
+                referral: Some(Referral {
+                    server,
+                    ticket: None,
+                }),
             },
             Frame::Subscribe { overhead: 10.0 },
             report(Some(ticket())),

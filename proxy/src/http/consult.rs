@@ -20,7 +20,7 @@ use crate::exchange::{Asked, Said, orca};
 use crate::fields::Known;
 use crate::message::Response;
 use crate::metrics::ExchangeMetrics;
-use crate::upstream::{Endpoints, Heard, Picked};
+use crate::upstream::{Endpoints, Heard, Picked, Target};
 
 /// One try's talk with the endpoints of one snapshot.
 struct Talk {
@@ -222,21 +222,36 @@ impl Tries<'_> {
             }),
             None => None,
         };
-        Ok(match picked {
-            Some(picked) => Way {
+        let unconditional = Asked {
+            admission: Admission::Always,
+            ticket: None,
+        };
+        Ok(match (picked, target) {
+            (Some(picked), _) => Way {
                 picked,
                 index: Some(to),
                 asked: Asked { admission, ticket },
             },
-            None => Way {
-                picked: self.choose(now)?,
+            (None, target) => Way {
+                picked: self.by_counts(target.filter(|_| conditional), now)?,
                 index: None,
-                asked: Asked {
-                    admission: Admission::Always,
-                    ticket: None,
-                },
+                asked: unconditional,
             },
         })
+    }
+
+    /// An endpoint by the local policy, or the one that a step chose, where that has fewer requests: it keeps
+    /// its share although it cannot be asked.
+    fn by_counts(&self, chosen: Option<&Arc<Target>>, now: Instant) -> Result<Picked, ProxyError> {
+        let picked = self.choose(now)?;
+        let fewer = |chosen: &&Arc<Target>| {
+            // The one that was picked counts this request already.
+            chosen.stats.outstanding() < picked.target.stats.outstanding()
+        };
+        let time = self.service().worker.time(now);
+        let chosen = chosen.filter(fewer);
+        let taken = chosen.and_then(|chosen| chosen.take(self.cluster().guard(), time));
+        Ok(taken.unwrap_or(picked))
     }
 
     /// What the endpoint's proxy says of its queue; also whether it has one that knows the protocol.

@@ -83,6 +83,8 @@ pub struct Decision {
     pub(crate) asked_at: Time,
     /// Whether the first plan failed and the fallback decides.
     pub(crate) fallen_back: bool,
+    /// What the next draw gives, if the request may go there.
+    pub(crate) first: Option<Index>,
 }
 
 /// An endpoint's true load.
@@ -106,6 +108,7 @@ impl Decision {
         self.part = None;
         self.waiting = 0;
         self.fallen_back = false;
+        self.first = None;
     }
 
     /// Whether the policy's first plan failed: no answer in time, or an answer of no use.
@@ -152,6 +155,10 @@ impl Decision {
         rng: &mut Rng,
     ) -> Option<Index> {
         let known = self.known(but, ctx);
+        let first = self.first.take();
+        if let Some(first) = first.filter(|at| view.is_usable(*at) && !known.contains(at)) {
+            return Some(first);
+        }
         let Some(members) = members else {
             let narrowed = ctx.excluding(&known);
             let field = match self.part {

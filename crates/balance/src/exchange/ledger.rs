@@ -13,7 +13,10 @@
 //! After a restart the ledger believes all servers idle, and knows better as soon as each of them
 //! has ended a request. Its new epoch keeps tickets of the old life out of the count.
 //!
-//! Invariant: a belief is never below zero, and every member can be referred to.
+//! A server that does not answer audits either loses its place until it reports again, see
+//! [`Ledger::ask`].
+//!
+//! Invariant: a belief is never below zero, and every member that has a place can be referred to.
 
 use std::time::Duration;
 
@@ -30,6 +33,15 @@ const FIRST_SILENCE: Duration = Duration::from_millis(100);
 /// A referral that is older than this has reached its server or never will.
 const TRANSIT: Duration = Duration::from_millis(20);
 
+/// Audits without answer after which a server loses its place. One or two are what lossy links bring.
+const AUDITS: u32 = 3;
+
+/// How long the answer to an audit may take: an inbound proxy gives it at once.
+const AUDIT_WAIT: Duration = Duration::from_millis(50);
+
+/// How often a server without a place is audited.
+const LOST_AUDIT: Duration = Duration::from_secs(1);
+
 /// Of two servers that are equally loaded, the one is preferred that is faster by this factor.
 /// Below it, the difference may be noise of a short average.
 const CLEARLY_FASTER: f64 = 1.3;
@@ -42,6 +54,9 @@ pub struct Ledger {
     entries: Vec<Entry>,
     /// Mean service time of the group's servers; zero while unknown.
     pace: Duration,
+    /// Sum of weights, of all and of those without a place.
+    weight: u64,
+    lost_weight: u64,
 }
 
 /// That a ledger wants a report from a server, for it has not heard of it for long.
@@ -60,8 +75,14 @@ struct Entry {
     /// Number of the latest referral that it is known to have received, or that is given up.
     seen: u32,
     sent_at: Time,
+    /// When the first referral was made since it last reported.
+    owed_at: Time,
     /// When it last reported or was last asked to.
     heard_at: Time,
+    /// Audits since it last reported.
+    audits: u32,
+    /// Whether it has no place, for it does not report.
+    lost: bool,
     /// Its mean time between completions while busy, in nanoseconds; 0 while unknown.
     pace: u64,
 }
@@ -75,6 +96,8 @@ impl Ledger {
             epoch: epoch.max(1),
             entries: Vec::new(),
             pace: Duration::ZERO,
+            weight: 0,
+            lost_weight: 0,
         };
         ledger.set_members(members);
         ledger
@@ -95,19 +118,35 @@ impl Ledger {
         entries.sort_by_key(|entry| entry.name);
         entries.dedup_by_key(|entry| entry.name);
         self.entries = entries;
+        self.weigh();
+    }
+
+    fn weigh(&mut self) {
+        let sum = |lost: bool| {
+            let counted = self.entries.iter().filter(|entry| entry.lost || !lost);
+            counted.map(|entry| u64::from(entry.weight)).sum()
+        };
+        (self.weight, self.lost_weight) = (sum(false), sum(true));
     }
 
     /// The answer to [`Question::Referral`](super::Question::Referral): the server with the least
     /// believed load for its weight, which counts one more from now on. Also whom to audit.
+    ///
+    /// A server that neither reports nor answers audits has no place here: believed loads would grow for
+    /// ever, and the others with them. Its share of the requests is left to balancers.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
-        let Some((best, silent)) = self.scan(now, rng) else {
-            return (None, None);
+        let (best, silent) = self.scan(now, rng);
+        let audit = silent.and_then(|at| self.audit(at, now));
+        if self.lost_weight > 0 && rng.unit() * (self.weight as f64) < self.lost_weight as f64 {
+            return (self.turn(rng), audit);
+        }
+        let Some(best) = best else {
+            return (None, audit);
         };
-        let audit = silent.map(|at| {
-            self.entries[at].heard_at = now;
-            Audit(self.entries[at].name)
-        });
         let entry = &mut self.entries[best];
+        if entry.sent == entry.seen {
+            entry.owed_at = now;
+        }
         entry.sent = entry.sent.wrapping_add(1);
         entry.sent_at = now;
         let ticket = Ticket {
@@ -116,9 +155,40 @@ impl Ledger {
         };
         let referral = Referral {
             server: entry.name,
-            ticket,
+            ticket: Some(ticket),
         };
         (Some(referral), audit)
+    }
+
+    /// One that has been silent for too long is audited, or loses its place.
+    fn audit(&mut self, at: usize, now: Time) -> Option<Audit> {
+        let entry = &mut self.entries[at];
+        entry.heard_at = now;
+        if entry.audits < AUDITS || entry.lost {
+            entry.audits = entry.audits.saturating_add(1);
+            return Some(Audit(entry.name));
+        }
+        entry.lost = true;
+        self.weigh();
+        None
+    }
+
+    /// The server without a place whose turn it is, by weight.
+    fn turn(&self, rng: &mut Rng) -> Option<Referral> {
+        let mut left = rng.unit() * self.lost_weight as f64;
+        let lost = self.entries.iter().filter(|entry| entry.lost);
+        let mut last = None;
+        for entry in lost {
+            last = Some(Referral {
+                server: entry.name,
+                ticket: None,
+            });
+            left -= f64::from(entry.weight);
+            if left < 0.0 {
+                break;
+            }
+        }
+        last
     }
 
     /// Takes in what a server reports, of itself or because it was audited.
@@ -129,6 +199,9 @@ impl Ledger {
         let entry = &mut self.entries[at];
         entry.in_flight = report.in_flight;
         entry.heard_at = now;
+        entry.audits = 0;
+        entry.owed_at = now;
+        let returns = std::mem::take(&mut entry.lost);
         entry.pace = report.pace.as_nanos() as u64;
         if let Some(latest) = report.latest
             && latest.epoch == self.epoch
@@ -138,6 +211,10 @@ impl Ledger {
         }
         if now.saturating_since(entry.sent_at) > TRANSIT {
             entry.seen = entry.sent;
+        }
+        if returns {
+            entry.seen = entry.sent;
+            self.weigh();
         }
         self.pace = (self.pace * 63 + report.pace) / 64;
     }
@@ -155,28 +232,31 @@ impl Ledger {
     }
 
     /// One pass: the server to refer to, and one that should have been heard of.
-    fn scan(&self, now: Time, rng: &mut Rng) -> Option<(usize, Option<usize>)> {
+    fn scan(&self, now: Time, rng: &mut Rng) -> (Option<usize>, Option<usize>) {
         let patience = self.silence();
-        let mut best = 0;
+        let mut best: Option<usize> = None;
         let mut ties = 0;
         let mut silent = None;
         for (at, entry) in self.entries.iter().enumerate() {
             if silent.is_none() && entry.is_silent(now, patience) {
                 silent = Some(at);
             }
-            match Preference::of(entry, self.entries.get(best)?) {
-                _ if at == 0 => ties = 1,
-                Preference::Clear => (best, ties) = (at, 1),
+            if entry.lost {
+                continue;
+            }
+            let known = best.map(|best| Preference::of(entry, &self.entries[best]));
+            match known.unwrap_or(Preference::Clear) {
+                Preference::Clear => (best, ties) = (Some(at), 1),
                 Preference::Against => {}
                 Preference::Equal => {
                     ties += 1;
                     if rng.below(ties) == 0 {
-                        best = at;
+                        best = Some(at);
                     }
                 }
             }
         }
-        (!self.entries.is_empty()).then_some((best, silent))
+        (best, silent)
     }
 
     fn silence(&self) -> Duration {
@@ -227,7 +307,10 @@ impl Entry {
             sent: 0,
             seen: 0,
             sent_at: Time::ZERO,
+            owed_at: Time::ZERO,
             heard_at: Time::ZERO,
+            audits: 0,
+            lost: false,
             pace: 0,
         }
     }
@@ -238,8 +321,12 @@ impl Entry {
     }
 
     fn is_silent(&self, now: Time, patience: Duration) -> bool {
-        let last = self.heard_at.max(self.sent_at);
-        self.believed() > 0 && now.saturating_since(last) > patience
+        let (last, patience) = match self.audits {
+            _ if self.lost => (self.heard_at, LOST_AUDIT),
+            0 => (self.heard_at.max(self.owed_at), patience),
+            _ => (self.heard_at, AUDIT_WAIT),
+        };
+        (self.lost || self.believed() > 0) && now.saturating_since(last) > patience
     }
 }
 

@@ -70,13 +70,15 @@ pub struct Load {
     pub latency: Duration,
 }
 
-/// A ledger's word that a server is the least loaded of its group.
+/// A server that a ledger names for a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Referral {
     /// The server.
     pub server: Name,
-    /// Travels with the request, so that the server can tell the ledger what has reached it.
-    pub ticket: Ticket,
+    /// It is the least loaded one of its group; the ticket travels with the request, so that the server
+    /// can tell the ledger what has reached it. `None`: it does not report, so that its load is not known,
+    /// and it is its turn; the balancer decides by its fallback, beginning with this server.
+    pub ticket: Option<Ticket>,
 }
 
 /// The number of a referral: consecutive for one server and one life of the ledger.

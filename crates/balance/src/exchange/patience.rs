@@ -26,8 +26,8 @@ const STRIKES: u32 = 3;
 /// How long it is left alone the first time; doubled with each further strike.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Doublings of the pause: at most 16 s.
-const DOUBLINGS: u32 = 6;
+/// Doublings of the pause: at most 4 s, which is how long a host that is back stays unknown.
+const DOUBLINGS: u32 = 4;
 
 /// The time to wait for answers of one kind.
 ///
@@ -77,6 +77,8 @@ impl Patience {
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     strikes: AtomicU32,
+    /// When the last strike was counted, in nanoseconds.
+    struck_at: AtomicU64,
     /// In nanoseconds.
     shunned_until: AtomicU64,
 }
@@ -107,7 +109,13 @@ impl Trust {
         }
     }
 
-    pub(crate) fn silent(&self, now: Time) {
+    /// A question that was asked at `asked_at` has had no answer. Questions that were under way together
+    /// are one strike: a host that stalls for a moment leaves all of them without answer.
+    pub(crate) fn silent(&self, asked_at: Time, now: Time) {
+        if asked_at.as_nanos() < self.struck_at.load(Ordering::Relaxed) {
+            return;
+        }
+        self.struck_at.store(now.as_nanos(), Ordering::Relaxed);
         let strikes = self
             .strikes
             .fetch_add(1, Ordering::Relaxed)
@@ -166,16 +174,29 @@ mod tests {
     }
 
     #[test]
+    fn questions_that_were_under_way_together_are_one_strike() {
+        let trust = Trust::default();
+        // A host stalls from 10 to 15 ms; a question every 0.1 ms is given up after 1 ms.
+        let micros = |us: u64| Time::from_nanos(us * 1000);
+        for asked in (10_000..15_000).step_by(100) {
+            if trust.allows(micros(asked)) {
+                trust.silent(micros(asked), micros(asked + 1000));
+            }
+        }
+        assert!(trust.allows(at(15 + 250)), "once");
+    }
+
+    #[test]
     fn a_silent_host_is_shunned_longer_and_longer_until_it_answers() {
         let trust = Trust::default();
-        trust.silent(at(0));
-        trust.silent(at(0));
+        trust.silent(at(0), at(0));
+        trust.silent(at(0), at(0));
         assert!(trust.allows(at(0)), "two losses happen");
-        trust.silent(at(0));
+        trust.silent(at(0), at(0));
         assert!(!trust.allows(at(249)));
         assert!(trust.allows(at(250)), "one may find out");
         assert!(!trust.allows(at(250)), "and no other");
-        trust.silent(at(252));
+        trust.silent(at(250), at(252));
         assert!(!trust.allows(at(252 + 499)) && trust.allows(at(252 + 500)));
         trust.answered();
         assert!(trust.allows(at(752)) && trust.allows(at(752)));

@@ -84,12 +84,25 @@ impl Hosted {
     ) -> Option<(Index, Option<Ticket>)> {
         let (name, ticket) = match answer {
             Answer::Idle(name) => (name?, None),
-            Answer::Referral(referral) => referral.map(|r| (r.server, Some(r.ticket)))?,
+            Answer::Referral(referral) => {
+                let referral = referral?;
+                (referral.server, Some(referral.ticket?))
+            }
             Answer::Load(_) => return None,
         };
         let index = self.groups.named(name)?;
         let fits = view.is_usable(index) && !ctx.excluded.contains(&index);
         fits.then_some((index, ticket))
+    }
+
+    /// The server whose turn it is, where its load is not known.
+    fn turn_of(&self, answer: Answer) -> Option<Index> {
+        match answer {
+            Answer::Referral(Some(referral)) if referral.ticket.is_none() => {
+                self.groups.named(referral.server)
+            }
+            Answer::Referral(_) | Answer::Idle(_) | Answer::Load(_) => None,
+        }
     }
 
     fn trust(&self, decision: &Decision) -> Option<&Trust> {
@@ -157,7 +170,10 @@ impl Policy for Hosted {
                 admission: Admission::Always,
                 ticket,
             },
-            None => self.fall_back(decision, view, ctx, rng),
+            None => {
+                decision.first = self.turn_of(answer);
+                self.fall_back(decision, view, ctx, rng)
+            }
         }
     }
 
@@ -185,7 +201,7 @@ impl Policy for Hosted {
         }
         self.patience.waited_in_vain();
         if let Some(trust) = self.trust(decision) {
-            trust.silent(ctx.now);
+            trust.silent(decision.asked_at, ctx.now);
         }
         self.fall_back(decision, view, ctx, rng)
     }

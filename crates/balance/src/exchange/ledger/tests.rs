@@ -40,7 +40,7 @@ fn referrals_go_to_the_least_loaded_and_count_at_once() {
     };
     ledger.report(Name::from_bits(3), &report(0, Some(ticket)), at(1));
     let next = refer(&mut ledger, 1, at(1), &mut rng)[0];
-    assert_eq!((next.server.to_bits(), next.ticket.number), (3, 2));
+    assert_eq!((next.server.to_bits(), next.ticket.unwrap().number), (3, 2));
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn a_lost_referral_is_forgotten_with_the_next_report() {
     let sent = refer(&mut ledger, 3, at(0), &mut rng);
     assert_eq!(ledger.believed(sent[0].server), Some(3));
     // The second never arrived; the server has the first and the third and ends the first.
-    ledger.report(sent[0].server, &report(1, Some(sent[2].ticket)), at(2));
+    ledger.report(sent[0].server, &report(1, sent[2].ticket), at(2));
     assert_eq!(ledger.believed(sent[0].server), Some(1));
     // The third was lost, but it is long ago.
     let more = refer(&mut ledger, 1, at(3), &mut rng)[0];
-    ledger.report(more.server, &report(0, Some(sent[2].ticket)), at(10));
+    ledger.report(more.server, &report(0, sent[2].ticket), at(10));
     assert_eq!(ledger.believed(more.server), Some(1), "may be on its way");
-    ledger.report(more.server, &report(0, Some(sent[2].ticket)), at(100));
+    ledger.report(more.server, &report(0, sent[2].ticket), at(100));
     assert_eq!(ledger.believed(more.server), Some(0));
 }
 
@@ -97,7 +97,7 @@ fn a_silent_server_is_audited_now_and_then() {
         .collect();
     assert!(audited.len() <= 2, "each at most once: {audited:?}");
     // The answer of the audit is a report like any other.
-    ledger.report(first[0].server, &report(0, Some(first[0].ticket)), at(1030));
+    ledger.report(first[0].server, &report(0, first[0].ticket), at(1030));
     assert_eq!(ledger.believed(first[0].server), Some(0));
 }
 
@@ -139,4 +139,34 @@ fn members_that_stay_keep_their_counts() {
     assert_eq!(ledger.believed(Name::from_bits(8)), Some(0));
     ledger.set_members([]);
     assert_eq!(ledger.ask(at(1), &mut rng), (None, None));
+}
+
+#[test]
+fn a_server_that_does_not_report_loses_its_place_until_it_does() {
+    let mut rng = Rng::seed(8);
+    let mut ledger = Ledger::new(names(4), 1);
+    // Servers 1 to 3 end a request at once, server 4 says nothing.
+    let mut turns = Vec::new();
+    for ms in 0..4000 {
+        let (referral, _) = ledger.ask(at(ms), &mut rng);
+        let referral = referral.unwrap();
+        let server = referral.server.to_bits();
+        if server != 4 {
+            assert!(referral.ticket.is_some());
+            ledger.report(referral.server, &report(0, referral.ticket), at(ms));
+        } else if referral.ticket.is_none() {
+            turns.push(ms);
+        }
+    }
+    // Four services of silence, and three audits of 50 ms.
+    assert!((200..400).contains(&turns[0]), "{}", turns[0]);
+    let share = turns.len() as f64 / (4000 - turns[0]) as f64;
+    assert!(
+        (share - 0.25).abs() < 0.03,
+        "its share, and no more: {share}"
+    );
+    ledger.report(Name::from_bits(4), &report(0, None), at(4000));
+    let again = refer(&mut ledger, 4, at(4000), &mut rng);
+    assert!(again.iter().all(|referral| referral.ticket.is_some()));
+    assert!(again.iter().any(|referral| referral.server.to_bits() == 4));
 }

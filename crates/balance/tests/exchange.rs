@@ -70,10 +70,10 @@ fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
                     let own =
                         Name::of(&b.view().endpoints()[rng.below(5) as usize % b.view().len()].key);
                     let name = [None, Some(stranger), Some(own)][rng.below(3) as usize];
-                    let ticket = Ticket {
+                    let ticket = (rng.below(2) > 0).then_some(Ticket {
                         epoch: 1,
                         number: 1,
-                    };
+                    });
                     let answer = match question {
                         Question::Idle => Answer::Idle(name),
                         Question::Load => load(rng.below(5)),

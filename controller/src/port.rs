@@ -1,12 +1,12 @@
 //! The port where proxies are served, and other replicas: TLS, or plain text where that is asked for.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use maglor_identity::tls::OpenServer;
+use maglor_identity::{Refusal, SpiffeId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::rustls::ServerConfig;
 
 use crate::graph::peers::Peers;
 use crate::identity::own::{self, REPLICA_ALPN};
@@ -20,7 +20,7 @@ const FIRST: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_millis(100);
 
 /// Of TLS; `None` inside until there is a certificate.
-type Tls = watch::Receiver<Option<Arc<ServerConfig>>>;
+type Tls = watch::Receiver<Option<OpenServer>>;
 
 /// See the module's documentation.
 pub(crate) struct Port {
@@ -76,29 +76,23 @@ impl Port {
 /// and comes back with that.
 async fn connection(
     (table, peers): (Table, Peers),
-    tls: Option<Option<Arc<ServerConfig>>>,
+    tls: Option<Option<OpenServer>>,
     socket: TcpStream,
     address: SocketAddr,
 ) {
-    let config = match tls {
+    let server = match tls {
         None => return plain(table, peers, socket, address).await,
         Some(None) => return,
-        Some(Some(config)) => config,
+        Some(Some(server)) => server,
     };
-    let (stream, proved) = match own::accept(socket, config).await {
+    let (stream, proved) = match own::accept(socket, &server).await {
         Ok(accepted) => accepted,
         Err(error) => {
             tracing::debug!(client = %address, %error, "no handshake");
             return;
         }
     };
-    let (identity, limit) = match proved {
-        None => (None, ANONYMOUS),
-        Some((identity, until)) => {
-            let left = until.duration_since(SystemTime::now());
-            (Some(identity), left.unwrap_or_default())
-        }
-    };
+    let (identity, limit) = until(proved, address);
     let is_replica = stream.get_ref().1.alpn_protocol() == Some(REPLICA_ALPN);
     let served = async {
         match is_replica {
@@ -119,5 +113,22 @@ async fn plain(table: Table, peers: Peers, socket: TcpStream, address: SocketAdd
         (Ok(Ok(1)), [b'G']) => peers.serve(socket, None).await,
         (Ok(Ok(1)), _) => table.serve(socket, address, None).await,
         _ => {}
+    }
+}
+
+/// Who a client is, and how long it is served.
+fn until(proved: own::Proved, client: SocketAddr) -> (Option<SpiffeId>, Duration) {
+    match proved {
+        Ok((identity, until)) => {
+            let left = until.duration_since(SystemTime::now());
+            (Some(identity), left.unwrap_or_default())
+        }
+        Err(refusal) => {
+            if refusal != Refusal::NoCertificate {
+                let reason = refusal.as_str();
+                tracing::debug!(%client, reason, "the certificate of a client proves nothing");
+            }
+            (None, ANONYMOUS)
+        }
     }
 }

@@ -375,7 +375,8 @@ impl Policy for Access {
         match self.strict && peer.identity.is_none() {
             true => Err(Status::new(
                 Code::Unauthenticated,
-                "this control plane serves members of the mesh only",
+                "this control plane serves members of the mesh only: the client has presented no certificate, or one that has expired or \
+                 that no root in force vouches for",
             )),
             false => Ok(()),
         }

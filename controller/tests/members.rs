@@ -10,164 +10,15 @@
 
 mod support;
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use maglor_identity::Authority;
 use maglor_identity::tls::{Expected, client_config};
-use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
+use maglor_testkit::{ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 
+use support::members::{Load, MESH, Mesh, binary, cart, certified, ready, web};
 use support::process::put;
-use support::world::{CART, DOMAIN, WEB, World, domain};
-
-/// The proxy that was built together with this test.
-fn binary() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let binary = own.parent().and_then(Path::parent)?.join("maglor-proxy");
-    if !binary.exists() {
-        println!("skipped: there is no maglor-proxy; cargo build -p maglor-proxy makes it");
-        return None;
-    }
-    Some(binary)
-}
-
-const MESH: &str = "
-apiVersion: maglor.dev/v1alpha1
-kind: MeshConfig
-metadata: {name: default}
-spec: {mtls: strict, trustDomain: mesh.example}
-";
-
-/// A Service `cart` whose only endpoint is at this address, with a sidecar.
-fn cart_at(address: SocketAddr) -> String {
-    format!(
-        "{MESH}---
-apiVersion: v1
-kind: Service
-metadata: {{name: cart, namespace: shop}}
-spec: {{clusterIP: 10.0.0.1, ports: [{{port: 80, name: http}}]}}
----
-apiVersion: v1
-kind: Pod
-metadata: {{name: cart-0, namespace: shop, annotations: {{maglor.dev/injected: 'true'}}}}
-spec: {{serviceAccountName: cart}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: cart-1, namespace: shop, labels: {{kubernetes.io/service-name: cart}}}}
-addressType: IPv4
-ports: [{{name: http, port: {}}}]
-endpoints: [{{addresses: [{}], targetRef: {{kind: Pod, name: cart-0, namespace: shop}}}}]
-",
-        address.port(),
-        address.ip()
-    )
-}
-
-/// What a proxy of the mesh says of itself and of the control plane.
-fn member(world: &World, account: &str, token: &Path) -> String {
-    format!(
-        "admin: {{address: '127.0.0.1:0'}}
-drain_timeout: 1s
-identity: {{token_file: '{}', trust_bundle: '{}'}}
-control_plane: {{cluster: control-plane, node: {{id: shop/{account}-0}}, cache_dir: '{}'}}
-clusters:
-- name: control-plane
-  tls: {{mesh: {{identities: ['spiffe://{DOMAIN}/ns/maglor/sa/maglor-controller']}}}}
-  endpoints: ['{}']
-",
-        token.display(),
-        world.path("trust.pem").display(),
-        world.path(&format!("cache-{account}")).display(),
-        world.controller.listen,
-    )
-}
-
-/// A sidecar of `cart`, in front of an application.
-fn cart(world: &World, token: &Path, application: &Upstream) -> String {
-    format!(
-        "{}- {{name: application, endpoints: ['{}']}}
-listeners:
-- name: inbound
-  address: 127.0.0.1:0
-  tls: mesh
-  http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: application}}]}}]}}
-",
-        member(world, "cart", token),
-        application.address()
-    )
-}
-
-/// A sidecar of `web`, which asks for hosts.
-fn web(world: &World, token: &Path) -> String {
-    format!(
-        "{}listeners:
-- name: outbound
-  address: 127.0.0.1:0
-  http: {{discovery: {{namespace: shop, timeout: 10s}}, virtual_hosts: []}}
-",
-        member(world, "web", token)
-    )
-}
-
-struct Mesh {
-    world: World,
-    binary: PathBuf,
-    application: Upstream,
-    cart: Proxy,
-    web: Proxy,
-}
-
-impl Mesh {
-    async fn start(ttl: &'static str) -> Option<Self> {
-        let binary = binary()?;
-        let world = World::start(MESH, ttl).await;
-        put(&world.path("trust.pem"), &world.bundle().to_pem());
-        put(&world.path("cart-token"), CART);
-        put(&world.path("web-token"), WEB);
-        let application = Upstream::start("cart");
-        let config = cart(&world, &world.path("cart-token"), &application);
-        let cart = ProxyBuilder::new(&binary).config(config).start();
-        world.put(&cart_at(cart.listener("inbound")));
-        let web = Self::start_web(&world, &binary);
-        Some(Self {
-            world,
-            binary,
-            application,
-            cart,
-            web,
-        })
-    }
-
-    fn start_web(world: &World, binary: &Path) -> Proxy {
-        let config = web(world, &world.path("web-token"));
-        ProxyBuilder::new(binary).config(config).start()
-    }
-
-    /// What `web` is answered when it calls `cart`.
-    fn call(&self) -> u16 {
-        let mut client = RawHttp1::connect(self.web.listener("outbound"));
-        let response = client.request("GET / HTTP/1.1\r\nhost: cart\r\n\r\n");
-        response.status
-    }
-
-    fn reaches(&self) {
-        eventually(TIMEOUT, "web reaches cart", || self.call() == 200);
-    }
-}
-
-fn ready(proxy: &Proxy) -> (u16, String) {
-    let response = proxy.admin_get("/ready");
-    (response.status, response.text().to_owned())
-}
-
-fn certified(proxy: &Proxy) -> f64 {
-    proxy.metric("maglor_identity_requests_total", &["result=\"certified\""])
-}
+use support::world::{CART, WEB, World, domain};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxies_become_members_by_their_tokens() {
@@ -245,64 +96,6 @@ async fn connections_wait_for_the_first_certificate() {
     assert_eq!(client.join().unwrap(), 200);
 }
 
-/// Clients that call without pause, over connections that they keep and that they do not keep.
-struct Load {
-    stop: Arc<AtomicBool>,
-    answered: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<Vec<String>>>,
-}
-
-impl Load {
-    fn start(address: SocketAddr) -> Self {
-        let (stop, answered) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
-        let thread = |keep: bool| {
-            let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
-            std::thread::spawn(move || call_until(&stop, &answered, address, keep))
-        };
-        let threads = [true, true, false].map(thread).into();
-        Self {
-            stop,
-            answered,
-            threads,
-        }
-    }
-
-    fn answered(&self) -> u64 {
-        self.answered.load(SeqCst)
-    }
-
-    /// Ends it: how many were answered, and what went wrong.
-    fn end(self) -> (u64, Vec<String>) {
-        self.stop.store(true, SeqCst);
-        let failed = self
-            .threads
-            .into_iter()
-            .flat_map(|thread| thread.join().unwrap());
-        (self.answered.load(SeqCst), failed.collect())
-    }
-}
-
-fn call_until(
-    stop: &AtomicBool,
-    answered: &AtomicU64,
-    address: SocketAddr,
-    keep: bool,
-) -> Vec<String> {
-    let mut failed = Vec::new();
-    let mut client = RawHttp1::connect(address);
-    while !stop.load(SeqCst) && failed.len() < 10 {
-        if !keep {
-            client = RawHttp1::connect(address);
-        }
-        let response = client.request("GET / HTTP/1.1\r\nhost: cart\r\n\r\n");
-        match response.status {
-            200 => drop(answered.fetch_add(1, SeqCst)),
-            other => failed.push(format!("{other}: {}", response.text())),
-        }
-    }
-    failed
-}
-
 /// Certificates of ten seconds are renewed twice, and the root is replaced meanwhile; nobody notices.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_and_roots_are_replaced_under_load() {
@@ -368,8 +161,7 @@ async fn a_proxy_that_starts_while_its_controller_is_away_goes_by_what_it_kept()
     mesh.world.kill();
     assert_eq!(mesh.call(), 200, "who runs goes on");
     // It starts again, and nobody answers.
-    let again = Mesh::start_web(&mesh.world, &mesh.binary);
-    std::mem::replace(&mut mesh.web, again).kill();
+    mesh.restart_web();
     mesh.reaches();
     let (status, text) = ready(&mesh.web);
     assert!(
@@ -395,7 +187,9 @@ async fn what_was_kept_and_is_broken_is_passed_over() {
     for name in ["identity.pem", "roots.pem", "resources"] {
         put(&world.path("cache-web").join(name), "nonsense");
     }
-    let proxy = Mesh::start_web(&world, &binary);
+    let proxy = ProxyBuilder::new(&binary)
+        .config(web(&world, &world.path("web-token")))
+        .start();
     eventually(TIMEOUT, "it is ready", || ready(&proxy).0 == 200);
     for name in ["identity.pem", "resources"] {
         assert!(proxy.stderr().contains(name), "{}", proxy.stderr());

@@ -16,12 +16,14 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use maglor_admin::{Limits, Methods, Page, Server};
 use maglor_config::Probe;
+use maglor_identity::Unusable;
 use maglor_telemetry::logs::LogHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::app::SharedApp;
+use crate::identity::Missing;
 use crate::observers::{Lines, TapError};
 use crate::probes;
 
@@ -130,9 +132,18 @@ impl Admin {
         if app.is_draining() {
             return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n");
         }
-        if let Some(why) = app.without_identity() {
-            let text = format!("not ready: no identity yet: {why}\n");
-            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, text);
+        let mut identity = String::new();
+        if let Some(Missing { why, trouble }) = app.without_identity() {
+            identity = match why {
+                Unusable::Missing => format!("no identity yet: {trouble}"),
+                why => format!("the identity cannot be used: {why}; renewal: {trouble}"),
+            };
+            // Plain text goes on where it is allowed.
+            if why == Unusable::Missing || app.needs_identity() {
+                let text = format!("not ready: {identity}\n");
+                return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, text);
+            }
+            identity.push('\n');
         }
         if let Some(workload) = app.unknown_workload() {
             let why =
@@ -146,9 +157,9 @@ impl Admin {
         if app.shared().metrics.xds.cached.value() == 1 {
             let text =
                 "ready, by what an earlier process has kept: the control plane does not answer\n";
-            return answer(StatusCode::OK, TEXT, text);
+            return answer(StatusCode::OK, TEXT, format!("{text}{identity}"));
         }
-        answer(StatusCode::OK, TEXT, "ready\n")
+        answer(StatusCode::OK, TEXT, format!("ready\n{identity}"))
     }
 
     fn config(&self) -> Answer {

@@ -9,8 +9,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use maglor_identity::{Identity, TrustBundle};
-use maglor_xds::snapshot::{self, Kept};
+use maglor_identity::{Error, Identity, TrustBundle};
+use maglor_xds::snapshot;
+
+use crate::identity::Kept;
 
 const RESOURCES: &str = "resources";
 const ROOTS: &str = "roots.pem";
@@ -35,12 +37,12 @@ impl Cache {
         Self(folder.to_owned())
     }
 
-    pub(crate) fn keep_resources(&self, resources: &[Kept]) -> Result<(), KeepError> {
+    pub(crate) fn keep_resources(&self, resources: &[snapshot::Kept]) -> Result<(), KeepError> {
         self.write(RESOURCES, &snapshot::write(resources))
     }
 
     /// What was learnt by an earlier process; nothing where there is none that is good.
-    pub(crate) fn resources(&self) -> Vec<Kept> {
+    pub(crate) fn resources(&self) -> Vec<snapshot::Kept> {
         let Some(bytes) = self.read(RESOURCES) else {
             return Vec::new();
         };
@@ -64,22 +66,24 @@ impl Cache {
         self.write(IDENTITY, text.as_bytes())
     }
 
-    /// The identity of an earlier process and the roots that it trusted, unless it has expired.
-    pub(crate) fn identity(&self) -> Option<(Identity, TrustBundle)> {
-        let (own, roots) = (self.read(IDENTITY)?, self.read(ROOTS)?);
-        let read = Identity::from_pem(&own, &own)
-            .and_then(|identity| Ok((identity, TrustBundle::from_pem(&roots)?)));
-        match read {
-            Ok((identity, _)) if identity.expires() <= SystemTime::now() => {
-                tracing::info!(id = %identity.id(), "the kept identity has expired");
-                None
-            }
-            Ok(kept) => Some(kept),
-            Err(error) => {
-                self.pass_over(IDENTITY, &error);
-                None
-            }
+    /// What an earlier process has left: its identity unless that has expired, and the roots that it trusted.
+    pub(crate) fn identity(&self) -> Kept {
+        let roots = self.usable(ROOTS, TrustBundle::from_pem);
+        let identity = self.usable(IDENTITY, |own| Identity::from_pem(own, own));
+        let has_expired = |own: &Identity| own.expires() <= SystemTime::now();
+        if let Some(own) = identity.as_ref().filter(|own| has_expired(own)) {
+            tracing::info!(id = %own.id(), "the kept identity has expired");
         }
+        Kept {
+            identity: identity.filter(|own| !has_expired(own) && roots.is_some()),
+            roots,
+        }
+    }
+
+    /// What is in a file, if it can be used.
+    fn usable<T>(&self, name: &str, read: impl Fn(&[u8]) -> Result<T, Error>) -> Option<T> {
+        let read = read(&self.read(name)?);
+        read.inspect_err(|error| self.pass_over(name, error)).ok()
     }
 
     fn pass_over(&self, name: &str, error: &dyn std::error::Error) {
@@ -153,14 +157,15 @@ mod tests {
     fn what_was_kept_is_found_again_and_readable_by_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(&folder.path().join("deep/er"));
-        assert!(cache.identity().is_none() && cache.resources().is_empty());
+        assert!(cache.identity().identity.is_none() && cache.resources().is_empty());
         let (own, key, roots) = identity(Duration::from_secs(600), Duration::ZERO);
         cache.keep_identity(&own, &key).unwrap();
         cache.keep_roots(&roots).unwrap();
-        let (again, bundle) = cache.identity().unwrap();
+        let kept = cache.identity();
+        let (again, bundle) = (kept.identity.unwrap(), kept.roots.unwrap());
         assert_eq!((again.id(), again.expires()), (own.id(), own.expires()));
         assert!(bundle.is_same(&roots));
-        let kept = vec![Kept {
+        let kept = vec![snapshot::Kept {
             kind: Kind::Listener,
             name: "a".into(),
             version: "1".to_owned(),
@@ -182,12 +187,20 @@ mod tests {
         let (own, key, roots) = identity(Duration::from_secs(60), Duration::from_secs(120));
         cache.keep_identity(&own, &key).unwrap();
         cache.keep_roots(&roots).unwrap();
-        assert!(cache.identity().is_none(), "it has expired");
+        let kept = cache.identity();
+        assert!(kept.identity.is_none(), "it has expired");
+        assert!(
+            kept.roots.is_some_and(|kept| kept.is_same(&roots)),
+            "the roots are good"
+        );
         let (own, _, _) = identity(Duration::from_secs(60), Duration::ZERO);
         cache.keep_identity(&own, &key).unwrap();
-        assert!(cache.identity().is_none(), "the key is another one's");
+        assert!(
+            cache.identity().identity.is_none(),
+            "the key is another one's"
+        );
         fs::write(folder.path().join(IDENTITY), "nonsense").unwrap();
-        assert!(cache.identity().is_none());
+        assert!(cache.identity().identity.is_none());
         cache.keep_resources(&[]).unwrap();
         let file = folder.path().join(RESOURCES);
         let mut bytes = fs::read(&file).unwrap();

@@ -10,11 +10,12 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use maglor_identity::TrustBundle;
 use maglor_xds::frame::Deframer;
 
 use crate::io::Io;
 use crate::message::Body;
-use crate::upstream::{Cluster, Target, connect_for_control};
+use crate::upstream::{Cluster, Target, connect_for_control, connect_to_enrol};
 
 /// A server that says nothing is asked so often whether it is there, and has so long to answer.
 const PING: Duration = Duration::from_secs(20);
@@ -45,12 +46,18 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(cluster: &Cluster, target: &Target) -> Result<Self, CallError> {
-        let limit = cluster.config().connect_timeout;
-        let io = tokio::time::timeout(limit, connect_for_control(cluster, target)).await;
-        let io = io
-            .map_err(|_| CallError::ConnectTimeout)?
-            .map_err(CallError::Connect)?;
-        Self::over(io, target.address).await
+        let connecting = connect_for_control(cluster, target);
+        Self::over(in_time(cluster, connecting).await?, target.address).await
+    }
+
+    /// To be certified by a server that proves itself by `roots`; as a client without an identity.
+    pub(crate) async fn open_to_enrol(
+        cluster: &Cluster,
+        target: &Target,
+        roots: TrustBundle,
+    ) -> Result<Self, CallError> {
+        let connecting = connect_to_enrol(cluster, target, roots);
+        Self::over(in_time(cluster, connecting).await?, target.address).await
     }
 
     /// What connects is said by whoever calls: with another type of stream all of HTTP/2 would be compiled once more.
@@ -114,6 +121,16 @@ impl Connection {
         }
         Err(CallError::Refused("nothing".to_owned()))
     }
+}
+
+async fn in_time(
+    cluster: &Cluster,
+    connecting: impl Future<Output = io::Result<Io>>,
+) -> Result<Io, CallError> {
+    let limit = cluster.config().connect_timeout;
+    let io = tokio::time::timeout(limit, connecting).await;
+    io.map_err(|_| CallError::ConnectTimeout)?
+        .map_err(CallError::Connect)
 }
 
 /// gRPC's status, where there is one that is said and is not OK.

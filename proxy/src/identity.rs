@@ -6,11 +6,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use maglor_config::{Enrolment, Identity as Wanted};
 use maglor_identity::{
-    Error, Files, Fingerprint, Identity, Live, Paths, Rotation, TrustBundle, Watch,
+    Error, Files, Fingerprint, Identity, Live, Paths, Rotation, TrustBundle, Unusable, Watch,
 };
 
 use crate::metrics::IdentityMetrics;
@@ -22,12 +22,47 @@ pub(crate) struct Own {
     live: Option<Arc<Live>>,
     /// What is watched; nothing while the configuration wants no identity.
     watched: Option<Watched>,
+    /// Roots of the file, as it was read last, and of an earlier process: by these the control plane proves itself
+    /// where those that it has told lead to it no more.
+    anchors: Option<TrustBundle>,
     /// Whom the control plane has said to trust, once it has.
     told: Option<TrustBundle>,
     /// When to ask for a certificate; `None` = at once.
     renew_at: Option<SystemTime>,
     /// Why the control plane has not certified us, where that went wrong last.
     trouble: Option<String>,
+}
+
+/// What an earlier process has left.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) identity: Option<Identity>,
+    pub(crate) roots: Option<TrustBundle>,
+}
+
+/// Why a certificate of the control plane is not what it should be.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum NotTaken {
+    #[error("the certificate issued begins at {}: this machine's clock or the control plane's is wrong", humantime::format_rfc3339_seconds(*.0))]
+    Early(SystemTime),
+    #[error("the certificate issued proves nothing: {0}")]
+    Unusable(Unusable),
+    #[error("{0}")]
+    Identity(Arc<Error>),
+}
+
+impl From<Error> for NotTaken {
+    fn from(error: Error) -> Self {
+        Self::Identity(Arc::new(error))
+    }
+}
+
+/// An identity that is wanted and proves nothing.
+#[derive(Debug)]
+pub(crate) struct Missing {
+    pub(crate) why: Unusable,
+    /// Why there is no other.
+    pub(crate) trouble: String,
 }
 
 #[derive(Debug)]
@@ -75,7 +110,7 @@ impl Own {
     pub(crate) fn prepare(
         &self,
         wanted: Option<&Wanted>,
-        kept: impl FnOnce() -> Option<(Identity, TrustBundle)>,
+        kept: impl FnOnce() -> Kept,
     ) -> Result<Prepared, Error> {
         let live = self.live.clone();
         let change = match (wanted, &self.watched) {
@@ -118,11 +153,14 @@ impl Own {
         match prepared.change {
             Change::Forget => {
                 self.watched = None;
+                self.anchors = None;
                 metrics.expires(None);
+                metrics.set_usable(false);
             }
             Change::Keep => {}
             Change::Watch(read) => {
                 self.watched = Some(read.watched);
+                self.anchors = Some(read.bundle.clone());
                 self.told = None;
                 self.renew_at = read.identity.as_ref().map(Identity::renew_at);
                 self.put(read.identity, read.bundle, metrics);
@@ -144,8 +182,9 @@ impl Own {
             }
         };
         match polled {
-            None => {}
+            None => self.show(metrics),
             Some(Ok((identity, bundle))) => {
+                self.anchors = Some(bundle.clone());
                 // The file may be older than what was said, or newer: the platform takes its time.
                 let both = self.told.as_ref().map(|told| told.union(&bundle));
                 match both.unwrap_or(Ok(bundle)) {
@@ -160,17 +199,48 @@ impl Own {
         }
     }
 
-    /// The control plane has certified us. Its roots count until it tells of roots apart from that:
-    /// another replica may not know of the last ones yet.
+    /// Takes what the control plane has certified. The roots that it told apart from that go on: another replica may
+    /// not know of the last ones yet. Where those do not lead to the certificate, the roots that came with it replace them.
+    ///
+    /// # Errors
+    /// [`NotTaken`] where the certificate would prove nothing. It is in force only if the one before proves nothing
+    /// either.
     pub(crate) fn certified(
         &mut self,
         identity: Identity,
         roots: TrustBundle,
+        now: SystemTime,
         metrics: &IdentityMetrics,
-    ) {
-        self.trouble = None;
+    ) -> Result<(), NotTaken> {
+        let leads = |bundle: &TrustBundle| -> Result<_, Error> {
+            let candidate = Live::new(identity.clone(), bundle.clone())?;
+            Ok(candidate.usable(identity.begins()).is_ok())
+        };
+        let told = match self.told.take() {
+            Some(told) if leads(&told)? => Some(told),
+            Some(_) | None => None,
+        };
+        self.told = told;
         let bundle = self.told.clone().unwrap_or(roots);
+        let begins = identity.begins();
+        let early = |live: &&Arc<Live>| begins > live.time(now);
+        let not_taken = match self.live.as_ref().filter(early) {
+            Some(_) => Some(NotTaken::Early(begins)),
+            None if !leads(&bundle)? => Some(NotTaken::Unusable(Unusable::Untrusted)),
+            None => None,
+        };
+        let before = self.live.as_ref().map(|live| live.usable(now));
+        if let (Some(why), Some(Ok(()))) = (&not_taken, before) {
+            return Err(why.clone());
+        }
         self.put(Some(identity), bundle, metrics);
+        let usable = self.live.as_ref().map_or(Ok(()), |live| live.usable(now));
+        match not_taken {
+            Some(why) => return Err(why),
+            None => usable.map_err(NotTaken::Unusable)?,
+        }
+        self.trouble = None;
+        Ok(())
     }
 
     /// The control plane says whom to trust.
@@ -188,10 +258,17 @@ impl Own {
         self.tell(rotated, metrics);
     }
 
-    /// How long to wait before a certificate is asked for: an earlier process may have left one.
-    pub(crate) fn renewal(&self, now: SystemTime) -> Duration {
-        let wait = self.renew_at.and_then(|at| at.duration_since(now).ok());
-        wait.unwrap_or(Duration::ZERO)
+    /// When to ask for a certificate, as an earlier process may have left one; `None` = at once.
+    pub(crate) fn renew_at(&self) -> Option<SystemTime> {
+        self.renew_at
+    }
+
+    /// The roots by which the control plane proves itself when it certifies: those in force, and those of the file, which
+    /// the platform replaces also while the control plane cannot be reached.
+    pub(crate) fn anchors(&self) -> Option<TrustBundle> {
+        let bundle = self.live.as_ref()?.bundle();
+        let both = self.anchors.as_ref().map(|anchors| bundle.union(anchors));
+        Some(both.and_then(Result::ok).unwrap_or(bundle))
     }
 
     /// Certifying us has failed.
@@ -199,16 +276,28 @@ impl Own {
         self.trouble = Some(why);
     }
 
-    /// Why there is no identity where one is wanted.
-    pub(crate) fn missing(&self) -> Option<String> {
-        if self.live.as_ref()?.is_identified() {
-            return None;
-        }
-        let why = self.trouble.as_deref();
-        Some(
-            why.unwrap_or("the control plane was not asked yet")
-                .to_owned(),
-        )
+    /// Why there is no identity that proves anything where one is wanted, and why there is no other.
+    pub(crate) fn missing(&self, now: SystemTime) -> Option<Missing> {
+        let why = self.live.as_ref()?.usable(now).err()?;
+        let trouble = match (&self.watched, self.trouble.as_deref()) {
+            (Some(Watched::Files(..)), _) => "it is read from files",
+            (_, Some(trouble)) => trouble,
+            (_, None) => "the control plane was not asked yet",
+        };
+        Some(Missing {
+            why,
+            trouble: trouble.to_owned(),
+        })
+    }
+
+    /// Shows whether the identity proves anything: time alone may end that.
+    fn show(&self, metrics: &IdentityMetrics) {
+        let now = SystemTime::now();
+        let usable = self
+            .live
+            .as_ref()
+            .is_some_and(|live| live.usable(now).is_ok());
+        metrics.set_usable(usable);
     }
 
     fn tell(&self, rotated: Option<Result<Rotation, Error>>, metrics: &IdentityMetrics) {
@@ -233,6 +322,7 @@ impl Own {
                 tracing::error!(%error, "identity refused, the last good one stays in force");
             }
         }
+        self.show(metrics);
         if live.is_identified() && !live.is_trusted(SystemTime::now()) {
             tracing::warn!(
                 id = live.id().map(tracing::field::display),
@@ -245,15 +335,17 @@ impl Own {
 impl Read {
     /// The roots of a file, and what an earlier process has left, as far as it is still good. Its roots
     /// are trusted beside those of the file, until the control plane says which to trust: one of the
-    /// two may not have heard of the last one.
-    fn roots(enrolment: &Enrolment, kept: Option<(Identity, TrustBundle)>) -> Result<Self, Error> {
+    /// two may not have heard of the last one. They are also where its identity has expired meanwhile.
+    fn roots(enrolment: &Enrolment, kept: Kept) -> Result<Self, Error> {
         let watch = Watch::new(fingerprint(&enrolment.trust_bundle));
         let mut bundle = TrustBundle::from_file(&enrolment.trust_bundle)?;
+        if let Some(known) = &kept.roots {
+            bundle = bundle.union(known)?;
+        }
         let mut identity = None;
-        if let Some((own, known)) = kept {
-            bundle = bundle.union(&known)?;
+        if let Some(own) = kept.identity {
             let live = Live::new(own.clone(), bundle.clone())?;
-            identity = live.is_trusted(SystemTime::now()).then_some(own);
+            identity = live.usable(SystemTime::now()).is_ok().then_some(own);
         }
         Ok(Self {
             watched: Watched::Roots(enrolment.clone(), watch),

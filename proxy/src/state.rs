@@ -45,6 +45,15 @@ impl Listener {
         open < self.config.max_connections
     }
 
+    /// Whether one of its chains lets in members of the mesh only.
+    pub(crate) fn is_for_members(&self) -> bool {
+        let only = |chain: &Chain| match &chain.tls {
+            Some(Termination::Mesh(mesh)) => !mesh.takes_plain_text(),
+            Some(Termination::Certificates(_)) | None => false,
+        };
+        self.chains.iter().any(only)
+    }
+
     /// Whether a connection needs nothing from its client before its filter.
     pub(crate) fn is_immediate(&self) -> bool {
         self.config.proxy_protocol == ProxyProtocolIn::Off

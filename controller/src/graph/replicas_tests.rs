@@ -1,7 +1,6 @@
 use std::net::Ipv4Addr;
 
-use maglor_identity::tls::{Expected, client_config};
-use maglor_identity::tls::{open_server_config, peer_until};
+use maglor_identity::tls::{Expected, OpenServer, client_config};
 use maglor_identity::{Authority, Identity, LeafRequest, Live, SpiffeId, TrustDomain};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -36,15 +35,18 @@ fn live(authority: &Authority, account: &str) -> Arc<Live> {
 
 /// A replica that proves an account, and answers one connection.
 async fn replica(authority: &Authority, account: &str) -> u16 {
-    let config = open_server_config(&live(authority, account), &[b"h2", REPLICA_ALPN]).unwrap();
+    let server = OpenServer::new(&live(authority, account), &[b"h2", REPLICA_ALPN]).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (socket, _) = listener.accept().await.unwrap();
-        let Ok(stream) = TlsAcceptor::from(config).accept(socket).await else {
+        let Ok(stream) = TlsAcceptor::from(Arc::clone(server.config()))
+            .accept(socket)
+            .await
+        else {
             return;
         };
-        let proved = peer_until(stream.get_ref().1, SystemTime::now()).ok();
+        let proved = server.peer(stream.get_ref().1, SystemTime::now()).ok();
         let proved = proved.map(|(id, _)| id);
         let peers = Peers {
             graphs: Arc::new(Graphs::new(Settings::default())),

@@ -8,12 +8,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use maglor_identity::tls::{Expected, client_config, open_server_config, peer_until};
+use maglor_identity::tls::{Expected, OpenServer, client_config};
 use maglor_identity::{Error, Identity, LeafRequest, Live, Refusal, SpiffeId};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::server::TlsStream;
 
 use super::authority::{Ca, Watched};
@@ -24,6 +25,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(10);
 /// What replicas speak with each other on the port: HTTP/1.1.
 pub const REPLICA_ALPN: &[u8] = b"maglor-replica/1";
+/// How often the system's clock is compared with the certificate.
+const LOOK: Duration = Duration::from_secs(1);
 /// What is spoken on the port.
 const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 
@@ -31,7 +34,7 @@ const ALPN: &[&[u8]] = &[b"h2", REPLICA_ALPN];
 #[derive(Clone, Debug)]
 pub struct Serving {
     /// TLS of the port.
-    pub server: watch::Sender<Option<Arc<ServerConfig>>>,
+    pub server: watch::Sender<Option<OpenServer>>,
     /// TLS to the same port of other replicas, which have to prove that they are such.
     pub replicas: watch::Sender<Option<Arc<ClientConfig>>>,
 }
@@ -48,25 +51,22 @@ pub struct Own {
 }
 
 impl Own {
-    /// Keeps a certificate in force, made anew when it ages or the authority changes; returns when nobody
-    /// serves any more.
+    /// Keeps a certificate in force, made anew when it ages, the clock was changed or the authority changes; returns when
+    /// nobody serves any more.
     pub async fn keep(self, mut ca: Watched, serving: Serving) {
         let mut live = None;
         loop {
             let now = ca.borrow_and_update().clone();
-            let again = match &now {
-                None => None,
-                Some(ca) => match self.renew(ca, &mut live, &serving) {
-                    Ok(after) => Some(after),
-                    Err(error) => {
-                        tracing::error!(%error, "the controller cannot certify itself");
-                        Some(REST)
-                    }
-                },
-            };
+            let made = now.map(|ca| self.renew(&ca, &mut live, &serving));
+            let renewal = made.map(|made| {
+                made.unwrap_or_else(|error| {
+                    tracing::error!(%error, "the controller cannot certify itself");
+                    Renewal::after(REST)
+                })
+            });
             let renewal = async {
-                match again {
-                    Some(again) => tokio::time::sleep(again).await,
+                match renewal {
+                    Some(renewal) => renewal.due().await,
                     None => std::future::pending().await,
                 }
             };
@@ -78,13 +78,13 @@ impl Own {
         }
     }
 
-    /// Makes a certificate; how long to wait with the next one.
+    /// Makes a certificate; when to make the next one.
     fn renew(
         &self,
         ca: &Ca,
         live: &mut Option<Arc<Live>>,
         serving: &Serving,
-    ) -> Result<Duration, Error> {
+    ) -> Result<Renewal, Error> {
         let wanted = LeafRequest {
             ttl: self.ttl,
             dns_names: self.dns_names.clone(),
@@ -94,12 +94,15 @@ impl Own {
         let issued = ca.authority.issue(&wanted, now)?;
         let key = issued.private_key_pem.unwrap_or_default();
         let identity = Identity::from_pem(issued.certificate_pem.as_bytes(), key.as_bytes())?;
-        let renew = identity.renew_after(now);
+        let renewal = Renewal {
+            issued: now,
+            ..Renewal::after(identity.renew_after(now))
+        };
         match live {
             Some(live) => drop(live.rotate(identity, ca.bundle.clone())?),
             None => {
                 let new = Live::new(identity, ca.bundle.clone())?;
-                let server = open_server_config(&new, ALPN)?;
+                let server = OpenServer::new(&new, ALPN)?;
                 let itself = Expected::OneOf(vec![self.id.clone()]);
                 let replicas = client_config(&new, itself, &[REPLICA_ALPN])?;
                 serving.replicas.send_replace(Some(replicas));
@@ -107,33 +110,87 @@ impl Own {
                 *live = Some(new);
             }
         }
+        let expires = k8s_openapi::jiff::Timestamp::try_from(issued.expires).ok();
+        let expires = expires.map(tracing::field::display);
+        tracing::info!(expires, "identity of the controller in force");
         let trusted = live.as_ref().is_some_and(|live| live.is_trusted(now));
         if !trusted {
             tracing::error!(
                 "the trust bundle does not vouch for what the authority signs: see `ca.crt`"
             );
         }
-        Ok(renew)
+        Ok(renewal)
     }
 }
 
-/// Who is at the other end of a connection, and until when that is proved.
-pub type Proved = Option<(SpiffeId, SystemTime)>;
+/// When the next certificate is made.
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    began: Instant,
+    wait: Duration,
+    issued: SystemTime,
+}
 
-/// The handshake on a connection.
+impl Renewal {
+    fn after(wait: Duration) -> Self {
+        Self {
+            began: Instant::now(),
+            wait,
+            issued: SystemTime::now(),
+        }
+    }
+
+    /// Whether it is time. By the clock that never jumps, and by the system's: that one goes on while a machine is
+    /// suspended, and a certificate that was issued at a time which is still to come is not valid yet for clients whose
+    /// clocks are right.
+    fn is_due(&self, passed: Duration, now: SystemTime) -> bool {
+        passed >= self.wait || now >= self.issued + self.wait || now < self.issued
+    }
+
+    async fn due(self) {
+        let mut look = tokio::time::interval(LOOK);
+        while !self.is_due(self.began.elapsed(), SystemTime::now()) {
+            look.tick().await;
+        }
+    }
+}
+
+/// Who is at the other end of a connection, and until when that is proved; or why nothing is proved.
+pub type Proved = Result<(SpiffeId, SystemTime), Refusal>;
+
+/// The handshake on a connection. A client whose certificate proves nothing is one without a certificate: it has to be
+/// able to come for another one.
 ///
 /// # Errors
-/// When it fails, takes too long, or the client shows a certificate that is not good.
+/// When it fails or takes too long.
 pub async fn accept(
     socket: TcpStream,
-    config: Arc<ServerConfig>,
+    server: &OpenServer,
 ) -> io::Result<(TlsStream<TcpStream>, Proved)> {
-    let accepted = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(socket)).await;
+    let acceptor = TlsAcceptor::from(Arc::clone(server.config()));
+    let accepted = tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await;
     let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let proved = match peer_until(stream.get_ref().1, SystemTime::now()) {
-        Ok(proved) => Some(proved),
-        Err(Refusal::NoCertificate) => None,
-        Err(refusal) => return Err(io::Error::new(io::ErrorKind::InvalidData, refusal.as_str())),
-    };
+    let proved = server.peer(stream.get_ref().1, SystemTime::now());
     Ok((stream, proved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    #[test]
+    fn a_certificate_is_made_anew_when_either_clock_says_so() {
+        let renewal = Renewal::after(Duration::from_secs(17 * 3600));
+        let (second, now) = (Duration::from_secs(1), renewal.issued);
+        assert!(!renewal.is_due(second, now + second));
+        assert!(!renewal.is_due(renewal.wait - second, now + renewal.wait - second));
+        assert!(renewal.is_due(renewal.wait, now + second));
+        // The machine was suspended for days, or its clock set forward.
+        assert!(renewal.is_due(second, now + 3 * DAY));
+        // The clock was set back.
+        assert!(renewal.is_due(second, now - second));
+        assert!(renewal.is_due(second, now - 3 * DAY));
+    }
 }

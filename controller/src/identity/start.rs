@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use maglor_identity::tls::OpenServer;
 use maglor_identity::{SpiffeError, SpiffeId, TrustDomain};
 use tokio::sync::watch;
-use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use tokio_rustls::rustls::ClientConfig;
 
 use super::authenticate::Authenticator;
 use super::authority::Watched;
@@ -90,7 +91,7 @@ pub struct Service {
     /// What clients are served, certificates among it.
     pub table: Table,
     /// TLS of the port; `None` until there is an authority.
-    pub tls: watch::Receiver<Option<Arc<ServerConfig>>>,
+    pub tls: watch::Receiver<Option<OpenServer>>,
     /// Who the controller is: what other replicas have to prove.
     pub id: SpiffeId,
     /// TLS to other replicas; `None` until there is an authority.

@@ -1,7 +1,9 @@
 //! What the tests of the index share: reading objects, and writing down what it gives.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod clock;
 pub(crate) mod grpc;
+pub(crate) mod members;
 pub(crate) mod process;
 pub(crate) mod world;
 

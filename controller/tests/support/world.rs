@@ -26,11 +26,22 @@ pub(crate) struct World {
     pub(crate) authority: Authority,
     pub(crate) controller: Controller,
     ttl: &'static str,
+    /// Of the controller's environment.
+    variables: Vec<(String, String)>,
 }
 
 impl World {
     /// With these resources; certificates live for `ttl`.
     pub(crate) async fn start(resources: &str, ttl: &'static str) -> Self {
+        Self::start_with(resources, ttl, Vec::new()).await
+    }
+
+    /// The same with variables of the controller's environment.
+    pub(crate) async fn start_with(
+        resources: &str,
+        ttl: &'static str,
+        variables: Vec<(String, String)>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in ["ca", "resources"] {
@@ -42,12 +53,13 @@ impl World {
             format!("{CART} shop/cart\n{WEB} shop/web\n{OLD} shop/cart 2020-01-01T00:00:00Z\n");
         put(&at("tokens"), &tokens);
         write(&at("ca"), &authority, &authority.bundle().unwrap(), None);
-        let controller = controller(folder.path(), "127.0.0.1:0", ttl).await;
+        let controller = controller(folder.path(), "127.0.0.1:0", ttl, &variables).await;
         Self {
             folder,
             authority,
             controller,
             ttl,
+            variables,
         }
     }
 
@@ -70,7 +82,7 @@ impl World {
     pub(crate) async fn start_again(&mut self) {
         let listen = self.controller.listen.clone();
         let _ = std::fs::remove_file(self.path("ready.json"));
-        self.controller = controller(self.folder.path(), &listen, self.ttl).await;
+        self.controller = controller(self.folder.path(), &listen, self.ttl, &self.variables).await;
     }
 
     /// Puts another authority in place.
@@ -118,7 +130,12 @@ impl World {
     }
 }
 
-async fn controller(folder: &Path, listen: &str, ttl: &str) -> Controller {
+async fn controller(
+    folder: &Path,
+    listen: &str,
+    ttl: &str,
+    variables: &[(String, String)],
+) -> Controller {
     let at = |name: &str| folder.join(name).display().to_string();
     let ready = folder.join("ready.json");
     let arguments = [
@@ -129,7 +146,11 @@ async fn controller(folder: &Path, listen: &str, ttl: &str) -> Controller {
         ["--trust-domain", DOMAIN],
         ["--leaf-ttl", ttl],
     ];
-    Controller::start(&ready, arguments.as_flattened()).await
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    Controller::start_with(&ready, arguments.as_flattened(), &variables).await
 }
 
 /// The authority's folder, as `maglor identity ca` and `rotate` leave it.

@@ -65,6 +65,12 @@ impl Identity {
         &self.id
     }
 
+    /// The beginning of its validity.
+    #[must_use]
+    pub fn begins(&self) -> SystemTime {
+        self.begins
+    }
+
     /// The end of its validity.
     #[must_use]
     pub fn expires(&self) -> SystemTime {

@@ -34,7 +34,7 @@ pub use error::{Error, SanError};
 pub use files::{Files, Fingerprint, Paths, Watch};
 pub use identity::Identity;
 pub use issue::{Issued, LeafRequest, MAX_TTL};
-pub use live::{Live, Rotation};
+pub use live::{Live, Rotation, Unusable};
 pub use refusal::Refusal;
 pub use request::KeyRequest;
 pub use spiffe::{SpiffeError, SpiffeId, TrustDomain};

@@ -9,7 +9,7 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, Guard};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -21,6 +21,9 @@ use rustls::{CertificateError, RootCertStore};
 
 use crate::provider::provider;
 use crate::{Error, Identity, SpiffeId, TrustBundle};
+
+/// Certificates begin at whole seconds; so much is lost where a time is derived from that.
+const ROUNDED: Duration = Duration::from_secs(2);
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -36,12 +39,33 @@ pub(crate) struct State {
     /// `None` until somebody has certified this process.
     pub(crate) identity: Option<Identity>,
     pub(crate) bundle: TrustBundle,
+    /// Until when the bundle vouches for the identity, in seconds since 1970; `None` = not at all. Found once, as it
+    /// takes verifications.
+    vouched_until: Option<u64>,
+    /// When the identity was put in force, by the clock that never jumps.
+    since: Instant,
     /// Verifies the chains of clients, by all roots.
     clients: Arc<dyn ClientCertVerifier>,
     /// Tickets of our servers: of all of them, as they show the same identity.
     pub(crate) tickets: Arc<dyn ProducesTickets>,
     /// Sessions of our clients belong to the epoch in which they were made.
     pub(crate) epoch: u64,
+}
+
+/// Why an identity proves nothing to peers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Unusable {
+    /// Its certificate has expired.
+    #[error("the certificate expired at {}", humantime::format_rfc3339_seconds(*.0))]
+    Expired(SystemTime),
+    /// There is none yet.
+    #[error("there is no certificate yet")]
+    Missing,
+    /// None of the roots in force, as far as they have not expired, leads to its certificate.
+    #[error(
+        "no root of the trust bundle, or none that has not expired, vouches for the certificate"
+    )]
+    Untrusted,
 }
 
 /// What has changed.
@@ -75,7 +99,7 @@ impl Live {
 
     fn begin(identity: Option<Identity>, bundle: TrustBundle) -> Result<Arc<Self>, Error> {
         let tickets = Ticketer::new().map_err(Error::Settings)?;
-        let state = State::new(identity, bundle, tickets, 0)?;
+        let state = State::new(identity, bundle, tickets, 0, Instant::now())?;
         Ok(Arc::new(Self {
             state: ArcSwap::from_pointee(state),
             waiting: Mutex::default(),
@@ -113,7 +137,11 @@ impl Live {
             true => (Ticketer::new().map_err(Error::Settings)?, old.epoch + 1),
             false => (Arc::clone(&old.tickets), old.epoch),
         };
-        let state = State::new(identity, bundle, tickets, epoch)?;
+        let since = match rotation.identity {
+            true => Instant::now(),
+            false => old.since,
+        };
+        let state = State::new(identity, bundle, tickets, epoch, since)?;
         self.state.store(Arc::new(state));
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_identified() {
@@ -172,13 +200,24 @@ impl Live {
     #[must_use]
     pub fn is_trusted(&self, now: SystemTime) -> bool {
         let state = self.state.load();
-        let chain = state.identity.as_ref().map(|own| own.key().cert.as_slice());
-        let Some([leaf, chain @ ..]) = chain else {
-            return false;
-        };
-        let since = now.duration_since(SystemTime::UNIX_EPOCH);
-        let now = UnixTime::since_unix_epoch(since.unwrap_or_default());
-        state.verify_client(leaf, chain, now).is_ok()
+        state.is_vouched(state.time(unix(now)))
+    }
+
+    /// Whether our certificate proves anything at `now` to a peer that trusts the same roots. Cheap enough to be
+    /// asked for each connection.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn usable(&self, now: SystemTime) -> Result<(), Unusable> {
+        self.state.load().usable(now).map(drop)
+    }
+
+    /// The time by which certificates are judged while the system's clock says `now`: later than that if our own
+    /// certificate began later.
+    #[must_use]
+    pub fn time(&self, now: SystemTime) -> SystemTime {
+        let time = self.state.load().time(unix(now));
+        now.max(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()))
     }
 
     pub(crate) fn state(&self) -> Guard<Arc<State>> {
@@ -192,15 +231,83 @@ impl State {
         bundle: TrustBundle,
         tickets: Arc<dyn ProducesTickets>,
         epoch: u64,
+        since: Instant,
     ) -> Result<Self, Error> {
         let clients = client_verifier(Arc::clone(bundle.store())).map_err(Error::Settings)?;
-        Ok(Self {
+        let mut state = Self {
             identity,
             bundle,
+            vouched_until: None,
+            since,
             clients,
             tickets,
             epoch,
-        })
+        };
+        state.vouched_until = state.vouched_until();
+        Ok(state)
+    }
+
+    /// Whether a root leads to the certificate at a time.
+    fn is_vouched(&self, time: UnixTime) -> bool {
+        let chain = self.identity.as_ref().map(|own| own.key().cert.as_slice());
+        match chain {
+            Some([leaf, chain @ ..]) => self.verify_client(leaf, chain, time).is_ok(),
+            Some([]) | None => false,
+        }
+    }
+
+    /// See the field. Depends on no clock: one that is wrong now may be right a moment later.
+    fn vouched_until(&self) -> Option<u64> {
+        let own = self.identity.as_ref()?;
+        let second = |time| unix(time).as_secs();
+        let is_good = |at| self.is_vouched(UnixTime::since_unix_epoch(Duration::from_secs(at)));
+        let (mut good, mut bad) = (second(own.begins()), second(own.expires()));
+        if is_good(bad) {
+            return Some(bad);
+        }
+        if !is_good(good) {
+            return None;
+        }
+        // What leads to it expires before it does.
+        while bad - good > 1 {
+            let middle = u64::midpoint(good, bad);
+            match is_good(middle) {
+                true => good = middle,
+                false => bad = middle,
+            }
+        }
+        Some(good)
+    }
+
+    /// The identity, if it proves anything to a peer.
+    pub(crate) fn usable(&self, now: SystemTime) -> Result<&Identity, Unusable> {
+        let own = self.identity.as_ref().ok_or(Unusable::Missing)?;
+        let time = self.time(unix(now)).as_secs();
+        if unix(own.expires()).as_secs() < time {
+            return Err(Unusable::Expired(own.expires()));
+        }
+        match self.vouched_until.is_some_and(|until| time <= until) {
+            true => Ok(own),
+            false => Err(Unusable::Untrusted),
+        }
+    }
+
+    /// The time by which certificates are judged: the system's clock, unless that is behind the beginning of our own
+    /// certificate. Then the clock has been set back since, or was never set: the authority's clock was later
+    /// when it issued the certificate, and it is taken to be as much later now as has passed since. Otherwise each
+    /// certificate that is younger than the clock's error would be refused as not valid yet.
+    pub(crate) fn time(&self, now: UnixTime) -> UnixTime {
+        let Some(own) = &self.identity else {
+            return now;
+        };
+        let begins = unix(own.begins());
+        match now < begins {
+            true => {
+                let seconds = begins.as_secs() + self.since.elapsed().as_secs();
+                UnixTime::since_unix_epoch(Duration::from_secs(seconds) + ROUNDED)
+            }
+            false => now,
+        }
     }
 
     /// Verifies a client's chain. A root that has expired vouches for nobody any more; this is asked
@@ -238,6 +345,11 @@ impl State {
             None => Ok(()),
         }
     }
+}
+
+fn unix(time: SystemTime) -> UnixTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    UnixTime::since_unix_epoch(since.unwrap_or_default())
 }
 
 /// Verifies the chains of clients by these roots.

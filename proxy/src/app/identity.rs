@@ -1,20 +1,22 @@
 //! Who the proxy is: what the control plane says of it, and what is in force until then.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use maglor_config::{Config, Identity as Wanted};
 use maglor_identity::{Error, Identity, Live, TrustBundle};
 
 use super::App;
 use crate::cache::Cache;
-use crate::identity::{Own, Prepared};
+use crate::identity::{Kept, Missing, NotTaken, Own, Prepared};
 
 /// What a configuration makes of the identity; at the start with what an earlier process has left.
 pub(super) fn prepare(own: &Own, wanted: &Config) -> Result<Prepared, Error> {
     let plane = wanted.control_plane.as_ref();
     let cache = plane.and_then(|plane| plane.cache_dir.as_deref());
-    own.prepare(wanted.identity.as_ref(), || Cache::new(cache?).identity())
+    own.prepare(wanted.identity.as_ref(), || {
+        cache.map_or_else(Kept::default, |cache| Cache::new(cache).identity())
+    })
 }
 
 impl App {
@@ -29,9 +31,17 @@ impl App {
     }
 
     /// The control plane has certified us, and says whom to trust.
-    pub(crate) fn certified(&mut self, identity: Identity, bundle: TrustBundle) {
+    ///
+    /// # Errors
+    /// As [`Own::certified`].
+    pub(crate) fn certified(
+        &mut self,
+        identity: Identity,
+        bundle: TrustBundle,
+    ) -> Result<(), NotTaken> {
+        let metrics = &self.shared.metrics.identity;
         self.own
-            .certified(identity, bundle, &self.shared.metrics.identity);
+            .certified(identity, bundle, SystemTime::now(), metrics)
     }
 
     /// The control plane has not certified us.
@@ -44,13 +54,24 @@ impl App {
         self.own.told(bundle, &self.shared.metrics.identity);
     }
 
-    /// Why there is no identity, where one is wanted and none is there.
-    pub(crate) fn without_identity(&self) -> Option<String> {
-        self.own.missing()
+    /// The roots by which the control plane proves itself when it certifies.
+    pub(crate) fn anchors(&self) -> Option<TrustBundle> {
+        self.own.anchors()
     }
 
-    /// How long to wait before the control plane is asked for a certificate.
-    pub(crate) fn renewal(&self, now: SystemTime) -> Duration {
-        self.own.renewal(now)
+    /// Why the identity proves nothing, where one is wanted.
+    pub(crate) fn without_identity(&self) -> Option<Missing> {
+        self.own.missing(SystemTime::now())
+    }
+
+    /// Whether a listener lets in members of the mesh only: it can let in nobody without an identity.
+    pub(crate) fn needs_identity(&self) -> bool {
+        let mut all = self.listening.values();
+        all.any(|listening| listening.state.borrow().is_for_members())
+    }
+
+    /// When to ask the control plane for a certificate; `None` = at once.
+    pub(crate) fn renew_at(&self) -> Option<SystemTime> {
+        self.own.renew_at()
     }
 }

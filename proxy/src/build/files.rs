@@ -6,7 +6,7 @@ use std::fmt::Display;
 use maglor_config::{Config, Identity, Origination, Termination};
 
 use super::BuildError;
-use crate::identity::Own;
+use crate::identity::{Kept, Own};
 use crate::tls::{self, Roots};
 
 /// What a proxy with this configuration could not start with here and now: certificates, keys and roots
@@ -38,7 +38,7 @@ pub fn unusable_files(config: &Config) -> Vec<BuildError> {
         }
     }
     if let Some(identity @ Identity::Files(_)) = &config.identity
-        && let Err(error) = Own::default().prepare(Some(identity), || None)
+        && let Err(error) = Own::default().prepare(Some(identity), Kept::default)
     {
         found.push(BuildError::Identity {
             place: "identity".to_owned(),

@@ -134,6 +134,7 @@ impl Failures {
 #[derive(Debug)]
 pub(crate) struct IdentityMetrics {
     expiry: Gauge,
+    usable: Gauge,
     pub(crate) applied: Counter,
     pub(crate) refused: Counter,
     /// Certificates that the control plane gave, and those that it did not give.
@@ -158,13 +159,24 @@ impl IdentityMetrics {
             "When the proxy's certificate expires, in seconds since 1970; 0 = it has none.",
             &[],
         );
+        let usable = registry.gauge(
+            "identity_usable",
+            "Whether the proxy's certificate has not expired and the trust bundle vouches for it.",
+            &[],
+        );
         Self {
             expiry: expiry.with(&[]),
+            usable: usable.with(&[]),
             applied: reloads.with(&["applied"]),
             refused: reloads.with(&["refused"]),
             certified: requests.with(&["certified"]),
             failed: requests.with(&["failed"]),
         }
+    }
+
+    /// Whether the certificate in force proves anything.
+    pub(crate) fn set_usable(&self, usable: bool) {
+        self.usable.set(i64::from(usable));
     }
 
     /// The certificate in force expires at this time; `None` = there is none.

@@ -2,7 +2,8 @@
 //! (`maglor.identity.v1.Identity/Certify`), and so again at 70 % of each certificate's life.
 //!
 //! Whoever certifies has to be the control plane by the roots of the trust bundle, before it is shown the
-//! token. What fails is tried again, later each time; meanwhile the last identity goes on.
+//! token. The token is all that is shown: an identity that has expired would keep its owner from the next one.
+//! What fails is tried again, later each time; meanwhile the last identity goes on.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,17 +21,23 @@ use maglor_xds::proto::maglor::identity::v1::{CertifyRequest, CertifyResponse};
 use tokio::time::Instant;
 
 use crate::app::SharedApp;
+use crate::beat;
 use crate::cache::Cache;
 use crate::grpc::{CallError, Connection};
+use crate::identity::NotTaken;
 
 const PATH: &str = "/maglor.identity.v1.Identity/Certify";
 /// Bytes of an answer at most.
 const LONGEST: usize = 256 << 10;
 /// No call takes longer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The first pause before another attempt, and the longest.
+/// The first pause before another attempt, and the longest: a proxy without an identity is to be certified soon after the
+/// control plane has come back.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// An identity that can be used no more is renewed at once, but not more often: replicas of the control plane may differ on
+/// which roots to trust.
+const SETTLED: Duration = Duration::from_secs(5);
 /// Certificates that were issued at the same time are not renewed at the same time: up to so much earlier.
 const SPREAD: f64 = 0.1;
 /// Tokens are some kilobytes; what is longer is no token.
@@ -49,6 +56,8 @@ enum EnrolError {
     Identity(#[from] maglor_identity::Error),
     #[error("the cluster `{0}` of the control plane is not there")]
     NoCluster(Arc<str>),
+    #[error("{0}")]
+    NotTaken(#[from] NotTaken),
     #[error("token {}: {source}", path.display())]
     Token { path: PathBuf, source: io::Error },
 }
@@ -76,14 +85,18 @@ struct Source {
 impl Source {
     async fn serve(mut self) {
         // One that an earlier process has left is renewed when it is its time.
-        let mut wait = self.app.borrow().renewal(SystemTime::now());
+        let kept = self.app.borrow().renew_at();
+        if let Some(at) = kept {
+            let wait = at.duration_since(SystemTime::now()).unwrap_or_default();
+            self.rest(wait).await;
+        }
         let mut failures = 0_u32;
         loop {
-            tokio::time::sleep(wait).await;
-            wait = match self.ask().await {
+            match self.ask().await {
                 Ok(lasts) => {
                     failures = 0;
-                    lasts.mul_f64(1.0 - SPREAD * self.rng.unit())
+                    let wait = lasts.mul_f64(1.0 - SPREAD * self.rng.unit());
+                    self.rest(wait).await;
                 }
                 Err(error) => {
                     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.min(16));
@@ -91,13 +104,31 @@ impl Source {
                     let pause = doubled
                         .min(LONGEST_PAUSE)
                         .mul_f64(0.5 + 0.5 * self.rng.unit());
-                    let mut app = self.app.borrow_mut();
-                    app.shared().metrics.identity.failed.add_shared(1);
-                    tracing::warn!(%error, again_in = ?pause, "no new certificate");
-                    app.not_certified(error.to_string());
-                    pause
+                    {
+                        let mut app = self.app.borrow_mut();
+                        app.shared().metrics.identity.failed.add_shared(1);
+                        tracing::warn!(%error, again_in = ?pause, "no new certificate");
+                        app.not_certified(error.to_string());
+                    }
+                    tokio::time::sleep(pause).await;
                 }
-            };
+            }
+        }
+    }
+
+    /// Waits until the certificate is to be renewed: after `wait` by the clock that never jumps or by the system's, which
+    /// goes on while a machine is suspended, or when it cannot be used any more.
+    async fn rest(&self, wait: Duration) {
+        let (began, at) = (Instant::now(), SystemTime::now() + wait);
+        let mut look = beat::every_second();
+        loop {
+            look.tick().await;
+            let (passed, now) = (began.elapsed(), SystemTime::now());
+            let is_settled = passed >= SETTLED.min(wait);
+            let is_usable = || self.app.borrow().without_identity().is_none();
+            if passed >= wait || now >= at || (is_settled && !is_usable()) {
+                return;
+            }
         }
     }
 
@@ -115,23 +146,26 @@ impl Source {
         let identity = key.certified(response.chain.iter().map(|one| one.to_vec()))?;
         let bundle = TrustBundle::from_der(response.roots.iter().map(|one| one.to_vec()))?;
         let lasts = identity.renew_after(now);
+        self.app
+            .borrow_mut()
+            .certified(identity.clone(), bundle.clone())?;
         self.keep(&identity, &key, &bundle);
-        let mut app = self.app.borrow_mut();
+        let app = self.app.borrow();
         app.shared().metrics.identity.certified.add_shared(1);
-        app.certified(identity, bundle);
         Ok(lasts)
     }
 
     async fn call(&mut self, message: Bytes) -> Result<Bytes, EnrolError> {
-        let (cluster, now) = {
+        let (cluster, roots, now) = {
             let app = self.app.borrow();
             let cluster = app.clusters().get(&self.cluster);
-            (cluster, app.shared().time(Instant::now()))
+            (cluster, app.anchors(), app.shared().time(Instant::now()))
         };
+        let roots = roots.ok_or(maglor_identity::Error::NoCertificate)?;
         let cluster = cluster.ok_or_else(|| EnrolError::NoCluster(Arc::clone(&self.cluster)))?;
         let picked = cluster.pick(now, None, &[], &mut self.rng);
         let picked = picked.map_err(|_| CallError::NoServer)?;
-        let mut connection = Connection::open(&cluster, &picked.target).await?;
+        let mut connection = Connection::open_to_enrol(&cluster, &picked.target, roots).await?;
         Ok(connection.ask(PATH, message, LONGEST).await?)
     }
 

@@ -5,6 +5,7 @@
 //! stream, the hosts that wait, and what is put in force. While the control plane is away everything
 //! that is known goes on.
 
+mod credential;
 mod discovered;
 mod link;
 mod load;
@@ -17,7 +18,6 @@ use std::time::Duration;
 
 use maglor_balance::{Rng, Time};
 use maglor_config as config;
-use maglor_identity::Live;
 use maglor_xds::Message as _;
 use maglor_xds::discovery::{Changes, Discovery, Target};
 use maglor_xds::frame::frame;
@@ -27,6 +27,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::credential::Credential;
 use self::discovered::compile;
 use self::link::{Event, Link};
 use self::load::Reporter;
@@ -63,8 +64,8 @@ struct Source {
     away: Option<Instant>,
     /// Where what was learnt is kept for the next start.
     cache: Option<Cache>,
-    /// The identity that the control plane is to know us by, as long as there is none.
-    nameless: Option<Arc<Live>>,
+    /// The identity that the control plane is to know us by.
+    credential: Credential,
 }
 
 /// A target, and who called it by which names.
@@ -97,7 +98,7 @@ pub(crate) async fn run(
         user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Node::default()
     };
-    let nameless = app.borrow().live().filter(|live| !live.is_identified());
+    let issued = app.borrow().live().filter(|_| app.borrow().is_enrolled());
     let reporter = Rc::new(RefCell::new(Reporter::new(Rc::clone(&app), node.clone())));
     let mut discovery = Discovery::new(node, has_identity);
     if app.borrow().is_enrolled() {
@@ -112,7 +113,7 @@ pub(crate) async fn run(
         accepted: None,
         away: Some(Instant::now()),
         cache,
-        nameless,
+        credential: Credential::new(issued),
         app,
         settings,
         discovery,
@@ -134,7 +135,10 @@ impl Source {
         let mut patient = true;
         loop {
             self.say();
-            let (connected, waits) = (self.link.is_some(), self.nameless.is_some());
+            let (connected, waits) = (self.link.is_some(), !self.credential.is_usable());
+            if self.credential.has_returned() && !connected {
+                again.as_mut().reset(Instant::now());
+            }
             tokio::select! {
                 ask = asks.recv() => match ask {
                     Some(ask) => self.ask(ask),
@@ -145,7 +149,7 @@ impl Source {
                         again.as_mut().reset(Instant::now() + pause);
                     }
                 }
-                () = identified(self.nameless.as_ref()) => self.nameless = None,
+                () = self.credential.issued() => {}
                 () = &mut again, if !connected && !waits => self.connect(&mut again),
                 () = &mut patience, if patient => {
                     patient = false;
@@ -207,6 +211,11 @@ impl Source {
             && let Some(bundle) = self.discovery.bundle()
         {
             self.app.borrow_mut().trust(bundle.clone());
+            // The platform's file may be older, and certificates are kept less often.
+            let kept = self.cache.as_ref().map(|cache| cache.keep_roots(bundle));
+            if let Some(Err(error)) = kept {
+                tracing::warn!(%error, "the roots cannot be kept for the next start");
+            }
         }
         self.apply(&all);
         pause
@@ -471,14 +480,6 @@ impl Source {
             routing: true,
             ..Changes::default()
         });
-    }
-}
-
-/// Waits for an identity, where there is none and one will come.
-async fn identified(nameless: Option<&Arc<Live>>) {
-    match nameless {
-        Some(live) => live.identified().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use maglor_config::Origination;
+use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::{Live, TrustBundle};
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -76,8 +78,8 @@ pub(crate) async fn connect(
     // Behind a health check is no client: the proxy speaks for itself.
     let ends = (!ends.source.ip().is_unspecified()).then_some(&ends);
     let established = async {
-        identified(cluster).await;
-        establish(cluster, target, ends, speaks).await
+        identified(cluster).await?;
+        establish(cluster, target, ends, cluster.tls(), speaks).await
     };
     match tokio::time::timeout(limit, established).await {
         Ok(Ok(io)) => Ok(io),
@@ -92,27 +94,51 @@ pub(crate) async fn connect(
 /// # Errors
 /// When there is no connection; the caller minds the time.
 pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> io::Result<Io> {
-    identified(cluster).await;
-    establish(cluster, target, None, Speaks::Http1).await
+    identified(cluster).await?;
+    establish(cluster, target, None, cluster.tls(), Speaks::Http1).await
 }
 
-/// Members of the mesh refuse who cannot prove anything: a proxy that starts waits for its identity.
-async fn identified(cluster: &Cluster) {
+/// Members of the mesh refuse a client that proves nothing: a proxy that starts waits for its identity. One whose
+/// identity has expired does not wait: that may take as long as the control plane is away.
+async fn identified(cluster: &Cluster) -> io::Result<()> {
     if let Some(mesh) = cluster.tls().and_then(|tls| tls.mesh.as_ref()) {
         mesh.live.identified().await;
+        let usable = mesh.live.usable(SystemTime::now());
+        usable.map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))?;
     }
+    Ok(())
 }
 
 /// Connects to a server of the control plane, in HTTP/2, with or without an identity; the caller minds the
 /// time.
 pub(crate) async fn connect_for_control(cluster: &Cluster, target: &Target) -> io::Result<Io> {
-    establish(cluster, target, None, Speaks::Http2).await
+    establish(cluster, target, None, cluster.tls(), Speaks::Http2).await
+}
+
+/// As [`connect_for_control`], to be certified: no identity is presented, as the one that there is may have expired,
+/// and the server has to prove itself by `roots`.
+pub(crate) async fn connect_to_enrol(
+    cluster: &Cluster,
+    target: &Target,
+    roots: TrustBundle,
+) -> io::Result<Io> {
+    let mut tls = cluster.tls().cloned();
+    if let (Some(tls), Some(Origination::Mesh(expected))) = (&mut tls, &cluster.config().tls)
+        && let Some(mesh) = &mut tls.mesh
+    {
+        mesh.live = Live::nameless(roots).map_err(io::Error::other)?;
+        let expected = Expected::OneOf(expected.clone());
+        let config = client_config(&mesh.live, expected, Speaks::Http2.alpn(true));
+        tls.config = config.map_err(io::Error::other)?;
+    }
+    establish(cluster, target, None, tls.as_ref(), Speaks::Http2).await
 }
 
 async fn establish(
     cluster: &Cluster,
     target: &Target,
     ends: Option<&Addresses>,
+    tls: Option<&ClientTls>,
     speaks: Speaks,
 ) -> io::Result<Io> {
     if own_connections::is_admin(target.address) {
@@ -129,7 +155,7 @@ async fn establish(
         proxy_protocol::encode(version, ends, &mut header);
         tcp.write_all(&header).await?;
     }
-    let Some(tls) = cluster.tls() else {
+    let Some(tls) = tls else {
         return Ok(Io::Tcp(tcp));
     };
     let name = server_name(cluster, target)?;

@@ -20,7 +20,7 @@ mod send;
 mod target;
 
 pub(crate) use cluster::{ClientMesh, ClientTls, Cluster, Clusters, Picked};
-pub(crate) use connect::{connect, connect_for_control};
+pub(crate) use connect::{connect, connect_for_control, connect_to_enrol};
 pub(crate) use dns::Resolver;
 pub(crate) use endpoints::{Endpoints, Resolved};
 pub(crate) use guard::{Guard, Place};

@@ -30,6 +30,7 @@ struct Wrong {
     silent: Vec<String>,
     unconnected: Vec<String>,
     expiring: Vec<String>,
+    unusable: Vec<String>,
     versions: BTreeMap<String, Vec<String>>,
 }
 
@@ -76,18 +77,25 @@ async fn look(proxy: &Instance, wrong: &mut Wrong) -> Result<(), LiveError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0.0, |now| now.as_secs_f64());
     let expires = value("maglor_identity_expiry_seconds").filter(|at| *at > 0.0);
-    if expires.is_some_and(|at| at < now + SOON) {
-        wrong.expiring.push(name(proxy));
+    // Proxies of earlier versions do not say whether theirs can be used.
+    let is_unusable = value("maglor_identity_usable") == Some(0.0);
+    match expires {
+        Some(_) if is_unusable => wrong.unusable.push(name(proxy)),
+        Some(at) if at < now + SOON => wrong.expiring.push(name(proxy)),
+        Some(_) | None => {}
     }
     Ok(())
 }
 
 impl Wrong {
     fn tell(&self, count: usize, report: &mut Report) {
-        let none = [&self.silent, &self.unconnected, &self.expiring]
-            .iter()
-            .all(|list| list.is_empty());
-        if none {
+        let lists = [
+            &self.silent,
+            &self.unconnected,
+            &self.expiring,
+            &self.unusable,
+        ];
+        if lists.iter().all(|list| list.is_empty()) {
             report.good(PROXIES, format!("{count} proxies answer and are connected"));
         }
         let mut tell = |list: &[String], what: &str, hint: &str, document| {
@@ -113,6 +121,12 @@ impl Wrong {
             "the certificate expires within the hour, or has",
             "the proxy's log says why it is not renewed",
             "identity.md",
+        );
+        tell(
+            &self.unusable,
+            "the identity has expired, or no root in force vouches for it: members refuse these proxies",
+            "/ready of the proxy's admin port says why it is not renewed",
+            "identity.md#certified-by-the-control-plane",
         );
         let own = env!("CARGO_PKG_VERSION");
         for (version, list) in &self.versions {

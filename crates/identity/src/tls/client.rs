@@ -1,6 +1,7 @@
 //! The client's side: which certificate is shown, and which servers are believed.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -52,18 +53,20 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// The certificate that is in force; none where there is no identity yet.
+/// The certificate that is in force; none where there is no identity yet, or where it proves nothing: a server
+/// that also serves clients without a certificate would refuse the connection because of it.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 
 impl ResolvesClientCert for Shown {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let state = self.0.state();
-        state.identity.as_ref().map(|own| Arc::clone(own.key()))
+        let own = state.usable(SystemTime::now()).ok()?;
+        Some(Arc::clone(own.key()))
     }
 
     fn has_certs(&self) -> bool {
-        self.0.is_identified()
+        self.0.usable(SystemTime::now()).is_ok()
     }
 }
 
@@ -84,7 +87,7 @@ impl ServerCertVerifier for Servers {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let state = self.live.state();
-        state.verify_server(leaf, intermediates, now)?;
+        state.verify_server(leaf, intermediates, state.time(now))?;
         let expected = match &self.expected {
             Expected::Member => [].as_slice(),
             Expected::OneOf(ids) => ids,

@@ -14,7 +14,7 @@ use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::CertificateDer;
 
 pub use self::client::{Expected, client_config};
-pub use self::server::{open_server_config, server_config};
+pub use self::server::{OpenServer, server_config};
 
 use crate::error::SanError;
 use crate::live::State;
@@ -28,7 +28,8 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 
 /// Who is on the other side of a connection whose handshake has ended.
 ///
-/// A resumed session brings the certificate that it began with, which may have expired since.
+/// A resumed session brings the certificate that it began with, which may have expired since. The chain was verified by the
+/// handshake; of a connection to an [`OpenServer`] it was not, and [`OpenServer::peer`] is to be asked.
 ///
 /// # Errors
 /// [`Refusal::NoCertificate`], [`Refusal::BadSan`] and [`Refusal::Expired`]; the connection must be
@@ -41,7 +42,7 @@ pub fn peer(connection: &CommonState, now: SystemTime) -> Result<SpiffeId, Refus
 ///
 /// # Errors
 /// As [`peer`].
-pub fn peer_until(
+fn peer_until(
     connection: &CommonState,
     now: SystemTime,
 ) -> Result<(SpiffeId, SystemTime), Refusal> {

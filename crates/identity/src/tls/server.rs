@@ -1,6 +1,7 @@
 //! The server's side: which certificate is shown, and which clients are let in.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
@@ -8,11 +9,13 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::{
+    CommonState, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
 
-use super::{algorithms, member};
+use super::{algorithms, member, peer_until};
 use crate::provider::provider;
-use crate::{Error, Live};
+use crate::{Error, Live, Refusal, SpiffeId};
 
 /// A server that shows the identity of `live` and lets in who its bundle vouches for.
 ///
@@ -24,13 +27,54 @@ pub fn server_config(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Arc<ServerConfi
     config(live, alpn, true)
 }
 
-/// As [`server_config`], but who shows no certificate is let in, too, and has proved nothing: for a
-/// server that certifies.
-///
-/// # Errors
-/// As [`server_config`].
-pub fn open_server_config(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, Error> {
-    config(live, alpn, false)
+/// A server that certifies: a handshake succeeds without a certificate, and with one that proves nothing, because a
+/// client whose certificate has expired comes for another one. Whether the client has proved to be a member is
+/// for [`OpenServer::peer`] to say, and for nothing else.
+#[derive(Clone, Debug)]
+pub struct OpenServer {
+    config: Arc<ServerConfig>,
+    live: Arc<Live>,
+}
+
+impl OpenServer {
+    /// A server that shows the identity of `live`; sessions and `alpn` as for [`server_config`].
+    ///
+    /// # Errors
+    /// As [`server_config`].
+    pub fn new(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Self, Error> {
+        Ok(Self {
+            config: config(live, alpn, false)?,
+            live: Arc::clone(live),
+        })
+    }
+
+    /// For handshakes.
+    #[must_use]
+    pub fn config(&self) -> &Arc<ServerConfig> {
+        &self.config
+    }
+
+    /// The member on the other side of a connection whose handshake has ended, and until when its certificate is
+    /// valid. Verifies the certificate, that of a resumed session as well.
+    ///
+    /// # Errors
+    /// [`Refusal::NoCertificate`], or why the certificate proves nothing. The connection may stay open: it is one of a client
+    /// that has not authenticated.
+    pub fn peer(
+        &self,
+        connection: &CommonState,
+        now: SystemTime,
+    ) -> Result<(SpiffeId, SystemTime), Refusal> {
+        let chain = connection.peer_certificates().unwrap_or_default();
+        let [leaf, intermediates @ ..] = chain else {
+            return Err(Refusal::NoCertificate);
+        };
+        let since = now.duration_since(SystemTime::UNIX_EPOCH);
+        let time = UnixTime::since_unix_epoch(since.unwrap_or_default());
+        let refusal = |error| Refusal::of(&error);
+        verify(&self.live, leaf, intermediates, time).map_err(refusal)?;
+        peer_until(connection, now)
+    }
 }
 
 fn config(
@@ -53,7 +97,8 @@ fn config(
     Ok(Arc::new(config))
 }
 
-/// The certificate that is in force, whatever name the client asks for.
+/// The certificate that is in force, whatever name the client asks for. One that has expired is shown as well: a
+/// handshake without one fails too, and does not tell the client why.
 #[derive(Debug)]
 struct Shown(Arc<Live>);
 
@@ -64,7 +109,8 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Verifies clients against the bundle that is in force.
+/// Verifies clients against the bundle that is in force; where not only members are served, nothing but that the
+/// client has the key of its certificate.
 #[derive(Debug)]
 struct Clients {
     live: Arc<Live>,
@@ -87,10 +133,11 @@ impl ClientCertVerifier for Clients {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let state = self.live.state();
-        let verified = state.verify_client(leaf, intermediates, now)?;
-        member(leaf, &state, &[])?;
-        Ok(verified)
+        match self.members_only {
+            true => verify(&self.live, leaf, intermediates, now),
+            // It proves nothing here; `OpenServer::peer` verifies it.
+            false => Ok(ClientCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(
@@ -114,6 +161,19 @@ impl ClientCertVerifier for Clients {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         algorithms().supported_schemes()
     }
+}
+
+/// Verifies a client's certificate: its chain, and whom it names.
+fn verify(
+    live: &Live,
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    now: UnixTime,
+) -> Result<ClientCertVerified, rustls::Error> {
+    let state = live.state();
+    let verified = state.verify_client(leaf, intermediates, state.time(now))?;
+    member(leaf, &state, &[])?;
+    Ok(verified)
 }
 
 /// Tickets under the keys that are in force; those of earlier keys mean nothing.

@@ -1,0 +1,252 @@
+//! Proxies that become members of the mesh by the real controller over a folder, and calls between them.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::JoinHandle;
+
+use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
+
+use super::process::put;
+use super::world::{CART, DOMAIN, WEB, World};
+
+/// The proxy that was built together with this test.
+pub(crate) fn binary() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let binary = own.parent().and_then(Path::parent)?.join("maglor-proxy");
+    if !binary.exists() {
+        println!("skipped: there is no maglor-proxy; cargo build -p maglor-proxy makes it");
+        return None;
+    }
+    Some(binary)
+}
+
+/// Connections are short, so that calls meet certificates of now.
+pub(crate) const MESH: &str = "
+apiVersion: maglor.dev/v1alpha1
+kind: MeshConfig
+metadata: {name: default}
+spec: {mtls: strict, trustDomain: mesh.example, cluster: {max_requests_per_connection: 5}}
+";
+
+/// A Service `cart` whose only endpoint is at this address, with a sidecar.
+pub(crate) fn cart_at(address: SocketAddr) -> String {
+    format!(
+        "{MESH}---
+apiVersion: v1
+kind: Service
+metadata: {{name: cart, namespace: shop}}
+spec: {{clusterIP: 10.0.0.1, ports: [{{port: 80, name: http}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: cart-0, namespace: shop, annotations: {{maglor.dev/injected: 'true'}}}}
+spec: {{serviceAccountName: cart}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: cart-1, namespace: shop, labels: {{kubernetes.io/service-name: cart}}}}
+addressType: IPv4
+ports: [{{name: http, port: {}}}]
+endpoints: [{{addresses: [{}], targetRef: {{kind: Pod, name: cart-0, namespace: shop}}}}]
+",
+        address.port(),
+        address.ip()
+    )
+}
+
+/// What a proxy of the mesh says of itself and of the control plane.
+fn member(world: &World, account: &str, token: &Path) -> String {
+    format!(
+        "admin: {{address: '127.0.0.1:0'}}
+drain_timeout: 1s
+identity: {{token_file: '{}', trust_bundle: '{}'}}
+control_plane: {{cluster: control-plane, node: {{id: shop/{account}-0}}, cache_dir: '{}'}}
+clusters:
+- name: control-plane
+  tls: {{mesh: {{identities: ['spiffe://{DOMAIN}/ns/maglor/sa/maglor-controller']}}}}
+  endpoints: ['{}']
+",
+        token.display(),
+        world.path("trust.pem").display(),
+        world.path(&format!("cache-{account}")).display(),
+        world.controller.listen,
+    )
+}
+
+/// A sidecar of `cart`, in front of an application.
+pub(crate) fn cart(world: &World, token: &Path, application: &Upstream) -> String {
+    format!(
+        "{}- {{name: application, endpoints: ['{}']}}
+listeners:
+- name: inbound
+  address: 127.0.0.1:0
+  tls: mesh
+  http: {{virtual_hosts: [{{domains: ['*'], routes: [{{cluster: application}}]}}]}}
+",
+        member(world, "cart", token),
+        application.address()
+    )
+}
+
+/// A sidecar of `web`, which asks for hosts.
+pub(crate) fn web(world: &World, token: &Path) -> String {
+    format!(
+        "{}listeners:
+- name: outbound
+  address: 127.0.0.1:0
+  http: {{discovery: {{namespace: shop, timeout: 10s}}, virtual_hosts: []}}
+",
+        member(world, "web", token)
+    )
+}
+
+/// A controller over a folder, and two members: `web` calls `cart`.
+pub(crate) struct Mesh {
+    pub(crate) world: World,
+    binary: PathBuf,
+    pub(crate) application: Upstream,
+    pub(crate) cart: Proxy,
+    pub(crate) web: Proxy,
+    /// Of the proxies' environment.
+    variables: Vec<(String, String)>,
+}
+
+impl Mesh {
+    pub(crate) async fn start(ttl: &'static str) -> Option<Self> {
+        Self::start_with(ttl, Vec::new(), Vec::new()).await
+    }
+
+    /// With these variables of the controller's environment, and of the proxies'.
+    pub(crate) async fn start_with(
+        ttl: &'static str,
+        controller: Vec<(String, String)>,
+        variables: Vec<(String, String)>,
+    ) -> Option<Self> {
+        let binary = binary()?;
+        let world = World::start_with(MESH, ttl, controller).await;
+        put(&world.path("trust.pem"), &world.bundle().to_pem());
+        put(&world.path("cart-token"), CART);
+        put(&world.path("web-token"), WEB);
+        let application = Upstream::start("cart");
+        let config = cart(&world, &world.path("cart-token"), &application);
+        let cart = proxy(&binary, config, &variables);
+        world.put(&cart_at(cart.listener("inbound")));
+        let config = web(&world, &world.path("web-token"));
+        let web = proxy(&binary, config, &variables);
+        Some(Self {
+            world,
+            binary,
+            application,
+            cart,
+            web,
+            variables,
+        })
+    }
+
+    /// Ends `web` as a power cut would, and starts it again.
+    pub(crate) fn restart_web(&mut self) {
+        let config = web(&self.world, &self.world.path("web-token"));
+        let again = proxy(&self.binary, config, &self.variables);
+        std::mem::replace(&mut self.web, again).kill();
+    }
+
+    /// The same with `cart`, which is found at another address then.
+    pub(crate) fn restart_cart(&mut self) {
+        let config = cart(
+            &self.world,
+            &self.world.path("cart-token"),
+            &self.application,
+        );
+        let again = proxy(&self.binary, config, &self.variables);
+        self.world.put(&cart_at(again.listener("inbound")));
+        std::mem::replace(&mut self.cart, again).kill();
+    }
+
+    /// What `web` is answered when it calls `cart`.
+    pub(crate) fn call(&self) -> u16 {
+        let mut client = RawHttp1::connect(self.web.listener("outbound"));
+        let response = client.request("GET / HTTP/1.1\r\nhost: cart\r\n\r\n");
+        response.status
+    }
+
+    pub(crate) fn reaches(&self) {
+        eventually(TIMEOUT, "web reaches cart", || self.call() == 200);
+    }
+}
+
+fn proxy(binary: &Path, config: String, variables: &[(String, String)]) -> Proxy {
+    let builder = ProxyBuilder::new(binary).config(config);
+    let builder = variables
+        .iter()
+        .fold(builder, |builder, (name, value)| builder.env(name, value));
+    builder.start()
+}
+
+pub(crate) fn ready(proxy: &Proxy) -> (u16, String) {
+    let response = proxy.admin_get("/ready");
+    (response.status, response.text().to_owned())
+}
+
+pub(crate) fn certified(proxy: &Proxy) -> f64 {
+    proxy.metric("maglor_identity_requests_total", &["result=\"certified\""])
+}
+
+/// Clients that call without pause, over connections that they keep and that they do not keep.
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Vec<String>>>,
+}
+
+impl Load {
+    pub(crate) fn start(address: SocketAddr) -> Self {
+        let (stop, answered) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
+        let thread = |keep: bool| {
+            let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+            std::thread::spawn(move || call_until(&stop, &answered, address, keep))
+        };
+        let threads = [true, true, false].map(thread).into();
+        Self {
+            stop,
+            answered,
+            threads,
+        }
+    }
+
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(SeqCst)
+    }
+
+    /// Ends it: how many were answered, and what went wrong.
+    pub(crate) fn end(self) -> (u64, Vec<String>) {
+        self.stop.store(true, SeqCst);
+        let failed = self
+            .threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap());
+        (self.answered.load(SeqCst), failed.collect())
+    }
+}
+
+fn call_until(
+    stop: &AtomicBool,
+    answered: &AtomicU64,
+    address: SocketAddr,
+    keep: bool,
+) -> Vec<String> {
+    let mut failed = Vec::new();
+    let mut client = RawHttp1::connect(address);
+    while !stop.load(SeqCst) && failed.len() < 10 {
+        if !keep {
+            client = RawHttp1::connect(address);
+        }
+        let response = client.request("GET / HTTP/1.1\r\nhost: cart\r\n\r\n");
+        match response.status {
+            200 => drop(answered.fetch_add(1, SeqCst)),
+            other => failed.push(format!("{other}: {}", response.text())),
+        }
+    }
+    failed
+}

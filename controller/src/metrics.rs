@@ -228,6 +228,7 @@ impl Metrics {
         let (kind, n) = match event {
             Event::Apply(object) => (object.kind, 1),
             Event::Delete(kind, _) => (*kind, 1),
+            Event::Pruned(_) => return,
             Event::Refused { .. } => return self.refused.add_shared(1),
             Event::Reset { kind, objects, .. } => (*kind, objects.len()),
         };

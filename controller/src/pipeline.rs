@@ -23,6 +23,7 @@ impl Pipeline {
             match event {
                 Event::Apply(object) => self.index.apply(*object),
                 Event::Delete(kind, key) => self.index.delete(kind, &key),
+                Event::Pruned(field) => self.index.set_pruned(field),
                 Event::Refused { what, why } => {
                     tracing::warn!(
                         resource = what,

@@ -82,8 +82,14 @@ fn structural(schema: &Value, path: &str) {
                 structural(inner, &format!("{path}.{name}"));
             }
             let values = map.get("additionalProperties");
+            // What an earlier version may have written is kept as it was.
+            let kept = map.get("x-kubernetes-preserve-unknown-fields");
             assert!(
-                fields.is_some() != values.is_some(),
+                kept.is_none() || path.ends_with(".status.inForce.spec"),
+                "{path} keeps anything"
+            );
+            assert!(
+                kept.is_some() || fields.is_some() != values.is_some(),
                 "{path} has neither or both: {schema}"
             );
             if let Some(values) = values {

@@ -6,6 +6,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "index/closed.rs"]
+mod closed;
 #[path = "index/endpoints.rs"]
 mod endpoints;
 #[path = "index/levels.rs"]

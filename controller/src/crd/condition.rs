@@ -53,3 +53,32 @@ pub struct PolicyStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
+
+/// What became of an `AuthorizationPolicy`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthorizationPolicyStatus {
+    /// `Accepted`: it is in force; or why it is not: `Invalid`, `DefinitionOutdated`. The message says what is in force in
+    /// its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The last version that could be used. Replicas of the controller that start while the policy cannot be used go by
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force: Option<InForce<Recorded>>,
+}
+
+/// A version of a resource that was in force.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub struct InForce<T> {
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// Its `spec`.
+    pub spec: T,
+}
+
+/// A `spec` that was read by an earlier version of the controller, maybe.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Recorded(pub serde_json::Value);

@@ -15,6 +15,7 @@ mod local_first;
 mod mesh_config;
 mod placement_policy;
 mod proxy_service;
+mod pruned;
 mod resources;
 mod schema;
 mod target;
@@ -32,7 +33,7 @@ pub use check::SpecError;
 pub use communication_graph::{
     CommunicationGraph, CommunicationGraphSpec, CommunicationGraphStatus, GRAPH_NAME, GraphEdge,
 };
-pub use condition::{Condition, PolicyStatus};
+pub use condition::{AuthorizationPolicyStatus, Condition, InForce, PolicyStatus, Recorded};
 pub use local_first::LocalFirst;
 pub use mesh_config::{MeshConfig, MeshConfigSpec, MeshConfigStatus};
 pub use placement_policy::{
@@ -42,6 +43,7 @@ pub use placement_policy::{
 pub use proxy_service::{
     AutoStatus, ProxyMode, ProxyService, ProxyServiceSpec, ProxyServiceStatus, ServiceBalance,
 };
+pub use pruned::pruned;
 pub use resources::Resources;
 pub use target::TargetRef;
 pub use traffic_policy::{TrafficPolicy, TrafficPolicySpec, merge_cluster, merge_route};

@@ -7,7 +7,7 @@ use maglor_config::raw::{self, MeshMode};
 use maglor_istio::DestinationRule;
 
 use super::Index;
-use super::build::told;
+use super::build::{closed, told};
 use super::facts::istio::{self, Facts, ROOTS};
 use super::facts::route::{RouteKind, Rule};
 use super::facts::{Key, Kind, Workload};
@@ -23,11 +23,9 @@ pub(super) struct Istio {
 impl Index {
     pub(super) fn apply_istio(&mut self, key: &Key, facts: Facts) {
         match facts {
-            Facts::AuthorizationPolicy(mut policy) => {
+            // One that cannot be used closes its pods: no other replica would know of what was in force before it.
+            Facts::AuthorizationPolicy(policy) => {
                 let before = self.istio.authorization.get(key);
-                if let Some(before) = before {
-                    policy.spec.keep(&before.spec);
-                }
                 if before != Some(&policy) {
                     self.istio.authorization.insert(key.clone(), policy);
                     self.touch_secured(&key.namespace);
@@ -203,10 +201,15 @@ impl Index {
         let mut any = false;
         for (key, policy) in &self.istio.authorization {
             let here = key.namespace == pod.namespace;
+            let everywhere = ROOTS.contains(&key.namespace.as_str());
+            let closes = policy.closes.as_ref();
+            if (here || everywhere) && closes.is_some_and(|one| one.selects(&workload.labels)) {
+                any = true;
+                together.rules.push(closed(&format!("istio/{}", key.name)));
+            }
             let Some(value) = policy.spec.value.as_ref() else {
                 continue;
             };
-            let everywhere = ROOTS.contains(&key.namespace.as_str());
             let selected = value
                 .selector
                 .as_ref()

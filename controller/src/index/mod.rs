@@ -68,6 +68,8 @@ pub struct Index {
     places: BTreeMap<Key, Place>,
     /// From which nodes Services are called, in proportion.
     callers: BTreeMap<Key, BTreeMap<String, u32>>,
+    /// A field of `AuthorizationPolicy`s that the API server does not store.
+    pruned: Option<String>,
     /// Which ports of Services are called by the pods of whom, by what has made them.
     called: Called,
     given: Given,
@@ -106,13 +108,12 @@ impl Index {
         let Object { key, facts, kind } = object;
         match facts {
             Facts::AuthorizationPolicy(mut policy) => {
-                if let Some(before) = self.authorization.get(&key) {
-                    policy.spec.keep(&before.spec);
-                }
-                if self.authorization.get(&key) != Some(&policy) {
+                let before = self.authorization.get(&key);
+                policy.settle(before, self.pruned.as_deref());
+                if !before.is_some_and(|before| before.is_same(&policy)) {
                     self.touch_workloads(&key.namespace);
-                    self.authorization.insert(key.clone(), policy);
                 }
+                self.authorization.insert(key.clone(), policy);
             }
             Facts::Gateway(gateway) => {
                 if put(&mut self.gateways.gateways, &key, gateway) {
@@ -257,6 +258,12 @@ impl Index {
         }
     }
 
+    /// Says which field of `AuthorizationPolicy`s the API server does not store, if there is one: policies that are written
+    /// from now on may lack it.
+    pub fn set_pruned(&mut self, field: Option<String>) {
+        self.pruned = field;
+    }
+
     /// Says from which nodes Services are called, in proportion; of a Service that is not named nothing is
     /// known.
     pub fn set_callers(&mut self, callers: BTreeMap<Key, BTreeMap<String, u32>>) {
@@ -331,7 +338,9 @@ impl Index {
                         // A route that is still there says no more of what it was attached to.
                         let left = match before {
                             Status::Route(_) => Some(Status::Route(Vec::new())),
-                            Status::Policy(_) | Status::Whole(_) => None,
+                            Status::Authorization(..) | Status::Policy(_) | Status::Whole(_) => {
+                                None
+                            }
                         };
                         changes.statuses.push((id.0, id.1, left));
                     }

@@ -12,10 +12,16 @@ use super::Index;
 use super::build::routes::{Caller, Unresolved, attached, conflict, resolve};
 use super::effective::{Level, winner};
 use super::facts::gateway::GATEWAY_CONTROLLER;
+use super::facts::policy::OUTDATED;
 use super::facts::route::{Parent, RouteKind, Rule};
-use super::facts::{Key, Kind, Route, TrafficPolicy};
+use super::facts::{AuthorizationPolicy, Key, Kind, Route, TrafficPolicy};
 use super::links::RouteId;
-use crate::crd::{Condition, MESH_CONFIG_NAME, TrafficPolicySpec};
+use crate::crd::{
+    AuthorizationPolicySpec, Condition, InForce, MESH_CONFIG_NAME, TrafficPolicySpec,
+};
+
+/// Bytes of rules that a status repeats at most: the API server stores no resource above 1.5 MB.
+const LONGEST_RECORD: usize = 256 << 10;
 
 /// The name under which this controller writes in the status of routes.
 pub const CONTROLLER: &str = "maglor.dev/controller";
@@ -23,7 +29,9 @@ pub const CONTROLLER: &str = "maglor.dev/controller";
 /// The status of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// Of the mesh's own kinds.
+    /// Of an `AuthorizationPolicy`: with the rules in force, where they are known.
+    Authorization(Vec<Condition>, Option<InForce<AuthorizationPolicySpec>>),
+    /// Of the mesh's other own kinds.
     Policy(Vec<Condition>),
     /// Of a route, for each Service and Gateway that it is attached to.
     Route(Vec<ParentStatus>),
@@ -53,6 +61,14 @@ impl Status {
     #[must_use]
     pub fn to_json(&self) -> Value {
         match self {
+            Self::Authorization(conditions, in_force) => match in_force {
+                Some(in_force) => {
+                    let mut in_force = json!(in_force);
+                    without_nulls(&mut in_force);
+                    json!({"conditions": conditions, "inForce": in_force})
+                }
+                None => json!({"conditions": conditions}),
+            },
             Self::Policy(conditions) => json!({"conditions": conditions}),
             Self::Route(parents) => {
                 let parents: Vec<Value> = parents.iter().map(ParentStatus::to_json).collect();
@@ -92,14 +108,22 @@ impl ParentStatus {
     }
 }
 
+/// Takes fields away that say nothing, as resources are written.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(without_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
 /// The status of a resource; `None` where it is gone, or not the mesh's to write.
 pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
     match kind {
-        Kind::AuthorizationPolicy => {
-            let policy = index.authorization.get(key)?;
-            let problem = policy.spec.problem.as_deref();
-            Some(accepted(problem, policy.generation))
-        }
+        Kind::AuthorizationPolicy => Some(authorization(index.authorization.get(key)?)),
         Kind::MeshConfig => {
             let config = index.mesh.get(key)?;
             let misnamed = format!("only the one named `{MESH_CONFIG_NAME}` counts");
@@ -126,6 +150,44 @@ fn accepted(problem: Option<&str>, generation: Option<i64>) -> Status {
         Some(problem) => Condition::new("Accepted", false, "Invalid", problem, generation),
     };
     Status::Policy(vec![condition])
+}
+
+/// With the rules in force: replicas that start find them there.
+fn authorization(policy: &AuthorizationPolicy) -> Status {
+    let in_force = || {
+        let generation = policy.in_force?;
+        let spec = policy.spec.value.clone()?;
+        let length = serde_json::to_vec(&spec).map_or(usize::MAX, |text| text.len());
+        (length <= LONGEST_RECORD).then_some(InForce { generation, spec })
+    };
+    let condition = match &policy.spec.problem {
+        None => Condition::new(
+            "Accepted",
+            true,
+            "Accepted",
+            "it is in force",
+            policy.generation,
+        ),
+        Some(problem) => {
+            let reason = match policy.outdated {
+                true => OUTDATED,
+                false => "Invalid",
+            };
+            let effect = match (&policy.spec.value, policy.in_force) {
+                (Some(_), Some(generation)) => {
+                    format!("the rules of generation {generation} stay in force")
+                }
+                (Some(_), None) => "the rules before it stay in force".to_owned(),
+                (None, _) => "until it can be used, all requests to its pods are denied".to_owned(),
+            };
+            let message = match policy.closes.is_none() && policy.spec.value.is_none() {
+                true => problem.clone(),
+                false => format!("{problem}; {effect}"),
+            };
+            Condition::new("Accepted", false, reason, message, policy.generation)
+        }
+    };
+    Status::Authorization(vec![condition], in_force())
 }
 
 /// A policy is accepted where it wins at least once; what it loses is in the message.

@@ -14,10 +14,10 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event as Watched, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::Event;
+use super::{Event, definition};
 use crate::api_server;
 use crate::index::facts::{Key, Kind, Object};
 
@@ -52,12 +52,23 @@ const OF_GATEWAYS: [Kind; 4] = [
 /// Watches all kinds, as long as anybody listens; those of Gateways only `with_gateways`.
 pub async fn watch(client: Client, events: mpsc::Sender<Event>, with_gateways: bool) {
     let mut watches = tokio::task::JoinSet::new();
+    let (said, known) = watch::channel(false);
+    watches.spawn(definition::follow(client.clone(), events.clone(), said));
     for kind in Kind::ALL {
         if !with_gateways && OF_GATEWAYS.contains(&kind) {
             let _ = events.send(Watch::new(kind).reset()).await;
             continue;
         }
-        watches.spawn(watch_kind(client.clone(), kind, events.clone()));
+        let (watched, mut known) = (
+            watch_kind(client.clone(), kind, events.clone()),
+            known.clone(),
+        );
+        watches.spawn(async move {
+            if kind == Kind::AuthorizationPolicy && known.wait_for(|known| *known).await.is_err() {
+                return;
+            }
+            watched.await;
+        });
     }
     tokio::select! {
         () = events.closed() => {}

@@ -1,5 +1,6 @@
 //! Where resources come from: a folder of files, or an API server. Both tell the same [`Event`]s.
 
+mod definition;
 pub mod folder;
 pub mod kubernetes;
 
@@ -12,6 +13,8 @@ pub enum Event {
     Apply(Box<Object>),
     /// A resource is gone.
     Delete(Kind, Key),
+    /// A field of `AuthorizationPolicy`s that the API server does not store, or that there is none. Before any policy.
+    Pruned(Option<String>),
     /// Something cannot be read; what was read of it before holds.
     Refused {
         /// What, as `FILE` or `KIND NAMESPACE/NAME`.

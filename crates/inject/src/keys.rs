@@ -16,6 +16,9 @@ pub const DOMAIN: &str = "maglor.dev";
 pub const APPLIED: &str = "maglor.dev/applied";
 /// Of a Service, or a namespace: it gets no proxies of those that are for many.
 pub const AUTO_PROXIES: &str = "maglor.dev/auto-proxies";
+/// Of an `AuthorizationPolicy`: the version of it that is complete although the definition in the cluster was older than
+/// the controller when it was written.
+pub const CONFIRMED: &str = "maglor.dev/confirmed-generation";
 /// What a `TrafficPolicy` that is generated was before the last change.
 pub const FORMER: &str = "maglor.dev/former";
 /// Which Service a group of proxies has been left by, until its ports are closed.
@@ -128,13 +131,14 @@ pub struct Key {
 
 const SWITCH: Values = Values::OneOf(&["disabled", "enabled"]);
 
-const OTHERS: [Key; 27] = [
+const OTHERS: [Key; 28] = [
     own(APPLIED),
     people(
         AUTO_PROXIES,
         &[(Namespace, Annotation), (Service, Annotation)],
         SWITCH,
     ),
+    people(CONFIRMED, &[(Other, Annotation)], Values::Any),
     own(FORMER),
     people(
         INJECT,

@@ -10,7 +10,7 @@ use maglor_xds::MOST_AHEAD;
 
 use super::endpoints::{mutual, ports_of_pod};
 use super::routes::unique;
-use super::{port_name, service, told, upstream};
+use super::{closed, port_name, service, told, upstream};
 use crate::crd::AuthorizationPolicySpec;
 use crate::index::facts::{Key, Workload};
 use crate::index::resource::{Endpoint, Inbound, Resource, ResourceId, ResourceKind};
@@ -144,8 +144,18 @@ fn of_policies(index: &Index, key: &Key, workload: &Workload) -> Option<raw::Aut
     let (tried, in_force): (Vec<_>, Vec<_>) =
         selected.partition(|(_, spec)| spec.audit == Some(true));
     let mut together = merged(&in_force);
+    let before = together.rules.len();
+    let here = index.in_namespace(&index.authorization, &key.namespace);
+    let closing = here.filter(|(_, policy)| {
+        let closes = policy.closes.as_ref();
+        closes.is_some_and(|closes| closes.selects(&workload.labels))
+    });
+    together
+        .rules
+        .extend(closing.map(|(policy, _)| closed(&policy.name)));
+    let is_closed = together.rules.len() > before;
     let of_others = index.authorize(key, workload, &mut together);
-    if of_others || !in_force.is_empty() {
+    if of_others || is_closed || !in_force.is_empty() {
         // Beside rules that hold, one that denies is told by itself; what another one would leave to the default is
         // not known apart from theirs.
         let mut asked = merged(&tried).rules;

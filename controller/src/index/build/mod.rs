@@ -49,6 +49,15 @@ pub(super) fn told(name: &str) -> String {
     plain[..end.unwrap_or(0)].to_owned() + &hash
 }
 
+/// The rule in place of a policy that cannot be used: nothing is let in. It is named after the policy.
+pub(super) fn closed(policy: &str) -> raw::AuthorizationRule {
+    raw::AuthorizationRule {
+        name: Some(told(&format!("{policy}/unusable"))),
+        action: Some(raw::AuthorizationAction::Deny),
+        ..raw::AuthorizationRule::default()
+    }
+}
+
 /// What is done with connections to a port.
 pub(super) fn listener(protocol: Protocol, name: &str) -> Listener {
     let name = name.to_owned();

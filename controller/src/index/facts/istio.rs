@@ -7,6 +7,7 @@ use maglor_istio as istio;
 use maglor_istio::{Effect, Finding, Read};
 use serde_json::Value;
 
+use super::policy::Closes;
 use super::route::{Backend, Parent, Route, RouteKind, Rule, RuleMatch, Unsupported, checked};
 use super::{Age, Checked, Key, Meta};
 use crate::crd::check;
@@ -23,6 +24,8 @@ pub struct Translated<T> {
     pub generation: Option<i64>,
     /// What it says.
     pub spec: Checked<T>,
+    /// The pods that it may be for where it cannot be used and says who may call what: these are closed.
+    pub closes: Option<Closes>,
     /// What it says, too, and is not done.
     pub notes: Vec<Finding>,
 }
@@ -96,6 +99,7 @@ impl<T> Translated<T> {
                 value: read.value.filter(|_| problem.is_none()),
                 problem,
             },
+            closes: None,
             notes,
         }
     }
@@ -129,9 +133,17 @@ pub(super) fn peer_authentication(meta: &Meta, value: &Value) -> PeerAuthenticat
 
 pub(super) fn authorization_policy(meta: &Meta, value: &Value) -> AuthorizationPolicy {
     let read = istio::AuthorizationPolicy::read(spec(value));
-    Translated::new(meta, read, |policy| {
+    let mut policy = Translated::new(meta, read, |policy| {
         check::rules(&policy.rules).map_err(|error| error.to_string())
-    })
+    });
+    // What names its targets is for gateways, and selects no pods.
+    let of_targets = ["targetRef", "targetRefs"]
+        .iter()
+        .any(|field| spec(value).get(field).is_some());
+    if policy.spec.problem.is_some() && !of_targets {
+        policy.closes = Some(Closes::of(spec(value)));
+    }
+    policy
 }
 
 /// A `VirtualService`, as a route that is attached to the Services of its `hosts`.

@@ -1,5 +1,8 @@
 //! The mesh's own resources, checked.
 
+use std::collections::BTreeMap;
+
+use maglor_config::raw::MeshMode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -8,6 +11,12 @@ use crate::crd::{self, AuthorizationPolicySpec, MeshConfigSpec, TrafficPolicySpe
 
 /// The label of a `TrafficPolicy` that a `TuningPolicy` of this name has written.
 pub const TUNED_BY: &str = maglor_inject::keys::TUNED_BY;
+
+/// The annotation by which an operator says that a version of an `AuthorizationPolicy` is complete although the
+/// definition was older than the controller when it was written.
+pub const CONFIRMED: &str = maglor_inject::keys::CONFIRMED;
+/// The reason in the status of a policy that may lack a part of what was written.
+pub const OUTDATED: &str = "DefinitionOutdated";
 
 /// A `spec` that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +56,37 @@ pub struct AuthorizationPolicy {
     pub generation: Option<i64>,
     /// What it says.
     pub spec: Checked<AuthorizationPolicySpec>,
+    /// The version whose rules are in force; `None` = none is.
+    pub in_force: Option<i64>,
+    /// The pods that it may be for where it cannot be used and none before it is in force: these are closed.
+    pub closes: Option<Closes>,
+    /// The definition in the cluster was older than the controller when this version was written.
+    pub outdated: bool,
+    /// Whether an operator has confirmed that this version is as it was written.
+    pub confirmed: bool,
+    /// What its status says of it.
+    pub recorded: Recorded,
+}
+
+/// The pods of a policy that cannot be used, as far as it can be read.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Closes {
+    /// Labels that they have; what else the selector says is not known and selects no pod beside these.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What the status of an `AuthorizationPolicy` says: by this, replicas of the controller that were restarted and those
+/// that were not come to the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recorded {
+    /// The version that the status is about.
+    pub observed: Option<i64>,
+    /// Whether that version was accepted.
+    pub accepted: bool,
+    /// Why that version may lack what was written, if it does.
+    pub outdated: Option<String>,
+    /// The last rules in force, and of which version they are.
+    pub in_force: Option<(i64, AuthorizationPolicySpec)>,
 }
 
 /// A `MeshConfig`.
@@ -88,20 +128,173 @@ impl TrafficPolicy {
 
 impl AuthorizationPolicy {
     pub(super) fn read(meta: &Meta, value: &Value) -> Self {
+        let spec = spec(value, check);
+        let confirmed = meta.annotations.get(CONFIRMED);
+        let confirmed = confirmed.and_then(|text| text.parse().ok());
+        // A policy that is only tried denies nothing, whatever it says.
+        let tried = value["spec"]["audit"] == true;
+        let closes = (spec.problem.is_some() && !tried).then(|| Closes::of(&value["spec"]));
         Self {
             generation: meta.generation,
-            spec: spec(value, |spec: &AuthorizationPolicySpec| {
-                crd::check::rules(&spec.rules)
-            }),
+            in_force: spec.value.as_ref().and(meta.generation),
+            spec,
+            closes,
+            outdated: false,
+            confirmed: confirmed.is_some() && confirmed == meta.generation,
+            recorded: Recorded::read(&value["status"]),
+        }
+    }
+
+    /// Decides what is in force; `before` is what this replica knew, `pruned` names a field that the API server does
+    /// not store because its definition is older than this program.
+    ///
+    /// What cannot be used leaves the last good rules in force, those of the status once that is about this version:
+    /// so all replicas agree, those that start among them. Without such rules it closes its pods.
+    pub(crate) fn settle(&mut self, before: Option<&Self>, pruned: Option<&str>) {
+        if self.spec.problem.is_none()
+            && let Some(problem) = self.outdated(before, pruned)
+        {
+            self.outdated = true;
+            self.refuse(problem);
+        }
+        if self.spec.problem.is_none() {
+            return;
+        }
+        let decided = self.is_recorded() && !self.recorded.accepted;
+        let own = before.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
+        let recorded = self.recorded.in_force.clone();
+        let recorded = recorded.map(|(generation, spec)| (Some(generation), spec));
+        let last = match decided {
+            true => recorded,
+            false => own.or(recorded),
+        };
+        let (in_force, value) = last.map_or((None, None), |(of, spec)| (of, Some(spec)));
+        (self.in_force, self.spec.value) = (in_force, value);
+        if self.spec.value.is_some() {
+            self.closes = None;
+        }
+    }
+
+    /// Whether the status is about this version.
+    fn is_recorded(&self) -> bool {
+        self.generation.is_some() && self.recorded.observed == self.generation
+    }
+
+    /// Why this version may lack a part of what was written: a rule without one of its conditions takes more. A version
+    /// that was in force before the definition was found to be older lacks nothing that its rules had then.
+    fn outdated(&self, before: Option<&Self>, pruned: Option<&str>) -> Option<String> {
+        if self.confirmed {
+            return None;
+        }
+        if self.is_recorded() {
+            return self.recorded.outdated.clone();
+        }
+        let field = pruned?;
+        let was_in_force = before
+            .is_some_and(|old| old.generation == self.generation && old.spec.problem.is_none());
+        let generation = self.generation.unwrap_or_default();
+        (!was_in_force).then(|| {
+            format!(
+                "the API server does not store `{field}`, as its CustomResourceDefinition is older than the controller: what \
+                 was written there is missing. Install the definitions of this version (maglor-controller crds | kubectl apply \
+                 --server-side -f -) and apply the policy again, or, if it is complete, annotate it with {CONFIRMED}={generation}"
+            )
+        })
+    }
+
+    fn refuse(&mut self, problem: String) {
+        let spec = self.spec.value.take().unwrap_or_default();
+        let labels = spec.selector.map(|selector| selector.match_labels);
+        self.closes = (spec.audit != Some(true)).then(|| Closes {
+            labels: labels.unwrap_or_default(),
+        });
+        self.spec.problem = Some(problem);
+    }
+
+    /// Whether both come to the same rules for the same pods; what the status says apart from that is not compared.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.spec.value, &self.closes) == (&other.spec.value, &other.closes)
+    }
+}
+
+fn check(spec: &AuthorizationPolicySpec) -> Result<(), crd::SpecError> {
+    crd::check::rules(&spec.rules)
+}
+
+impl Closes {
+    /// What is said of pods in a spec that cannot be used: without a selector it is for all of its namespace, and so
+    /// where the selector cannot be read.
+    pub(super) fn of(spec: &Value) -> Self {
+        let labels = spec["selector"]["matchLabels"].as_object();
+        let text =
+            |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+        Self {
+            labels: labels.into_iter().flatten().filter_map(text).collect(),
+        }
+    }
+
+    /// Whether a pod with these labels is closed.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        let there = |(name, value): (&String, &String)| labels.get(name) == Some(value);
+        self.labels.iter().all(there)
+    }
+}
+
+impl Recorded {
+    fn read(status: &Value) -> Self {
+        let conditions = status["conditions"].as_array();
+        let accepted = conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == "Accepted");
+        let in_force = &status["inForce"];
+        let spec = || {
+            let read = crd::check::spec::<AuthorizationPolicySpec>(in_force).ok()?;
+            check(&read).is_ok().then_some(read)
+        };
+        Self {
+            observed: accepted.and_then(|one| one["observedGeneration"].as_i64()),
+            accepted: accepted.is_some_and(|one| one["status"] == "True"),
+            outdated: accepted
+                .filter(|one| one["reason"] == OUTDATED)
+                .and_then(|one| one["message"].as_str())
+                // Behind it the status says what is in force in its place.
+                .map(|text| text.rsplit_once("; ").map_or(text, |(problem, _)| problem))
+                .map(str::to_owned),
+            in_force: in_force["generation"].as_i64().zip(spec()),
         }
     }
 }
 
 impl MeshConfig {
     pub(super) fn read(meta: &Meta, value: &Value) -> Self {
+        let mut spec = spec(value, MeshConfigSpec::check);
+        // Members do not take plain text because something else of it cannot be used.
+        if spec.problem.is_some() {
+            spec.value = Some(closed(&value["spec"]));
+        }
         Self {
             generation: meta.generation,
-            spec: spec(value, MeshConfigSpec::check),
+            spec,
         }
+    }
+}
+
+/// What is in force of a `MeshConfig` that cannot be used, if none is from before: who members are, and no plain text
+/// unless that is what it says.
+fn closed(spec: &Value) -> MeshConfigSpec {
+    let domain = spec["trustDomain"].as_str().map(str::to_owned);
+    let alone = MeshConfigSpec {
+        trust_domain: domain,
+        ..MeshConfigSpec::default()
+    };
+    let known = alone.check().is_ok();
+    let mode = spec.get("mtls").cloned();
+    let mode = mode.map_or(Ok(None), |mode| serde_json::from_value(mode).map(Some));
+    MeshConfigSpec {
+        mtls: mode.unwrap_or(Some(MeshMode::Strict)),
+        trust_domain: alone.trust_domain.filter(|_| known),
+        ..MeshConfigSpec::default()
     }
 }

@@ -213,6 +213,18 @@ pub(super) async fn definitions(cluster: &Cluster, report: &mut Report) {
         match api.get_opt(&name).await {
             Err(error) => report.bad(RESOURCES, format!("{name}: {error}"), advice()),
             Ok(None) => report.bad(RESOURCES, format!("{name} is not installed"), advice()),
+            // The controller does not put in force what is written to such a one.
+            Ok(Some(there))
+                if own.spec.names.kind == "AuthorizationPolicy"
+                    && crd::pruned(&own, &there).is_some() =>
+            {
+                let field = crd::pruned(&own, &there).unwrap_or_default();
+                let what = format!(
+                    "{name} is older than this program: the API server does not store `{field}`, and policies that are written \
+                     now are not put in force"
+                );
+                report.bad(RESOURCES, what, advice());
+            }
             Ok(Some(there)) => match difference(&schemas(&own), &schemas(&there), "") {
                 None => report.good(RESOURCES, format!("{name} is that of this version")),
                 Some(place) => report.warning(

@@ -1,0 +1,87 @@
+//! Whether the cluster's definition of `AuthorizationPolicy` has every field that this program reads: the API server
+//! takes away what it does not know, and a rule without one of its conditions takes more.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::runtime::watcher::{self, Event as Watched, watcher};
+use kube::{Api, Client};
+use tokio::sync::{mpsc, watch};
+
+use super::Event;
+use crate::{api_server, crd};
+
+const NAME: &str = "authorizationpolicies.maglor.dev";
+/// After a failure.
+const REST: Duration = Duration::from_secs(2);
+
+/// Follows the definition as long as anybody listens. `known` is set once something was said: policies are not read
+/// before.
+pub(super) async fn follow(
+    client: Client,
+    events: mpsc::Sender<Event>,
+    known: watch::Sender<bool>,
+) {
+    let own = crd::definitions().ok().and_then(|all| {
+        let named = |one: &CustomResourceDefinition| one.metadata.name.as_deref() == Some(NAME);
+        all.into_iter().find(named)
+    });
+    let config = api_server::watch().fields(&format!("metadata.name={NAME}"));
+    let mut stream = pin!(watcher(
+        Api::<CustomResourceDefinition>::all(client),
+        config
+    ));
+    let pruned = |there: &CustomResourceDefinition| crd::pruned(own.as_ref()?, there);
+    let (mut said, mut found) = (None, None);
+    while let Some(watched) = stream.next().await {
+        let field = match watched {
+            Ok(Watched::Init) => {
+                found = None;
+                continue;
+            }
+            Ok(Watched::InitApply(there)) => {
+                found = pruned(&there);
+                continue;
+            }
+            Ok(Watched::InitDone) => found.take(),
+            Ok(Watched::Apply(there)) => pruned(&there),
+            // Policies go with it.
+            Ok(Watched::Delete(_)) => None,
+            Err(error) => {
+                tracing::warn!(definition = NAME, %error, "watch failed, it is tried again");
+                tokio::time::sleep(REST).await;
+                if !is_forbidden(&error) || said.is_some() {
+                    continue;
+                }
+                // Policies are read as they are stored: what is missing there cannot be found out.
+                None
+            }
+        };
+        if said.as_ref() == Some(&field) {
+            continue;
+        }
+        if let Some(field) = &field {
+            tracing::error!(
+                definition = NAME,
+                field,
+                "the definition in the cluster is older than this program and has no such field: policies that are written are not put \
+                 in force until the definitions of this version are installed"
+            );
+        }
+        said = Some(field.clone());
+        if events.send(Event::Pruned(field)).await.is_err() {
+            return;
+        }
+        known.send_replace(true);
+    }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
+    let (InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause)) = error else {
+        return false;
+    };
+    matches!(cause, kube::Error::Api(status) if status.code == 403)
+}

@@ -2,13 +2,13 @@
 //!
 //! A tap is `GET /tap` on the admin port: summaries of requests, a line each, while somebody reads them.
 //! While nobody does and there is no log, a request asks one question ([`Observers::any`]). Memory is
-//! bounded: a tap holds [`WAITING`] lines, and how many more there were stands in the next one.
+//! bounded: a tap holds [`WAITING`] lines of [`WAITING_BYTES`], and how many more there were stands in the next one.
 
 mod filter;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -24,8 +24,10 @@ use crate::access_log::{AccessLog, Ended, Entry};
 
 /// Taps at once; each costs every request that it takes a line.
 const MOST: usize = 8;
-/// Lines of a tap that wait for its reader.
+/// Lines of a tap that wait for its reader,
 const WAITING: usize = 256;
+/// and their bytes, of which the last line may exceed them: a path may be as long as a head.
+const WAITING_BYTES: usize = 128 * 1024;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -40,6 +42,8 @@ struct Tap {
     wanted: Wanted,
     rate: TokenBucket,
     lines: Sender<Bytes>,
+    /// Bytes that wait.
+    waiting: AtomicUsize,
     /// Requests since the last line that were wanted and not told.
     missed: AtomicU64,
 }
@@ -91,6 +95,7 @@ impl Observers {
             wanted,
             rate: TokenBucket::new(rate),
             lines,
+            waiting: AtomicUsize::new(0),
             missed: AtomicU64::new(0),
         });
         taps.push(Arc::clone(&tap));
@@ -126,10 +131,16 @@ impl Tap {
         if missed > 0 {
             line["missed"] = missed.into();
         }
-        place.send(format!("{line}\n").into());
+        let line = Bytes::from(format!("{line}\n"));
+        self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+        place.send(line);
     }
 
     fn place(&self, now: Time) -> Option<tokio::sync::mpsc::Permit<'_, Bytes>> {
+        // Relaxed: of two workers at the same moment both may add a line.
+        if self.waiting.load(Ordering::Relaxed) >= WAITING_BYTES {
+            return None;
+        }
         let place = self.lines.try_reserve().ok()?;
         self.rate.take(now).allowed.then_some(place)
     }
@@ -152,6 +163,9 @@ impl Body for Lines {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let line = self.receiver.poll_recv(cx);
+        if let Poll::Ready(Some(line)) = &line {
+            self.tap.waiting.fetch_sub(line.len(), Ordering::Relaxed);
+        }
         line.map(|line| line.map(|line| Ok(Frame::data(line))))
     }
 }
@@ -215,6 +229,34 @@ mod tests {
         let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(line["missed"], 3);
         assert_eq!(line["target"], "/api/cart?x=1");
+    }
+
+    #[test]
+    fn long_lines_are_bounded_by_their_bytes() {
+        let observers = Arc::new(Observers::default());
+        let mut lines = observers.tap(Some("rate=1000000")).unwrap();
+        let entry = Entry::example("GET", &format!("/{}", "x".repeat(60_000)));
+        let tell = || {
+            let ended = Ended {
+                status: StatusCode::OK,
+                flag: "-",
+                response_bytes: 2,
+                took: Duration::from_millis(1),
+            };
+            observers.tell(&entry, ended, Time::ZERO);
+        };
+        (0..WAITING).for_each(|_| tell());
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        let mut read = || match Pin::new(&mut lines).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
+            _ => None,
+        };
+        let waited: Vec<_> = std::iter::from_fn(&mut read).collect();
+        assert_eq!(waited.len(), 3, "the last one begins below the limit");
+        assert!(waited.iter().sum::<usize>() < WAITING_BYTES + 70_000);
+        // What has been read has made room.
+        tell();
+        assert!(read().is_some());
     }
 
     #[test]

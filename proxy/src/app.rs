@@ -333,8 +333,9 @@ impl App {
 
     /// To be called about once a second.
     pub(crate) fn tick(&mut self) {
-        self.memory
-            .tick(self.shared.take_released(), std::time::Instant::now());
+        self.shared.memory.publish_control();
+        let (released, heaps) = (self.shared.take_released(), self.shared.memory.allocated());
+        self.memory.tick(released, heaps, std::time::Instant::now());
         self.own.poll(&self.shared.metrics.identity);
         let now = Instant::now();
         let over = |(until, _): &mut (Instant, Arc<ListenerMetrics>)| *until <= now;
@@ -352,11 +353,7 @@ impl App {
 
     /// Compares the memory in use with its budget.
     pub(crate) fn watch_memory(&self) {
-        let memory = &self.shared.memory;
-        if memory.watch(memory::in_use) {
-            memory::purge();
-            memory.watch(memory::in_use);
-        }
+        self.shared.memory.watch(memory::in_use, memory::purge);
     }
 
     /// Writes what the access log holds.

@@ -8,13 +8,19 @@
 
 mod budget;
 mod files;
+mod heap;
+mod holders;
 mod resident;
 
 use std::time::{Duration, Instant};
 
 use tikv_jemalloc_sys as jemalloc;
 
-pub(crate) use budget::{Budget, Metrics as BudgetMetrics};
+pub(crate) use budget::{Budget, Level, Metrics as BudgetMetrics};
+pub(crate) use holders::{
+    Holders, Stake, adopt, current, guard, guard_stream, is_resetting, leave, level, poll_read,
+    read_limit, reading, rebase,
+};
 pub(crate) use resident::own as in_use;
 
 /// Held by tests that compare what the process has in memory before and after something.
@@ -25,6 +31,9 @@ pub(crate) static MEASURING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_
 pub(crate) const WORTH: usize = 32;
 /// While that goes on, the heap is purged no more often than this.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
+
+/// So much more in use than in the heaps, in bytes, is worth a purge, whatever it was of.
+const WORTH_BYTES: u64 = 4 << 20;
 
 /// So many quiet ticks after a purge nothing of a burst is left.
 const SETTLED: u8 = 4;
@@ -38,6 +47,8 @@ pub(crate) fn purge() {
 #[derive(Debug)]
 pub(crate) struct Memory {
     released: usize,
+    /// Bytes in use beyond the heaps that a purge has left.
+    beyond: u64,
     last: Instant,
     /// Ticks since the last purge, while what follows a burst is not over.
     settling: Option<u8>,
@@ -49,6 +60,7 @@ impl Memory {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             released: 0,
+            beyond: 0,
             last: now,
             settling: None,
             files: files::Watch::new(now),
@@ -56,8 +68,10 @@ impl Memory {
         }
     }
 
-    /// To be called about once a second with the connections that gave up their buffers since.
-    pub(crate) fn tick(&mut self, released: usize, now: Instant) {
+    /// To be called about once a second with the connections that gave up their buffers since, and the bytes of all
+    /// heaps.
+    pub(crate) fn tick(&mut self, released: usize, allocated: i64, now: Instant) {
+        self.purge_if_worth(allocated);
         self.released += released;
         let quiet = released < WORTH;
         if self.released >= WORTH && (quiet || now - self.last >= AT_MOST_EVERY) {
@@ -79,6 +93,21 @@ impl Memory {
         }
         if resident::files().is_some_and(|files| self.files.look(files, now)) {
             self.mapped.forget();
+        }
+    }
+}
+
+impl Memory {
+    /// Few connections may have held much: what is free is measured, too.
+    fn purge_if_worth(&mut self, allocated: i64) {
+        let allocated = u64::try_from(allocated).unwrap_or(0);
+        let beyond = || in_use().map_or(0, |used| used.saturating_sub(allocated));
+        let now = beyond();
+        if now > self.beyond + WORTH_BYTES {
+            purge();
+            self.beyond = beyond();
+        } else {
+            self.beyond = self.beyond.min(now);
         }
     }
 }

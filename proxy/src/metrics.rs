@@ -281,7 +281,7 @@ impl Metrics {
         let gauge = |name, help| self.registry.gauge(name, help, &[]).with(&[]);
         let shed = self.registry.counter(
             "memory_shed_total",
-            "What was not taken in because of the memory budget.",
+            "What was not taken in, or reset, because of the memory budget.",
             &["what"],
         );
         BudgetMetrics {
@@ -293,6 +293,7 @@ impl Metrics {
             requests: shed.with(&["request"]),
             connections: shed.with(&["connection"]),
             bodies: shed.with(&["body"]),
+            holders: shed.with(&["holder"]),
         }
     }
 

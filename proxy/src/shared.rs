@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     base: Instant,
     /// How much memory there is, and who may have more of it.
-    pub(crate) memory: Budget,
+    pub(crate) memory: Arc<Budget>,
     /// Who wants to know of requests as they end.
     pub(crate) observers: Arc<Observers>,
     /// Requests at servers behind this proxy, which may make calls through it.
@@ -47,7 +47,7 @@ impl Shared {
         let (reports, receiver) = mpsc::unbounded_channel();
         let metrics = Metrics::new(workers);
         let shared = Self {
-            memory: Budget::new(metrics.memory()),
+            memory: Arc::new(Budget::new(metrics.memory(), workers)),
             metrics,
             base: Instant::now(),
             observers: Arc::default(),

@@ -25,6 +25,8 @@ use crate::worker::Worker;
 
 /// How often idle connections to endpoints are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
+/// When the heap has shrunk by so much, in bytes, what the thread keeps for later is given back, too.
+const FELL: i64 = 1 << 20;
 /// After a failed accept (out of file descriptors, say) the worker breathes this long.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(20);
 
@@ -95,6 +97,7 @@ fn run(
         }
     };
     let worker = Worker::new(shard, shared, seed);
+    worker.holders.enter();
     let local = Local {
         worker,
         pools: Rc::new(Pools::default()),
@@ -159,7 +162,8 @@ async fn accept(
     let state = Rc::new(state);
     let told = Throttle::new();
     let serve = |tcp| {
-        tokio::task::spawn_local(accept::serve(tcp, Rc::clone(&state), local.clone()));
+        let served = accept::serve(tcp, Rc::clone(&state), local.clone());
+        tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
     };
     loop {
         tokio::select! {
@@ -217,11 +221,16 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 async fn sweep(local: Local) {
     let mut ticks = tokio::time::interval(SWEEP);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut largest = 0;
     loop {
         let now = ticks.tick().await;
+        let heap = local.worker.holders.publish();
+        local.worker.holders.read_on();
+        largest = largest.max(heap);
         let closed = local.pools.sweep(now);
         local.worker.count_released(closed);
-        if local.worker.take_released() >= memory::WORTH {
+        if local.worker.take_released() >= memory::WORTH || largest - heap >= FELL {
+            largest = heap;
             fields::forget_buffers();
             memory::flush_thread_cache();
         }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::access_log::{Ended, Entry};
 use crate::detect::ServerFirst;
 use crate::kept::Kept;
+use crate::memory::Holders;
 use crate::shared::Shared;
 
 /// See the module's documentation.
@@ -24,6 +25,8 @@ pub(crate) struct Worker {
     shard: usize,
     shared: Arc<Shared>,
     rng: RefCell<Rng>,
+    /// What its tasks hold of the memory budget.
+    pub(crate) holders: Rc<Holders>,
     pub(crate) connections: Connections,
     /// Places that are kept after errors.
     pub(crate) kept: Kept,
@@ -37,8 +40,10 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(shard: usize, shared: Arc<Shared>, seed: u64) -> Rc<Self> {
+        let holders = Holders::new(Arc::clone(&shared.memory), shard);
         Rc::new(Self {
             shard,
+            holders,
             shared,
             rng: RefCell::new(Rng::seed(seed)),
             connections: Connections::default(),

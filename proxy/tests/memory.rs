@@ -150,9 +150,9 @@ fn a_budget_bounds_connections() {
         .top("memory_budget: 8MiB")
         .start();
     let open = || proxy.metric("maglor_downstream_connections", &[]);
-    // (8 − 6) MiB for 16 KiB each.
-    let mut clients: Vec<_> = (0..128).map(|_| connect(&proxy)).collect();
-    eventually(TIMEOUT, "all are accepted", || open() >= 128.0);
+    // (8 − 6) MiB for 4 KiB each.
+    let mut clients: Vec<_> = (0..512).map(|_| connect(&proxy)).collect();
+    eventually(TIMEOUT, "all are accepted", || open() >= 512.0);
     let mut late = connect(&proxy);
     late.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     late.assert_silent(Duration::from_millis(300));

@@ -17,6 +17,7 @@ const DOCUMENTS: [&str; 18] = [
     "docs/graph.md",
     "docs/identity.md",
     "docs/metrics.md",
+    "docs/memory.md",
     "docs/model.md",
     "docs/placement.md",
     "docs/policies.md",

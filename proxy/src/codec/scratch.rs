@@ -13,6 +13,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::io::Io;
+use crate::memory;
 
 const SIZE: usize = 64 * 1024;
 /// Body reads larger than this go to their own buffer instead of the thread's.
@@ -44,7 +45,8 @@ pub(crate) fn poll_read_body(
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
     if expected >= DIRECT_READ {
-        let want = usize::try_from(expected.min(MAX_DIRECT_READ)).unwrap_or(usize::MAX);
+        let most = MAX_DIRECT_READ.min(memory::read_limit());
+        let want = usize::try_from(expected.min(most)).unwrap_or(usize::MAX);
         // Only reserve when there is something to read: a waiting connection holds no buffer.
         // Under TLS plain bytes may wait although the socket is silent.
         if let Io::Tcp(tcp) = io {

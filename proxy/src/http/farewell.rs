@@ -13,6 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::memory;
+
 /// GOAWAY on the connection: the last stream is the last possible one, no error.
 const GOAWAY: [u8; 17] = [
     0, 0, 8, 0x7, 0, 0, 0, 0, 0, // a frame of 8 bytes
@@ -85,6 +87,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Over<T> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(memory::poll_read(cx));
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }

@@ -23,10 +23,11 @@ use crate::codec::{self, HeadError};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::http2::{
-    self, CONNECTION_WINDOW, DATA_FRAME_BUDGET, MAX_FRAME, Receiving, SEND_BUFFER, SERVER_PULSE,
-    STREAM_WINDOW, Sending, Traffic, Unsent, Wire,
+    self, CONNECTION_WINDOW, DATA_FRAME_BUDGET, MAX_FRAME, Outflow, Parcel, Receiving, SEND_BUFFER,
+    SERVER_PULSE, STREAM_WINDOW, Sending, Traffic, Unsent, Wire,
 };
 use crate::io::{Io, Rewind, Stream};
+use crate::memory;
 use crate::message::{Body, Interim, Request, Response, Source};
 use crate::pulse::{Beat, Pulse};
 use crate::timer::Timer;
@@ -93,7 +94,8 @@ fn builder(service: &Service) -> Builder {
 
 /// The connection, its keep-alive and its limits.
 struct Driver<'a> {
-    connection: Connection<Wire<Over<Rewind<Io>>>, Bytes>,
+    connection: Connection<Wire<Over<Rewind<Io>>>, Parcel>,
+    outflow: Rc<Outflow>,
     ping: Option<h2::PingPong>,
     pulse: Pulse,
     traffic: &'a Traffic,
@@ -103,12 +105,13 @@ struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     fn new(
-        mut connection: Connection<Wire<Over<Rewind<Io>>>, Bytes>,
+        mut connection: Connection<Wire<Over<Rewind<Io>>>, Parcel>,
         traffic: &'a Traffic,
     ) -> Self {
         Self {
             ping: connection.ping_pong(),
             connection,
+            outflow: Rc::default(),
             pulse: Pulse::every(SERVER_PULSE),
             traffic,
             calmed: false,
@@ -127,9 +130,13 @@ impl<'a> Driver<'a> {
             match self.connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     let busy = Streams::enter(streams);
+                    let responder = Responder {
+                        respond: RefCell::new(respond),
+                        outflow: Rc::clone(&self.outflow),
+                    };
                     // Boxed: a future of kilobytes would be moved twice on its way into a task.
-                    let answer = answer(Rc::clone(service), request, respond, busy);
-                    tokio::task::spawn_local(Box::pin(answer));
+                    let answer = Box::pin(answer(Rc::clone(service), request, responder, busy));
+                    tokio::task::spawn_local(memory::guard_stream(answer));
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
@@ -169,7 +176,10 @@ impl<'a> Driver<'a> {
 }
 
 /// Where responses go; shared, because informational ones are sent from the depth of the pipeline.
-struct Responder(RefCell<SendResponse<Bytes>>);
+struct Responder {
+    respond: RefCell<SendResponse<Parcel>>,
+    outflow: Rc<Outflow>,
+}
 
 impl std::fmt::Debug for Responder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -183,7 +193,7 @@ impl Interim for Responder {
         *response.status_mut() = status;
         *response.headers_mut() = fields.to_map(&crate::mux::CONNECTION_FIELDS);
         // Fails where the stream is over.
-        let _ = self.0.borrow_mut().send_informational(response);
+        let _ = self.respond.borrow_mut().send_informational(response);
     }
 }
 
@@ -191,16 +201,16 @@ impl Interim for Responder {
 async fn answer(
     service: Rc<Service>,
     request: http::Request<RecvStream>,
-    respond: SendResponse<Bytes>,
+    responder: Responder,
     _busy: Busy,
 ) {
-    let responder = Rc::new(Responder(RefCell::new(respond)));
+    let responder = Rc::new(responder);
     let response = {
         let mut handling = pin!(handle(&service, request, &responder));
         let handled = poll_fn(|cx| match handling.as_mut().poll(cx) {
             Poll::Ready(response) => Poll::Ready(Some(response)),
             Poll::Pending => {
-                let reset = responder.0.borrow_mut().poll_reset(cx);
+                let reset = responder.respond.borrow_mut().poll_reset(cx);
                 reset.map(|_| None)
             }
         });
@@ -224,6 +234,10 @@ async fn handle(
     if request.method() == Method::CONNECT {
         // A stream cannot become a tunnel here.
         return service.refuse(&ProxyError::ConnectNotAllowed, Version::HTTP_2);
+    }
+    // Before its head is copied: in the form of HPACK it may be a hundredth of its size.
+    if service.worker.holders.refuses() {
+        return service.refuse(&ProxyError::MemoryBudget, Version::HTTP_2);
     }
     let context = RequestContext {
         started: Instant::now(),
@@ -309,17 +323,20 @@ async fn deliver(responder: &Responder, response: Response) {
     let mut converted = http::Response::new(());
     *converted.status_mut() = status;
     *converted.headers_mut() = fields.to_map(&[]);
-    let sent = responder.0.borrow_mut().send_response(converted, end);
+    let sent = responder.respond.borrow_mut().send_response(converted, end);
     let stream = match sent {
         Ok(stream) if !end => stream,
         Ok(_) => return,
         Err(error) => {
             tracing::debug!(%error, "HTTP/2 response not sent");
-            responder.0.borrow_mut().send_reset(Reason::INTERNAL_ERROR);
+            responder
+                .respond
+                .borrow_mut()
+                .send_reset(Reason::INTERNAL_ERROR);
             return;
         }
     };
-    let mut sending = Sending::new(body, stream);
+    let mut sending = Sending::new(body, stream, &responder.outflow);
     if let Err(Unsent::Body(_)) = poll_fn(|cx| sending.poll(cx)).await {
         // What was good so far still leaves, the head first of all: a reset would overtake it.
         tokio::task::yield_now().await;

@@ -20,6 +20,7 @@ use crate::codec::{self, HeadError};
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::io::Io;
+use crate::memory;
 use crate::message::{Body, Interim, Request, Response};
 use crate::mux::server::{Accepted, Server};
 use crate::mux::{Closed, Owner, Reason, Sending, Stream};
@@ -52,7 +53,8 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
             let timer = Lent::of(&timers);
             let (service, busy) = (Rc::clone(&service), Streams::enter(&streams));
             // Boxed: a future of kilobytes would be moved twice on its way into a task.
-            tokio::task::spawn_local(Box::pin(answer(service, owner, request, timer, busy)));
+            let answered = Box::pin(answer(service, owner, request, timer, busy));
+            tokio::task::spawn_local(memory::guard_stream(answered));
         }
         closed
     });

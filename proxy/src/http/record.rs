@@ -21,6 +21,7 @@ use crate::access_log::{Ended, Entry};
 use crate::calls::Call;
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
+use crate::memory;
 use crate::message::{Account, Request, Response};
 use crate::metrics::RouteMetrics;
 use crate::station::{Ending, Visit};
@@ -362,6 +363,9 @@ impl Drop for Record {
     fn drop(&mut self) {
         if self.done {
             return;
+        }
+        if memory::is_resetting() {
+            self.fail(&ProxyError::MemoryBudget);
         }
         if self.flag == "-" && self.received.is_some() {
             return self.complete();

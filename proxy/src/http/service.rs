@@ -151,7 +151,7 @@ impl Service {
             Err(denied) => self.deny(&denied, grpc, &mut record),
             Ok(()) => {
                 let outcome = match self.exchange(&request) {
-                    _ if self.worker.shared().memory.sheds() => Err(ProxyError::MemoryBudget),
+                    _ if self.worker.holders.refuses() => Err(ProxyError::MemoryBudget),
                     Some(response) => Ok(response),
                     None => {
                         self.dispatch(request, body, &table, &context, &mut record)

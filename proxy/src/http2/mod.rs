@@ -2,12 +2,14 @@
 //! may send, and bodies in either direction. The protocol itself is the crate `h2`'s.
 
 mod frames;
+mod outflow;
 mod receiving;
 mod sending;
 mod wire;
 
 use std::time::Duration;
 
+pub(crate) use outflow::{Outflow, Parcel};
 pub(crate) use receiving::Receiving;
 pub(crate) use sending::{Sending, Unsent};
 pub(crate) use wire::{Traffic, Wire};

@@ -1,13 +1,16 @@
 //! A body on its way out.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::{Reason, SendStream};
 use http_body::Body as _;
 
+use super::outflow::{Flow, Outflow, Parcel, SMALL};
 use crate::error::ProxyError;
+use crate::memory;
 use crate::message::Body;
 
 /// Moves a body to a stream as the peer takes it. Nothing is left with `h2` that the peer has no credit for, so
@@ -15,7 +18,11 @@ use crate::message::Body;
 #[derive(Debug)]
 pub(crate) struct Sending {
     body: Body,
-    stream: SendStream<Bytes>,
+    stream: SendStream<Parcel>,
+    /// `None`: all that there will be is one small piece.
+    flow: Option<Rc<Flow>>,
+    /// Something of the body has been read.
+    begun: bool,
     /// What was read of the body and not yet sent.
     data: Bytes,
     /// Nothing comes after `data`.
@@ -32,10 +39,14 @@ pub(crate) enum Unsent {
 }
 
 impl Sending {
-    pub(crate) fn new(body: Body, stream: SendStream<Bytes>) -> Self {
+    /// A body that leaves by a connection on which `outflow` waits.
+    pub(crate) fn new(body: Body, stream: SendStream<Parcel>, outflow: &Rc<Outflow>) -> Self {
+        let small = body.size_hint().upper().is_some_and(|most| most <= SMALL);
         Self {
             body,
             stream,
+            flow: (!small).then(|| Flow::new(outflow)),
+            begun: false,
             data: Bytes::new(),
             last: false,
         }
@@ -68,7 +79,20 @@ impl Sending {
                     }
                 }
             }
-            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            let most = match self
+                .flow
+                .as_ref()
+                .map(|flow| flow.poll_room(self.begun, cx))
+            {
+                Some(Poll::Pending) => {
+                    return self.body.poll_timeout(cx).map(|e| Err(Unsent::Body(e)));
+                }
+                Some(Poll::Ready(room)) => room,
+                None => SMALL,
+            };
+            let body = Pin::new(&mut self.body);
+            let frame = ready!(memory::reading(most, || body.poll_frame(cx)));
+            self.begun = true;
             let frame = match frame.transpose() {
                 Ok(frame) => frame,
                 Err(error) => return Poll::Ready(Err(Unsent::Body(error))),
@@ -115,7 +139,8 @@ impl Sending {
     }
 
     fn send(&mut self, data: Bytes, end: bool) -> Result<(), Unsent> {
-        let sent = self.stream.send_data(data, end);
+        let parcel = Parcel::new(data, self.flow.as_ref());
+        let sent = self.stream.send_data(parcel, end);
         sent.map_err(|_| Unsent::Stream)?;
         match end {
             true => self.body.delivered(),

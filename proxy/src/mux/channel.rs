@@ -20,6 +20,7 @@ use super::{CONNECTION_WINDOW, Closed};
 use crate::codec;
 use crate::flood::Flood;
 use crate::io::Io;
+use crate::memory;
 use crate::pulse::{Beat, Pulse};
 
 /// A silent peer is asked for an answer after three of these, and has one for it.
@@ -200,6 +201,7 @@ impl Channel {
         let io = &mut *self.io.borrow_mut();
         let mut turn = TURN;
         while turn > 0 {
+            ready!(memory::poll_read(cx));
             let read = ready!(codec::poll_read(io, cx, |bytes| self.take(bytes)));
             match read {
                 Ok(Ok(cost)) => turn = turn.saturating_sub(cost),

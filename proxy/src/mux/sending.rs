@@ -69,6 +69,10 @@ impl Sending {
                 }
                 continue;
             }
+            // A stream that is not read reads no further ahead of its peer.
+            if self.touched && stream.poll_credit(cx).is_pending() {
+                return self.body.poll_timeout(cx).map(Err);
+            }
             self.touched = true;
             match ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? {
                 None => self.last = true,

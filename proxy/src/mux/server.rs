@@ -13,6 +13,7 @@ use super::stream::{Stream, check_fields};
 use crate::codec::{self, Framing, HeadError, Limits};
 use crate::fields::Known;
 use crate::io::Io;
+use crate::memory::{self, Level};
 use crate::message::{Body, Request};
 
 /// A connection from a client.
@@ -122,7 +123,8 @@ impl Core {
             return Err(Malformed::Stream(kind::HEAD));
         }
         accepting.last = id;
-        if id > accepting.until || busy >= accepting.max_streams as usize {
+        let refused = busy >= accepting.max_streams as usize || memory::level() == Level::Full;
+        if id > accepting.until || refused {
             self.reset(id, Reason::Refused);
             return Ok(());
         }

@@ -15,6 +15,7 @@ use super::frame::{MAX_PAYLOAD, Malformed, Reason, flag, kind};
 use super::incoming::Received;
 use crate::codec::{self, Framing, FramingError, HeadError, Limits, ResponseHead};
 use crate::fields::{Fields, Known};
+use crate::memory;
 use crate::message::Interim;
 
 /// Heads of responses are bounded like those of HTTP/1.1.
@@ -355,6 +356,8 @@ impl Stream {
         state.send_window -= length;
         core.send_window -= length;
         let end = last && data.is_empty();
+        let to_client = matches!(core.role, Role::Server(_));
+        memory::leave(piece.len(), to_client);
         core.output.data(self.id, piece, end);
         core.flood.data_sent();
         self.end(state, core, end);
@@ -371,6 +374,16 @@ impl Stream {
             }
         }
         self.channel.wake();
+    }
+
+    /// Ready when the peer takes more of this stream, or when it is over.
+    pub(super) fn poll_credit(&self, cx: &Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        if state.closed || state.send_window > 0 {
+            return Poll::Ready(());
+        }
+        remember(&mut state.writer, cx);
+        Poll::Pending
     }
 
     /// Gives it up on this side, unless it is over.

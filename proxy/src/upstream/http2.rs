@@ -22,10 +22,11 @@ use crate::codec::{self, FramingError, HeadError};
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::http2::{
-    CLIENT_PULSE, CONNECTION_WINDOW, DATA_FRAME_BUDGET, MAX_FRAME, Receiving, SEND_BUFFER,
-    STREAM_WINDOW, Sending, Traffic, Unsent, Wire,
+    CLIENT_PULSE, CONNECTION_WINDOW, DATA_FRAME_BUDGET, MAX_FRAME, Outflow, Parcel, Receiving,
+    SEND_BUFFER, STREAM_WINDOW, Sending, Traffic, Unsent, Wire,
 };
 use crate::io::Io;
+use crate::memory;
 use crate::message::{Body, CARRIED_HTTP1, Request, Response, Source};
 use crate::mux;
 use crate::pulse::{Beat, Pulse};
@@ -39,7 +40,8 @@ pub(super) struct Http2(Rc<Shared>);
 /// What requests and the driver share.
 #[derive(Debug)]
 struct Shared {
-    sender: SendRequest<Bytes>,
+    sender: SendRequest<Parcel>,
+    outflow: Rc<Outflow>,
     /// Streams at once that the endpoint allows, as far as it has said.
     max_streams: Cell<u32>,
     /// The endpoint takes no further requests.
@@ -66,6 +68,7 @@ impl Http2 {
             .map_err(ProxyError::UpstreamHttp2)?;
         let shared = Rc::new(Shared {
             sender,
+            outflow: Rc::default(),
             max_streams: Cell::new(u32::MAX),
             gone: Cell::new(false),
             busy: Cell::new(0),
@@ -120,7 +123,7 @@ impl Http2 {
             }
             Err(error) => return Err(Unanswered::Failed(failed(error))),
         };
-        let upload = (!end).then(|| Sending::new(body, stream));
+        let upload = (!end).then(|| Sending::new(body, stream, &self.0.outflow));
         let (response, upload) = answered(hop, response, upload)
             .await
             .map_err(Unanswered::Failed)?;
@@ -197,7 +200,7 @@ async fn answered(
 
 /// What drives a connection.
 struct Driver {
-    connection: Connection<Wire<Io>, Bytes>,
+    connection: Connection<Wire<Io>, Parcel>,
     ping: Option<PingPong>,
     pulse: Pulse,
     traffic: Rc<Traffic>,
@@ -207,7 +210,7 @@ struct Driver {
 
 impl Driver {
     fn new(
-        mut connection: Connection<Wire<Io>, Bytes>,
+        mut connection: Connection<Wire<Io>, Parcel>,
         traffic: Rc<Traffic>,
         shared: Weak<Shared>,
     ) -> Self {
@@ -386,6 +389,9 @@ impl Source for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
         let frame = ready!(self.body.poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            memory::adopt(frame.data_ref().map_or(0, Bytes::len));
+        }
         Poll::Ready(frame.map(|frame| {
             frame.map_err(|error| match error.reason() {
                 // RFC 9113 §8.1: a reset without error may follow a response, but does not end one.

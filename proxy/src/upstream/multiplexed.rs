@@ -22,6 +22,7 @@ use super::http2::Http2;
 use super::send::Sender;
 use crate::error::ProxyError;
 use crate::io::Io;
+use crate::memory;
 use crate::message::{Body, Request, Response, Source};
 use crate::metrics::Failures;
 use crate::mux::client::{self, Client};
@@ -384,7 +385,11 @@ impl Source for ResponseBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ProxyError>>> {
-        self.incoming.poll_frame(cx)
+        let frame = self.incoming.poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            memory::adopt(frame.data_ref().map_or(0, Bytes::len));
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -83,8 +83,9 @@ pub struct Document {
     /// that ends may still have to call somebody.
     #[schemars(extend("default" = "5s"))]
     pub outbound_grace: Option<TimeSpan>,
-    /// Memory that the proxy may use, 8MiB-1TiB: connections, kept bodies and new requests are limited
-    /// by it, the latter by 503 with `retry-after`. Absent: as much as it needs.
+    /// Memory that the proxy may use, 8MiB-1TiB: connections, kept bodies, what waits for slow peers, and new
+    /// requests are limited by it, the latter by 503 with `retry-after`; the largest holders are reset. See
+    /// docs/memory.md. Absent: as much as it needs.
     pub memory_budget: Option<Size>,
     /// Sockets that accept connections; at least one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

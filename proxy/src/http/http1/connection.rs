@@ -24,6 +24,7 @@ use crate::fields::Fields;
 use crate::http::LEAVE_AFTER;
 use crate::http::service::Service;
 use crate::io::{Io, Stream};
+use crate::memory;
 use crate::message::{Body, Interim, Request, Source};
 use crate::send_queue;
 use crate::timer::Timer;
@@ -115,6 +116,7 @@ impl Shared {
         let limits = service.limits();
         match inner.poll_head(cx, limits) {
             Poll::Ready(next) => {
+                memory::rebase(inner.input.capacity() + inner.output.gathered.capacity());
                 inner.waiting = Waiting::Not;
                 inner.begun = None;
                 Poll::Ready(next)

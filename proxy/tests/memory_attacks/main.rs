@@ -1,0 +1,367 @@
+//! The memory budget under attack: each attack with each budget, the most memory that was resident, what a
+//! well-behaved client met meanwhile, and what was resident 10 s after the attack.
+//!
+//! The bounds are those of the release build: `MAGLOR_PROXY=FILE` measures that binary. Unoptimised builds run a few
+//! of the attacks with the smallest budget. `MAGLOR_ATTACKS=a,b` and `MAGLOR_BUDGETS=16,0` choose others (0 = no budget).
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attacks;
+mod clients;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use attacks::{ATTACKS, Attack, Target};
+use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, Upstream, eventually};
+use support::mesh::Root;
+
+const MIB: u64 = 1 << 20;
+/// What may be resident beyond the budget.
+const BEYOND: u64 = 8 * MIB;
+/// An attack goes on that long at the least, and until it takes no more memory, but no longer than that.
+const HELD: Duration = Duration::from_secs(4);
+const LONGEST: Duration = Duration::from_secs(20);
+/// It takes no more memory when that has not grown for this time.
+const STEADY: Duration = Duration::from_secs(2);
+/// When memory is to be back.
+const AFTER: Duration = Duration::from_secs(10);
+/// What may remain of it, beyond what was resident before.
+const REMAINS: u64 = 4 * MIB;
+/// Pause between two requests of the well-behaved client.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The binary, and whether the bounds are meant for it.
+fn binary() -> (PathBuf, bool) {
+    match std::env::var_os("MAGLOR_PROXY") {
+        Some(binary) => (binary.into(), true),
+        None => (
+            env!("CARGO_BIN_EXE_maglor-proxy").into(),
+            !cfg!(debug_assertions),
+        ),
+    }
+}
+
+/// A proxy, its servers, and the identity of the attacker. That a client has left shows only when something of it is
+/// read, so what waits for a server that answers nothing ends by its route's timeout, which is shorter than [`AFTER`].
+struct Setup {
+    proxy: Proxy,
+    root: Root,
+    _attacked: Upstream,
+    _victims: Upstream,
+}
+
+fn setup(budget: u64) -> Setup {
+    let (attacked, victims) = (Upstream::start("attacked"), Upstream::start("victim"));
+    let root = Root::new();
+    let routes = |extra: &str| {
+        format!(
+            "http: {{{extra}virtual_hosts: [{{domains: [victim], routes: [{{cluster: victims}}]}}, \
+             {{domains: [queue], routes: [{{cluster: narrow, timeout: 8s}}]}}, \
+             {{domains: ['*'], routes: [{{match: {{path: /hang}}, cluster: attacked, timeout: 8s}}, \
+             {{cluster: attacked, timeout: 60s}}]}}]}}"
+        )
+    };
+    let (http, a, v) = (routes(""), attacked.address(), victims.address());
+    let config = format!(
+        "admin: {{address: '127.0.0.1:0'}}\n{budget}{identity}\nlisteners:\n\
+         - {{name: web, address: '127.0.0.1:0', {http}}}\n\
+         - {{name: mesh, address: '127.0.0.1:0', tls: mesh, {http}}}\n\
+         clusters:\n- {{name: victims, endpoints: ['{v}']}}\n- {{name: attacked, endpoints: ['{a}']}}\n\
+         - {{name: narrow, endpoints: ['{a}'], limits: {{max_connections: 1, max_pending_requests: 100000}}}}\n",
+        budget = match budget {
+            0 => String::new(),
+            mib => format!("memory_budget: {mib}MiB\n"),
+        },
+        identity = root.member("server").yaml(),
+    );
+    let proxy = ProxyBuilder::new(binary().0).config(config).start();
+    Setup {
+        proxy,
+        root,
+        _attacked: attacked,
+        _victims: victims,
+    }
+}
+
+/// Memory in bytes, of a field of `/proc/PID/status`.
+fn memory(proxy: &Proxy, field: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap() * 1024
+}
+
+/// What a well-behaved client has met.
+#[derive(Debug, Default)]
+struct Met {
+    times: Vec<Duration>,
+    failed: usize,
+}
+
+impl Met {
+    fn percentile(&mut self, percent: usize) -> Duration {
+        self.times.sort();
+        let last = self.times.len().saturating_sub(1);
+        self.times
+            .get(last * percent / 100)
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+/// A client that asks again and again, on one connection as long as that is open, until it is stopped.
+struct Victim {
+    stop: Arc<AtomicBool>,
+    met: Arc<Mutex<Met>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Victim {
+    fn start(proxy: &Proxy) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let met = Arc::<Mutex<Met>>::default();
+        let address = proxy.listener("web");
+        let (stopped, told) = (Arc::clone(&stop), Arc::clone(&met));
+        let thread = thread::spawn(move || {
+            let mut client = None;
+            let mut number = 0_u32;
+            while !stopped.load(Ordering::Relaxed) {
+                number += 1;
+                if number.is_multiple_of(10) {
+                    client = None;
+                }
+                let started = Instant::now();
+                let mut asked = client
+                    .take()
+                    .or_else(|| clients::connect(address, None).ok());
+                let answered = asked.as_mut().is_some_and(clients::ask);
+                let mut met = told.lock().unwrap();
+                met.times.push(started.elapsed());
+                met.failed += usize::from(!answered);
+                drop(met);
+                client = asked.filter(|_| answered);
+                thread::sleep(PAUSE);
+            }
+        });
+        Self {
+            stop,
+            met,
+            thread: Some(thread),
+        }
+    }
+
+    /// What it has met since the last call.
+    fn take(&self) -> Met {
+        std::mem::take(&mut self.met.lock().unwrap())
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// What was measured of an attack.
+struct Measured {
+    idle: u64,
+    /// The most that was resident.
+    peak: u64,
+    /// The most that was not of files.
+    own: u64,
+    after: u64,
+    undisturbed: Duration,
+    p99: Duration,
+    asked: usize,
+    failed: usize,
+}
+
+/// Sets it when it is dropped, also by a failure: a thread waits for it.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn measure(attack: &Attack, budget: u64) -> Measured {
+    let setup = setup(budget);
+    let proxy = &setup.proxy;
+    assert_eq!(
+        RawHttp1::connect(proxy.listener("web")).get("/").status,
+        200
+    );
+    let victim = Victim::start(proxy);
+    thread::sleep(Duration::from_secs(1));
+    let undisturbed = victim.take().percentile(99);
+    let idle = memory(proxy, "VmRSS:");
+    let target = Target {
+        web: proxy.listener("web"),
+        mesh: proxy.listener("mesh"),
+        admin: proxy.admin(),
+        member: setup.root.member("client").client("maglor/1"),
+    };
+    let over = AtomicBool::new(false);
+    let (mut met, own) = thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = 0;
+            while !over.load(Ordering::Relaxed) {
+                most = most.max(memory(proxy, "RssAnon:"));
+                thread::sleep(Duration::from_millis(2));
+            }
+            most
+        });
+        let stop = Stop(&over);
+        let held = (attack.start)(&target);
+        wait_steady(proxy);
+        let met = victim.take();
+        drop(held);
+        drop(stop);
+        (met, watcher.join().unwrap())
+    });
+    let peak = memory(proxy, "VmHWM:");
+    let ended = Instant::now();
+    drop(victim);
+    thread::sleep(AFTER.saturating_sub(ended.elapsed()));
+    let after = memory(proxy, "VmRSS:");
+    if let Ok(file) = std::env::var("MAGLOR_ATTACK_LOG") {
+        std::fs::write(file, proxy.stderr()).unwrap();
+    }
+    Measured {
+        idle,
+        peak,
+        own,
+        after,
+        undisturbed,
+        p99: met.percentile(99),
+        asked: met.times.len(),
+        failed: met.failed,
+    }
+}
+
+/// Waits until the attack takes no more memory.
+fn wait_steady(proxy: &Proxy) {
+    let begun = Instant::now();
+    let (mut most, mut since) = (0, begun);
+    while begun.elapsed() < LONGEST && (begun.elapsed() < HELD || since.elapsed() < STEADY) {
+        let now = memory(proxy, "VmHWM:");
+        if now > most + MIB / 4 {
+            (most, since) = (now, Instant::now());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn report(attack: &Attack, budget: u64, measured: &Measured) {
+    let mb = |bytes: u64| bytes as f64 / 1e6;
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    println!(
+        "| {} | {} | {:.0} | {:.0} | {:.1} | {:.1} | {} of {} | {:.0} | {:.0} |",
+        attack.name,
+        if budget == 0 {
+            "none".to_owned()
+        } else {
+            format!("{budget} MiB")
+        },
+        mb(measured.peak),
+        mb(measured.own),
+        ms(measured.undisturbed),
+        ms(measured.p99),
+        measured.failed,
+        measured.asked,
+        mb(measured.idle),
+        mb(measured.after),
+    );
+}
+
+/// What is wrong with it, in the terms of the issue: resident memory, service, return.
+fn faults(budget: u64, measured: &Measured, optimised: bool) -> Vec<String> {
+    let mut faults = Vec::new();
+    let limit = budget * MIB;
+    let most = if optimised {
+        measured.peak
+    } else {
+        measured.own
+    };
+    if budget > 0 && most > limit + BEYOND {
+        faults.push(format!("{most} bytes were resident"));
+    }
+    if measured.failed * 100 > measured.asked.max(50) {
+        faults.push(format!("{} requests of the victim failed", measured.failed));
+    }
+    if measured.after > measured.idle + REMAINS {
+        faults.push(format!("{} bytes are resident afterwards", measured.after));
+    }
+    faults
+}
+
+fn run(attacks: &[&str], budgets: &[u64]) {
+    clients::raise_file_limit();
+    let (_, optimised) = binary();
+    println!(
+        "| attack | budget | peak RSS (MB) | of it not of files | p99 before (ms) | p99 (ms) | failed | idle (MB) | 10 s later (MB) |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    let mut faulty = Vec::new();
+    for attack in ATTACKS.iter().filter(|a| attacks.contains(&a.name)) {
+        for budget in budgets {
+            let measured = measure(attack, *budget);
+            report(attack, *budget, &measured);
+            for fault in faults(*budget, &measured, optimised) {
+                faulty.push(format!("{}, {budget} MiB: {fault}", attack.name));
+            }
+        }
+    }
+    assert!(faulty.is_empty(), "{faulty:#?}");
+}
+
+#[test]
+fn the_budget_holds_under_attack() {
+    let (_, optimised) = binary();
+    let list = |name: &str| std::env::var(name).ok();
+    let names = list("MAGLOR_ATTACKS").unwrap_or_else(|| match optimised {
+        true => ATTACKS.map(|attack| attack.name).join(","),
+        false => "h2-slow-5,h1-uploads,h2-heads".to_owned(),
+    });
+    let budgets = list("MAGLOR_BUDGETS").unwrap_or_else(|| match optimised {
+        true => "16,32,64".to_owned(),
+        false => "16".to_owned(),
+    });
+    let names: Vec<_> = names.split(',').collect();
+    let budgets: Vec<_> = budgets.split(',').map(|mib| mib.parse().unwrap()).collect();
+    run(&names, &budgets);
+}
+
+/// A proxy that has answered once answers again, whatever was tried on it meanwhile.
+#[test]
+fn after_an_attack_everything_is_served() {
+    clients::raise_file_limit();
+    let setup = setup(16);
+    let target = Target {
+        web: setup.proxy.listener("web"),
+        mesh: setup.proxy.listener("mesh"),
+        admin: setup.proxy.admin(),
+        member: setup.root.member("client").client("maglor/1"),
+    };
+    let attack = ATTACKS.iter().find(|attack| attack.name == "h2-slow-5");
+    drop((attack.unwrap().start)(&target));
+    eventually(Duration::from_secs(30), "requests are answered", || {
+        let mut client = RawHttp1::connect(target.web);
+        client.send("GET /bytes/1000000 HTTP/1.1\r\nhost: victim\r\n\r\n");
+        client
+            .try_response("GET")
+            .is_ok_and(|it| it.body.len() == 1_000_000)
+    });
+}

@@ -11,8 +11,6 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::worker::Worker;
-
 /// Places of a worker, at most. So many say enough; one more is given up at once.
 const MOST: usize = 4096;
 
@@ -72,8 +70,7 @@ impl Kept {
 }
 
 /// Gives up a worker's places in time, for as long as it lives.
-pub(crate) async fn release(worker: Rc<Worker>) {
-    let kept = &worker.kept;
+pub(crate) async fn release(kept: Rc<Kept>) {
     loop {
         let earlier = kept.earlier.notified();
         match kept.release_due(Instant::now()) {

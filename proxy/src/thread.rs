@@ -110,7 +110,7 @@ async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
     let mut listening: HashMap<Arc<str>, (oneshot::Sender<()>, JoinHandle<()>)> = HashMap::new();
     tokio::task::spawn_local(sweep(local.clone()));
     tokio::task::spawn_local(Rc::clone(&local.pools).give_way());
-    tokio::task::spawn_local(kept::release(Rc::clone(&local.worker)));
+    tokio::task::spawn_local(kept::release(Rc::clone(&local.worker.kept)));
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen {

@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     pub(crate) holders: Rc<Holders>,
     pub(crate) connections: Connections,
     /// Places that are kept after errors.
-    pub(crate) kept: Kept,
+    pub(crate) kept: Rc<Kept>,
     draining: Cell<bool>,
     /// Connections that have given up their buffers since the last sweep.
     released: Cell<usize>,
@@ -47,7 +47,7 @@ impl Worker {
             shared,
             rng: RefCell::new(Rng::seed(seed)),
             connections: Connections::default(),
-            kept: Kept::default(),
+            kept: Rc::default(),
             draining: Cell::new(false),
             released: Cell::new(0),
             server_first: ServerFirst::default(),

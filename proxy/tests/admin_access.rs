@@ -323,5 +323,6 @@ clusters:
         assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
     }
     assert_eq!(proxy.admin_get("/ready").status, 200);
-    assert!(proxy.metric("maglor_upstream_connect_failures_total", &[]) >= 3.0);
+    let refused = "maglor_downstream_connections_refused_total";
+    assert_eq!(proxy.metric(refused, &["reason=\"no_upstream\""]), 3.0);
 }

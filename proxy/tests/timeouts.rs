@@ -313,7 +313,7 @@ fn the_end_of_a_streams_time_is_no_failure() {
     let servers = [server(), server()];
     let proxy = Web::to(servers.iter().map(RawServer::address))
         .route(&format!("timeout: {LIMIT:?}"))
-        .cluster("outlier_ejection: {consecutive_local_origin_failure: 1}")
+        .cluster("protocol: http1, outlier_ejection: {consecutive_local_origin_failure: 1}")
         .start();
     let mut client = Client::connect(proxy.listener("web"));
     for _ in 0..3 {

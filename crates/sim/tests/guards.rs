@@ -98,7 +98,7 @@ fn ejection_takes_bad_servers_out_and_the_guard_holds() {
 
 #[test]
 fn servers_that_fail_fast_attract_no_traffic_for_long() {
-    // A server that fails at once always looks idle: least outstanding requests runs into it.
+    // A server that fails at once would always look idle, if errors did not keep their places.
     let black_hole = |guards| Scenario {
         rho: 0.9,
         balancers: 1,
@@ -114,8 +114,9 @@ fn servers_that_fail_fast_attract_no_traffic_for_long() {
         black_hole(Guards::default()),
         black_hole(ejecting(Guards::retrying(2))),
     ]);
+    let fair = 1.0 / 40.0;
     assert!(
-        failed_share(&outcomes[0]) > 0.1,
+        (0.5 * fair..1.5 * fair).contains(&failed_share(&outcomes[0])),
         "{}",
         failed_share(&outcomes[0])
     );

@@ -118,6 +118,8 @@ impl World<'_> {
         let balancer = &tier.balancers[job.balancer as usize];
         let endpoint = balancer.view().endpoint(to);
         job.outstanding = endpoint.map(|endpoint| endpoint.stats.begin(now));
+        // The time-out of a host that has stalled comes although it has answered after all.
+        job.generation = job.generation.wrapping_add(1);
         let Some(help) = &tier.help else { return };
         match help.inbounds[to.get()].admit(admission, ticket, now) {
             Ok(admitted) => {

@@ -133,7 +133,7 @@ impl Default for Settings {
 pub enum SettingsError {
     /// They are not what settings are written as.
     #[error("settings of sidecars: {0}")]
-    Form(#[from] serde_json::Error),
+    Form(#[from] serde_yaml::Error),
     /// There is more than one document.
     #[error("settings of sidecars: a second document begins at line {0}; remove it")]
     Second(usize),
@@ -156,15 +156,14 @@ impl Settings {
     /// # Errors
     /// The first thing that is wrong, by field.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
-        // Nothing is written as nothing: all defaults.
-        let mut documents = yaml::documents(text)?.into_iter();
-        let settings = match documents.next() {
-            Some(document) => Self::deserialize(document.value)?,
-            None => Self::default(),
-        };
-        if let Some(second) = documents.next() {
+        // Bounds what aliases may stand for.
+        let documents = yaml::documents(text)?;
+        if let Some(second) = documents.get(1) {
             return Err(SettingsError::Second(second.line));
         }
+        // From the text itself, where a port is a text without quotes. An empty text means all defaults.
+        let settings: Option<Self> = serde_yaml::from_str(text)?;
+        let settings = settings.unwrap_or_default();
         settings.check()?;
         Ok(settings)
     }
@@ -287,6 +286,9 @@ mod tests {
         let settings = settings.unwrap();
         assert_eq!(settings.form, Form::Container);
         assert_eq!(settings.image_pull_policy, PullPolicy::Never);
+        // As `--set sidecar.skipInboundPorts=22` writes it.
+        let settings = Settings::parse("skipInboundPorts: 22\n").unwrap();
+        assert_eq!(settings.skip_inbound_ports, "22");
     }
 
     #[test]

@@ -52,8 +52,8 @@ fn blocks() -> Vec<Block> {
 const FOREIGN: [&str; 1] = ["kind: NetworkPolicy"];
 
 /// What is wrong with resources.
-fn resources(text: String) -> Result<(), String> {
-    let analysis = analyze(&[("block".to_owned(), text.clone())]);
+fn resources(text: &str) -> Result<(), String> {
+    let analysis = analyze(&[("block".to_owned(), text.to_owned())]);
     let foreign = FOREIGN.iter().any(|kind| text.contains(kind));
     assert!(
         analysis.resources > 0 || foreign,
@@ -155,11 +155,11 @@ fn judge(text: &str) -> Result<(), String> {
     };
     let value = &first.value;
     if !value["apiVersion"].is_null() {
-        return resources(text.to_owned());
+        return resources(text);
     }
     if !value["spec"].is_null() {
         let head = "apiVersion: maglor.dev/v1alpha1\nkind: ProxyService\nmetadata: {name: web}\n";
-        return resources(format!("{head}{text}"));
+        return resources(&format!("{head}{text}"));
     }
     // docs/xds.md: what is said of a workload, and of a cluster beside Envoy's own words.
     if !value["gateway"].is_null() {

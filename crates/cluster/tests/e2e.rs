@@ -177,7 +177,7 @@ fn sidecars_carry_requests(cluster: &Cluster) {
     assert_eq!(nodes.len(), 2, "a pod on each node: {nodes:?}");
 
     let address = front[0].address;
-    knows(cluster, address, &back);
+    knows(kubectl, &front[0].name, &back);
     let statuses = cluster.in_network(move || {
         let status = |_| get(address, 8080, "/api/v1").0;
         (0..REQUESTS).map(status).collect::<Vec<_>>()
@@ -200,12 +200,12 @@ fn sidecars_carry_requests(cluster: &Cluster) {
     assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
 }
 
-/// Waits until the sidecar at `address` has been told of the pods by DNS.
-fn knows(cluster: &Cluster, address: Ipv4Addr, pods: &[Pod]) {
+/// Waits until the sidecar of a pod has the addresses of the others by DNS.
+fn knows(kubectl: &Kubectl, pod: &str, pods: &[Pod]) {
     let deadline = Instant::now() + 3 * LIMIT;
+    let admin = kubectl.forward("shop", pod, 9901).unwrap();
     loop {
-        let clusters = cluster.in_network(move || get(address, 9901, "/clusters").1);
-        let clusters = clusters.unwrap();
+        let clusters = admin.get("/clusters").unwrap();
         let known = |pod: &Pod| clusters.contains(&pod.address.to_string());
         if pods.iter().all(known) {
             return;
@@ -217,6 +217,7 @@ fn knows(cluster: &Cluster, address: Ipv4Addr, pods: &[Pod]) {
 
 #[derive(Debug)]
 struct Pod {
+    name: String,
     address: Ipv4Addr,
     node: String,
 }
@@ -226,6 +227,7 @@ fn pods(kubectl: &Kubectl, app: &str) -> Vec<Pod> {
     let list = kubectl.json(&["get", "pods", "--namespace=shop", "--selector", &selector]);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let pod = |item: &Value| Pod {
+        name: text(&item["metadata"]["name"]),
         address: text(&item["status"]["podIP"]).parse().unwrap(),
         node: text(&item["spec"]["nodeName"]),
     };

@@ -277,7 +277,9 @@ fn the_network_gets_health_and_metrics_only(installed: &Installed) {
         ("maglor", 15011, &CONTROLLERS[..]),
     ] {
         let pods = kubectl.json(&["get", "pods", "-n", namespace]).unwrap();
-        for pod in pods["items"].as_array().unwrap() {
+        let pods = pods["items"].as_array().unwrap().iter();
+        // One that a rollout has replaced is on its way out.
+        for pod in pods.filter(|pod| pod["metadata"].get("deletionTimestamp").is_none()) {
             let name = pod["metadata"]["name"].as_str().unwrap();
             let ip = pod["status"]["podIP"].as_str().unwrap().parse().unwrap();
             let status = |method: &'static str, path: &'static str, host: &'static str| {

@@ -1,4 +1,4 @@
-//! gRPC calls through clusters whose protocol nobody has chosen.
+//! gRPC calls through clusters without a chosen protocol.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

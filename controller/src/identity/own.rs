@@ -52,7 +52,7 @@ pub struct Own {
 
 impl Own {
     /// Keeps a certificate in force, made anew when it ages, the clock was changed or the authority changes; returns when
-    /// nobody serves any more.
+    /// no replica serves any more.
     pub async fn keep(self, mut ca: Watched, serving: Serving) {
         let mut live = None;
         loop {

@@ -37,7 +37,7 @@ pub struct Cluster {
     pub endpoints: Vec<Endpoint>,
     /// HTTP version towards the endpoints.
     pub protocol: UpstreamProtocol,
-    /// Whether gRPC calls go by HTTP/2 although other requests go by HTTP/1.1: where nobody has chosen HTTP/1.1.
+    /// Whether gRPC calls go by HTTP/2 although other requests go by HTTP/1.1: where HTTP/1.1 was not chosen.
     pub grpc_by_http2: bool,
     /// TLS towards the endpoints.
     pub tls: Option<Origination>,

@@ -6,7 +6,7 @@ use serde_yaml::{Mapping, Value};
 
 /// In place of a value.
 const HIDDEN: &str = "(not shown)";
-/// Header fields whose values let whoever knows them in.
+/// Header fields whose values are credentials.
 const FIELDS: [&str; 7] = [
     "api-key",
     "authorization",

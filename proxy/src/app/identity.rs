@@ -64,7 +64,7 @@ impl App {
         self.own.missing(SystemTime::now())
     }
 
-    /// Whether a listener lets in members of the mesh only: it can let in nobody without an identity.
+    /// Whether a listener lets in members of the mesh only: without an identity it can let in no client.
     pub(crate) fn needs_identity(&self) -> bool {
         let mut all = self.listening.values();
         all.any(|listening| listening.state.borrow().is_for_members())

@@ -24,7 +24,7 @@ pub(crate) struct Output {
     large: Bytes,
     /// The CRLF after a large chunk.
     tail: &'static [u8],
-    /// Bytes written so far, for whoever wants to know whether the peer takes any.
+    /// Bytes written so far; shows whether the peer takes any.
     written: u64,
 }
 

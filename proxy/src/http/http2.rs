@@ -42,19 +42,27 @@ pub(crate) async fn serve(stream: Stream, service: Rc<Service>) {
     let (wire, traffic) = Wire::of_server(farewell.over(Rewind::new(stream.io, stream.prefix)));
     let streams = Rc::new(Streams::default());
     let mut leave = pin!(async {
-        streams::end(&service, &streams).await;
+        // Clients may connect before they have a request.
+        let fresh = service.settings().idle_timeout;
+        streams::end(&service, &streams, fresh).await;
         farewell.say();
         tokio::time::sleep(LEAVE_AFTER).await;
     });
-    let mut handshake = pin!(builder(&service).handshake(wire));
+    // Where the preface has not come yet, it has the time of a head.
+    let limit = service.settings().header_timeout;
+    let handshake = builder(&service).handshake(wire);
+    // Boxed: it ends here, and the connection goes on in this future.
+    let mut handshake = Box::pin(tokio::time::timeout(limit, handshake));
     let shaken = poll_fn(|cx| {
         traffic.begin_turn();
         match handshake.as_mut().poll(cx) {
-            Poll::Ready(shaken) => Poll::Ready(Some(shaken)),
+            Poll::Ready(shaken) => Poll::Ready(shaken.ok()),
             Poll::Pending => leave.as_mut().poll(cx).map(|()| None),
         }
     });
-    let result = match shaken.await {
+    let shaken = shaken.await;
+    drop(handshake);
+    let result = match shaken {
         None => return,
         Some(Err(error)) => Err(error),
         Some(Ok(connection)) => {

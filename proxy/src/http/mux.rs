@@ -38,7 +38,8 @@ pub(crate) async fn serve(io: Io, service: Rc<Service>) {
     let streams = Rc::new(Streams::default());
     let timers = Rc::new(Timers::default());
     let mut leave = pin!(async {
-        streams::end(&service, &streams).await;
+        // A member connects for a request: what sends none is not idle between two.
+        streams::end(&service, &streams, settings.header_timeout).await;
         server.say_farewell();
         tokio::time::sleep(LEAVE_AFTER).await;
     });

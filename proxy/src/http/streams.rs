@@ -11,10 +11,11 @@ use tokio::time::Instant;
 
 use super::service::Service;
 
-/// Ready when the connection should be left: drain, age, or no stream for the idle timeout.
-pub(super) async fn end(service: &Service, streams: &Streams) {
+/// Ready when the connection should be left: drain, age, no stream for the idle timeout, or no first stream
+/// within `fresh`.
+pub(super) async fn end(service: &Service, streams: &Streams, fresh: Duration) {
     let idle = service.settings().idle_timeout;
-    let mut wait = pin!(tokio::time::sleep(idle));
+    let mut wait = pin!(tokio::time::sleep(idle.min(fresh)));
     let age = service.expires().unwrap_or_else(|| Instant::now() + NEVER);
     let mut age = pin!(tokio::time::sleep_until(age));
     poll_fn(|cx| {
@@ -23,6 +24,10 @@ pub(super) async fn end(service: &Service, streams: &Streams) {
         }
         while wait.as_mut().poll(cx).is_ready() {
             let since = Instant::now() - streams.last.get();
+            let idle = match streams.begun.get() {
+                true => idle,
+                false => idle.min(fresh),
+            };
             if streams.busy.get() == 0 && since >= idle {
                 return Poll::Ready(());
             }
@@ -45,6 +50,8 @@ const NEVER: Duration = Duration::from_secs(315_360_000);
 #[derive(Debug)]
 pub(super) struct Streams {
     busy: Cell<usize>,
+    /// There has been one.
+    begun: Cell<bool>,
     last: Cell<Instant>,
 }
 
@@ -52,6 +59,7 @@ impl Default for Streams {
     fn default() -> Self {
         Self {
             busy: Cell::new(0),
+            begun: Cell::new(false),
             last: Cell::new(Instant::now()),
         }
     }
@@ -63,6 +71,7 @@ pub(super) struct Busy(Rc<Streams>);
 impl Streams {
     pub(super) fn enter(streams: &Rc<Self>) -> Busy {
         streams.busy.set(streams.busy.get() + 1);
+        streams.begun.set(true);
         Busy(Rc::clone(streams))
     }
 }

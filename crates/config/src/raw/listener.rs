@@ -243,7 +243,7 @@ pub struct Http {
     #[schemars(extend("default" = "1h"))]
     pub idle_timeout: Option<TimeSpan>,
     /// Time from the first byte of a request to the end of its head, and from the connection to the first byte of
-    /// the first request, 1ms-1h.
+    /// the first request, with HTTP/2 to the end of the preface, 1ms-1h.
     #[schemars(extend("default" = "10s"))]
     pub header_timeout: Option<TimeSpan>,
     /// A request or response on which no byte moves, its last ones included, is reset after this, 1ms-30d.

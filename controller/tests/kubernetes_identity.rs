@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use maglor_ads::CertifyRequest;
 use maglor_cluster::{Cluster, Kubectl, Options};
-use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Identity, KeyRequest, Live, TrustBundle};
 use maglor_xds::{BUNDLE, Kind, decode};
 
@@ -106,7 +106,7 @@ fn token(kubectl: &Kubectl, arguments: &[&str]) -> String {
 async fn connect(controller: &Controller, live: &Arc<Live>) -> Connection {
     let id = "spiffe://cluster.local/ns/maglor/sa/maglor-controller";
     let expected = Expected::OneOf(vec![id.parse().unwrap()]);
-    let config = client_config(live, expected, &[b"h2"]).unwrap();
+    let config = Client::new(live, expected, &[b"h2"]).unwrap().config();
     Connection::open(&controller.listen, Some(config))
         .await
         .unwrap()

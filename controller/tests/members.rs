@@ -13,7 +13,7 @@ mod support;
 use std::time::{Duration, SystemTime};
 
 use maglor_identity::Authority;
-use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::tls::{Client, Expected};
 use maglor_testkit::{ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 
 use support::members::{Load, MESH, Mesh, binary, cart, certified, ready, web};
@@ -80,7 +80,9 @@ async fn connections_wait_for_the_first_certificate() {
     let config = cart(&world, &token, &application);
     let proxy = ProxyBuilder::new(&binary).config(config).start();
     let web = world.member(WEB).await;
-    let config = client_config(&web, Expected::Member, &[b"http/1.1"]).unwrap();
+    let config = Client::new(&web, Expected::Member, &[b"http/1.1"])
+        .unwrap()
+        .config();
     let address = proxy.listener("inbound");
     let call = move || {
         RawHttp1::connect_tls(address, "cart", config)

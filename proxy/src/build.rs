@@ -16,7 +16,7 @@ use maglor_config::listener::{HttpFilter, LoadReports, TrafficDirection};
 use maglor_config::tls::MeshTermination;
 use maglor_config::{FilterChain, Origination, RouteTable};
 use maglor_identity::Live;
-use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::tls::{Client, Expected};
 
 use crate::authorization::Authorization;
 use crate::detect::ChainSelector;
@@ -171,7 +171,7 @@ impl<'a> Sources<'a> {
                     place,
                     source: Box::new(source),
                 })?;
-                ClientTls { config, mesh: None }
+                ClientTls::Names(config)
             }
             Some(Origination::Mesh(identities)) => {
                 let expected = match identities.is_empty() {
@@ -179,20 +179,17 @@ impl<'a> Sources<'a> {
                     false => Expected::OneOf(identities.clone()),
                 };
                 let live = self.live(&place)?;
-                let config = client_config(live, expected, alpn);
-                let config = config.map_err(|source| BuildError::Identity {
+                let client = Client::new(live, expected, alpn);
+                let client = client.map_err(|source| BuildError::Identity {
                     place,
                     source: Box::new(source),
                 })?;
-                let mesh = ClientMesh {
+                ClientTls::Mesh(ClientMesh {
+                    client,
                     live: Arc::clone(live),
                     refused: Arc::new(metrics.mesh_cluster(&wanted.name)),
                     failures: Arc::new(metrics.mesh_cluster_failures(&wanted.name)),
-                };
-                ClientTls {
-                    config,
-                    mesh: Some(mesh),
-                }
+                })
             }
         }))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use maglor_cluster::Kubectl;
-use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, LeafRequest, Live, SpiffeId, TrustDomain};
 use serde_json::json;
 use tokio_rustls::rustls::ClientConfig;
@@ -58,7 +58,8 @@ impl Members {
         let bundle = self.authority.bundle().map_err(of_identity)?;
         let live = Live::new(identity.map_err(of_identity)?, bundle).map_err(of_identity)?;
         let controller = Expected::OneOf(vec![id(NAMESPACE, ACCOUNT)?]);
-        client_config(&live, controller, &[b"h2"]).map_err(of_identity)
+        let client = Client::new(&live, controller, &[b"h2"]).map_err(of_identity)?;
+        Ok(client.config())
     }
 }
 

@@ -14,14 +14,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use maglor_identity::Refusal;
-use maglor_identity::tls::peer;
+use maglor_identity::tls::{self, peer};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::delays::Delay;
@@ -52,7 +51,7 @@ pub(crate) struct Way {
     /// The port on which this one serves proxies, and so each of them.
     pub(crate) port: u16,
     /// TLS; `None` inside until there is an authority, `None` where everything is plain text.
-    pub(crate) tls: Option<watch::Receiver<Option<Arc<ClientConfig>>>>,
+    pub(crate) tls: Option<watch::Receiver<Option<Arc<tls::Client>>>>,
 }
 
 /// What others have answered.
@@ -144,10 +143,12 @@ impl Way {
         let Some(tls) = &self.tls else {
             return ask(TcpStream::connect(address).await?, address, path).await;
         };
-        let config = tls.borrow().clone().ok_or(AskError::NoIdentity)?;
+        let client = tls.borrow().clone().ok_or(AskError::NoIdentity)?;
         let socket = TcpStream::connect(address).await?;
         let name = ServerName::from(ip);
-        let stream = TlsConnector::from(config).connect(name, socket).await?;
+        let stream = TlsConnector::from(client.config())
+            .connect(name, socket)
+            .await?;
         // A session that is resumed brings an old certificate.
         peer(stream.get_ref().1, SystemTime::now()).map_err(AskError::Peer)?;
         ask(stream, address, path).await

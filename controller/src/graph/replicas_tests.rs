@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use maglor_identity::tls::{Expected, OpenServer, client_config};
+use maglor_identity::tls::{Client, Expected, OpenServer};
 use maglor_identity::{Authority, Identity, LeafRequest, Live, SpiffeId, TrustDomain};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -40,10 +40,7 @@ async fn replica(authority: &Authority, account: &str) -> u16 {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (socket, _) = listener.accept().await.unwrap();
-        let Ok(stream) = TlsAcceptor::from(Arc::clone(server.config()))
-            .accept(socket)
-            .await
-        else {
+        let Ok(stream) = TlsAcceptor::from(server.config()).accept(socket).await else {
             return;
         };
         let proved = server.peer(stream.get_ref().1, SystemTime::now()).ok();
@@ -60,8 +57,8 @@ async fn replica(authority: &Authority, account: &str) -> u16 {
 
 async fn ask_as(live: &Arc<Live>, port: u16, path: &str) -> Result<Vec<Part>, AskError> {
     let itself = Expected::OneOf(vec![id(CONTROLLER)]);
-    let config = client_config(live, itself, &[REPLICA_ALPN]).unwrap();
-    let tls = Some(watch::channel(Some(config)).1);
+    let client = Client::new(live, itself, &[REPLICA_ALPN]).unwrap();
+    let tls = Some(watch::channel(Some(client)).1);
     let way = Way { port, tls };
     way.ask(Ipv4Addr::LOCALHOST.into(), path).await
 }

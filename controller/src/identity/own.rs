@@ -8,13 +8,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use maglor_identity::tls::{Expected, OpenServer, client_config};
+use maglor_identity::tls::{Client, Expected, OpenServer};
 use maglor_identity::{Error, Identity, LeafRequest, Live, Refusal, SpiffeId};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::server::TlsStream;
 
 use super::authority::{Ca, Watched};
@@ -36,7 +35,7 @@ pub struct Serving {
     /// TLS of the port.
     pub server: watch::Sender<Option<OpenServer>>,
     /// TLS to the same port of other replicas, which have to prove that they are such.
-    pub replicas: watch::Sender<Option<Arc<ClientConfig>>>,
+    pub replicas: watch::Sender<Option<Arc<Client>>>,
 }
 
 /// Who the controller is, and by which names others may call it.
@@ -104,7 +103,7 @@ impl Own {
                 let new = Live::new(identity, ca.bundle.clone())?;
                 let server = OpenServer::new(&new, ALPN)?;
                 let itself = Expected::OneOf(vec![self.id.clone()]);
-                let replicas = client_config(&new, itself, &[REPLICA_ALPN])?;
+                let replicas = Client::new(&new, itself, &[REPLICA_ALPN])?;
                 serving.replicas.send_replace(Some(replicas));
                 serving.server.send_replace(Some(server));
                 *live = Some(new);
@@ -167,7 +166,7 @@ pub async fn accept(
     socket: TcpStream,
     server: &OpenServer,
 ) -> io::Result<(TlsStream<TcpStream>, Proved)> {
-    let acceptor = TlsAcceptor::from(Arc::clone(server.config()));
+    let acceptor = TlsAcceptor::from(server.config());
     let accepted = tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await;
     let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let proved = server.peer(stream.get_ref().1, SystemTime::now());

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use maglor_identity::tls::OpenServer;
+use maglor_identity::tls::{self, OpenServer};
 use maglor_identity::{SpiffeError, SpiffeId, TrustDomain};
 use tokio::sync::watch;
-use tokio_rustls::rustls::ClientConfig;
 
 use super::authenticate::Authenticator;
 use super::authority::Watched;
@@ -95,7 +94,7 @@ pub struct Service {
     /// Who the controller is: what other replicas have to prove.
     pub id: SpiffeId,
     /// TLS to other replicas; `None` until there is an authority.
-    pub replicas: watch::Receiver<Option<Arc<ClientConfig>>>,
+    pub replicas: watch::Receiver<Option<Arc<tls::Client>>>,
     /// What is in force.
     pub ca: Watched,
     /// Where a rotation is; always `None` where the authority is in a folder.

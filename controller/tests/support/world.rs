@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use maglor_ads::CertifyRequest;
-use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Authority, Identity, KeyRequest, Live, SpiffeId, TrustBundle, TrustDomain};
 
 use super::grpc::Connection;
@@ -105,7 +105,9 @@ impl World {
         account: &str,
     ) -> std::io::Result<Connection> {
         let id = SpiffeId::workload(&domain(), "maglor", account).unwrap();
-        let config = client_config(live, Expected::OneOf(vec![id]), &[b"h2"]).unwrap();
+        let config = Client::new(live, Expected::OneOf(vec![id]), &[b"h2"])
+            .unwrap()
+            .config();
         Connection::open(&self.controller.listen, Some(config)).await
     }
 

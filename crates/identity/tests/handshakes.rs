@@ -33,7 +33,7 @@ fn members_see_each_other() {
 fn a_client_may_expect_certain_servers_only() {
     let authority = authority();
     let (cart, web) = (live(&authority, "cart"), live(&authority, "web"));
-    let expecting = |ids| tls::client_config(&web, tls::Expected::OneOf(ids), &[b"h2"]).unwrap();
+    let expecting = |ids| tls::Client::new(&web, tls::Expected::OneOf(ids), &[b"h2"]).unwrap();
     let both = expecting(vec![id("cart"), id("other")]);
     assert!(
         Handshake::run(&both, &server(&cart))
@@ -171,7 +171,7 @@ fn who_does_not_speak_tls_1_3_is_told_apart() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"SSH-2.0-OpenSSH_9.2\r\n",
     ] {
-        let mut connection = ServerConnection::new(server(&cart)).unwrap();
+        let mut connection = ServerConnection::new(server(&cart).config()).unwrap();
         connection.read_tls(&mut &plain[..]).unwrap();
         let error = connection.process_new_packets().unwrap_err();
         assert_eq!(Refusal::of(&error), Refusal::Plaintext, "{error}");
@@ -239,6 +239,67 @@ fn sessions_are_resumed_until_what_proved_them_is_gone() {
     cart.rotate(identity(&new, "cart"), new.bundle().unwrap())
         .unwrap();
     assert_eq!(kinds(2), [Full, Resumed]);
+}
+
+/// Whichever flight of a handshake a renewal falls before, nothing of the former certificate is resumed afterwards. Once
+/// such sessions were refused when the former certificate expired, long after its renewal.
+#[test]
+fn a_renewal_during_a_handshake_leaves_no_session_of_the_former_certificate() {
+    let authority = authority();
+    let bundle = authority.bundle().unwrap();
+    for (renewed, flight) in (0..4).map(|flight| ("cart", flight)).chain([
+        ("web", 0),
+        ("web", 1),
+        ("web", 2),
+        ("web", 3),
+    ]) {
+        let (cart, web) = (live(&authority, "cart"), live(&authority, "web"));
+        let (client, server) = (client(&web), server(&cart));
+        let renew = |at| {
+            let (side, new) = match renewed {
+                "cart" => (&cart, "cart-2"),
+                _ => (&web, "web-2"),
+            };
+            if at == flight {
+                side.rotate(identity(&authority, new), bundle.clone())
+                    .unwrap();
+            }
+        };
+        renew(0);
+        Handshake::interrupted(&client, &server, renew);
+        let met = Handshake::run(&client, &server);
+        let case = format!("{renewed} renewed before flight {flight}");
+        let (cart, web) = match renewed {
+            "cart" => ("cart-2", "web"),
+            _ => ("cart", "web-2"),
+        };
+        assert_eq!(met.seen_by_client(), Ok(id(cart)), "{case}");
+        assert_eq!(met.seen_by_server(), Ok(id(web)), "{case}");
+    }
+}
+
+/// A client whose root is removed between its certificate and its last flight gets no ticket that lasts.
+#[test]
+fn a_root_removed_during_a_handshake_leaves_no_session() {
+    let (ours, theirs) = (authority(), authority());
+    let both = ours.bundle().unwrap().union(&theirs.bundle().unwrap());
+    let both = both.unwrap();
+    for flight in 0..4 {
+        let leaf = identity(&ours, "cart");
+        let cart = Live::new(leaf.clone(), both.clone()).unwrap();
+        let web = Live::new(identity(&theirs, "web"), both.clone()).unwrap();
+        let (client, server) = (client(&web), server(&cart));
+        let remove = |at| {
+            if at == flight {
+                cart.rotate(leaf.clone(), ours.bundle().unwrap()).unwrap();
+            }
+        };
+        remove(0);
+        Handshake::interrupted(&client, &server, remove);
+        let met = Handshake::run(&client, &server);
+        let seen = met.seen_by_server();
+        assert_eq!(seen, Err(Refusal::UnknownRoot), "before flight {flight}");
+    }
 }
 
 #[test]

@@ -14,10 +14,10 @@ use support::{DAY, Handshake, authority, careless, client, id, identity, issued,
 /// The outcome of a handshake with a server that certifies, and what its client has proved.
 fn at_the_authority(
     live: &Arc<Live>,
-    client: &Arc<rustls::ClientConfig>,
+    client: &impl support::Settings<rustls::ClientConfig>,
 ) -> Result<SpiffeId, Refusal> {
     let open = tls::OpenServer::new(live, &[b"h2"]).unwrap();
-    let met = Handshake::run(client, open.config());
+    let met = Handshake::run(client, &open);
     assert!(met.client.is_ok(), "{:?}", met.client.err());
     let server = met.server.unwrap();
     Ok(open.peer(&server, SystemTime::now())?.0)
@@ -85,8 +85,8 @@ fn a_resumed_session_proves_no_more_than_its_certificate() {
     let web = Live::new(identity(&theirs, "web"), both).unwrap();
     let open = tls::OpenServer::new(&controller, &[b"h2"]).unwrap();
     let client = client(&web);
-    Handshake::run(&client, open.config());
-    let met = Handshake::run(&client, open.config());
+    Handshake::run(&client, &open);
+    let met = Handshake::run(&client, &open);
     let connection = met.server.unwrap();
     assert_eq!(connection.handshake_kind(), Some(HandshakeKind::Resumed));
     let now = SystemTime::now();

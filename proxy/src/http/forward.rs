@@ -117,7 +117,7 @@ impl<'a> Hop<'a> {
 
     /// Makes the client's request one of our own.
     fn prepare(&self, request: &mut Request, cluster: &Cluster) -> Result<(), ProxyError> {
-        let in_mesh = cluster.tls().is_some_and(|tls| tls.mesh.is_some());
+        let in_mesh = cluster.tls().is_some_and(|tls| tls.mesh().is_some());
         // What a client says of queues, and of others, is not ours to pass on.
         request.fields.remove(Known::XMaglorQueue);
         request.fields.remove(Known::XMaglorClient);

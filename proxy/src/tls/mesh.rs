@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use maglor_config::tls::{MeshMode, MeshTermination};
+use maglor_identity::tls::Server;
 use maglor_identity::{Live, Refusal, SpiffeId};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, HandshakeKind, ServerConfig};
+use rustls::{ClientConfig, HandshakeKind};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
@@ -31,7 +32,7 @@ pub struct Peer {
 /// Mutual TLS on a filter chain.
 #[derive(Debug)]
 pub(crate) struct Mesh {
-    config: Arc<ServerConfig>,
+    server: Server,
     live: Arc<Live>,
     permissive: bool,
     /// Proxies that speak for clients.
@@ -86,7 +87,7 @@ impl Mesh {
     ) -> Result<Self, maglor_identity::Error> {
         let alpn: Vec<_> = termination.alpn.iter().map(String::as_bytes).collect();
         Ok(Self {
-            config: maglor_identity::tls::server_config(live, &alpn)?,
+            server: Server::new(live, &alpn)?,
             live: Arc::clone(live),
             permissive: termination.mode == MeshMode::Permissive,
             delegates: termination.delegates.clone(),
@@ -153,7 +154,7 @@ impl Mesh {
         }
         // A proxy that starts has nothing to prove itself by yet; the caller's time limit holds.
         self.live.identified().await;
-        let io = super::accept(tcp, seen.freeze(), Arc::clone(&self.config)).await;
+        let io = super::accept(tcp, seen.freeze(), self.server.config()).await;
         let io = io.map_err(|source| match source.kind() {
             // A port check, not a stranger.
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {

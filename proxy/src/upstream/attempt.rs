@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::connect::Speaks;
 use super::multiplexed::{Slot, Turn};
-use super::{Cluster, Connection, Open, Pool, Room, Target, connect};
+use super::{ClientTls, Cluster, Connection, Open, Pool, Room, Target, connect};
 use crate::error::ProxyError;
 use crate::io::Io;
 use crate::metrics::Failures;
@@ -67,7 +67,7 @@ impl Attempt {
         let (tell, told) = oneshot::channel();
         // A pool that is no longer used is not kept.
         let pool = Rc::downgrade(pool);
-        let mesh = self.cluster.tls().and_then(|tls| tls.mesh.as_ref());
+        let mesh = self.cluster.tls().and_then(ClientTls::mesh);
         let failures = mesh.map(|mesh| Arc::clone(&mesh.failures));
         let announced = self.cluster.config().proxy_protocol.map(|_| self.ends);
         let (speaks, now) = (self.speaks, self.now);

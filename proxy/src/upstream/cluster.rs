@@ -13,6 +13,7 @@ use maglor_balance::guard::outlier::Sample;
 use maglor_balance::{self as balance, Excluded, Index, Outstanding, PickCtx, Rng, Time, Usual};
 use maglor_config::cluster as config;
 use maglor_identity::Live;
+use maglor_identity::tls::Client;
 
 use super::endpoints::{carried_names, static_addresses};
 use super::{Destinations, Endpoints, Guard, Resolved, Seat, Target, quality};
@@ -63,15 +64,34 @@ pub(crate) struct Cluster {
 
 /// TLS towards the endpoints.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientTls {
-    pub(crate) config: Arc<rustls::ClientConfig>,
+pub(crate) enum ClientTls {
+    /// They prove DNS names.
+    Names(Arc<rustls::ClientConfig>),
     /// Inside the mesh.
-    pub(crate) mesh: Option<ClientMesh>,
+    Mesh(ClientMesh),
 }
 
-/// What mutual TLS inside the mesh needs besides.
+impl ClientTls {
+    pub(crate) fn mesh(&self) -> Option<&ClientMesh> {
+        match self {
+            Self::Names(_) => None,
+            Self::Mesh(mesh) => Some(mesh),
+        }
+    }
+
+    /// For one handshake that begins now.
+    pub(crate) fn config(&self) -> Arc<rustls::ClientConfig> {
+        match self {
+            Self::Names(config) => Arc::clone(config),
+            Self::Mesh(mesh) => mesh.client.config(),
+        }
+    }
+}
+
+/// Mutual TLS inside the mesh.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMesh {
+    pub(crate) client: Arc<Client>,
     /// Who we are.
     pub(crate) live: Arc<Live>,
     /// Endpoints that were not who they should be.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use maglor_config::Origination;
-use maglor_identity::tls::{Expected, client_config};
+use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Live, TrustBundle};
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt as _;
@@ -48,19 +48,17 @@ impl Speaks {
         }
     }
 
-    /// The cluster's TLS with this ALPN.
-    fn offered_by(self, tls: &ClientTls) -> ClientTls {
-        let wanted = self.alpn(tls.mesh.is_some());
-        let offered = tls.config.alpn_protocols.iter().map(Vec::as_slice);
+    /// The cluster's TLS with this ALPN, for one handshake.
+    fn offered_by(self, tls: &ClientTls) -> Arc<rustls::ClientConfig> {
+        let config = tls.config();
+        let wanted = self.alpn(tls.mesh().is_some());
+        let offered = config.alpn_protocols.iter().map(Vec::as_slice);
         if offered.eq(wanted.iter().copied()) {
-            return tls.clone();
+            return config;
         }
-        let mut config = rustls::ClientConfig::clone(&tls.config);
+        let mut config = rustls::ClientConfig::clone(&config);
         config.alpn_protocols = wanted.iter().map(|name| name.to_vec()).collect();
-        ClientTls {
-            config: Arc::new(config),
-            mesh: tls.mesh.clone(),
-        }
+        Arc::new(config)
     }
 }
 
@@ -101,7 +99,7 @@ pub(crate) async fn connect_for_exchange(cluster: &Cluster, target: &Target) -> 
 /// Members of the mesh refuse a client that proves nothing: a proxy that starts waits for its identity. One whose
 /// identity has expired does not wait: that may take as long as the control plane is away.
 async fn identified(cluster: &Cluster) -> io::Result<()> {
-    if let Some(mesh) = cluster.tls().and_then(|tls| tls.mesh.as_ref()) {
+    if let Some(mesh) = cluster.tls().and_then(ClientTls::mesh) {
         mesh.live.identified().await;
         let usable = mesh.live.usable(SystemTime::now());
         usable.map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))?;
@@ -123,13 +121,13 @@ pub(crate) async fn connect_to_enrol(
     roots: TrustBundle,
 ) -> io::Result<Io> {
     let mut tls = cluster.tls().cloned();
-    if let (Some(tls), Some(Origination::Mesh(expected))) = (&mut tls, &cluster.config().tls)
-        && let Some(mesh) = &mut tls.mesh
+    if let (Some(ClientTls::Mesh(mesh)), Some(Origination::Mesh(expected))) =
+        (&mut tls, &cluster.config().tls)
     {
         mesh.live = Live::nameless(roots).map_err(io::Error::other)?;
         let expected = Expected::OneOf(expected.clone());
-        let config = client_config(&mesh.live, expected, Speaks::Http2.alpn(true));
-        tls.config = config.map_err(io::Error::other)?;
+        let client = Client::new(&mesh.live, expected, Speaks::Http2.alpn(true));
+        mesh.client = client.map_err(io::Error::other)?;
     }
     establish(cluster, target, None, tls.as_ref(), Speaks::Http2).await
 }
@@ -159,8 +157,8 @@ async fn establish(
         return Ok(Io::Tcp(tcp));
     };
     let name = server_name(cluster, target)?;
-    let ClientTls { config, mesh } = speaks.offered_by(tls);
-    match &mesh {
+    let config = speaks.offered_by(tls);
+    match tls.mesh() {
         None => tls::connect(tcp, name, config).await,
         Some(mesh) => tls::mesh::connect(tcp, name, config, &mesh.refused).await,
     }

@@ -91,7 +91,7 @@ impl Sender<'_> {
     }
 
     pub(super) fn is_in_mesh(&self) -> bool {
-        self.cluster.tls().is_some_and(|tls| tls.mesh.is_some())
+        self.cluster.tls().is_some_and(|tls| tls.mesh().is_some())
     }
 
     /// Over a pooled HTTP/1.1 connection, or a new one.

@@ -136,7 +136,8 @@ impl Member {
             .filter(|a| !a.is_empty())
             .into_iter()
             .collect();
-        tls::client_config(&live, tls::Expected::Member, &alpn).unwrap()
+        let client = tls::Client::new(&live, tls::Expected::Member, &alpn).unwrap();
+        client.config()
     }
 }
 

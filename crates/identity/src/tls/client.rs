@@ -10,8 +10,9 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
-use super::sessions::Sessions;
+use super::epoch::PerEpoch;
 use super::{algorithms, member};
+use crate::live::State;
 use crate::provider::provider;
 use crate::refusal::PeerError;
 use crate::{Error, Live, SpiffeId};
@@ -25,32 +26,47 @@ pub enum Expected {
     OneOf(Vec<SpiffeId>),
 }
 
-/// A client that shows the identity of `live` and believes servers that its bundle vouches for, as
-/// far as they are `expected`. The name that is asked for matters only to find sessions again.
-///
-/// `alpn` is what is asked for, the preferred one first.
-///
-/// # Errors
-/// None that the provider does not have: it speaks TLS 1.3.
-pub fn client_config(
-    live: &Arc<Live>,
-    expected: Expected,
-    alpn: &[&[u8]],
-) -> Result<Arc<ClientConfig>, Error> {
-    let live = || Arc::clone(live);
-    let servers = Servers {
-        live: live(),
-        expected,
-    };
-    let mut config = ClientConfig::builder_with_provider(Arc::clone(provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(Error::Settings)?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(servers))
-        .with_client_cert_resolver(Arc::new(Shown(live())));
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    config.resumption = Resumption::store(Arc::new(Sessions::new(live())));
-    Ok(Arc::new(config))
+/// Servers whose sessions are remembered.
+const SERVERS: usize = 128;
+
+/// A client that shows the identity of a [`Live`] and believes servers that its bundle vouches for, as
+/// far as they are expected. The name that is asked for matters only to find sessions again.
+#[derive(Debug)]
+pub struct Client(PerEpoch<ClientConfig>);
+
+impl Client {
+    /// A client with the identity of `live`; `alpn` is what is asked for, the preferred one first.
+    ///
+    /// # Errors
+    /// None that the provider does not have: it speaks TLS 1.3.
+    pub fn new(live: &Arc<Live>, expected: Expected, alpn: &[&[u8]]) -> Result<Arc<Self>, Error> {
+        let live_of = || Arc::clone(live);
+        let servers = Servers {
+            live: live_of(),
+            expected,
+        };
+        let mut base = ClientConfig::builder_with_provider(Arc::clone(provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(Error::Settings)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(servers))
+            .with_client_cert_resolver(Arc::new(Shown(live_of())));
+        base.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Ok(Arc::new(Self(PerEpoch::new(live, base, of_epoch))))
+    }
+
+    /// For one handshake that begins now: it resumes no session that was begun with another certificate of ours, or
+    /// before a root was removed.
+    #[must_use]
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.0.current()
+    }
+}
+
+fn of_epoch(base: &ClientConfig, _: &State) -> ClientConfig {
+    let mut config = base.clone();
+    config.resumption = Resumption::in_memory_sessions(SERVERS);
+    config
 }
 
 /// The certificate that is in force; none where there is no identity yet, or where it proves nothing: a server

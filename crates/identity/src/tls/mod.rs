@@ -4,8 +4,8 @@
 //! our own trust domain: the bundle's roots vouch for no other.
 
 mod client;
+mod epoch;
 mod server;
-mod sessions;
 
 use std::time::SystemTime;
 
@@ -13,8 +13,8 @@ use rustls::CommonState;
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::CertificateDer;
 
-pub use self::client::{Expected, client_config};
-pub use self::server::{OpenServer, server_config};
+pub use self::client::{Client, Expected};
+pub use self::server::{OpenServer, Server};
 
 use crate::error::SanError;
 use crate::live::State;

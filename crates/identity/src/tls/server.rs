@@ -7,51 +7,59 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{
     CommonState, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
 };
 
+use super::epoch::PerEpoch;
 use super::{algorithms, member, peer_until};
+use crate::live::State;
 use crate::provider::provider;
 use crate::{Error, Live, Refusal, SpiffeId};
 
-/// A server that shows the identity of `live` and lets in who its bundle vouches for.
-///
-/// Sessions are resumed by stateless tickets; `alpn` is offered in order of preference.
-///
-/// # Errors
-/// None that the provider does not have: it speaks TLS 1.3.
-pub fn server_config(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, Error> {
-    config(live, alpn, true)
+/// A server that shows the identity of a [`Live`] and lets in who its bundle vouches for.
+#[derive(Debug)]
+pub struct Server(PerEpoch<ServerConfig>);
+
+impl Server {
+    /// A server with the identity of `live`. Sessions are resumed by stateless tickets; `alpn` is offered in order of
+    /// preference.
+    ///
+    /// # Errors
+    /// None that the provider does not have: it speaks TLS 1.3.
+    pub fn new(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Self, Error> {
+        Ok(Self(settings(live, alpn, true)?))
+    }
+
+    /// For one handshake that begins now: its tickets are worth nothing after the next change of identity, or removal of
+    /// a root.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.0.current()
+    }
 }
 
 /// A server that certifies: a handshake succeeds without a certificate, and with one that proves nothing, because a
 /// client whose certificate has expired comes for another one. Whether the client has proved to be a member is
 /// for [`OpenServer::peer`] to say, and for nothing else.
 #[derive(Clone, Debug)]
-pub struct OpenServer {
-    config: Arc<ServerConfig>,
-    live: Arc<Live>,
-}
+pub struct OpenServer(Arc<PerEpoch<ServerConfig>>);
 
 impl OpenServer {
-    /// A server that shows the identity of `live`; sessions and `alpn` as for [`server_config`].
+    /// A server that shows the identity of `live`; sessions and `alpn` as for [`Server::new`].
     ///
     /// # Errors
-    /// As [`server_config`].
+    /// As [`Server::new`].
     pub fn new(live: &Arc<Live>, alpn: &[&[u8]]) -> Result<Self, Error> {
-        Ok(Self {
-            config: config(live, alpn, false)?,
-            live: Arc::clone(live),
-        })
+        Ok(Self(Arc::new(settings(live, alpn, false)?)))
     }
 
-    /// For handshakes.
+    /// As [`Server::config`].
     #[must_use]
-    pub fn config(&self) -> &Arc<ServerConfig> {
-        &self.config
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.0.current()
     }
 
     /// The member on the other side of a connection whose handshake has ended, and until when its certificate is
@@ -72,16 +80,16 @@ impl OpenServer {
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
         let time = UnixTime::since_unix_epoch(since.unwrap_or_default());
         let refusal = |error| Refusal::of(&error);
-        verify(&self.live, leaf, intermediates, time).map_err(refusal)?;
+        verify(self.0.live(), leaf, intermediates, time).map_err(refusal)?;
         peer_until(connection, now)
     }
 }
 
-fn config(
+fn settings(
     live: &Arc<Live>,
     alpn: &[&[u8]],
     members_only: bool,
-) -> Result<Arc<ServerConfig>, Error> {
+) -> Result<PerEpoch<ServerConfig>, Error> {
     let clients = Clients {
         live: Arc::clone(live),
         members_only,
@@ -93,8 +101,7 @@ fn config(
         .with_cert_resolver(Arc::new(Shown(Arc::clone(live))));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.ticketer = Arc::new(Tickets(Arc::clone(live)));
-    Ok(Arc::new(config))
+    Ok(PerEpoch::new(live, config, of_epoch))
 }
 
 /// The certificate that is in force, whatever name the client asks for. One that has expired is shown as well: a
@@ -176,24 +183,8 @@ fn verify(
     Ok(verified)
 }
 
-/// Tickets under the keys that are in force; those of earlier keys mean nothing.
-#[derive(Debug)]
-struct Tickets(Arc<Live>);
-
-impl ProducesTickets for Tickets {
-    fn enabled(&self) -> bool {
-        true
-    }
-
-    fn lifetime(&self) -> u32 {
-        self.0.state().tickets.lifetime()
-    }
-
-    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.0.state().tickets.encrypt(plain)
-    }
-
-    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        self.0.state().tickets.decrypt(cipher)
-    }
+fn of_epoch(base: &ServerConfig, state: &State) -> ServerConfig {
+    let mut config = base.clone();
+    config.ticketer = Arc::clone(&state.tickets);
+    config
 }

@@ -39,12 +39,41 @@ pub(crate) fn live(authority: &Authority, account: &str) -> Arc<Live> {
     Live::new(identity(authority, account), authority.bundle().unwrap()).unwrap()
 }
 
-pub(crate) fn server(live: &Arc<Live>) -> Arc<ServerConfig> {
-    tls::server_config(live, &[b"h2", b"http/1.1"]).unwrap()
+pub(crate) fn server(live: &Arc<Live>) -> tls::Server {
+    tls::Server::new(live, &[b"h2", b"http/1.1"]).unwrap()
 }
 
-pub(crate) fn client(live: &Arc<Live>) -> Arc<ClientConfig> {
-    tls::client_config(live, tls::Expected::Member, &[b"h2"]).unwrap()
+pub(crate) fn client(live: &Arc<Live>) -> Arc<tls::Client> {
+    tls::Client::new(live, tls::Expected::Member, &[b"h2"]).unwrap()
+}
+
+/// What one side begins a handshake with.
+pub(crate) trait Settings<C> {
+    fn settings(&self) -> Arc<C>;
+}
+
+impl Settings<ClientConfig> for Arc<tls::Client> {
+    fn settings(&self) -> Arc<ClientConfig> {
+        self.config()
+    }
+}
+
+impl Settings<ServerConfig> for tls::Server {
+    fn settings(&self) -> Arc<ServerConfig> {
+        self.config()
+    }
+}
+
+impl Settings<ServerConfig> for tls::OpenServer {
+    fn settings(&self) -> Arc<ServerConfig> {
+        self.config()
+    }
+}
+
+impl<C> Settings<C> for Arc<C> {
+    fn settings(&self) -> Arc<C> {
+        Arc::clone(self)
+    }
 }
 
 /// Certificates of an authority that does as it is told.
@@ -179,15 +208,31 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    pub(crate) fn run(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Self {
+    pub(crate) fn run(
+        client: &impl Settings<ClientConfig>,
+        server: &impl Settings<ServerConfig>,
+    ) -> Self {
+        Self::interrupted(client, server, |_| {})
+    }
+
+    /// `between` runs before each flight that is not the first: 1 before the server's answer arrives, 2 before the
+    /// client's last flight does, 3 before the server's tickets do.
+    pub(crate) fn interrupted(
+        client: &impl Settings<ClientConfig>,
+        server: &impl Settings<ServerConfig>,
+        mut between: impl FnMut(usize),
+    ) -> Self {
         let name = "127.0.0.1".try_into().unwrap();
-        let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
-        let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+        let mut client = ClientConnection::new(client.settings(), name).unwrap();
+        let mut server = ServerConnection::new(server.settings()).unwrap();
         let (mut client_failed, mut server_failed) = (None, None);
-        loop {
+        for round in 0.. {
             let (mut up, mut down) = (Vec::new(), Vec::new());
             while client.wants_write() {
                 client.write_tls(&mut up).unwrap();
+            }
+            if round > 0 {
+                between(2 * round);
             }
             if !up.is_empty() && server_failed.is_none() {
                 server.read_tls(&mut up.as_slice()).unwrap();
@@ -196,6 +241,7 @@ impl Handshake {
             while server.wants_write() {
                 server.write_tls(&mut down).unwrap();
             }
+            between(2 * round + 1);
             if !down.is_empty() && client_failed.is_none() {
                 client.read_tls(&mut down.as_slice()).unwrap();
                 client_failed = client.process_new_packets().err();

@@ -227,7 +227,10 @@ fn parse_chunk_line(line: &[u8]) -> Result<u64, FramingError> {
     if digits == 0 || digits > 15 {
         return Err(FramingError::ChunkSize);
     }
-    let rest = line[digits..].trim_ascii_start();
+    // Only these are white space here (RFC 9112 §7.1.1); a CR or a form feed is none.
+    let is_space = |b: &u8| matches!(b, b' ' | b'\t');
+    let spaces = line[digits..].iter().take_while(|b| is_space(b)).count();
+    let rest = &line[digits + spaces..];
     let extension_is_text = rest.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f));
     if !(rest.is_empty() || rest[0] == b';') || !extension_is_text {
         return Err(FramingError::ChunkSize);

@@ -8,7 +8,8 @@
 //!
 //! Another command, [`resilience`], asks what failures, overload and restarts do, a third one,
 //! [`mesh`], repeats the experiments on whole applications behind many proxies, [`distribution`]
-//! measures the controller, and [`place`] what it is worth where replicas run.
+//! measures the controller, and [`place`] what it is worth where replicas run. [`hostile`] compares no speed: it runs
+//! the kept hostile suite beside the peers.
 
 mod bar;
 mod chart;
@@ -18,6 +19,7 @@ pub mod distribution;
 pub mod error;
 pub mod forward;
 pub mod histogram;
+pub mod hostile;
 pub mod load;
 pub mod measure;
 pub mod mesh;

@@ -26,7 +26,7 @@ pub struct Origin {
     pub upstreams: [SocketAddr; 2],
     /// HTTP/2 with prior knowledge.
     pub h2: SocketAddr,
-    _child: Guarded,
+    _child: Option<Guarded>,
 }
 
 impl Origin {
@@ -46,8 +46,17 @@ impl Origin {
         Ok(Self {
             upstreams,
             h2,
-            _child: child,
+            _child: Some(child),
         })
+    }
+
+    /// An origin that runs already, for both endpoints; `GET /64` has to be answered with 200.
+    pub fn at(address: SocketAddr) -> Self {
+        Self {
+            upstreams: [address; 2],
+            h2: address,
+            _child: None,
+        }
     }
 
     /// Where the generator connects when there is no proxy.

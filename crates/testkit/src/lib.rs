@@ -6,6 +6,7 @@
 //! - [`upstream`]: an HTTP server that does what the path of a request says, and remembers.
 //! - [`raw`]: HTTP/1.1 by hand: a strict client and a server that may break any rule.
 //! - [`certs`]: a certificate authority and certificates, in memory and in files.
+//! - [`hostile`]: hostile input as tables, and what runs them.
 //! - [`process`]: the real `maglor-proxy` as a child process.
 //! - [`Load`]: clients that ask without pause, and forgive nothing.
 //! - [`netns`]: network namespaces as hosts, with delays between them.
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 pub mod app;
 pub mod certs;
+pub mod hostile;
 mod load;
 pub mod netns;
 pub mod pattern;

@@ -61,6 +61,12 @@ enum Task {
     /// Run every fuzz target of the workspace for a while; needs nightly Rust and cargo-fuzz.
     Fuzz(fuzz::Options),
 
+    /// Run the kept hostile suite beside HAProxy, nginx and Envoy; see docs/hostile.md.
+    ///
+    /// Installs HAProxy and nginx where it may. What follows goes to the suite: `cargo xtask hostile --only maglor,nginx`.
+    #[command(disable_help_flag = true)]
+    Hostile(PassedOn),
+
     /// Find out which functions serve requests, for the linker; needs valgrind, takes some minutes.
     HotFunctions,
 
@@ -190,6 +196,12 @@ fn main() -> ExitCode {
         }
         Task::E2e => end_to_end(),
         Task::Fuzz(options) => fuzz::run(&options),
+        Task::Hostile(passed) => {
+            tools::want_programs(&[("haproxy", "haproxy"), ("nginx", "nginx-light")]);
+            run(&["--release", "-p", "maglor-benches", "--bin", "hostile"])
+                .args(passed.arguments)
+                .become_it()
+        }
         Task::HotFunctions => hot::run(),
         Task::Mesh(passed) => run(&["--release", "-p", "maglor-benches", "--bin", "mesh"])
             .args(passed.arguments)

@@ -161,6 +161,18 @@ impl RawConnection {
         Ok(std::mem::take(&mut self.buffer))
     }
 
+    /// Reads what is there, at least one byte; nothing at the end of the connection.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is reset, or nothing comes.
+    pub fn read_some(&mut self) -> io::Result<Vec<u8>> {
+        if self.buffer.is_empty() {
+            self.fill()?;
+        }
+        Ok(std::mem::take(&mut self.buffer))
+    }
+
     /// Waits for `time`; true if nothing came and the connection was not closed.
     ///
     /// # Errors

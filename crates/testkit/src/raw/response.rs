@@ -79,7 +79,7 @@ impl RawResponse {
     }
 
     /// Reads one response to a request with this method.
-    pub(super) fn read(connection: &mut RawConnection, method: &str) -> io::Result<Self> {
+    pub(crate) fn read(connection: &mut RawConnection, method: &str) -> io::Result<Self> {
         let head = connection.read_head()?;
         let (version, status, reason, headers) = parse_head(&head)?;
         let mut response = Self {

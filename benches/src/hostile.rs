@@ -1,0 +1,225 @@
+//! The kept hostile suite beside other proxies: which cases each of them accepts.
+//!
+//! The cases and what runs them are `maglor_testkit::hostile`; this module starts the proxies, each with an origin of its
+//! own that records what arrives, and compares.
+
+mod report;
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use clap::Parser;
+use maglor_testkit::hostile::{self, Case, Class, Http1, Outcome, Recorder};
+
+use crate::error::{Error, Result};
+use crate::peer::{self, Origin, Peer, Running, Subject};
+use crate::scenario::Protocol;
+use crate::sys;
+
+/// How long a peer may be silent before it counts as waiting for more.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// Runs the kept hostile suite beside nginx, HAProxy and Envoy.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "hostile")]
+pub struct Options {
+    /// Proxies to run; Maglor always is.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Subject::PROXIES)]
+    pub only: Vec<Subject>,
+    /// Only cases of areas and names that contain this.
+    #[arg(long, default_value = "")]
+    pub filter: String,
+    /// A maglor-proxy binary to run, instead of building one.
+    #[arg(long)]
+    pub maglor: Option<PathBuf>,
+    /// Directory for the results [default: results/DATE-hostile beside this crate].
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+}
+
+/// What a proxy did with a case, and how that differs from what is expected of Maglor.
+type Judged = (Outcome, Option<String>);
+
+/// The cases of an area, and how a proxy is shown one.
+struct Area {
+    name: &'static str,
+    cases: Vec<Case>,
+    run: fn(&Case, &Running, &Recorder, Duration) -> Judged,
+    patience: fn(&Case) -> Duration,
+}
+
+/// What the proxies did with a case, in the order in which they were asked for.
+#[derive(Debug)]
+struct Row {
+    area: &'static str,
+    case: String,
+    expected: String,
+    outcomes: Vec<Outcome>,
+    /// How Maglor's outcome differs from the expected one.
+    failure: Option<String>,
+}
+
+fn areas(filter: &str) -> Vec<Area> {
+    let mut areas = vec![Area {
+        name: "http1-requests",
+        cases: hostile::http1_requests(),
+        run: |case, proxy, origin, patience| {
+            let seen = Http1::run(case, proxy.address(Protocol::H1), origin, patience);
+            (seen.outcome(), hostile::check_http1(case, &seen).err())
+        },
+        patience: hostile::patience,
+    }];
+    for area in &mut areas {
+        let name = area.name;
+        area.cases
+            .retain(|case| format!("{name}/{}", case.name).contains(filter));
+    }
+    areas
+}
+
+/// Runs the suite; false if a case has not its expected outcome, or Maglor accepts what all peers refuse.
+///
+/// # Errors
+/// A proxy cannot be started, or the results not be written.
+pub fn run(options: &Options) -> Result<bool> {
+    peer::sweep();
+    let mut subjects = vec![Subject::Maglor];
+    subjects.extend(options.only.iter().filter(|&&one| one != Subject::Maglor));
+    let locate = |&subject: &Subject| peer::locate(subject, options.maglor.as_deref());
+    let peers: Vec<_> = subjects.iter().map(locate).collect::<Result<_>>()?;
+    let runs: Vec<_> = thread::scope(|scope| {
+        let start = |peer| scope.spawn(move || all_of(peer, &options.filter));
+        let runs: Vec<_> = peers.iter().map(start).collect();
+        let joined = runs.into_iter().map(|run| {
+            let panicked = |_| Err(Error::protocol("a runner has panicked; see above"));
+            run.join().unwrap_or_else(panicked)
+        });
+        joined.collect::<Result<_>>()
+    })?;
+    let rows = rows(&options.filter, runs);
+    let report = report::Report {
+        peers: &peers,
+        rows: &rows,
+    };
+    print!("{}", report.write(options.out.as_deref())?);
+    Ok(rows
+        .iter()
+        .all(|row| row.failure.is_none() && !row.is_alone_in_accepting()))
+}
+
+/// All cases at one proxy.
+fn all_of(peer: &Peer, filter: &str) -> Result<Vec<Judged>> {
+    let cpus = sys::allowed_cpus();
+    let origin = Recorder::start();
+    let running = Running::start(peer, &Origin::at(origin.address()), cpus[0])?;
+    let _ = origin.take();
+    let mut outcomes = Vec::new();
+    for area in areas(filter) {
+        for case in &area.cases {
+            let patience = match peer.subject {
+                Subject::Maglor => (area.patience)(case),
+                _ => PATIENCE,
+            };
+            outcomes.push((area.run)(case, &running, &origin, patience));
+        }
+    }
+    Ok(outcomes)
+}
+
+fn rows(filter: &str, runs: Vec<Vec<Judged>>) -> Vec<Row> {
+    let cases = areas(filter).into_iter().flat_map(|area| {
+        let name = area.name;
+        area.cases.into_iter().map(move |case| (name, case))
+    });
+    let mut rows: Vec<_> = cases
+        .map(|(area, case)| Row {
+            area,
+            case: case.name,
+            expected: case.expected,
+            outcomes: Vec::new(),
+            failure: None,
+        })
+        .collect();
+    for (number, run) in runs.into_iter().enumerate() {
+        for (row, (outcome, failure)) in rows.iter_mut().zip(run) {
+            row.outcomes.push(outcome);
+            // Expected outcomes are Maglor's, which is the first.
+            if number == 0 {
+                row.failure = failure;
+            }
+        }
+    }
+    rows
+}
+
+impl Row {
+    fn class(&self) -> Class {
+        self.outcomes[0].class
+    }
+
+    fn peers(&self) -> &[Outcome] {
+        &self.outcomes[1..]
+    }
+
+    /// Maglor accepts what every peer refuses.
+    fn is_alone_in_accepting(&self) -> bool {
+        let refuses = |outcome: &Outcome| outcome.class == Class::Refused;
+        self.class() == Class::Accepted
+            && !self.peers().is_empty()
+            && self.peers().iter().all(refuses)
+    }
+
+    /// Maglor refuses what some peer accepts.
+    fn is_stricter(&self) -> bool {
+        let accepts = |outcome: &Outcome| outcome.class == Class::Accepted;
+        self.class() == Class::Refused && self.peers().iter().any(accepts)
+    }
+
+    /// Maglor accepts what some peer refuses.
+    fn is_more_lenient(&self) -> bool {
+        let refuses = |outcome: &Outcome| outcome.class == Class::Refused;
+        self.class() == Class::Accepted && self.peers().iter().any(refuses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(classes: &[Class]) -> Row {
+        let outcome = |&class: &Class| Outcome {
+            class,
+            detail: String::new(),
+        };
+        Row {
+            area: "a",
+            case: "c".into(),
+            expected: "400".into(),
+            outcomes: classes.iter().map(outcome).collect(),
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn outcomes_are_compared() {
+        use Class::{Accepted, Refused, Waits};
+        assert!(row(&[Accepted, Refused, Refused]).is_alone_in_accepting());
+        assert!(!row(&[Accepted, Refused, Waits]).is_alone_in_accepting());
+        assert!(!row(&[Accepted]).is_alone_in_accepting());
+        assert!(row(&[Refused, Accepted, Refused]).is_stricter());
+        assert!(!row(&[Refused, Refused]).is_stricter());
+        assert!(row(&[Accepted, Refused, Accepted]).is_more_lenient());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        let options = Options::try_parse_from(["hostile", "--only", "nginx", "--filter", "te"]);
+        assert_eq!(options.unwrap().only, [Subject::Nginx]);
+        assert!(
+            areas("no such case")
+                .iter()
+                .all(|area| area.cases.is_empty())
+        );
+    }
+}

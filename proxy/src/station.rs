@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use maglor_balance::exchange::{
-    Admission, Admitted, Announce, Groups, Inbound, Ledger, Load, Name, Referral, Report,
+    Admission, Admitted, Announce, Groups, Inbound, Ledger, Load, Member, Name, Referral, Report,
 };
 use maglor_balance::{Index, Rng, Time};
 use tokio::sync::Notify;
@@ -215,12 +215,13 @@ impl Desk {
             let groups = endpoints.groups()?;
             let group = groups.of(groups.named(own)?)?;
             let members = members(endpoints, groups, group);
+            let slow_start = endpoints.balancer().view().slow_start().cloned();
             let ledger = match self.ledger.take() {
                 Some((_, mut ledger)) => {
-                    ledger.set_members(members);
+                    ledger.set_members(members, slow_start);
                     ledger
                 }
-                None => Ledger::new(members, rng.below(u32::MAX)),
+                None => Ledger::new(members, slow_start, rng.below(u32::MAX)),
             };
             self.ledger = Some((Arc::clone(endpoints), ledger));
         }
@@ -246,9 +247,9 @@ impl Desk {
     }
 }
 
-/// The usable servers of a group with their weights. Those that nobody may pick are left out: a
+/// The usable servers of a group. Those that nobody may pick are left out: a
 /// referral to them would be of no use.
-fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<(Name, u32)> {
+fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<Member> {
     let view = endpoints.balancer().view();
     let usable = groups
         .members(group)
@@ -256,7 +257,11 @@ fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<(Name, u32
         .filter(|at| view.is_usable(**at));
     let describe = |at: &Index| {
         let endpoint = view.endpoint(*at)?;
-        Some((Name::of(&endpoint.key), endpoint.weight.get()))
+        Some(Member {
+            name: Name::of(&endpoint.key),
+            weight: endpoint.weight.get(),
+            joined: endpoint.added_at,
+        })
     };
     usable.filter_map(describe).collect()
 }
@@ -293,7 +298,7 @@ clusters: [{name: a, endpoints: ['127.0.0.1:80']}]";
             Time::ZERO,
         );
         let endpoints = cluster.unwrap().endpoints();
-        station.desk().ledger = Some((endpoints, Ledger::new([(known, 1)], 1)));
+        station.desk().ledger = Some((endpoints, Ledger::new([Member::new(known, 1)], None, 1)));
         (0..1000).map(Name::from_bits).for_each(tell);
         let desk = station.desk();
         let names: Vec<_> = desk.reporters.iter().map(|(name, _)| *name).collect();

@@ -30,6 +30,6 @@ pub use board::Board;
 pub use decision::{Asked, Decision, Step};
 pub use groups::Groups;
 pub use inbound::{Admitted, Held, Inbound};
-pub use ledger::{Audit, Ledger};
+pub use ledger::{Audit, Ledger, Member};
 pub use message::{Admission, Answer, Load, Name, Question, Referral, Report, Ticket};
 pub(crate) use patience::{Patience, Trust};

@@ -43,6 +43,7 @@ mod ewma;
 pub mod exchange;
 pub mod guard;
 mod hash;
+mod places;
 mod policy;
 mod prime;
 mod rng;

@@ -170,6 +170,17 @@ impl Spec {
         matches!(self, Self::PeakEwma(_))
     }
 
+    /// Whether endpoints that are equally healthy have shares in proportion to their weights, at every
+    /// load. The others draw candidates by weight and take those that answer fast (`peak-ewma`,
+    /// `prequal`), that are idle (`join-idle-queue`) or that are in the client's part (`subset`).
+    #[must_use]
+    pub const fn keeps_weights(&self) -> bool {
+        !matches!(
+            self,
+            Self::JoinIdleQueue { .. } | Self::PeakEwma(_) | Self::Prequal(_) | Self::Subset(_)
+        )
+    }
+
     /// Whether the policy is what it promises only with the help of inbound proxies. Without it,
     /// it is `lor`.
     #[must_use]

@@ -34,6 +34,8 @@ pub struct View {
     usable_count: usize,
     sole_level: Option<usize>,
     available: usize,
+    /// Whether usable endpoints of a group have unequal weights.
+    uneven: bool,
     slow_start: Option<SlowStart>,
     /// When the last ramp ends; `Time::ZERO` when none is under way.
     ramp_end: Time,
@@ -43,6 +45,7 @@ pub struct View {
 /// One priority level.
 #[derive(Debug)]
 pub(crate) struct Level {
+    priority: u8,
     /// Members, in the order of the view's endpoints, regardless of health.
     pub(crate) members: Box<[Index]>,
     /// Upper end of this level's part of [0, 2^32).
@@ -73,6 +76,7 @@ impl View {
             usable_count: 0,
             sole_level: loads.iter().position(|load| load.share >= 1.0),
             available: census.iter().map(|level| level.available).sum(),
+            uneven: false,
             groups: Box::default(),
             levels: Box::default(),
             slow_start: params.slow_start.clone(),
@@ -135,6 +139,12 @@ impl View {
     #[must_use]
     pub fn in_panic(&self) -> bool {
         self.levels.iter().any(|level| level.panic)
+    }
+
+    /// How the share of endpoints that have just joined ramps, if it does.
+    #[must_use]
+    pub fn slow_start(&self) -> Option<&SlowStart> {
+        self.slow_start.as_ref()
     }
 
     /// The level that takes all traffic, if one does.

@@ -25,47 +25,73 @@ fn load(endpoints: &[Endpoint], loads: &[u32]) -> Vec<Outstanding> {
         .collect()
 }
 
-/// The law of lor(d): d draws ∝ weight with replacement, least `load / weight`, ties at random.
-///
-/// With T(k) the probability that a draw has a load of at least k, the least of d draws is at k with
-/// probability T(k)^d − T(k+)^d, shared within the level in proportion to the weights.
-fn lor_law(loads: &[u32], weights: &[u32], d: i32) -> Vec<f64> {
-    let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
-    let relative: Vec<f64> = loads
-        .iter()
-        .zip(weights)
-        .map(|(&l, &w)| f64::from(l) / f64::from(w))
-        .collect();
-    let mass = |test: &dyn Fn(f64) -> bool| -> f64 {
-        let chosen = relative.iter().zip(weights).filter(|(r, _)| test(**r));
-        chosen.map(|(_, &w)| f64::from(w) / total).sum()
-    };
-    let law = |(&r, &w): (&f64, &u32)| {
-        let level = mass(&|x| x >= r).powi(d) - mass(&|x| x > r).powi(d);
-        level * (f64::from(w) / total) / mass(&|x| x == r)
-    };
-    relative.iter().zip(weights).map(law).collect()
+/// What a draw of an endpoint with this load counts as, in places of weight `unit`: the two numbers next to
+/// load a place, each with its chance.
+fn rounding(load: u32, weight: u32, unit: u32) -> [(i64, f64); 2] {
+    let (load, places) = (u64::from(load) * u64::from(unit), u64::from(weight));
+    let up = (load % places) as f64 / f64::from(weight);
+    let down = (load / places) as i64;
+    [(down, 1.0 - up), (down + 1, up)]
 }
 
-/// The same by brute force over all d-tuples of draws, ties shared among the tied draws.
+/// The law of lor(d): d draws ∝ weight with replacement, the least count in places of the least weight
+/// among them, the first of equals.
+///
+/// Where all draws are of a set, and T(k) is the probability that one of the set counts k or more, the least of
+/// d draws is at k with probability T(k)^d − T(k+1)^d, shared within the level by weight and chance to count k.
+/// The least weight is u where all draws are of weight u or more, but not all above u.
+fn lor_law(loads: &[u32], weights: &[u32], d: i32) -> Vec<f64> {
+    let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
+    let mut law = vec![0.0; loads.len()];
+    let units: std::collections::BTreeSet<u32> = weights.iter().copied().collect();
+    for unit in units {
+        for (sign, least) in [(1.0, unit), (-1.0, unit + 1)] {
+            let draws = |test: &dyn Fn(i64) -> bool| -> Vec<f64> {
+                let share = |(&l, &w): (&u32, &u32)| {
+                    let counts = rounding(l, w, unit).into_iter();
+                    let chance: f64 = counts.filter(|(k, _)| test(*k)).map(|(_, p)| p).sum();
+                    if w >= least {
+                        chance * f64::from(w) / total
+                    } else {
+                        0.0
+                    }
+                };
+                loads.iter().zip(weights).map(share).collect()
+            };
+            let mass = |test: &dyn Fn(i64) -> bool| draws(test).iter().sum::<f64>();
+            for level in 0..=i64::from(*loads.iter().max().unwrap()) + 1 {
+                let at = mass(&|k| k == level);
+                if at > 0.0 {
+                    let won = mass(&|k| k >= level).powi(d) - mass(&|k| k > level).powi(d);
+                    for (law, share) in law.iter_mut().zip(draws(&|k| k == level)) {
+                        *law += sign * won * share / at;
+                    }
+                }
+            }
+        }
+    }
+    law
+}
+
+/// The same by brute force over all d-tuples of draws, and all their roundings.
 fn lor_law_by_enumeration(loads: &[u32], weights: &[u32], d: u32) -> Vec<f64> {
     let n = loads.len();
     let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
     let mut law = vec![0.0; n];
     for tuple in 0..n.pow(d) {
         let draws: Vec<usize> = (0..d).map(|k| tuple / n.pow(k) % n).collect();
-        let probability: f64 = draws
-            .iter()
-            .map(|&i| f64::from(weights[i]) / total)
-            .product();
-        let relative = |i: usize| f64::from(loads[i]) / f64::from(weights[i]);
-        let least = draws.iter().map(|&i| relative(i)).fold(f64::MAX, f64::min);
-        let tied: Vec<usize> = draws
-            .into_iter()
-            .filter(|&i| relative(i) == least)
-            .collect();
-        for &i in &tied {
-            law[i] += probability / tied.len() as f64;
+        let unit = draws.iter().map(|&i| weights[i]).min().unwrap();
+        for roundings in 0..1_usize << d {
+            let mut probability = 1.0;
+            let mut counts = Vec::new();
+            for (k, &i) in draws.iter().enumerate() {
+                let (count, chance) = rounding(loads[i], weights[i], unit)[roundings >> k & 1];
+                probability *= chance * f64::from(weights[i]) / total;
+                counts.push(count);
+            }
+            let least = counts.iter().min().unwrap();
+            let first = counts.iter().position(|count| count == least).unwrap();
+            law[draws[first]] += probability;
         }
     }
     law

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use maglor_balance::exchange::{
-    Admission, Answer, Decision, Inbound, Ledger, Load, Name, Question, Referral, Step, Ticket,
+    Admission, Answer, Decision, Inbound, Ledger, Load, Member, Name, Question, Referral, Step,
+    Ticket,
 };
 use maglor_balance::{Balancer, Index, Locality, LocalityWeights, PickCtx, Rng, Time, ViewParams};
 use support::{SPECS, balancer, balancer_with, equal, key, seed};
@@ -305,7 +306,7 @@ fn a_ledger_is_shunned_after_three_silences_and_its_group_is_kept() {
 fn a_ledger_and_inbound_proxies_keep_the_true_count_through_losses() {
     let mut rng = Rng::seed(seed(46));
     let names: Vec<Name> = (0..8).map(|i| Name::of(&key(i))).collect();
-    let mut ledger = Ledger::new(names.iter().map(|name| (*name, 1)), 3);
+    let mut ledger = Ledger::new(names.iter().map(|name| Member::new(*name, 1)), None, 3);
     let inbounds: Vec<_> = names.iter().map(|_| Arc::new(Inbound::new())).collect();
     let mut held: Vec<(usize, _)> = Vec::new();
     let mut now = 0;

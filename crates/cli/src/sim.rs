@@ -32,7 +32,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 40)]
     servers: u32,
 
-    /// Load relative to the capacity of all servers, above 0 and below 1.
+    /// Load relative to the capacity of all servers, above 0 and below 1. With --discipline parallel:
+    /// requests in progress a server of speed 1, up to 1000.
     #[arg(long, value_name = "R", default_value_t = 0.75)]
     rho: f64,
 
@@ -50,7 +51,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DISTRIBUTION", default_value = "exp")]
     service: String,
 
-    /// How a server divides its capacity: fifo or ps (processor sharing).
+    /// How a server divides its capacity: fifo, ps (processor sharing) or parallel (each
+    /// request with the whole speed, so that nothing waits).
     #[arg(long, value_name = "DISCIPLINE", default_value = "fifo")]
     discipline: String,
 
@@ -203,6 +205,8 @@ Examples:
     maglor sim --faults 4:0.3:1 --retries 2 --eject
   A server that fails at once, and whether it attracts requests:
     maglor sim --policy 'ledger(group=40)' --rho 0.5 --faults 1:1:0.01
+  Whether weights hold where nothing waits, at ten requests in progress:
+    maglor sim --policy 'ledger(group=40)' --servers 2 --weights 99,1 --discipline parallel --rho 5
   Half of the servers do not report to the ledger; they begin to, within twenty seconds:
     maglor sim --policy 'ledger(group=40)' --silent 20 --rollout-ms 20000 --timeline-ms 1000
   Millions a second:

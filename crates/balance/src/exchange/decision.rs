@@ -12,6 +12,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::message::{Admission, Question, Ticket};
+use crate::hash::mix;
+use crate::places::Candidate;
 use crate::policy::{Index, PickCtx};
 use crate::{Rng, Time, View};
 
@@ -85,6 +87,9 @@ pub struct Decision {
     pub(crate) fallen_back: bool,
     /// What the next draw gives, if the request may go there.
     pub(crate) first: Option<Index>,
+    /// Determines the candidates and the toss where shares are unequal; 0 before it is drawn. The candidates
+    /// are drawn anew from it at each step rather than kept: every request would carry the room for them.
+    seed: u64,
 }
 
 /// An endpoint's true load.
@@ -109,6 +114,7 @@ impl Decision {
         self.waiting = 0;
         self.fallen_back = false;
         self.first = None;
+        self.seed = 0;
     }
 
     /// Whether the policy's first plan failed: no answer in time, or an answer of no use.
@@ -175,6 +181,62 @@ impl Decision {
         draw_member(view, members, &known, rng)
     }
 
+    /// The candidates of a request where shares are unequal: `tries` places, as in
+    /// [`places`](crate::places), drawn by weight, each once at most. So a server can come up several times,
+    /// and less often the nearer the weights are to each other, never where they are equal. Draws of
+    /// distinct servers would make a light one the second choice of nearly all requests.
+    pub(crate) fn candidates(
+        &mut self,
+        view: &View,
+        members: Option<&[Index]>,
+        tries: u32,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Candidates {
+        if self.seed == 0 {
+            self.seed = rng.next_u64() | 1;
+        }
+        if members.is_none() && self.part.is_none() {
+            self.part = view.field(ctx, rng).and_then(|field| field.part());
+        }
+        let mut drawn = Candidates::new();
+        let first = self
+            .first
+            .filter(|at| view.is_usable(*at) && !ctx.excluded.contains(at));
+        drawn.extend(first.map(|of| Candidate {
+            of,
+            load: 0,
+            weight: view.weight_of(of, ctx.now),
+        }));
+        let mut rng = Rng::seed(self.seed);
+        match members {
+            Some(members) => draw_members(&mut drawn, view, members, tries, ctx, &mut rng),
+            None => {
+                let part = self.part.and_then(|part| view.field_within(part, ctx));
+                if let Some(field) = part {
+                    let draw = |rng: &mut Rng| {
+                        let slot = field.draw(rng);
+                        let untried = !ctx.excluded.contains(&slot.index);
+                        untried.then(|| (slot.index, field.weight(slot)))
+                    };
+                    draw_places(&mut drawn, field.least_weight(), tries, draw, &mut rng);
+                }
+            }
+        }
+        drawn
+    }
+
+    /// The tosses of the candidates, by turns.
+    pub(crate) fn tosses(&self) -> Rng {
+        Rng::seed(mix(self.seed))
+    }
+
+    /// What is in flight at an endpoint, if it has been seen.
+    pub(crate) fn load_of(&self, index: Index) -> Option<u32> {
+        let seen = self.seen.iter().find(|seen| seen.index == index);
+        seen.map(|seen| seen.in_flight)
+    }
+
     /// Whether a further [`draw`](Self::draw) could give anything but `next`.
     pub(crate) fn has_more_than(
         &self,
@@ -198,6 +260,70 @@ impl Decision {
         known.extend_from_slice(but);
         known
     }
+}
+
+/// Places drawn by weight, most often not more than four.
+pub(crate) type Candidates = SmallVec<[Candidate<Index>; 4]>;
+
+/// Places that were drawn before are drawn again so often before a draw is given up.
+const REPEATS: u32 = 16;
+
+/// Draws `tries` places by `draw`, which gives servers by weight; `unit` is the size of a place.
+fn draw_places(
+    drawn: &mut Candidates,
+    unit: f64,
+    tries: u32,
+    draw: impl Fn(&mut Rng) -> Option<(Index, f64)>,
+    rng: &mut Rng,
+) {
+    for _ in drawn.len()..tries as usize {
+        for _ in 0..REPEATS {
+            let Some((of, weight)) = draw(rng) else {
+                return;
+            };
+            let taken = drawn.iter().filter(|place| place.of == of).count();
+            if taken == 0 || rng.unit() * weight >= taken as f64 * unit {
+                drawn.push(Candidate {
+                    of,
+                    load: 0,
+                    weight,
+                });
+                break;
+            }
+        }
+    }
+}
+
+/// The same among the members of a group.
+fn draw_members(
+    drawn: &mut Candidates,
+    view: &View,
+    members: &[Index],
+    tries: u32,
+    ctx: &PickCtx<'_>,
+    rng: &mut Rng,
+) {
+    let fits = |index: &&Index| view.is_usable(**index) && !ctx.excluded.contains(index);
+    let weight = |index: &Index| view.weight_of(*index, ctx.now);
+    let weights = || members.iter().filter(fits).map(weight);
+    let (sum, unit) = (
+        weights().sum::<f64>(),
+        weights().fold(f64::INFINITY, f64::min),
+    );
+    let draw = |rng: &mut Rng| {
+        let mut left = rng.unit() * sum;
+        let mut last = None;
+        for index in members.iter().filter(fits) {
+            let weight = weight(index);
+            last = Some((*index, weight));
+            left -= weight;
+            if left < 0.0 {
+                break;
+            }
+        }
+        last
+    };
+    draw_places(drawn, unit, tries, draw, rng);
 }
 
 /// Draws before the members are looked at one by one.

@@ -21,7 +21,8 @@
 use std::time::Duration;
 
 use super::message::{Name, Referral, Report, Ticket};
-use crate::{Rng, Time};
+use crate::places::{Candidate, Contest, Tie};
+use crate::{Rng, SlowStart, Time};
 
 /// Silence after which a busy server is audited, in its own mean service times. An exponential
 /// service lasts longer with probability e⁻⁴ = 1.8 %; audits cost 0.03 messages a request.
@@ -46,17 +47,36 @@ const LOST_AUDIT: Duration = Duration::from_secs(1);
 /// Below it, the difference may be noise of a short average.
 const CLEARLY_FASTER: f64 = 1.3;
 
+/// Shares of servers in slow start are computed so many times a window.
+const RAMP_STEPS: u32 = 256;
+
 /// Loads of one group's servers.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     epoch: u32,
     /// Ordered by name.
     entries: Vec<Entry>,
+    /// Positions of entries, the greatest share first.
+    order: Vec<u32>,
+    slow_start: Option<SlowStart>,
+    /// When shares are to be computed again; `None` where none changes with time.
+    weigh_at: Option<Time>,
     /// Mean service time of the group's servers; zero while unknown.
     pace: Duration,
-    /// Sum of weights, of all and of those without a place.
-    weight: u64,
-    lost_weight: u64,
+    /// Sum of shares, of all and of those without a place.
+    weight: f64,
+    lost_weight: f64,
+}
+
+/// A server of a ledger's group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Member {
+    /// Its name.
+    pub name: Name,
+    /// Its share of the requests relative to the others; 0 is taken as 1.
+    pub weight: u32,
+    /// When it joined: slow start ramps from here.
+    pub joined: Time,
 }
 
 /// That a ledger wants a report from a server, for it has not heard of it for long.
@@ -68,6 +88,9 @@ pub struct Audit(pub Name);
 struct Entry {
     name: Name,
     weight: u32,
+    joined: Time,
+    /// Its weight, less while slow start ramps.
+    share: f64,
     /// As last reported.
     in_flight: u32,
     /// Number of the latest referral to it.
@@ -87,44 +110,94 @@ struct Entry {
     pace: u64,
 }
 
+impl Member {
+    /// A server that has been there from the beginning.
+    #[must_use]
+    pub fn new(name: Name, weight: u32) -> Self {
+        Self {
+            name,
+            weight,
+            joined: Time::ZERO,
+        }
+    }
+}
+
 impl Ledger {
-    /// A ledger for servers with their weights. `epoch` must differ from that of earlier ledgers of
+    /// A ledger for the servers of a group. `epoch` must differ from that of earlier ledgers of
     /// the group with high probability: a random number will do. 0 is taken as 1.
     #[must_use]
-    pub fn new(members: impl IntoIterator<Item = (Name, u32)>, epoch: u32) -> Self {
+    pub fn new(
+        members: impl IntoIterator<Item = Member>,
+        slow_start: Option<SlowStart>,
+        epoch: u32,
+    ) -> Self {
         let mut ledger = Self {
             epoch: epoch.max(1),
             entries: Vec::new(),
+            order: Vec::new(),
+            slow_start: None,
+            weigh_at: None,
             pace: Duration::ZERO,
-            weight: 0,
-            lost_weight: 0,
+            weight: 0.0,
+            lost_weight: 0.0,
         };
-        ledger.set_members(members);
+        ledger.set_members(members, slow_start);
         ledger
     }
 
     /// Takes over a changed membership; what is known about those that stay is kept.
-    pub fn set_members(&mut self, members: impl IntoIterator<Item = (Name, u32)>) {
+    pub fn set_members(
+        &mut self,
+        members: impl IntoIterator<Item = Member>,
+        slow_start: Option<SlowStart>,
+    ) {
         let mut entries: Vec<Entry> = members
             .into_iter()
-            .map(|(name, weight)| match self.find(name) {
+            .map(|member| match self.find(member.name) {
                 Some(at) => Entry {
-                    weight: weight.max(1),
+                    weight: member.weight.max(1),
+                    joined: member.joined,
                     ..self.entries[at].clone()
                 },
-                None => Entry::new(name, weight.max(1)),
+                None => Entry::new(&member),
             })
             .collect();
         entries.sort_by_key(|entry| entry.name);
         entries.dedup_by_key(|entry| entry.name);
         self.entries = entries;
-        self.weigh();
+        self.slow_start = slow_start.filter(|ramp| !ramp.window.is_zero());
+        // With the first question, which tells the time.
+        self.weigh_at = Some(Time::ZERO);
     }
 
-    fn weigh(&mut self) {
+    /// Computes shares as of `now`.
+    fn weigh(&mut self, now: Time) {
+        self.weigh_at = None;
+        for entry in &mut self.entries {
+            entry.share = f64::from(entry.weight);
+        }
+        if let Some(ramp) = &self.slow_start {
+            let ramps = |entry: &Entry| now < entry.joined + ramp.window;
+            if self.entries.iter().any(ramps) {
+                self.weigh_at = Some(now + ramp.window / RAMP_STEPS);
+            }
+            // Relative to the longest-standing one, as in a view: a group that is entirely new ramps nothing.
+            let factor = |entry: &Entry| ramp.factor(entry.joined, now);
+            let best = self.entries.iter().map(factor).fold(0.0, f64::max);
+            for entry in &mut self.entries {
+                entry.share *= factor(entry) / best;
+            }
+        }
+        self.order = (0..self.entries.len() as u32).collect();
+        let share = |at: &u32| self.entries[*at as usize].share;
+        self.order.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        self.sum_up();
+    }
+
+    fn sum_up(&mut self) {
         let sum = |lost: bool| {
             let counted = self.entries.iter().filter(|entry| entry.lost || !lost);
-            counted.map(|entry| u64::from(entry.weight)).sum()
+            counted.map(|entry| entry.share).sum()
         };
         (self.weight, self.lost_weight) = (sum(false), sum(true));
     }
@@ -135,9 +208,12 @@ impl Ledger {
     /// A server that neither reports nor answers audits has no place here: believed loads would grow for
     /// ever, and the others with them. Its share of the requests is left to balancers.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
+        if self.weigh_at.is_some_and(|at| at <= now) {
+            self.weigh(now);
+        }
         let (best, silent) = self.scan(now, rng);
         let audit = silent.and_then(|at| self.audit(at, now));
-        if self.lost_weight > 0 && rng.unit() * (self.weight as f64) < self.lost_weight as f64 {
+        if self.lost_weight > 0.0 && rng.unit() * self.weight < self.lost_weight {
             return (self.turn(rng), audit);
         }
         let Some(best) = best else {
@@ -169,13 +245,13 @@ impl Ledger {
             return Some(Audit(entry.name));
         }
         entry.lost = true;
-        self.weigh();
+        self.sum_up();
         None
     }
 
     /// The server without a place whose turn it is, by weight.
     fn turn(&self, rng: &mut Rng) -> Option<Referral> {
-        let mut left = rng.unit() * self.lost_weight as f64;
+        let mut left = rng.unit() * self.lost_weight;
         let lost = self.entries.iter().filter(|entry| entry.lost);
         let mut last = None;
         for entry in lost {
@@ -183,7 +259,7 @@ impl Ledger {
                 server: entry.name,
                 ticket: None,
             });
-            left -= f64::from(entry.weight);
+            left -= entry.share;
             if left < 0.0 {
                 break;
             }
@@ -214,7 +290,7 @@ impl Ledger {
         }
         if returns {
             entry.seen = entry.sent;
-            self.weigh();
+            self.sum_up();
         }
         self.pace = (self.pace * 63 + report.pace) / 64;
     }
@@ -231,32 +307,29 @@ impl Ledger {
             .ok()
     }
 
-    /// One pass: the server to refer to, and one that should have been heard of.
+    /// One pass: the server to refer to, by its believed load and its share ([`places`](crate::places)), and
+    /// one that should have been heard of.
     fn scan(&self, now: Time, rng: &mut Rng) -> (Option<usize>, Option<usize>) {
         let patience = self.silence();
-        let mut best: Option<usize> = None;
-        let mut ties = 0;
+        let mut contest = Contest::new();
         let mut silent = None;
-        for (at, entry) in self.entries.iter().enumerate() {
+        for at in &self.order {
+            let of = *at as usize;
+            let entry = &self.entries[of];
             if silent.is_none() && entry.is_silent(now, patience) {
-                silent = Some(at);
+                silent = Some(of);
             }
             if entry.lost {
                 continue;
             }
-            let known = best.map(|best| Preference::of(entry, &self.entries[best]));
-            match known.unwrap_or(Preference::Clear) {
-                Preference::Clear => (best, ties) = (Some(at), 1),
-                Preference::Against => {}
-                Preference::Equal => {
-                    ties += 1;
-                    if rng.below(ties) == 0 {
-                        best = Some(at);
-                    }
-                }
-            }
+            let candidate = Candidate {
+                of,
+                load: entry.believed(),
+                weight: entry.share,
+            };
+            contest.offer(candidate, rng, |best| entry.against(&self.entries[best]));
         }
-        (best, silent)
+        (contest.winner(rng), silent)
     }
 
     fn silence(&self) -> Duration {
@@ -268,41 +341,14 @@ impl Ledger {
     }
 }
 
-/// How an entry compares with another.
-enum Preference {
-    Against,
-    Clear,
-    Equal,
-}
-
-impl Preference {
-    fn of(entry: &Entry, best: &Entry) -> Self {
-        let scaled = |a: &Entry, b: &Entry| u64::from(a.believed()) * u64::from(b.weight);
-        let (own, other) = (scaled(entry, best), scaled(best, entry));
-        if own != other {
-            return if own < other {
-                Self::Clear
-            } else {
-                Self::Against
-            };
-        }
-        let faster =
-            |a: &Entry, b: &Entry| a.pace > 0 && a.pace as f64 * CLEARLY_FASTER < b.pace as f64;
-        if faster(entry, best) {
-            Self::Clear
-        } else if faster(best, entry) {
-            Self::Against
-        } else {
-            Self::Equal
-        }
-    }
-}
-
 impl Entry {
-    fn new(name: Name, weight: u32) -> Self {
+    fn new(member: &Member) -> Self {
+        let weight = member.weight.max(1);
         Self {
-            name,
+            name: member.name,
             weight,
+            joined: member.joined,
+            share: f64::from(weight),
             in_flight: 0,
             sent: 0,
             seen: 0,
@@ -318,6 +364,19 @@ impl Entry {
     fn believed(&self) -> u32 {
         self.in_flight
             .saturating_add(self.sent.wrapping_sub(self.seen))
+    }
+
+    /// Of servers with the same share and load the one is preferred that is clearly faster.
+    fn against(&self, best: &Self) -> Tie {
+        let faster =
+            |a: &Self, b: &Self| a.pace > 0 && a.pace as f64 * CLEARLY_FASTER < b.pace as f64;
+        if faster(self, best) {
+            Tie::Better
+        } else if faster(best, self) {
+            Tie::Worse
+        } else {
+            Tie::Equal
+        }
     }
 
     fn is_silent(&self, now: Time, patience: Duration) -> bool {

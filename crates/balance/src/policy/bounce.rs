@@ -11,6 +11,7 @@
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy};
 use crate::exchange::{Decision, Step};
+use crate::places::{limit, rounded, unit_of};
 use crate::{Rng, View};
 
 #[derive(Debug)]
@@ -36,6 +37,9 @@ impl Bounce {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
+        if view.is_uneven(ctx.now) {
+            return self.next_uneven(decision, view, members, ctx, rng);
+        }
         let best = decision.best();
         let tried = decision.seen.len() as u32;
         let next = if tried < self.tries {
@@ -54,6 +58,45 @@ impl Bounce {
             // A single try must succeed.
             None => Step::send(Some(next)),
         }
+    }
+
+    /// The same where shares are unequal: limits are requests a place ([`places`](crate::places)).
+    fn next_uneven(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        members: Option<&[Index]>,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Step {
+        let candidates = decision.candidates(view, members, self.tries, ctx, rng);
+        let (unit, mut tosses) = (unit_of(&candidates), decision.tosses());
+        let mut best: Option<(Index, f64)> = None;
+        let mut left = &*candidates;
+        while let Some(next) = left.first() {
+            // Places of a server one after the other are asked for together: one of them idle will do.
+            let run = left.iter().take_while(|place| place.of == next.of).count();
+            let toss = (0..run).map(|_| tosses.unit()).fold(1.0, f64::min);
+            left = &left[run..];
+            let places = next.weight / unit;
+            let Some(load) = decision.load_of(next.of) else {
+                let most = match best {
+                    _ if !left.is_empty() => 0.0,
+                    Some((_, least)) => least,
+                    // A single try must succeed.
+                    None => return Step::send(Some(next.of)),
+                };
+                return Step::try_at(next.of, limit(most, places, toss));
+            };
+            let rounded = rounded(load, places, toss);
+            if rounded <= 0.0 {
+                return Step::send(Some(next.of));
+            }
+            if best.is_none_or(|(_, least)| rounded < least) {
+                best = Some((next.of, rounded));
+            }
+        }
+        Step::send(best.map(|(of, _)| of))
     }
 }
 

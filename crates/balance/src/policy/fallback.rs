@@ -6,6 +6,7 @@ use super::bounce::Bounce;
 use super::probe::Probe;
 use super::{Index, PickCtx};
 use crate::exchange::{Answer, Decision, Step};
+use crate::places::{least, unit_of};
 use crate::{Rng, View};
 
 /// The policy that takes over when a ledger or board does not answer.
@@ -90,12 +91,14 @@ impl Plan {
     pub(crate) fn answered(
         &self,
         decision: &mut Decision,
-        from: Index,
-        answer: Answer,
+        view: &View,
+        members: Option<&[Index]>,
+        answer: (Index, Answer),
         ctx: &PickCtx<'_>,
+        rng: &mut Rng,
     ) -> Step {
         match self {
-            Self::Probe(probe) => probe.heard_from(decision, from, answer, ctx.now),
+            Self::Probe(probe) => probe.heard_from(decision, view, members, answer, ctx, rng),
             Self::Bounce(_) | Self::LeastOutstanding => Step::Wait,
         }
     }
@@ -125,7 +128,7 @@ impl Plan {
         rng: &mut Rng,
     ) -> Step {
         let best = match self {
-            Self::Probe(probe) => probe.give_up(decision),
+            Self::Probe(probe) => probe.give_up(decision, view, members, ctx, rng),
             Self::Bounce(_) | Self::LeastOutstanding => None,
         };
         match best {
@@ -135,7 +138,7 @@ impl Plan {
     }
 }
 
-/// `lor(choices=2)` among members, without weights beyond those of the draws.
+/// `lor(choices=2)` among members.
 fn least_of_members(
     decision: &mut Decision,
     view: &View,
@@ -143,6 +146,15 @@ fn least_of_members(
     ctx: &PickCtx<'_>,
     rng: &mut Rng,
 ) -> Step {
+    if view.is_uneven(ctx.now) {
+        let mut candidates = decision.candidates(view, members, CHOICES, ctx, rng);
+        for candidate in &mut candidates {
+            let endpoint = view.endpoint(candidate.of);
+            candidate.load = endpoint.map_or(0, |endpoint| endpoint.stats.outstanding());
+        }
+        let unit = unit_of(&candidates);
+        return Step::send(least(&candidates, unit, &mut decision.tosses()));
+    }
     let outstanding = |index: &Index| view.endpoint(*index).map(|e| e.stats.outstanding());
     let drawn = (0..CHOICES).filter_map(|_| decision.draw(view, members, &[], ctx, rng));
     Step::send(drawn.min_by_key(outstanding))

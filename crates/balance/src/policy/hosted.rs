@@ -158,7 +158,10 @@ impl Policy for Hosted {
         rng: &mut Rng,
     ) -> Step {
         if decision.fallen_back {
-            return self.fallback.answered(decision, from, answer, ctx);
+            let (members, answer) = (self.members(decision), (from, answer));
+            return self
+                .fallback
+                .answered(decision, view, members, answer, ctx, rng);
         }
         self.patience.learn(decision.asked_at, ctx.now);
         if let Some(trust) = self.trust(decision) {

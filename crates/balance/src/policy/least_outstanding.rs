@@ -1,8 +1,8 @@
 //! `lor`: least outstanding requests among d candidates, or among all.
 //!
 //! Candidates are drawn with replacement and ties broken at random, as in the model of the LOR
-//! paper (§II) and in Envoy. With weights the candidates are drawn in proportion to them and
-//! `outstanding / weight` is compared.
+//! paper (§II) and in Envoy. With weights, or while slow start ramps, the candidates are drawn in
+//! proportion to them and compared place by place ([`places`](crate::places)).
 //!
 //! Law (equal weights, n endpoints, m of them at load ≤ k and m' at load < k): the pick has load k
 //! with probability `(1 − m'/n)^d − (1 − m/n)^d`, evenly among those at load k.
@@ -10,10 +10,12 @@
 //! `a-lsq` is the same rule on counts that servers correct from time to time (§V): the own
 //! outstanding requests plus what others had there when the server last reported.
 
-use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
+use smallvec::SmallVec;
+
 use super::{Choices, Index, PickCtx, Policy};
+use crate::places::{Candidate, Contest, Tie, least, unit_of};
 use crate::view::{Field, Slot};
 use crate::{Rng, View};
 
@@ -34,8 +36,10 @@ impl<const BELIEVED: bool> Policy for LeastOutstanding<BELIEVED> {
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         let field = view.field(ctx, rng)?;
         let slot = match self.choices {
-            Choices::Some(d) => least_of::<BELIEVED>(&field, d.get(), rng),
-            Choices::All => least_of_all::<BELIEVED>(&field, rng),
+            Choices::Some(d) if field.is_even() => least_of::<BELIEVED>(&field, d.get(), rng),
+            Choices::Some(d) => least_of_uneven(&field, d.get(), load::<BELIEVED>, rng),
+            Choices::All if field.is_even() => least_of_all::<BELIEVED>(&field, rng),
+            Choices::All => least_of_all_uneven::<BELIEVED>(&field, rng),
         };
         Some(slot.index)
     }
@@ -45,83 +49,86 @@ impl<const BELIEVED: bool> Policy for LeastOutstanding<BELIEVED> {
 /// among equals the first is each with the same chance, and no further coin is needed.
 #[inline]
 fn least_of<'v, const BELIEVED: bool>(field: &Field<'v>, d: u32, rng: &mut Rng) -> &'v Slot {
-    let mut best = Loaded::of::<BELIEVED>(field.draw(rng));
+    let mut best = field.draw(rng);
+    let mut least = load::<BELIEVED>(best);
     for _ in 1..d {
-        let next = Loaded::of::<BELIEVED>(field.draw(rng));
+        let next = field.draw(rng);
+        let outstanding = load::<BELIEVED>(next);
         // Which of two random endpoints is less loaded no branch predictor can know.
-        best = select_unpredictable(next.compare(&best) == Ordering::Less, next, best);
+        let better = outstanding < least;
+        best = select_unpredictable(better, next, best);
+        least = select_unpredictable(better, outstanding, least);
     }
-    best.slot
+    best
 }
 
-/// The least loaded of all candidates, ties at random in proportion to the weights.
-fn least_of_all<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
-    if field.is_plain() {
-        return least_where::<BELIEVED>(field, rng, |_, _| true).unwrap_or(&field.group.slots()[0]);
-    }
-    // An endpoint in slow start takes part in a scan as often as its factor says: else it would be
-    // flooded, being the least loaded.
-    least_where::<BELIEVED>(field, rng, |slot, rng| field.admits(slot, rng))
-        .or_else(|| least_where::<BELIEVED>(field, rng, |slot, _| field.is_untried(slot)))
-        .unwrap_or(&field.group.slots()[0])
-}
-
-/// One pass: a running choice among equals, each replacing it with chance `weight / weights so far`.
-fn least_where<'v, const BELIEVED: bool>(
+/// The same where shares are unequal. It allocates for more than eight candidates.
+fn least_of_uneven<'v>(
     field: &Field<'v>,
+    d: u32,
+    load: impl Fn(&Slot) -> u32,
     rng: &mut Rng,
-    mut admits: impl FnMut(&Slot, &mut Rng) -> bool,
-) -> Option<&'v Slot> {
-    let mut best: Option<Loaded<'v>> = None;
-    let mut ties = 0_u64;
+) -> &'v Slot {
+    let drawn: SmallVec<[_; 8]> = (0..d)
+        .map(|_| field.draw(rng))
+        .map(|of| Candidate {
+            of,
+            load: load(of),
+            weight: field.weight(of),
+        })
+        .collect();
+    least(&drawn, unit_of(&drawn), rng).unwrap_or(&field.group.slots()[0])
+}
+
+/// The least loaded of all candidates, ties at random.
+fn least_of_all<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
+    let mut best: Option<(&Slot, u32)> = None;
+    let mut ties = 0_u32;
     for slot in field.group.slots() {
-        if !admits(slot, rng) {
+        if !field.is_plain() && !field.is_untried(slot) {
             continue;
         }
-        let next = Loaded::of::<BELIEVED>(slot);
-        match best
-            .as_ref()
-            .map_or(Ordering::Less, |best| next.compare(best))
-        {
-            Ordering::Less => {
-                ties = u64::from(slot.weight);
-                best = Some(next);
-            }
-            Ordering::Equal => {
-                ties += u64::from(slot.weight);
-                // (2^53 random bits) / weight: exact enough for any sum of weights.
-                if rng.unit() * (ties as f64) < f64::from(slot.weight) {
-                    best = Some(next);
+        let outstanding = load::<BELIEVED>(slot);
+        match best {
+            Some((_, least)) if outstanding > least => {}
+            Some((_, least)) if outstanding == least => {
+                // A running choice among equals: each replaces it with chance 1 / equals so far.
+                ties += 1;
+                if rng.unit() * f64::from(ties) < 1.0 {
+                    best = Some((slot, outstanding));
                 }
             }
-            Ordering::Greater => {}
+            _ => (best, ties) = (Some((slot, outstanding)), 1),
         }
     }
-    best.map(|best| best.slot)
+    best.map_or(&field.group.slots()[0], |(slot, _)| slot)
 }
 
-/// A candidate with its load as read once, so that comparisons within a pick are consistent.
-#[derive(Clone, Copy)]
-struct Loaded<'v> {
-    slot: &'v Slot,
-    outstanding: u32,
-}
-
-impl<'v> Loaded<'v> {
-    #[inline]
-    fn of<const BELIEVED: bool>(slot: &'v Slot) -> Self {
-        let outstanding = if BELIEVED {
-            slot.stats.believed()
-        } else {
-            slot.stats.outstanding()
-        };
-        Self { slot, outstanding }
+/// The same where shares are unequal. It allocates for more than 32 endpoints.
+fn least_of_all_uneven<'v, const BELIEVED: bool>(field: &Field<'v>, rng: &mut Rng) -> &'v Slot {
+    let slots = field.group.slots();
+    let mut candidates: SmallVec<[Candidate<&'v Slot>; 32]> = slots
+        .iter()
+        .filter(|slot| field.is_untried(slot))
+        .map(|of| Candidate {
+            of,
+            load: load::<BELIEVED>(of),
+            weight: field.weight(of),
+        })
+        .collect();
+    candidates.sort_unstable_by(|a, b| b.weight.total_cmp(&a.weight));
+    let mut contest = Contest::new();
+    for candidate in candidates {
+        contest.offer(candidate, rng, |_| Tie::Equal);
     }
+    contest.winner(rng).unwrap_or(&slots[0])
+}
 
-    /// Compares `outstanding / weight` without dividing.
-    #[inline]
-    fn compare(&self, other: &Self) -> Ordering {
-        let scaled = |a: &Self, b: &Self| u64::from(a.outstanding) * u64::from(b.slot.weight);
-        scaled(self, other).cmp(&scaled(other, self))
+#[inline]
+fn load<const BELIEVED: bool>(slot: &Slot) -> u32 {
+    if BELIEVED {
+        slot.stats.believed()
+    } else {
+        slot.stats.outstanding()
     }
 }

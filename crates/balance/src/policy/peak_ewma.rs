@@ -1,14 +1,18 @@
 //! `peak-ewma`: the least of d candidates by expected wait, latency average × (outstanding + 1).
 //!
 //! As Linkerd's balancer and tower's `PeakEwma`, but candidates are drawn with replacement like
-//! everywhere in this crate. With weights, `outstanding` is scaled by mean weight / weight, so that
-//! endpoints that are idle and equally fast still share in proportion to their weights.
+//! everywhere in this crate. With weights, `outstanding` is counted place by place ([`places`](crate::places)),
+//! so that endpoints that are equally fast share in proportion to their weights; where they are not, the faster
+//! ones get more. So this policy promises no shares.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::{Index, PickCtx, Policy};
 use crate::endpoint::DEFAULT_DECAY;
+use crate::places::{Candidate, rounded, unit_of};
 use crate::view::{Field, Slot};
 use crate::{Choices, Rng, Time, View};
 
@@ -62,25 +66,50 @@ impl PeakEwma {
         }
     }
 
+    fn latency(&self, slot: &Slot, now: Time) -> f32 {
+        slot.stats.latency_nanos(now).unwrap_or(self.default_nanos)
+    }
+
     #[inline]
-    fn cost(&self, field: &Field<'_>, slot: &Slot, now: Time) -> f32 {
-        let latency = slot.stats.latency_nanos(now).unwrap_or(self.default_nanos);
-        let relative_weight = slot.weight as f32 / field.group.mean_weight();
-        latency * (slot.stats.outstanding() as f32 / relative_weight + 1.0)
+    fn cost(&self, slot: &Slot, now: Time) -> f32 {
+        self.latency(slot, now) * (slot.stats.outstanding() as f32 + 1.0)
+    }
+
+    /// Where shares are unequal. It allocates for more than eight candidates.
+    fn pick_uneven(&self, field: &Field<'_>, now: Time, rng: &mut Rng) -> Option<Index> {
+        let drawn: SmallVec<[_; 8]> = (0..self.choices)
+            .map(|_| field.draw(rng))
+            .map(|of| Candidate {
+                of,
+                load: of.stats.outstanding(),
+                weight: field.weight(of),
+            })
+            .collect();
+        let unit = unit_of(&drawn);
+        let costs = drawn.iter().map(|candidate| {
+            let ahead = rounded(candidate.load, candidate.weight / unit, rng.unit()) as f32;
+            let cost = self.latency(candidate.of, now) * (ahead + 1.0);
+            (candidate.of.index, cost)
+        });
+        let least = costs.reduce(|best, next| if next.1 < best.1 { next } else { best });
+        least.map(|(index, _)| index)
     }
 }
 
 impl Policy for PeakEwma {
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         let field = view.field(ctx, rng)?;
+        if self.choices > 1 && !field.is_even() {
+            return self.pick_uneven(&field, ctx.now, rng);
+        }
         let mut best = field.draw(rng);
         if self.choices == 1 {
             return Some(best.index);
         }
-        let mut least = self.cost(&field, best, ctx.now);
+        let mut least = self.cost(best, ctx.now);
         for _ in 1..self.choices {
             let next = field.draw(rng);
-            let cost = self.cost(&field, next, ctx.now);
+            let cost = self.cost(next, ctx.now);
             if cost < least {
                 (best, least) = (next, cost);
             }

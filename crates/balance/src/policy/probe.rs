@@ -7,7 +7,8 @@
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy};
 use crate::exchange::{Answer, Asked, Decision, Patience, Question, Step};
-use crate::{Rng, Time, View};
+use crate::places::{least, unit_of};
+use crate::{Rng, View};
 
 #[derive(Debug)]
 pub(crate) struct Probe {
@@ -37,7 +38,15 @@ impl Probe {
         rng: &mut Rng,
     ) -> Step {
         let mut to = Asked::new();
-        while to.len() < self.choices as usize {
+        if view.is_uneven(ctx.now) {
+            let candidates = decision.candidates(view, members, self.choices, ctx, rng);
+            for candidate in &candidates {
+                if !to.contains(&candidate.of) {
+                    to.push(candidate.of);
+                }
+            }
+        }
+        while !view.is_uneven(ctx.now) && to.len() < self.choices as usize {
             match decision.draw(view, members, &to, ctx, rng) {
                 Some(next) => to.push(next),
                 None => break,
@@ -53,31 +62,65 @@ impl Probe {
     pub(crate) fn heard_from(
         &self,
         decision: &mut Decision,
-        from: Index,
-        answer: Answer,
-        now: Time,
+        view: &View,
+        members: Option<&[Index]>,
+        (from, answer): (Index, Answer),
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
     ) -> Step {
         let Answer::Load(load) = answer else {
             return Step::Wait;
         };
-        self.patience.learn(decision.asked_at, now);
+        self.patience.learn(decision.asked_at, ctx.now);
         decision.saw(from, load.in_flight);
         decision.waiting = decision.waiting.saturating_sub(1);
-        match decision.best() {
-            Some(best) if decision.waiting == 0 => Step::send(Some(best.index)),
-            _ => Step::Wait,
+        if decision.waiting > 0 {
+            return Step::Wait;
         }
+        self.best(decision, view, members, ctx, rng)
+            .map_or(Step::Wait, |best| Step::send(Some(best)))
+    }
+
+    /// The least loaded of those that have answered.
+    fn best(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        members: Option<&[Index]>,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Option<Index> {
+        if view.is_uneven(ctx.now) {
+            let mut candidates = decision.candidates(view, members, self.choices, ctx, rng);
+            let unit = unit_of(&candidates);
+            candidates.retain(|candidate| decision.load_of(candidate.of).is_some());
+            for candidate in &mut candidates {
+                candidate.load = decision.load_of(candidate.of).unwrap_or_default();
+            }
+            let best = least(&candidates, unit, &mut decision.tosses());
+            if best.is_some() {
+                return best;
+            }
+        }
+        decision.best().map(|seen| seen.index)
     }
 }
 
 impl Probe {
     /// The best of what has been heard when the time is over.
-    pub(crate) fn give_up(&self, decision: &Decision) -> Option<Index> {
-        let best = decision.best();
+    pub(crate) fn give_up(
+        &self,
+        decision: &mut Decision,
+        view: &View,
+        members: Option<&[Index]>,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) -> Option<Index> {
+        let best = self.best(decision, view, members, ctx, rng);
         if best.is_none() {
             self.patience.waited_in_vain();
         }
-        best.map(|seen| seen.index)
+        best
     }
 }
 
@@ -104,12 +147,12 @@ impl Policy for Probe {
     fn answered(
         &self,
         decision: &mut Decision,
-        _view: &View,
-        (from, answer): (Index, Answer),
+        view: &View,
+        answer: (Index, Answer),
         ctx: &PickCtx<'_>,
-        _rng: &mut Rng,
+        rng: &mut Rng,
     ) -> Step {
-        self.heard_from(decision, from, answer, ctx.now)
+        self.heard_from(decision, view, None, answer, ctx, rng)
     }
 
     fn timed_out(
@@ -120,7 +163,7 @@ impl Policy for Probe {
         rng: &mut Rng,
     ) -> Step {
         decision.fallen_back = true;
-        let best = self.give_up(decision);
+        let best = self.give_up(decision, view, None, ctx, rng);
         Step::send(best.or_else(|| self.pick(view, ctx, rng)))
     }
 }

@@ -6,8 +6,11 @@
 //! each client's own counts tell more of a server's queue; but a client cannot leave its part when
 //! the others of that part are busy.
 
+use smallvec::SmallVec;
+
 use super::{Choices, Index, PickCtx, Policy};
 use crate::exchange::Name;
+use crate::places::{Candidate, least, unit_of};
 use crate::view::{Field, Slot};
 use crate::{Rng, View};
 
@@ -112,15 +115,19 @@ fn part(params: &SubsetParams, view: &View) -> Vec<Index> {
 impl Policy for Subset {
     fn pick(&self, view: &View, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
         let field = view.field(ctx, rng)?;
-        let load = |slot: &Slot| f64::from(slot.stats.outstanding()) / f64::from(slot.weight);
-        let mut best = self.draw(&field, rng);
-        for _ in 1..self.choices {
-            let next = self.draw(&field, rng);
-            if load(next) < load(best) {
-                best = next;
-            }
+        let drawn: SmallVec<[_; 8]> = (0..self.choices)
+            .map(|_| self.draw(&field, rng))
+            .map(|slot| Candidate {
+                of: slot.index,
+                load: slot.stats.outstanding(),
+                weight: field.weight(slot),
+            })
+            .collect();
+        if field.is_even() {
+            let least = drawn.iter().min_by_key(|candidate| candidate.load);
+            return least.map(|least| least.of);
         }
-        Some(best.index)
+        least(&drawn, unit_of(&drawn), rng)
     }
 }
 

@@ -93,6 +93,29 @@ impl View {
             .map(|slot| slot.index)
     }
 
+    /// Whether endpoints have unequal shares as of `now`.
+    #[inline]
+    pub(crate) fn is_uneven(&self, now: Time) -> bool {
+        self.uneven || now < self.ramp_end
+    }
+
+    /// An endpoint's weight as of `now`; 0 for an index of another view.
+    pub(crate) fn weight_of(&self, index: Index, now: Time) -> f64 {
+        let Some(endpoint) = self.endpoint(index) else {
+            return 0.0;
+        };
+        let weight = f64::from(endpoint.weight.get());
+        if now >= self.ramp_end {
+            return weight;
+        }
+        let level = self
+            .levels
+            .iter()
+            .position(|level| level.priority == endpoint.priority);
+        let ramp = level.and_then(|level| self.ramp(level, now));
+        weight * ramp.map_or(1.0, |ramp| ramp.factor(endpoint.added_at))
+    }
+
     #[cold]
     fn narrowed<'v>(&'v self, drawn: &'v Group, ctx: &'v PickCtx<'_>) -> Field<'v> {
         let mut untried = std::iter::once(drawn)
@@ -170,6 +193,28 @@ impl<'v> Field<'v> {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.narrowing == Narrowing::None
+    }
+
+    /// Whether all candidates have the same share.
+    #[inline]
+    pub(crate) fn is_even(&self) -> bool {
+        self.group.equal_weights() && (self.is_plain() || self.ramp().is_none())
+    }
+
+    /// An endpoint's weight as of now.
+    pub(crate) fn weight(&self, slot: &Slot) -> f64 {
+        let weight = f64::from(slot.weight);
+        if self.is_plain() {
+            weight
+        } else {
+            weight * self.factor(slot, self.ramp())
+        }
+    }
+
+    /// A weight that no candidate is below.
+    pub(crate) fn least_weight(&self) -> f64 {
+        let floor = self.ramp().map_or(1.0, |ramp| ramp.slow_start.floor());
+        f64::from(self.group.least_weight()) * floor
     }
 
     /// Whether this endpoint is a candidate of this pick: not excluded, and let in by a toss of

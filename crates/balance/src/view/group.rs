@@ -23,9 +23,9 @@ pub(crate) struct Group {
     pub(super) threshold: u64,
     pub(super) level: usize,
     slots: Box<[Slot]>,
-    mean_weight: f32,
     /// `None` when all weights are equal.
     alias: Option<Box<[AliasEntry]>>,
+    least_weight: u32,
 }
 
 impl Group {
@@ -35,14 +35,13 @@ impl Group {
             .windows(2)
             .all(|pair| pair[0].weight == pair[1].weight);
         let alias = (!equal).then(|| alias_table(&slots));
-        let sum: f64 = slots.iter().map(|slot| f64::from(slot.weight)).sum();
-        let mean_weight = (sum / slots.len() as f64) as f32;
+        let least_weight = slots.iter().map(|slot| slot.weight).min().unwrap_or(1);
         Self {
             threshold,
             level,
             slots: slots.into_boxed_slice(),
-            mean_weight,
             alias,
+            least_weight,
         }
     }
 
@@ -59,11 +58,11 @@ impl Group {
         &self.slots
     }
 
-    #[inline]
-    pub(crate) fn mean_weight(&self) -> f32 {
-        self.mean_weight
+    pub(super) fn least_weight(&self) -> u32 {
+        self.least_weight
     }
 
+    #[inline]
     pub(crate) fn equal_weights(&self) -> bool {
         self.alias.is_none()
     }

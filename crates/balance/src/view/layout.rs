@@ -28,13 +28,16 @@ impl View {
             before += load.share;
             let usable = members.iter().filter(|i| self.is_usable(**i));
             let oldest = usable.map(|i| self.endpoints[i.get()].added_at).min();
+            let priority = members.first().map(|i| self.endpoints[i.get()].priority);
             levels.push(Level {
+                priority: priority.unwrap_or_default(),
                 threshold: part(before),
                 oldest: oldest.unwrap_or(Time::ZERO),
                 panic: load.panic,
                 members,
             });
         }
+        self.uneven = groups.iter().any(|group| !group.equal_weights());
         self.groups = groups.into_boxed_slice();
         self.levels = levels.into_boxed_slice();
     }
@@ -122,10 +125,14 @@ impl View {
         let Some(slow_start) = &self.slow_start else {
             return;
         };
-        let ends = self
-            .endpoints
-            .iter()
-            .map(|e| e.added_at + slow_start.window);
+        let joined = |level: &Level| -> Vec<Time> {
+            let members = level.members.iter();
+            members.map(|i| self.endpoints[i.get()].added_at).collect()
+        };
+        // Only ratios count: a level whose endpoints have joined together ramps nothing.
+        let uneven = |times: &Vec<Time>| times.windows(2).any(|pair| pair[0] != pair[1]);
+        let ends = self.levels.iter().map(joined).filter(uneven).flatten();
+        let ends = ends.map(|joined| joined + slow_start.window);
         self.ramp_end = ends.filter(|&end| end > now).max().unwrap_or(Time::ZERO);
     }
 }

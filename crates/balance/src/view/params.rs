@@ -130,6 +130,11 @@ impl Default for SlowStart {
 }
 
 impl SlowStart {
+    /// The least factor.
+    pub(crate) fn floor(&self) -> f64 {
+        f64::from(self.min_weight_percent.clamp(1, 100)) / 100.0
+    }
+
     /// The factor on the weight, in (0, 1], of an endpoint that joined at `added_at`.
     #[must_use]
     pub fn factor(&self, added_at: Time, now: Time) -> f64 {
@@ -137,7 +142,7 @@ impl SlowStart {
         if age >= self.window {
             return 1.0;
         }
-        let floor = f64::from(self.min_weight_percent.clamp(1, 100)) / 100.0;
+        let floor = self.floor();
         let share = age.as_secs_f64() / self.window.as_secs_f64();
         let usual = self.aggression == 1.0 || self.aggression.is_nan() || self.aggression <= 0.0;
         let ramp = if usual {

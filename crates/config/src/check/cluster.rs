@@ -189,6 +189,19 @@ fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
             ))
             .help(format!("write `{parameter}={wanted}` or more"));
     }
+    let weighted = cluster
+        .endpoints
+        .windows(2)
+        .any(|pair| pair[0].weight != pair[1].weight);
+    if weighted && !cluster.policy.keeps_weights() {
+        let name = cluster.policy.name();
+        at.field("policy")
+            .warning(format!(
+                "the endpoints' weights say how often they are candidates; which of them get the requests \
+                 {name} decides by what else it knows, so that their shares differ from the weights"
+            ))
+            .help("lor, round-robin, bounce and ledger keep shares in proportion to weights");
+    }
     let listed = cluster.view.locality_weights.as_ref();
     if let Some(weights) = listed {
         let used = |e: &crate::Endpoint| {

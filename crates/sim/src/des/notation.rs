@@ -15,8 +15,11 @@ impl FromStr for Discipline {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "fifo" => Ok(Self::Fifo),
+            "parallel" => Ok(Self::Parallel),
             "ps" => Ok(Self::ProcessorSharing),
-            _ => Err(format!("`{text}` is no discipline; write fifo or ps")),
+            _ => Err(format!(
+                "`{text}` is no discipline; write fifo, ps or parallel"
+            )),
         }
     }
 }
@@ -25,6 +28,7 @@ impl fmt::Display for Discipline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fifo => "fifo",
+            Self::Parallel => "parallel",
             Self::ProcessorSharing => "ps",
         })
     }
@@ -121,7 +125,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_meant() {
-        assert_eq!("ps".parse(), Ok(Discipline::ProcessorSharing));
+        for discipline in [
+            Discipline::Fifo,
+            Discipline::Parallel,
+            Discipline::ProcessorSharing,
+        ] {
+            assert_eq!(discipline.to_string().parse(), Ok(discipline));
+        }
         let antagonist: Antagonist = "5:0.5:1500".parse().unwrap();
         assert_eq!((antagonist.one_in, antagonist.factor), (5, 0.5));
         assert_eq!(antagonist.lasts, Duration::from_millis(1500));

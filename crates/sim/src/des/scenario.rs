@@ -30,7 +30,9 @@ pub struct Scenario {
     pub balancers: u32,
     /// N: servers of each service, 1–100 000.
     pub servers: u32,
-    /// ρ: load relative to the nominal capacity of all servers together, above 0 and below 1.
+    /// ρ: load relative to the nominal capacity of all servers together, above 0 and below 1; requests in
+    /// progress a server of speed 1 where they do not slow each other down
+    /// ([`Discipline::Parallel`]), up to 1000.
     pub rho: f64,
     /// Ts: mean time that a server of speed 1 works on a request, 1 µs – 1 h.
     pub service_time: Duration,
@@ -153,7 +155,8 @@ pub enum ScenarioError {
     Policy(#[from] SpecError),
     /// The system has no steady state.
     #[error(
-        "rho = {0}: the load must be above 0 and below 1, else queues grow for ever or are empty"
+        "rho = {0}: the load must be above 0 and below 1, else queues grow for ever or are empty; \
+         with the discipline `parallel`, 1000 at most"
     )]
     Rho(f64),
     /// A number is out of range.
@@ -168,6 +171,8 @@ pub enum ScenarioError {
     },
 }
 
+/// Requests in progress a server, where they do not slow each other down.
+const MOST_PARALLEL: f64 = 1000.0;
 /// A pair takes some 200 bytes, in each run under way.
 const MOST_PAIRS: u64 = 5_000_000;
 /// Time is counted in nanoseconds, in 64 bits; some of them are for what comes later than expected.
@@ -224,7 +229,8 @@ impl Scenario {
     /// The first one that makes no sense.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.policy.validate()?;
-        if !(self.rho > 0.0 && self.rho < 1.0) {
+        let parallel = self.discipline == Discipline::Parallel && self.rho <= MOST_PARALLEL;
+        if !(self.rho > 0.0 && (self.rho < 1.0 || parallel)) {
             return Err(ScenarioError::Rho(self.rho));
         }
         if !self.graph.is_valid() {

@@ -1,4 +1,5 @@
-//! A server: one unit of capacity, shared among its requests one after the other or all at once.
+//! A server: one unit of capacity, shared among its requests one after the other or all at once, or one unit
+//! for each of them.
 //!
 //! Invariant: `next_at` is exact until the next `push`, `pop` or `set_speed`.
 
@@ -13,6 +14,8 @@ pub enum Discipline {
     /// First in, first out, one at a time, as in the paper's model.
     #[default]
     Fifo,
+    /// All at once, each with the whole speed: nothing ever waits.
+    Parallel,
     /// Processor sharing: all at once, each with an equal share.
     ProcessorSharing,
 }
@@ -41,6 +44,8 @@ struct Waiting {
 /// request leaves when the clock has advanced by its work.
 #[derive(Debug, Default)]
 struct Sharing {
+    /// Whether requests do not slow each other down.
+    parallel: bool,
     clock: f64,
     updated: u64,
     ends: BinaryHeap<Ending>,
@@ -56,6 +61,10 @@ impl Server {
     pub(super) fn new(discipline: Discipline, speed: f64) -> Self {
         let queue = match discipline {
             Discipline::Fifo => Queue::Fifo(VecDeque::new()),
+            Discipline::Parallel => Queue::Sharing(Sharing {
+                parallel: true,
+                ..Sharing::default()
+            }),
             Discipline::ProcessorSharing => Queue::Sharing(Sharing::default()),
         };
         Self { speed, queue }
@@ -135,14 +144,23 @@ impl Sharing {
             self.clock = 0.0;
         } else {
             let elapsed = now.saturating_sub(self.updated) as f64;
-            self.clock += elapsed * speed / self.ends.len() as f64;
+            self.clock += elapsed * speed / self.sharers();
         }
         self.updated = now;
     }
 
+    /// What the speed is divided by.
+    fn sharers(&self) -> f64 {
+        if self.parallel {
+            1.0
+        } else {
+            self.ends.len() as f64
+        }
+    }
+
     fn next_at(&self, speed: f64) -> u64 {
         self.ends.peek().map_or(NEVER, |first| {
-            let left = (first.at - self.clock).max(0.0) * self.ends.len() as f64 / speed;
+            let left = (first.at - self.clock).max(0.0) * self.sharers() / speed;
             self.updated + left.ceil() as u64
         })
     }
@@ -214,6 +232,17 @@ mod tests {
         assert_eq!(drain(&mut server), [(70, 3), (110, 2), (160, 1)]);
         server.push(1000, 10.0, 4);
         server.set_speed(1005, 0.5);
+        assert_eq!(drain(&mut server), [(1015, 4)]);
+    }
+    #[test]
+    fn in_parallel_nothing_waits() {
+        let mut server = Server::new(Discipline::Parallel, 2.0);
+        server.push(0, 100.0, 1);
+        server.push(10, 20.0, 2);
+        server.push(10, 60.0, 3);
+        assert_eq!(drain(&mut server), [(20, 2), (40, 3), (50, 1)]);
+        server.push(1000, 20.0, 4);
+        server.set_speed(1005, 1.0);
         assert_eq!(drain(&mut server), [(1015, 4)]);
     }
 }

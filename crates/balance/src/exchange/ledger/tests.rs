@@ -4,8 +4,12 @@ fn at(ms: u64) -> Time {
     Time::from_nanos(ms * 1_000_000)
 }
 
-fn names(n: u64) -> impl Iterator<Item = (Name, u32)> {
-    (1..=n).map(|i| (Name::from_bits(i), 1))
+fn member(bits: u64, weight: u32) -> Member {
+    Member::new(Name::from_bits(bits), weight)
+}
+
+fn names(n: u64) -> impl Iterator<Item = Member> {
+    (1..=n).map(|i| member(i, 1))
 }
 
 fn report(in_flight: u32, latest: Option<Ticket>) -> Report {
@@ -26,7 +30,7 @@ fn refer(ledger: &mut Ledger, n: usize, now: Time, rng: &mut Rng) -> Vec<Referra
 #[test]
 fn referrals_go_to_the_least_loaded_and_count_at_once() {
     let mut rng = Rng::seed(1);
-    let mut ledger = Ledger::new(names(4), 9);
+    let mut ledger = Ledger::new(names(4), None, 9);
     let mut servers: Vec<u64> = refer(&mut ledger, 4, at(0), &mut rng)
         .iter()
         .map(|r| r.server.to_bits())
@@ -46,7 +50,7 @@ fn referrals_go_to_the_least_loaded_and_count_at_once() {
 #[test]
 fn weights_divide_the_load() {
     let mut rng = Rng::seed(2);
-    let mut ledger = Ledger::new([(Name::from_bits(1), 3), (Name::from_bits(2), 1)], 1);
+    let mut ledger = Ledger::new([member(1, 3), member(2, 1)], None, 1);
     let referred = refer(&mut ledger, 40, at(0), &mut rng);
     let heavy = referred.iter().filter(|r| r.server.to_bits() == 1).count();
     assert!((29..=31).contains(&heavy), "{heavy}");
@@ -55,7 +59,7 @@ fn weights_divide_the_load() {
 #[test]
 fn a_lost_referral_is_forgotten_with_the_next_report() {
     let mut rng = Rng::seed(3);
-    let mut ledger = Ledger::new(names(1), 5);
+    let mut ledger = Ledger::new(names(1), None, 5);
     let sent = refer(&mut ledger, 3, at(0), &mut rng);
     assert_eq!(ledger.believed(sent[0].server), Some(3));
     // The second never arrived; the server has the first and the third and ends the first.
@@ -72,7 +76,7 @@ fn a_lost_referral_is_forgotten_with_the_next_report() {
 #[test]
 fn foreign_traffic_is_seen_and_old_epochs_are_not_counted() {
     let mut rng = Rng::seed(4);
-    let mut ledger = Ledger::new(names(2), 7);
+    let mut ledger = Ledger::new(names(2), None, 7);
     let old = Ticket {
         epoch: 6,
         number: 40,
@@ -89,7 +93,7 @@ fn foreign_traffic_is_seen_and_old_epochs_are_not_counted() {
 #[test]
 fn a_silent_server_is_audited_now_and_then() {
     let mut rng = Rng::seed(5);
-    let mut ledger = Ledger::new(names(2), 1);
+    let mut ledger = Ledger::new(names(2), None, 1);
     let first = refer(&mut ledger, 2, at(0), &mut rng);
     assert_eq!(ledger.ask(at(50), &mut rng).1, None, "not long enough");
     let audited: Vec<_> = (0..4)
@@ -104,7 +108,7 @@ fn a_silent_server_is_audited_now_and_then() {
 #[test]
 fn equals_are_told_apart_by_clear_speed_only() {
     let mut rng = Rng::seed(6);
-    let mut ledger = Ledger::new(names(3), 1);
+    let mut ledger = Ledger::new(names(3), None, 1);
     for (server, ms) in [(1, 20), (2, 18), (3, 10)] {
         let report = Report {
             in_flight: 0,
@@ -131,20 +135,20 @@ fn equals_are_told_apart_by_clear_speed_only() {
 #[test]
 fn members_that_stay_keep_their_counts() {
     let mut rng = Rng::seed(7);
-    let mut ledger = Ledger::new(names(2), 1);
+    let mut ledger = Ledger::new(names(2), None, 1);
     refer(&mut ledger, 4, at(0), &mut rng);
-    ledger.set_members([(Name::from_bits(2), 1), (Name::from_bits(8), 1)]);
+    ledger.set_members([member(2, 1), member(8, 1)], None);
     assert_eq!(ledger.believed(Name::from_bits(1)), None);
     assert_eq!(ledger.believed(Name::from_bits(2)), Some(2));
     assert_eq!(ledger.believed(Name::from_bits(8)), Some(0));
-    ledger.set_members([]);
+    ledger.set_members([], None);
     assert_eq!(ledger.ask(at(1), &mut rng), (None, None));
 }
 
 #[test]
 fn a_server_that_does_not_report_loses_its_place_until_it_does() {
     let mut rng = Rng::seed(8);
-    let mut ledger = Ledger::new(names(4), 1);
+    let mut ledger = Ledger::new(names(4), None, 1);
     // Servers 1 to 3 end a request at once, server 4 says nothing.
     let mut turns = Vec::new();
     for ms in 0..4000 {

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Name};
+use maglor_balance::exchange::{Announce, Board, Groups, Inbound, Ledger, Member, Name};
 use maglor_balance::{
     Balancer, Endpoint, Index, Rng, Spec, SubsetParams, Time, Usual, View, ViewParams,
 };
@@ -174,11 +174,11 @@ impl Help {
     /// at the beginning of the world it is told of all.
     fn start_host(&self, group: u32, rng: &mut Rng) -> Host {
         let mut board = Board::new();
-        for (name, _) in self.members(group) {
-            board.post(name);
+        for member in self.members(group) {
+            board.post(member.name);
         }
         Host {
-            ledger: Ledger::new(self.members(group), rng.next_u32()),
+            ledger: Ledger::new(self.members(group), None, rng.next_u32()),
             board,
             alive: true,
             stalled: None,
@@ -186,10 +186,11 @@ impl Help {
     }
 
     /// The names and weights of a group's servers that are there.
-    fn members(&self, group: u32) -> Vec<(Name, u32)> {
+    fn members(&self, group: u32) -> Vec<Member> {
         let members = self.groups.as_ref().map_or(&[][..], |g| g.members(group));
         let present = members.iter().filter(|index| !self.absent[index.get()]);
-        let describe = |index: &Index| (self.names[index.get()], self.weights[index.get()]);
+        let describe =
+            |index: &Index| Member::new(self.names[index.get()], self.weights[index.get()]);
         present.map(describe).collect()
     }
 
@@ -198,7 +199,7 @@ impl Help {
         self.absent[server as usize] = absent;
         for group in 0..self.hosts.len() {
             let members = self.members(group as u32);
-            self.hosts[group].ledger.set_members(members);
+            self.hosts[group].ledger.set_members(members, None);
         }
     }
 

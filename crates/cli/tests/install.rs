@@ -36,7 +36,7 @@ const CASES: [&[&str]; 8] = [
         "nodeSelector.edge=on",
         "resources.limits.cpu=2",
         "extraArgs={--log-format=json,--x=y}",
-        "imagePullSecrets={}",
+        "imagePullSecrets[0].name=registry",
     ],
     &["placement.enabled=true", "tuning.enabled=true"],
     &["networkPolicy.enabled=false"],
@@ -87,6 +87,22 @@ fn helm_is_built_and_renders_the_same() {
     compare(&maglor_cluster::helm(true).unwrap());
 }
 
+fn rendered(helm: &Path, values: &[&str]) -> Output {
+    let options = [
+        "template",
+        "maglor",
+        "--namespace=mesh",
+        "--include-crds",
+        "--kube-version=1.34",
+    ];
+    Command::new(helm)
+        .args(options)
+        .args(values)
+        .arg(chart())
+        .output()
+        .unwrap()
+}
+
 fn compare(helm: &Path) {
     for sets in CASES {
         let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
@@ -94,18 +110,7 @@ fn compare(helm: &Path) {
         let mut ours = documents(&ours);
         // Helm makes the namespace itself.
         ours.retain(|one| one["kind"] != "Namespace");
-        let theirs = Command::new(helm)
-            .args([
-                "template",
-                "maglor",
-                "--namespace=mesh",
-                "--include-crds",
-                "--kube-version=1.34",
-            ])
-            .args(&sets)
-            .arg(chart())
-            .output()
-            .unwrap();
+        let theirs = rendered(helm, &sets);
         let theirs = documents(&theirs);
         assert_eq!(ours.len(), theirs.len(), "{sets:?}");
         for (ours, theirs) in ours.iter().zip(&theirs) {
@@ -152,7 +157,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
     for (arguments, expected) in [
         (
             &["install", "--set", "a.b=1"][..],
-            "maglor install: --set a.b=1: there is no value `a`",
+            "maglor install: --set a.b=1: a: unknown key; expected `externalMetrics`, ",
         ),
         (
             &["install", "-f", "/nowhere.yaml"],
@@ -160,15 +165,19 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         ),
         (
             &["install", "--set", "replicas=many"],
-            "maglor install: --set replicas=many: `replicas` is a number, 0 or more",
+            "maglor install: --set replicas=many: replicas: expected a whole number from 0 to 1000, found \"many\"",
         ),
         (
             &["install", "-n", "Not_A_Name"],
             "maglor install: --namespace: `Not_A_Name`",
         ),
         (
-            &["uninstall", "--set", "sidecar.cpuLimit=x"],
-            "maglor uninstall: --set sidecar: settings of sidecars: cpuLimit",
+            &["install", "--set", "sidecar.loglevel=info"],
+            "maglor install: --set sidecar.loglevel=info: sidecar.loglevel: unknown key; did you mean `logLevel`?",
+        ),
+        (
+            &["uninstall", "--set", "sidecar.cpuLimit=5m"],
+            "maglor uninstall: --set sidecar: settings of sidecars: cpuRequest",
         ),
         (
             &["inject", "-f", "/nowhere.yaml"],

@@ -47,7 +47,7 @@ pub mod route;
 mod schema;
 pub mod sidecar;
 mod source;
-mod suggest;
+pub mod suggest;
 pub mod tls;
 pub mod traffic;
 pub mod workload;

@@ -6,10 +6,8 @@ const MAX_LENGTH: usize = 64;
 const MAX_CANDIDATES: usize = 1000;
 
 /// The candidate nearest to `word`, if one is near: at most a third of the letters differ.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = normal(word);
     if word.is_empty() || word.len() > MAX_LENGTH {
         return None;
@@ -36,7 +34,8 @@ pub(crate) fn did_you_mean(word: &str, candidates: &[&str]) -> Option<String> {
 }
 
 /// `` `a`, `b` or `c` ``.
-pub(crate) fn one_of(words: &[&str]) -> String {
+#[must_use]
+pub fn one_of(words: &[&str]) -> String {
     match words {
         [] => "nothing".into(),
         [only] => format!("`{only}`"),

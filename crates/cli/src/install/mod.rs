@@ -3,6 +3,7 @@
 //! The chart's own files are rendered ([`template`]), so there is one source of what is installed. Nothing is asked
 //! or told: what is printed goes to kubectl.
 
+mod schema;
 mod template;
 mod values;
 
@@ -13,11 +14,13 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use self::template::TemplateError;
-use self::values::ValuesError;
+use self::values::{Chosen, ValuesError};
 use crate::input::read_text;
 use crate::output;
 
 const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
+
+const SCHEMA: &str = include_str!("../../../../deploy/chart/values.schema.json");
 
 /// The chart's templates, in the order in which they are applied.
 const TEMPLATES: [(&str, &str); 6] = [
@@ -120,6 +123,8 @@ enum InstallError {
     Namespace(String),
     #[error("{file}: {source}")]
     Read { file: String, source: io::Error },
+    #[error("the chart's values.schema.json: {0}")]
+    Schema(serde_json::Error),
     #[error("the chart: {0}")]
     Template(#[from] TemplateError),
     #[error("the chart: {0}")]
@@ -219,23 +224,28 @@ fn definitions() -> Result<Vec<Value>, InstallError> {
     Ok(documents)
 }
 
-/// The chart, rendered.
-fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
-    let mut chosen = values::parse("values.yaml", VALUES)?;
+/// The values of the chart, those of the options over its own.
+fn values(common: &Common) -> Result<Value, InstallError> {
+    let mut chosen = Chosen::default();
     for file in &common.files {
         let place = file.display().to_string();
         let text = read_text(file).map_err(|source| InstallError::Read {
             file: place.clone(),
             source,
         })?;
-        values::merge(&place, &mut chosen, values::parse(&place, &text)?)?;
+        chosen.add_file(&place, &text)?;
     }
     for text in &common.sets {
-        let place = format!("--set {text}");
-        for value in values::parse_set(text)? {
-            values::merge(&place, &mut chosen, value)?;
-        }
+        chosen.add_set(text)?;
     }
+    let defaults = values::parse("values.yaml", VALUES)?;
+    let schema = serde_json::from_str(SCHEMA).map_err(InstallError::Schema)?;
+    Ok(chosen.over(defaults, &schema)?)
+}
+
+/// The chart, rendered.
+fn chart(common: &Common) -> Result<Vec<Value>, InstallError> {
+    let chosen = values(common)?;
     // What the controller would refuse at its start is refused here.
     maglor_inject::Settings::parse(&chosen["sidecar"].to_string())?;
     let data = json!({"Values": chosen, "Release": {"Namespace": common.namespace}});
@@ -375,8 +385,18 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_before_it_is_installed() {
         for (set, expected) in [
-            ("replica=3", "there is no value `replica`"),
-            ("sidecar.cpuLimit=lots", "cpuLimit: `lots` is no quantity"),
+            (
+                "replica=3",
+                "replica: unknown key; did you mean `replicas`?",
+            ),
+            (
+                "sidecar.cpuLimit=lots",
+                "sidecar.cpuLimit: \"lots\" is no valid value: CPU",
+            ),
+            (
+                "sidecar.cpuLimit=5m",
+                "cpuRequest: `10m` is more than the limit, `5m`",
+            ),
             ("replicas", "must be KEY=VALUE"),
         ] {
             let error = chart(&common(&[set])).unwrap_err().to_string();

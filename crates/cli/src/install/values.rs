@@ -1,23 +1,102 @@
-//! What can be chosen: the chart's `values.yaml`, files with others, and `--set`.
+//! Values of the chart: its `values.yaml`, files with others, and `--set`, put together as Helm does, and checked by the
+//! chart's `values.schema.json`.
 
 use serde_json::{Map, Value};
 
-/// Values below which anything may stand: they are handed to Kubernetes as they are.
-const FREE: [&str; 3] = ["meshConfig", "nodeSelector", "resources"];
+use super::schema::{self, Fault};
+
+/// Indices beyond are refused, as by Helm.
+const MAX_INDEX: usize = 65_536;
+/// Deeper keys are refused, as by Helm.
+const MAX_DEPTH: usize = 30;
 
 /// Why a value cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ValuesError {
     #[error("{place}: {message}")]
     Syntax { place: String, message: String },
-    #[error("{place}: `{path}` is {wanted}, as its default is")]
-    Kind {
+    #[error("{place}: {path}: {reason}")]
+    Refused {
         place: String,
         path: String,
-        wanted: &'static str,
+        reason: String,
     },
-    #[error("{place}: there is no value `{path}`; those there are: maglor install --values-only")]
-    Unknown { place: String, path: String },
+}
+
+/// What a user chooses, source by source; later ones win.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    values: Map<String, Value>,
+    /// What each source sets by itself, for messages.
+    sources: Vec<(String, Value)>,
+}
+
+impl Chosen {
+    /// Adds a file of values.
+    pub(super) fn add_file(&mut self, place: &str, text: &str) -> Result<(), ValuesError> {
+        let values = parse(place, text)?;
+        self.sources.push((place.to_owned(), values.clone()));
+        if let Value::Object(values) = values {
+            merge(&mut self.values, values);
+        }
+        Ok(())
+    }
+
+    /// Adds one `--set`.
+    pub(super) fn add_set(&mut self, text: &str) -> Result<(), ValuesError> {
+        let place = format!("--set {text}");
+        let refused = |message: String| syntax(&place, &message);
+        let mut own = Value::Object(Map::new());
+        let mut all = Value::Object(std::mem::take(&mut self.values));
+        for (path, value) in parse_set(text).map_err(refused)? {
+            assign(&mut own, &path, value.clone()).map_err(refused)?;
+            assign(&mut all, &path, value).map_err(refused)?;
+        }
+        if let Value::Object(all) = all {
+            self.values = all;
+        }
+        self.sources.push((place, own));
+        Ok(())
+    }
+
+    /// The chart's values with these over them, if its schema accepts them.
+    pub(super) fn over(self, defaults: Value, schema: &Value) -> Result<Value, ValuesError> {
+        let mut all = self.values;
+        if let Value::Object(defaults) = defaults {
+            under(&mut all, defaults);
+        }
+        let mut all = Value::Object(all);
+        whole_numbers(&mut all);
+        match schema::check(schema, &all) {
+            None => Ok(all),
+            Some(fault) => Err(refused(&self.sources, &fault)),
+        }
+    }
+}
+
+/// The fault, beside the last source that sets the value or what it is in.
+fn refused(sources: &[(String, Value)], fault: &Fault) -> ValuesError {
+    let sets = |value: &Value| {
+        let mut value = value;
+        for name in &fault.path {
+            let inner = match value {
+                Value::Array(list) => name.parse().ok().and_then(|index: usize| list.get(index)),
+                Value::Object(map) => map.get(name),
+                _ => return true,
+            };
+            match inner {
+                Some(inner) => value = inner,
+                None => return false,
+            }
+        }
+        true
+    };
+    let place = sources.iter().rev().find(|(_, value)| sets(value));
+    ValuesError::Refused {
+        place: place.map_or("values", |(place, _)| place).to_owned(),
+        path: fault.path.join("."),
+        reason: fault.reason.clone(),
+    }
 }
 
 /// Reads a document of values.
@@ -26,10 +105,10 @@ pub(super) fn parse(place: &str, text: &str) -> Result<Value, ValuesError> {
     let documents = documents.map_err(|error| syntax(place, &error.to_string()))?;
     let mut values = documents.into_iter().map(|document| document.value);
     match (values.next(), values.next()) {
-        (None, _) => Ok(Value::Object(Map::new())),
+        (None | Some(Value::Null), None) => Ok(Value::Object(Map::new())),
         (Some(values @ Value::Object(_)), None) => Ok(values),
-        (Some(_), None) => Err(syntax(place, "must be `KEY: VALUE`")),
-        (Some(_), Some(_)) => Err(syntax(place, "must be one document")),
+        (_, None) => Err(syntax(place, "must be `KEY: VALUE`")),
+        (_, Some(_)) => Err(syntax(place, "must be one document")),
     }
 }
 
@@ -40,154 +119,187 @@ fn syntax(place: &str, message: &str) -> ValuesError {
     }
 }
 
-/// Reads `a.b=value,c=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like, `{a,b}` is a
-/// list, everything else is text. What stands behind a backslash is only itself: `nodeSelector.kubernetes\.io/os=linux`.
-pub(super) fn parse_set(text: &str) -> Result<Vec<Value>, ValuesError> {
-    let place = format!("--set {text}");
-    let each = split(text, ',').into_iter();
-    let read = each.map(|pair| parse_pair(pair).ok_or_else(|| syntax(&place, "must be KEY=VALUE")));
-    read.collect()
+/// One step of a key.
+#[derive(Debug, Eq, PartialEq)]
+enum Step {
+    Name(String),
+    Index(usize),
 }
 
-fn parse_pair(pair: &str) -> Option<Value> {
-    let path = *split(pair, '=').first()?;
-    let value = pair.get(path.len() + 1..)?;
-    let path = split(path, '.').into_iter().map(unescaped);
-    let path: Vec<String> = path.collect();
-    if path.iter().any(String::is_empty) {
-        return None;
+/// Reads `a.b=value,c[0]=value` as Helm does: `true`, `false`, `null` and whole numbers are what they look like, `{a,b}` is
+/// a list, everything else is text. What follows a backslash is only itself: `nodeSelector.kubernetes\.io/os=linux`. Keys
+/// that Helm would drop silently (`=1`, `a..b=1`) are refused.
+fn parse_set(text: &str) -> Result<Vec<(Vec<Step>, Value)>, String> {
+    let mut rest = Scanner(text);
+    let mut pairs = Vec::new();
+    while !rest.0.is_empty() {
+        let path = parse_key(&mut rest)?;
+        pairs.push((path, parse_value(&mut rest)?));
     }
-    let list = value.strip_prefix('{');
-    let value = match list.and_then(|list| list.strip_suffix('}')) {
-        Some(list) => {
-            let items = split(list, ',').into_iter();
-            items.map(|item| scalar(&unescaped(item.trim()))).collect()
-        }
-        None => scalar(&unescaped(value)),
-    };
-    let nest = |value, name: String| Value::Object([(name, value)].into_iter().collect());
-    Some(path.into_iter().rev().fold(value, nest))
+    Ok(pairs)
 }
 
-/// The parts of a text between separators, those behind a backslash or in a list apart.
-fn split(text: &str, separator: char) -> Vec<&str> {
-    let (mut parts, mut begin) = (Vec::new(), 0);
-    let (mut escaped, mut in_list, mut last) = (false, false, ' ');
-    for (at, c) in text.char_indices() {
-        let plain = !std::mem::take(&mut escaped);
-        match c {
-            '\\' if plain => escaped = true,
-            '{' if plain && last == '=' => in_list = true,
-            '}' if plain => in_list = false,
-            _ if plain && !in_list && c == separator => {
-                parts.push(&text[begin..at]);
-                begin = at + c.len_utf8();
+/// What of a text has not been read.
+struct Scanner<'a>(&'a str);
+
+impl Scanner<'_> {
+    /// Reads up to one of the ends, without backslashes, and that one; `None` at the end of the text.
+    fn until(&mut self, ends: &[char]) -> (String, Option<char>) {
+        let mut read = String::new();
+        let mut chars = self.0.chars();
+        let mut end = None;
+        while let Some(c) = chars.next() {
+            if ends.contains(&c) {
+                end = Some(c);
+                break;
             }
-            _ => {}
+            read.extend(match c {
+                '\\' => chars.next(),
+                c => Some(c),
+            });
         }
-        last = c;
+        self.0 = chars.as_str();
+        (read, end)
     }
-    parts.push(&text[begin..]);
-    parts
+
+    fn take(&mut self, prefix: char) -> bool {
+        let rest = self.0.strip_prefix(prefix);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
 }
 
-/// Without the backslashes that only say that what follows is itself.
-fn unescaped(text: &str) -> String {
-    let mut escaped = false;
-    text.chars()
-        .filter(|c| {
-            escaped = *c == '\\' && !escaped;
-            !escaped
-        })
-        .collect()
+fn parse_key(rest: &mut Scanner<'_>) -> Result<Vec<Step>, String> {
+    let mut path = Vec::new();
+    loop {
+        let (name, mut end) = rest.until(&['=', '[', ',', '.']);
+        if name.is_empty() {
+            return Err("must be KEY=VALUE; a part of the key is empty".to_owned());
+        }
+        path.push(Step::Name(name));
+        while end == Some('[') {
+            let (index, _) = rest.until(&[']']);
+            let number = index.parse().ok().filter(|index| *index <= MAX_INDEX);
+            let number =
+                number.ok_or_else(|| format!("`[{index}]` is no index from 0 to {MAX_INDEX}"))?;
+            path.push(Step::Index(number));
+            end = rest.0.chars().next();
+            rest.0 = end.map_or("", |end| &rest.0[end.len_utf8()..]);
+        }
+        match end {
+            Some('=') => return Ok(path),
+            Some('.') if path.len() <= MAX_DEPTH => {}
+            Some('.') => return Err(format!("the key has more than {MAX_DEPTH} parts")),
+            _ => return Err("must be KEY=VALUE".to_owned()),
+        }
+    }
+}
+
+fn parse_value(rest: &mut Scanner<'_>) -> Result<Value, String> {
+    if !rest.take('{') {
+        return Ok(scalar(&rest.until(&[',']).0));
+    }
+    let mut items = Vec::new();
+    loop {
+        let (item, end) = rest.until(&[',', '}']);
+        items.push(scalar(&item));
+        match end {
+            Some('}') if rest.0.is_empty() || rest.take(',') => return Ok(Value::Array(items)),
+            Some('}') => return Err("a list must be followed by a comma".to_owned()),
+            Some(_) => {}
+            None => return Err("a list must end with `}`".to_owned()),
+        }
+    }
 }
 
 fn scalar(text: &str) -> Value {
-    match text {
-        "null" => Value::Null,
-        "true" => Value::Bool(true),
-        "false" => Value::Bool(false),
-        _ => match text.parse::<i64>() {
-            // Not `007`: that is a name.
-            Ok(number) if number.to_string() == text => Value::from(number),
-            _ => Value::from(text),
-        },
+    let is = |word: &str| text.eq_ignore_ascii_case(word);
+    if is("null") {
+        return Value::Null;
+    }
+    if is("true") || is("false") {
+        return Value::Bool(is("true"));
+    }
+    // Not `007`: that is a name.
+    let number = Some(text).filter(|text| *text == "0" || !text.starts_with('0'));
+    let number = number.and_then(|text| text.parse::<i64>().ok());
+    number.map_or_else(|| Value::from(text), Value::from)
+}
+
+/// Sets one value; lists and mappings on the way to it are made.
+fn assign(base: &mut Value, path: &[Step], value: Value) -> Result<(), String> {
+    let Some((step, rest)) = path.split_first() else {
+        *base = value;
+        return Ok(());
+    };
+    let inner = match (step, base) {
+        (Step::Name(name), Value::Object(map)) => {
+            if map.get(name).is_some_and(Value::is_null) && !rest.is_empty() {
+                return Err(format!("`{name}` is null"));
+            }
+            map.entry(name.clone()).or_insert(Value::Null)
+        }
+        (Step::Index(index), Value::Array(list)) => {
+            if list.len() <= *index {
+                list.resize(index + 1, Value::Null);
+            }
+            list.get_mut(*index).ok_or("no such index")?
+        }
+        (Step::Name(name), _) => return Err(format!("`{name}` is in no mapping")),
+        (Step::Index(index), _) => return Err(format!("`[{index}]` is in no list")),
+    };
+    if inner.is_null() {
+        match rest.first() {
+            Some(Step::Name(_)) => *inner = Value::Object(Map::new()),
+            Some(Step::Index(_)) => *inner = Value::Array(Vec::new()),
+            None => {}
+        }
+    }
+    assign(inner, rest, value)
+}
+
+/// Puts values over others; mappings are merged, everything else is replaced.
+fn merge(base: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (name, value) in over {
+        match (base.get_mut(&name), value) {
+            (Some(Value::Object(base)), Value::Object(over)) => merge(base, over),
+            (_, value) => {
+                base.insert(name, value);
+            }
+        }
     }
 }
 
-/// Puts values over others; maps are merged, everything else is replaced.
-pub(super) fn merge(place: &str, base: &mut Value, over: Value) -> Result<(), ValuesError> {
-    merge_at(place, &mut String::new(), base, over)
-}
-
-fn merge_at(
-    place: &str,
-    path: &mut String,
-    base: &mut Value,
-    over: Value,
-) -> Result<(), ValuesError> {
-    let free = FREE
-        .iter()
-        .any(|name| path.split('.').next() == Some(*name));
-    match (base, over) {
-        (Value::Object(base), Value::Object(over)) => {
-            for (name, value) in over {
-                let length = path.len();
-                if length > 0 {
-                    path.push('.');
-                }
-                path.push_str(&name);
-                match base.get_mut(&name) {
-                    Some(old) => merge_at(place, path, old, value)?,
-                    None if free => {
-                        base.insert(name, value);
-                    }
-                    None => {
-                        return Err(ValuesError::Unknown {
-                            place: place.to_owned(),
-                            path: path.clone(),
-                        });
-                    }
-                }
-                path.truncate(length);
+/// Puts defaults under values: null takes a default away.
+fn under(values: &mut Map<String, Value>, defaults: Map<String, Value>) {
+    for (name, default) in defaults {
+        match (values.get_mut(&name), default) {
+            (None, default) => {
+                values.insert(name, default);
             }
-        }
-        (base, over) => {
-            if let Some(wanted) = wanted(base, &over).filter(|_| !free) {
-                return Err(ValuesError::Kind {
-                    place: place.to_owned(),
-                    path: path.clone(),
-                    wanted,
-                });
+            (Some(Value::Null), _) => {
+                values.remove(&name);
             }
-            *base = over;
+            (Some(Value::Object(values)), Value::Object(defaults)) => under(values, defaults),
+            (Some(_), _) => {}
         }
     }
-    Ok(())
 }
 
-/// What a value has to be in place of its default, where it is something else.
-fn wanted(default: &Value, value: &Value) -> Option<&'static str> {
-    let fits = match default {
-        Value::Array(_) => value.is_array(),
-        Value::Bool(_) => value.is_boolean(),
-        Value::Null => true,
-        // Of pods, a share is a number, too.
-        Value::Number(_) => {
-            let share = value.as_str().and_then(|text| text.strip_suffix('%'));
-            value.is_u64() || share.is_some_and(|share| share.parse::<u8>().is_ok())
+/// Writes `3.0` as `3`, as Helm does.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0);
+            let whole = whole.and_then(|number| format!("{number:.0}").parse::<i64>().ok());
+            if let Some(whole) = whole {
+                *value = Value::from(whole);
+            }
         }
-        Value::Object(_) => value.is_object(),
-        Value::String(_) => !(value.is_array() || value.is_object()),
-    };
-    let wanted = match default {
-        Value::Array(_) => "a list",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number, 0 or more",
-        Value::Object(_) => "a mapping",
-        Value::Null | Value::String(_) => "one text",
-    };
-    (!fits).then_some(wanted)
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -196,61 +308,89 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn values_are_set_as_helm_sets_them() {
-        for (text, expected) in [
-            ("a=1", json!([{"a": 1}])),
-            ("a.b=x=y", json!([{"a": {"b": "x=y"}}])),
-            ("a=007", json!([{"a": "007"}])),
-            ("a=true", json!([{"a": true}])),
-            ("a={x, 2}", json!([{"a": ["x", 2]}])),
-            ("a={}", json!([{"a": [""]}])),
-            ("a=", json!([{"a": ""}])),
-            (
-                "a=1,b.c={x,y},d=z",
-                json!([{"a": 1}, {"b": {"c": ["x", "y"]}}, {"d": "z"}]),
-            ),
-            (r"a=22\,80,b=x{y", json!([{"a": "22,80"}, {"b": "x{y"}])),
-            (r"a.b\.io/c=d\\e", json!([{"a": {"b.io/c": r"d\e"}}])),
-            (r"a={x\,y,z}", json!([{"a": ["x,y", "z"]}])),
-        ] {
-            assert_eq!(json!(parse_set(text).unwrap()), expected, "{text}");
+    fn chosen(sets: &[&str]) -> Result<Value, ValuesError> {
+        let mut chosen = Chosen::default();
+        for text in sets {
+            chosen.add_set(text)?;
         }
-        for text in ["a", "=1", "a..b=1", "a=1,", "a=1,b"] {
-            assert!(parse_set(text).is_err(), "{text}");
-        }
+        Ok(Value::Object(chosen.values))
     }
 
     #[test]
-    fn a_value_that_there_is_not_is_refused() {
-        let mut base = json!({"a": {"b": 1}, "resources": {}, "tolerations": []});
-        merge(
-            "f",
-            &mut base,
-            json!({"a": {"b": 2}, "resources": {"limits": {"cpu": 1}}}),
-        )
-        .unwrap();
-        assert_eq!(base["a"]["b"], 2);
-        assert_eq!(base["resources"]["limits"]["cpu"], 1);
-        for (path, value) in [
-            ("a", json!(5)),
-            ("a.b", json!("x")),
-            ("a.b", json!(-1)),
-            ("tolerations", json!("x")),
+    fn values_are_set_as_helm_sets_them() {
+        for (text, expected) in [
+            ("", json!({})),
+            ("a=1", json!({"a": 1})),
+            ("a.b=x=y", json!({"a": {"b": "x=y"}})),
+            ("a=007,b=-5,c=+5", json!({"a": "007", "b": -5, "c": 5})),
+            (
+                "a=true,b=False,c=NULL",
+                json!({"a": true, "b": false, "c": null}),
+            ),
+            ("a={x, 2,3}", json!({"a": ["x", " 2", 3]})),
+            ("a={}", json!({"a": [""]})),
+            ("a=", json!({"a": ""})),
+            (
+                "a=1,b.c={x,y},d=z,",
+                json!({"a": 1, "b": {"c": ["x", "y"]}, "d": "z"}),
+            ),
+            (r"a=22\,80,b=x{y", json!({"a": "22,80", "b": "x{y"})),
+            (r"a.b\.io/c=d\\e", json!({"a": {"b.io/c": r"d\e"}})),
+            (r"a={x\,y,z}", json!({"a": ["x,y", "z"]})),
+            (
+                "a[1].b=x,a[0]=y,a[1].c[0]=z",
+                json!({"a": ["y", {"b": "x", "c": ["z"]}]}),
+            ),
         ] {
-            let nested = path
-                .rsplit('.')
-                .fold(value.clone(), |value, name| json!({name: value}));
-            let error = merge("f", &mut base, nested).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("f: `{path}` is ")), "{error}");
+            assert_eq!(chosen(&[text]).unwrap(), expected, "{text}");
         }
-        merge("f", &mut base, json!({"a": {"b": "50%"}})).unwrap();
-        let error = merge("--set a.c=1", &mut base, json!({"a": {"c": 1}})).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("--set a.c=1: there is no value `a.c`"),
-            "{error}"
-        );
+        for text in [
+            "a",
+            "=1",
+            "a..b=1",
+            "a=1,b",
+            "a[=1",
+            "a[x]=1",
+            "a[-1]=1",
+            "a[70000]=1",
+            "a[0]b=1",
+            "a={x",
+            "a={x}y=1",
+            "a=1,a.b=2",
+            "a={x},a.b=2",
+            "a.b=1,a[0]=2",
+        ] {
+            assert!(chosen(&[text]).is_err(), "{text}");
+        }
+        let both = chosen(&["a.b=1,c={x}", "a.d=2,c[1]=y"]).unwrap();
+        assert_eq!(both, json!({"a": {"b": 1, "d": 2}, "c": ["x", "y"]}));
+    }
+
+    #[test]
+    fn null_takes_a_default_away() {
+        let mut chosen = Chosen::default();
+        chosen
+            .add_file("f", "a: {b: null, x: null}\nc: 3.0")
+            .unwrap();
+        let values = chosen.over(json!({"a": {"b": 1, "d": 2}, "c": 1}), &json!({}));
+        assert_eq!(values.unwrap(), json!({"a": {"d": 2, "x": null}, "c": 3}));
+    }
+
+    #[test]
+    fn a_fault_names_the_last_source_that_sets_the_value() {
+        let schema =
+            json!({"properties": {"a": {"type": "string"}}, "additionalProperties": false});
+        let mut chosen = Chosen::default();
+        chosen.add_file("f", "a: 1").unwrap();
+        chosen.add_set("a=x").unwrap();
+        chosen.add_set("b=x").unwrap();
+        chosen.add_file("g", "a: [1]").unwrap();
+        chosen.add_set("b=y").unwrap();
+        let error = chosen.over(json!({}), &schema).unwrap_err().to_string();
+        assert_eq!(error, "g: a: expected a text, found a list");
+        let mut chosen = Chosen::default();
+        chosen.add_set("aa=x").unwrap();
+        let error = chosen.over(json!({}), &schema).unwrap_err().to_string();
+        assert_eq!(error, "--set aa=x: aa: unknown key; did you mean `a`?");
     }
 }

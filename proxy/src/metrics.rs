@@ -9,6 +9,7 @@ mod exchange;
 mod guards;
 mod mesh;
 mod upstream;
+mod workers;
 mod xds;
 
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ use crate::memory::BudgetMetrics;
 
 pub(crate) use choices::ChoiceMetrics;
 pub(crate) use counts::ClusterCounts;
+pub(crate) use workers::WorkerMetrics;
 pub(crate) use xds::XdsMetrics;
 
 pub(crate) use exchange::{ExchangeMetrics, StationMetrics};
@@ -48,6 +50,7 @@ pub(crate) struct Metrics {
     choices: choices::Families,
     exchange: exchange::Families,
     mesh: mesh::Families,
+    workers: workers::Families,
     /// Of the proxy's own identity.
     pub(crate) identity: IdentityMetrics,
     /// Process-wide counts of the control thread.
@@ -183,6 +186,7 @@ impl Metrics {
             choices: choices::Families::new(&registry),
             exchange: exchange::Families::new(&registry),
             mesh: mesh::Families::new(&registry),
+            workers: workers::Families::new(&registry),
             identity: IdentityMetrics::new(&registry),
             control: Control::new(&registry),
             xds: XdsMetrics::new(&registry),
@@ -276,6 +280,10 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn worker(&self, shard: usize) -> WorkerMetrics {
+        self.workers.worker(shard)
+    }
+
     /// Of the memory budget.
     pub(crate) fn memory(&self) -> BudgetMetrics {
         let gauge = |name, help| self.registry.gauge(name, help, &[]).with(&[]);
@@ -286,6 +294,10 @@ impl Metrics {
         );
         BudgetMetrics {
             limit: gauge("memory_budget_bytes", "The memory budget; 0 = none."),
+            heap: gauge(
+                "memory_heap_bytes",
+                "Memory that is allocated, by all threads together.",
+            ),
             used: gauge(
                 "memory_used_bytes",
                 "Memory in use, where there is a budget.",

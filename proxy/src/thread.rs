@@ -222,8 +222,10 @@ async fn sweep(local: Local) {
     let mut ticks = tokio::time::interval(SWEEP);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut largest = 0;
+    let metrics = local.worker.shared().metrics.worker(local.worker.shard());
     loop {
         let now = ticks.tick().await;
+        metrics.publish();
         let heap = local.worker.holders.publish();
         local.worker.holders.read_on();
         largest = largest.max(heap);

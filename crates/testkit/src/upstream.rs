@@ -24,6 +24,7 @@
 //! | `/continue` | 100 if the request expects it, then as `/upload` |
 //! | `/upload` | reads all; answers `{"bytes": …, "hash": …, "trailers": …}`, see [`crate::pattern::hash`] |
 //! | `/early/N` | answers with status N before it has read the body |
+//! | `/early/N/M` | the same with M bytes of the pattern |
 //! | `/close` | closes the connection (HTTP/2: resets the stream) without an answer |
 //! | `/close-after-head` | promises 1000 bytes, sends 10, and closes |
 //! | `/sse/N/T` | N server-sent events, each after this time |

@@ -80,6 +80,7 @@ pub(crate) struct Budget {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) limit: Gauge,
+    pub(crate) heap: Gauge,
     pub(crate) used: Gauge,
     /// Requests answered with 503.
     pub(crate) requests: Counter,
@@ -198,6 +199,7 @@ impl Budget {
     /// Makes known how large the heap of the control thread is, which calls it.
     pub(crate) fn publish_control(&self) {
         self.publish(self.heaps.len() - 1, heap::balance());
+        self.metrics.heap.set(self.allocated());
     }
 
     /// Bytes of all heaps together, as far as threads have made them known.

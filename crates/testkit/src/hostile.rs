@@ -6,10 +6,12 @@
 //! `cargo xtask hostile`, which compares with other proxies. See docs/hostile.md.
 
 mod http1;
+mod http2;
 mod recorder;
 pub mod table;
 
 pub use http1::{Http1, check as check_http1, patience};
+pub use http2::{Http2, check as check_http2};
 pub use recorder::{Arrival, Recorder};
 pub use table::Case;
 
@@ -52,4 +54,10 @@ pub struct Outcome {
 #[must_use]
 pub fn http1_requests() -> Vec<Case> {
     table::parse(include_str!("../hostile/http1-requests.txt"))
+}
+
+/// Frames of HTTP/2.
+#[must_use]
+pub fn http2() -> Vec<Case> {
+    table::parse(include_str!("../hostile/http2.txt"))
 }

@@ -281,6 +281,7 @@ spec: {from: [], to: []}
             "a.yaml:6: error: Gateway shop/web: spec.listeners: bytes: `TCP` is not spoken here",
             "a.yaml:14: error: HTTPRoute a: spec.parentRefs[1]: no file has Gateway shop/wbe",
             "a.yaml:16: error: HTTPRoute shop/a: spec.rules[0].filters[0].type: the filter `CORS`",
+            "a.yaml:17: error: HTTPRoute shop/a: spec.rules[1]: match.path.prefix: the path `x`",
         ],
     );
 }
@@ -365,4 +366,46 @@ spec:
         assert!(all.contains(expected), "{expected}:\n{all}");
     }
     assert_eq!(found.len(), 10, "{all}");
+}
+
+#[test]
+fn all_faults_of_a_route_are_named_at_once() {
+    let text = "apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: a, namespace: shop}
+spec:
+  parentRefs: [{group: '', kind: Service, name: a}]
+  hostnames: ['10.0.0.1', ok.example, 'a_b']
+  rules:
+  - matches: [{path: {type: PathPrefix, value: /a}}, {path: {type: Near, value: /a}}]
+    filters: [{type: ExtensionRef}, {type: CORS}]
+    timeouts: {request: soon, backendRequest: later}
+    sessionPersistence: {}
+    backendRefs: [{name: a, port: 80, filters: [{type: URLRewrite}]}]
+  - matches: [{path: {type: RegularExpression, value: '('}}]
+    backendRefs: [{name: a, port: 80}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: shop}
+spec: {ports: [{port: 80}]}
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    for expected in [
+        "a.yaml:6: error: HTTPRoute shop/a: spec.hostnames[0]: ",
+        "a.yaml:6: error: HTTPRoute shop/a: spec.hostnames[2]: ",
+        "a.yaml:8: error: HTTPRoute shop/a: spec.rules[0].matches[1]",
+        "a.yaml:9: error: HTTPRoute shop/a: spec.rules[0].filters[0].type: ",
+        "a.yaml:9: error: HTTPRoute shop/a: spec.rules[0].filters[1].type: ",
+        "a.yaml:10: error: HTTPRoute shop/a: spec.rules[0].timeouts.request: ",
+        "a.yaml:10: error: HTTPRoute shop/a: spec.rules[0].timeouts.backendRequest: ",
+        "a.yaml:11: error: HTTPRoute shop/a: spec.rules[0].sessionPersistence: ",
+        "a.yaml:12: error: HTTPRoute shop/a: spec.rules[0].backendRefs[0].filters[0].type: ",
+        "a.yaml:13: error: HTTPRoute shop/a: spec.rules[1]",
+    ] {
+        let times = found.iter().filter(|one| one.starts_with(expected)).count();
+        assert_eq!(times, 1, "{expected}: {found:#?}");
+    }
+    assert_eq!(analysis.problems.len(), 10, "{found:#?}");
 }

@@ -197,12 +197,14 @@ impl Route {
             hostnames.extend(hosts.map(|host| host.to_ascii_lowercase()));
         }
         let (parents, rules) = match spec {
-            Ok(spec) => (
-                spec.parents(&meta.namespace),
-                Rule::all(kind, &spec, &meta.namespace)
-                    .and_then(checked)
-                    .and_then(|rules| named(&hostnames).map(|()| rules)),
-            ),
+            Ok(spec) => {
+                // All faults at once, so that none shows up only when another one is mended.
+                let (rules, mut errors) = Rule::all(kind, &spec, &meta.namespace);
+                errors.extend(refused_by_proxies(&rules));
+                errors.extend(no_names(&hostnames));
+                let rules = Unsupported::all(errors).map_or(Ok(rules), Err);
+                (spec.parents(&meta.namespace), rules)
+            }
             Err(error) => {
                 // Those whom it is for are told why it is not in force.
                 let spec = Spec {
@@ -227,18 +229,22 @@ impl Route {
     }
 }
 
-/// Whether the hosts of a route are names.
-fn named(hosts: &[String]) -> Result<(), Unsupported> {
-    let faults = hosts.iter().enumerate();
-    let mut faults = faults.filter_map(|(at, host)| Some((at, hostname_fault(host)?)));
-    match faults.next() {
-        None => Ok(()),
-        Some((at, fault)) => Err(Unsupported::new(&format!("spec.hostnames[{at}]"), fault)),
-    }
+/// Hosts of a route that are no names.
+fn no_names(hosts: &[String]) -> impl Iterator<Item = Unsupported> {
+    let each = hosts.iter().enumerate();
+    each.filter_map(|(at, host)| {
+        let fault = hostname_fault(host)?;
+        Some(Unsupported::new(&format!("spec.hostnames[{at}]"), fault))
+    })
 }
 
 /// The proxy's own checks: of expressions, headers, paths.
 pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
+    Unsupported::all(refused_by_proxies(&rules)).map_or(Ok(rules), Err)
+}
+
+/// What the proxy's own checks refuse, rule by rule.
+fn refused_by_proxies(rules: &[Rule]) -> Vec<Unsupported> {
     let mut routes = Vec::new();
     let mut rule_of = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
@@ -262,47 +268,47 @@ pub(super) fn checked(rules: Vec<Rule>) -> Result<Vec<Rule>, Unsupported> {
             rule_of.push(at);
         }
     }
-    let Err(errors) = check::routes(routes) else {
-        return Ok(rules);
-    };
-    let errors = errors.into_iter().map(|(at, message)| {
+    // Where no rule could be read there is nothing to check.
+    if routes.is_empty() {
+        return Vec::new();
+    }
+    let errors = check::routes(routes).err().unwrap_or_default().into_iter();
+    let errors = errors.map(|(at, message)| {
         let at = at.and_then(|at| rule_of.get(at));
         let path = at.map_or("spec".to_owned(), |at| format!("spec.rules[{at}]"));
         Unsupported::new(&path, message)
     });
-    Unsupported::all(errors).map_or(Ok(rules), Err)
+    errors.collect()
 }
 
 impl Rule {
-    /// All rules, or what is wrong with each of them.
-    fn all(kind: RouteKind, spec: &Spec, namespace: &str) -> Result<Vec<Self>, Unsupported> {
+    /// All rules, and what is wrong with them.
+    fn all(kind: RouteKind, spec: &Spec, namespace: &str) -> (Vec<Self>, Vec<Unsupported>) {
+        let mut errors = Vec::new();
         let each = spec.rules.iter().enumerate();
-        let (mut rules, mut errors) = (Vec::new(), Vec::new());
-        for (at, rule) in each {
-            match Self::read(kind, rule, at, namespace) {
-                Ok(rule) => rules.push(rule),
-                Err(error) => errors.push(error),
-            }
-        }
-        Unsupported::all(errors).map_or(Ok(rules), Err)
+        let rules = each.map(|(at, rule)| Self::read(kind, rule, at, namespace, &mut errors));
+        (rules.collect(), errors)
     }
 
+    /// Reads a rule; it is without the parts that are wrong, each of which is an error.
     fn read(
         kind: RouteKind,
         rule: &ResourceRule,
         at: usize,
         namespace: &str,
-    ) -> Result<Self, Unsupported> {
+        errors: &mut Vec<Unsupported>,
+    ) -> Self {
         let path = format!("spec.rules[{at}]");
-        let matches = match rule.matches.is_empty() {
-            true => vec![matching::anything(kind)],
-            false => rule
-                .matches
-                .iter()
-                .enumerate()
-                .map(|(i, one)| matching::read(kind, one, &format!("{path}.matches[{i}]")))
-                .collect::<Result<_, _>>()?,
-        };
+        let mut matches = Vec::new();
+        if rule.matches.is_empty() {
+            matches.push(matching::anything(kind));
+        }
+        for (i, one) in rule.matches.iter().enumerate() {
+            match matching::read(kind, one, &format!("{path}.matches[{i}]")) {
+                Ok(one) => matches.push(one),
+                Err(error) => errors.push(error),
+            }
+        }
         let matches = matches
             .into_iter()
             .map(|(precedence, conditions)| RuleMatch {
@@ -318,7 +324,10 @@ impl Rule {
             mirrors: Vec::new(),
         };
         for (i, filter) in rule.filters.iter().enumerate() {
-            read.filter(filter, &format!("{path}.filters[{i}]"), namespace)?;
+            errors.extend(
+                read.filter(filter, &format!("{path}.filters[{i}]"), namespace)
+                    .err(),
+            );
         }
         if read.action.redirect.is_some() {
             // Nothing is forwarded whose headers could be changed; the two may stand beside each other.
@@ -326,39 +335,50 @@ impl Rule {
         }
         for (i, reference) in rule.backend_refs.iter().enumerate() {
             let path = format!("{path}.backendRefs[{i}].filters");
-            let mut backend = reference.backend(namespace);
-            backend.filters(&reference.filters, &path)?;
-            let same = |other: &&Backend| backend.is_same_port(other);
-            if let Some(other) = read.backends.iter().find(same)
-                && !backend.has_same_filters(other)
-            {
-                let what = "two references to one port of a Service differ in their filters";
-                return Err(Unsupported::new(&path, what));
-            }
-            read.backends.push(backend);
+            read.backend(reference, &path, namespace, errors);
         }
         if rule.session_persistence.is_some() {
             let what = "it is not supported; a TrafficPolicy's `route.hash_policy` keeps a client at a server";
-            return Err(Unsupported::new(
+            errors.push(Unsupported::new(
                 &format!("{path}.sessionPersistence"),
                 what,
             ));
         }
-        read.tries(rule, &path)?;
-        Ok(read)
+        read.tries(rule, &path, errors);
+        read
+    }
+
+    /// Adds a backend.
+    fn backend(
+        &mut self,
+        reference: &BackendRef,
+        path: &str,
+        namespace: &str,
+        errors: &mut Vec<Unsupported>,
+    ) {
+        let mut backend = reference.backend(namespace);
+        let before = errors.len();
+        backend.filters(&reference.filters, path, errors);
+        let other = self
+            .backends
+            .iter()
+            .find(|other| backend.is_same_port(other));
+        if errors.len() == before && other.is_some_and(|other| !backend.has_same_filters(other)) {
+            let what = "two references to one port of a Service differ in their filters";
+            errors.push(Unsupported::new(path, what));
+        }
+        self.backends.push(backend);
     }
 
     /// Time limits and retries.
-    fn tries(&mut self, rule: &ResourceRule, path: &str) -> Result<(), Unsupported> {
-        let time = |text: &Option<String>, field: &str| match text.as_deref() {
-            None => Ok(None),
-            Some(text) => text
-                .parse::<raw::TimeSpan>()
-                .map(Some)
-                .map_err(|error| Unsupported::new(&format!("{path}.{field}"), error.to_string())),
+    fn tries(&mut self, rule: &ResourceRule, path: &str, errors: &mut Vec<Unsupported>) {
+        let mut time = |text: &Option<String>, field: &str| {
+            let read = text.as_deref()?.parse::<raw::TimeSpan>();
+            let error = |error| Unsupported::new(&format!("{path}.{field}"), format!("{error}"));
+            read.map_err(|wrong| errors.push(error(wrong))).ok()
         };
-        self.action.timeout = time(&rule.timeouts.request, "timeouts.request")?;
-        let per_try = time(&rule.timeouts.backend_request, "timeouts.backendRequest")?;
+        self.action.timeout = time(&rule.timeouts.request, "timeouts.request");
+        let per_try = time(&rule.timeouts.backend_request, "timeouts.backendRequest");
         let per_try = per_try.filter(|time| !time.0.is_zero());
         if let Some(retry) = &rule.retry {
             // Connections that fail count as well as the statuses (GEP-1731).
@@ -366,7 +386,7 @@ impl Rule {
             if !retry.codes.is_empty() {
                 conditions.push("retriable-status-codes");
             }
-            let pause = time(&retry.backoff, "retry.backoff")?;
+            let pause = time(&retry.backoff, "retry.backoff");
             self.action.retry = Some(raw::Short(raw::Retry {
                 attempts: retry.attempts,
                 retry_on: Some(raw::OneOrMany(
@@ -386,7 +406,6 @@ impl Rule {
                 ..raw::Retry::default()
             }));
         }
-        Ok(())
     }
 
     fn filter(&mut self, filter: &Filter, path: &str, namespace: &str) -> Result<(), Unsupported> {
@@ -419,31 +438,6 @@ impl Rule {
             other => {
                 let what = format!("the filter `{other}` is not supported");
                 return Err(Unsupported::new(&format!("{path}.type"), what));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Backend {
-    /// Reads the filters of one backend: changes of headers are all that there is.
-    fn filters(&mut self, filters: &[Filter], path: &str) -> Result<(), Unsupported> {
-        for (i, filter) in filters.iter().enumerate() {
-            match filter.r#type.as_str() {
-                "RequestHeaderModifier" => {
-                    let field = format!("{path}[{i}].requestHeaderModifier");
-                    self.request_headers =
-                        changes(filter.request_header_modifier.as_ref(), &field)?;
-                }
-                "ResponseHeaderModifier" => {
-                    let field = format!("{path}[{i}].responseHeaderModifier");
-                    self.response_headers =
-                        changes(filter.response_header_modifier.as_ref(), &field)?;
-                }
-                other => {
-                    let what = format!("the filter `{other}` of one backend is not supported");
-                    return Err(Unsupported::new(&format!("{path}[{i}].type"), what));
-                }
             }
         }
         Ok(())

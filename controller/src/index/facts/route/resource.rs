@@ -4,7 +4,7 @@ use maglor_config::header_format;
 use maglor_config::raw::{self, OneOrMany, Pairs};
 use serde::Deserialize;
 
-use super::Unsupported;
+use super::{Backend, Unsupported};
 
 pub(super) const GATEWAY: &str = "gateway.networking.k8s.io";
 
@@ -267,6 +267,44 @@ impl From<&Rewrite> for raw::Rewrite {
             path: path.and_then(|path| path.replace_full_path.clone()),
             prefix: path.and_then(PathModifier::prefix),
             ..Self::default()
+        }
+    }
+}
+
+impl Backend {
+    /// Reads the filters of one backend: changes of headers are all that there is.
+    pub(super) fn filters(
+        &mut self,
+        filters: &[Filter],
+        path: &str,
+        errors: &mut Vec<Unsupported>,
+    ) {
+        let mut read = |modifier: Option<&HeaderModifier>, field: String| {
+            let read = changes(modifier, &field);
+            read.map_err(|error| errors.push(error)).ok().flatten()
+        };
+        for (i, filter) in filters.iter().enumerate() {
+            match filter.r#type.as_str() {
+                "RequestHeaderModifier" => {
+                    let field = format!("{path}[{i}].requestHeaderModifier");
+                    self.request_headers = read(filter.request_header_modifier.as_ref(), field);
+                }
+                "ResponseHeaderModifier" => {
+                    let field = format!("{path}[{i}].responseHeaderModifier");
+                    self.response_headers = read(filter.response_header_modifier.as_ref(), field);
+                }
+                _ => {}
+            }
+        }
+        let known = ["RequestHeaderModifier", "ResponseHeaderModifier"];
+        for (i, filter) in filters.iter().enumerate() {
+            if !known.contains(&filter.r#type.as_str()) {
+                let what = format!(
+                    "the filter `{}` of one backend is not supported",
+                    filter.r#type
+                );
+                errors.push(Unsupported::new(&format!("{path}[{i}].type"), what));
+            }
         }
     }
 }

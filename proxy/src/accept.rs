@@ -30,7 +30,7 @@ use crate::send_queue;
 use crate::state::{Chain, Filter, HttpChain, Listener, Termination};
 use crate::tls::{self, Peer, mesh};
 use crate::upstream::Pools;
-use crate::worker::{Connections, Worker};
+use crate::worker::{Connections, Registered, Worker};
 
 mod forward;
 mod standing;
@@ -93,24 +93,43 @@ struct Ends {
 pub(crate) fn serve(tcp: TcpStream, state: State, local: Local) -> impl Future<Output = ()> {
     let counted = Counted::new(Arc::clone(&state.borrow().metrics), &local.worker);
     async move {
-        let _registered = Connections::register(&local.worker).await;
+        let registered = Connections::register(&local.worker).await;
         // Each step lives in a box of its own that ends with it, so that an idle connection holds
         // nothing of the steps before.
-        let Some(mut serving) = Box::pin(start(tcp, state, local)).await else {
+        let started = Box::pin(start(tcp, state, local, registered.slot()));
+        let Some(Some(serving)) = while_kept(started, &registered, &counted).await else {
             return;
         };
-        poll_fn(|cx| match counted.metrics.is_over() {
-            true => Poll::Ready(()),
-            false => serving.as_mut().poll(cx),
-        })
-        .await;
+        while_kept(serving, &registered, &counted).await;
     }
+}
+
+/// A step of a connection; `None` when it was given up for the sake of others.
+async fn while_kept<F: Future + ?Sized>(
+    mut step: Pin<Box<F>>,
+    registered: &Registered,
+    counted: &Counted,
+) -> Option<F::Output> {
+    poll_fn(|cx| {
+        if registered.is_shed() {
+            counted
+                .metrics
+                .refused_descriptors
+                .inc(counted.worker.shard());
+            return Poll::Ready(None);
+        }
+        match counted.metrics.is_over() {
+            true => Poll::Ready(None),
+            false => step.as_mut().poll(cx).map(Some),
+        }
+    })
+    .await
 }
 
 /// The rest of a connection's life.
 type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
-async fn start(tcp: TcpStream, state: State, local: Local) -> Option<Serving> {
+async fn start(tcp: TcpStream, state: State, local: Local, slot: usize) -> Option<Serving> {
     let listener = Arc::clone(&state.borrow());
     let ready = match came_back(&tcp, &listener, &local) {
         true => Err(Refused::Loop),
@@ -121,7 +140,7 @@ async fn start(tcp: TcpStream, state: State, local: Local) -> Option<Serving> {
         refused => refused,
     };
     match ready {
-        Ok(ready) => filter(ready, &listener, &state, &local),
+        Ok(ready) => filter(ready, &listener, &state, &local, slot),
         Err(refused) => {
             tracing::debug!(listener = %listener.config.name, error = %refused, "connection refused");
             if let Some(counter) = counter(&refused, &listener) {
@@ -363,7 +382,13 @@ async fn declared(ready: &mut Ready, chain: &HttpChain, local: &Local) -> bool {
     true
 }
 
-fn filter(ready: Ready, listener: &Arc<Listener>, state: &State, local: &Local) -> Option<Serving> {
+fn filter(
+    ready: Ready,
+    listener: &Arc<Listener>,
+    state: &State,
+    local: &Local,
+    slot: usize,
+) -> Option<Serving> {
     let Ready {
         stream,
         chain,
@@ -387,10 +412,12 @@ fn filter(ready: Ready, listener: &Arc<Listener>, state: &State, local: &Local) 
                 Arc::clone(chain),
                 client,
                 (addresses.destination, original),
+                slot,
             );
             Box::pin(http::serve(stream, service))
         }
         Filter::Detect { tcp: chain, .. } | Filter::Tcp(chain) => {
+            local.worker.connections.asks(slot);
             let (mesh, is_peer) = (mesh(tls), peer.is_some());
             let delegate = |peer: &Peer| mesh.is_some_and(|mesh| mesh.is_delegate(peer));
             let mut state = watch::Receiver::clone(state);

@@ -47,6 +47,7 @@ mod app;
 mod beat;
 mod build;
 mod cache;
+mod descriptors;
 mod ejection;
 mod files;
 mod flood;

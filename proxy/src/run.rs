@@ -22,6 +22,7 @@ use self::owed::Owed;
 use crate::admin::{self, Admin};
 use crate::app::{self, App, ApplyError, SharedApp};
 use crate::beat;
+use crate::descriptors;
 use crate::files::Files;
 use crate::own_connections;
 use crate::source::{self, Glance, Watch};
@@ -87,6 +88,7 @@ pub fn run(
     options: Options,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    descriptors::raise();
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())?;

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
 use crate::calls::Calls;
+use crate::descriptors::Descriptors;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::observers::Observers;
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     base: Instant,
     /// How much memory there is, and who may have more of it.
     pub(crate) memory: Arc<Budget>,
+    pub(crate) descriptors: Descriptors,
     /// Who wants to know of requests as they end.
     pub(crate) observers: Arc<Observers>,
     /// Requests at servers behind this proxy, which may make calls through it.
@@ -48,6 +50,7 @@ impl Shared {
         let metrics = Metrics::new(workers);
         let shared = Self {
             memory: Arc::new(Budget::new(metrics.memory(), workers)),
+            descriptors: Descriptors::of_process(),
             metrics,
             base: Instant::now(),
             observers: Arc::default(),

@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::accept::{self, Local};
+use crate::descriptors::Room;
 use crate::fields;
 use crate::kept;
 use crate::memory;
@@ -162,6 +163,9 @@ async fn accept(
     let state = Rc::new(state);
     let told = Throttle::new();
     let serve = |tcp| {
+        if !makes_room(&tcp, &local, &state) {
+            return;
+        }
         let served = accept::serve(tcp, Rc::clone(&state), local.clone());
         tokio::task::spawn_local(memory::guard(&local.worker.holders, served));
     };
@@ -173,6 +177,7 @@ async fn accept(
                 Ok(tcp) => serve(tcp),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
+                    local.worker.connections.shed();
                     if let Some(unsaid) = told.allow() {
                         tracing::warn!(%error, unsaid, "accept failed");
                     }
@@ -194,6 +199,22 @@ async fn accept(
             Err(error) => tracing::warn!(%error, "accept failed"),
         }
     }
+}
+
+/// Whether an accepted connection can be served. Where descriptors are short, the oldest ones that have asked for
+/// nothing end; what is left when all others have asked for something is not for clients.
+fn makes_room(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listener>>) -> bool {
+    let room = local.worker.shared().descriptors.room(tcp);
+    if room == Room::Enough {
+        return true;
+    }
+    local.worker.connections.shed();
+    let takes = room == Room::Short;
+    if !takes {
+        let shard = local.worker.shard();
+        state.borrow().metrics.refused_descriptors.inc(shard);
+    }
+    takes
 }
 
 /// The next connection, while the listener may have more.

@@ -113,11 +113,32 @@ impl Worker {
 /// The tasks of a worker's client connections, to wake them when they should end.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    slots: RefCell<Vec<Option<Waker>>>,
+    slots: RefCell<Vec<Option<Entered>>>,
+    /// How many have been entered so far.
+    entered: Cell<u64>,
     free: RefCell<Vec<usize>>,
     open: Cell<usize>,
     /// Told when a connection ends.
     left: Notify,
+}
+
+/// What the list has of a connection.
+#[derive(Debug)]
+struct Entered {
+    waker: Waker,
+    /// The lower, the earlier.
+    order: u64,
+    asked: Asked,
+}
+
+/// What a connection has asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Asked {
+    /// Nothing: there was no whole request head, and it is none of bytes.
+    Nothing,
+    /// The same, and it has to make room for others.
+    Shed,
+    Something,
 }
 
 /// A connection's entry; leaves the list on drop.
@@ -137,7 +158,13 @@ impl Connections {
             slots.push(None);
             slots.len() - 1
         });
-        slots[slot] = Some(waker);
+        let order = list.entered.get();
+        list.entered.set(order + 1);
+        slots[slot] = Some(Entered {
+            waker,
+            order,
+            asked: Asked::Nothing,
+        });
         list.open.set(list.open.get() + 1);
         Registered {
             worker: Rc::clone(worker),
@@ -154,9 +181,37 @@ impl Connections {
 
     /// Polls every connection's task once.
     pub(crate) fn wake_all(&self) {
-        for waker in self.slots.borrow().iter().flatten() {
-            waker.wake_by_ref();
+        for entered in self.slots.borrow().iter().flatten() {
+            entered.waker.wake_by_ref();
         }
+    }
+
+    /// A connection has asked for something: it is not among the first to make room for others any more.
+    pub(crate) fn asks(&self, slot: usize) {
+        if let Some(Some(entered)) = self.slots.borrow_mut().get_mut(slot) {
+            entered.asked = Asked::Something;
+        }
+    }
+
+    /// Lets the oldest connections end that have asked for nothing: the larger of one and a sixty-fourth of all, so that
+    /// looking for them is not repeated for each. Whether there was one.
+    pub(crate) fn shed(&self) -> bool {
+        let mut slots = self.slots.borrow_mut();
+        let mut silent: Vec<_> = slots
+            .iter_mut()
+            .flatten()
+            .filter(|entered| entered.asked == Asked::Nothing)
+            .collect();
+        let wanted = (self.open.get() / 64).max(1).min(silent.len());
+        if wanted == 0 {
+            return false;
+        }
+        silent.select_nth_unstable_by_key(wanted - 1, |entered| entered.order);
+        for entered in &mut silent[..wanted] {
+            entered.asked = Asked::Shed;
+            entered.waker.wake_by_ref();
+        }
+        true
     }
 
     fn leave(&self, slot: usize) {
@@ -171,6 +226,19 @@ impl Connections {
             *slots = Vec::new();
             *free = Vec::new();
         }
+    }
+}
+
+impl Registered {
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Whether the connection has to make room for others.
+    pub(crate) fn is_shed(&self) -> bool {
+        let slots = self.worker.connections.slots.borrow();
+        let entered = slots.get(self.slot).and_then(Option::as_ref);
+        entered.is_some_and(|entered| entered.asked == Asked::Shed)
     }
 }
 

@@ -7,12 +7,15 @@
 
 mod support;
 
+use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use maglor_testkit::{RawHttp1, Upstream};
+use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use support::mesh::Root;
-use support::{Web, wait_quiet};
+use support::{Web, get, wait_quiet};
 
 const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -55,4 +58,120 @@ fn silent_connections_end_after_the_time_of_a_head_in_every_protocol() {
     }
     drop(clients);
     wait_quiet(&proxy);
+}
+
+/// Starts a proxy whose soft and hard limits of open files are these.
+fn limited(config: &str, limits: &str) -> (tempfile::TempDir, Proxy) {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("limited");
+    let binary = env!("CARGO_BIN_EXE_maglor-proxy");
+    fs::write(
+        &script,
+        format!("#!/bin/sh\n{limits}\nexec {binary} \"$@\"\n"),
+    )
+    .unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let proxy = ProxyBuilder::new(script).config(config).start();
+    (dir, proxy)
+}
+
+/// Clients that connect and send no whole head hold all descriptors but those that are kept back, and those who ask are
+/// served all the same: by another connection to the endpoint and by the admin port.
+#[test]
+fn silent_connections_make_room_when_descriptors_are_short() {
+    let root = Root::new();
+    let upstream = Upstream::start("a");
+    let web = || Web::to([upstream.address()]);
+    let plain = web().yaml();
+    let mesh = web()
+        .top(&root.member("server").yaml())
+        .listener("tls: mesh")
+        .yaml();
+    for (config, first) in [
+        (&plain, ""),
+        (&plain, "GET / HT"),
+        (&plain, PREFACE),
+        (&mesh, ""),
+    ] {
+        let (_dir, proxy) = limited(config, "ulimit -n 256");
+        let address = proxy.listener("web");
+        let in_mesh = std::ptr::eq(config, &mesh);
+        let connect = || match in_mesh {
+            true => {
+                RawHttp1::connect_tls(address, "a.test", root.member("client").client("http/1.1"))
+            }
+            false => RawHttp1::connect(address),
+        };
+        let silent: Vec<_> = (0..300)
+            .map(|_| {
+                let mut client = RawHttp1::connect(address);
+                client.send(first);
+                client
+            })
+            .collect();
+        let shed = || {
+            proxy.metric(
+                "maglor_downstream_connections_refused_total",
+                &["reason=\"descriptors\""],
+            )
+        };
+        eventually(TIMEOUT, "connections make room", || shed() >= 60.0);
+        let asked = Instant::now();
+        for _ in 0..20 {
+            assert_eq!(proxy.admin_get("/ready").status, 200);
+            assert_eq!(connect().get("/").status, 200);
+        }
+        assert!(
+            asked.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            asked.elapsed()
+        );
+        assert!(proxy.open_files() < 240, "{}", proxy.open_files());
+        drop(silent);
+        wait_quiet(&proxy);
+    }
+}
+
+/// Who has asked stays: its connection does not end because others ask for nothing.
+#[test]
+fn connections_with_requests_make_no_room() {
+    let upstream = Upstream::start("a");
+    let (_dir, proxy) = limited(&Web::to([upstream.address()]).yaml(), "ulimit -n 256");
+    let address = proxy.listener("web");
+    let mut asking: Vec<_> = (0..50).map(|_| RawHttp1::connect(address)).collect();
+    for client in &mut asking {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let silent: Vec<_> = (0..300).map(|_| RawHttp1::connect(address)).collect();
+    let shed = || {
+        proxy.metric(
+            "maglor_downstream_connections_refused_total",
+            &["reason=\"descriptors\""],
+        )
+    };
+    eventually(TIMEOUT, "connections make room", || shed() >= 60.0);
+    for client in &mut asking {
+        assert_eq!(client.get("/").status, 200);
+    }
+    drop(silent);
+}
+
+/// The soft limit is raised to the hard one.
+#[test]
+fn the_limit_of_open_files_is_raised() {
+    let upstream = Upstream::start("a");
+    let (_dir, proxy) = limited(&Web::to([upstream.address()]).yaml(), "ulimit -Sn 128");
+    let pid = Pid::from_raw(i32::try_from(proxy.pid()).unwrap());
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let Rlimit { current, maximum } = prlimit(
+        pid,
+        Resource::Nofile,
+        Rlimit {
+            current: hard,
+            maximum: hard,
+        },
+    )
+    .unwrap();
+    assert_eq!((current, maximum), (hard, hard));
+    assert_eq!(get(&proxy, "/").status, 200);
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use http::Version;
+use http::{Method, Version};
 use maglor_balance::Rng;
 use maglor_config::listener::{ClientCertMode, ForwardedMode, HttpFilter};
 use maglor_config::route::HeaderRules;
@@ -277,6 +277,21 @@ pub(crate) fn set_cookie(name: &str, value: &str, path: &str, max_age: Duration)
         let _ = write!(text, "; Max-Age={}", max_age.as_secs());
     }
     text
+}
+
+/// Moves the authority of a request's target into its `host` field, where rules can change it.
+pub(super) fn settle_host(request: &mut Request) {
+    if request.method == Method::CONNECT {
+        return;
+    }
+    if let Some(authority) = request.target.authority.take() {
+        let host = request.fields.slice(authority).to_vec();
+        request.fields.set(Known::Host, &host);
+        // RFC 9112 §3.2.4: that is how a proxy is asked about the server as a whole.
+        if request.method == Method::OPTIONS && request.path_and_query().is_empty() {
+            request.set_path_and_query(b"*");
+        }
+    }
 }
 
 #[cfg(test)]

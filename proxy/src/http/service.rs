@@ -55,6 +55,10 @@ pub(crate) struct Service {
     /// When the connection is old enough to end.
     expires: Option<Instant>,
     expired: Cell<bool>,
+    /// The connection's place among those of its worker.
+    slot: usize,
+    /// A request has come.
+    asked: Cell<bool>,
 }
 
 /// What comes with a request from its connection.
@@ -72,6 +76,7 @@ impl Service {
         chain: Arc<HttpChain>,
         client: Client,
         (local, original): (SocketAddr, Option<SocketAddr>),
+        slot: usize,
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
         // Connections that came together should not leave together.
@@ -88,6 +93,8 @@ impl Service {
             original,
             expires,
             expired: Cell::new(false),
+            slot,
+            asked: Cell::new(false),
         })
     }
 
@@ -129,8 +136,11 @@ impl Service {
         {
             self.expired.set(true);
         }
+        if !self.asked.replace(true) {
+            self.worker.connections.asks(self.slot);
+        }
         let grpc = request.is_grpc();
-        settle_host(&mut request);
+        headers::settle_host(&mut request);
         let observed = self.worker.shared().observers.any();
         let entry = observed.then(|| {
             let chain = (&self.chain.listener, self.chain.direction);
@@ -473,20 +483,5 @@ impl Service {
     /// The name of this server, for responses that it makes itself.
     fn server(&self) -> &str {
         &self.chain.settings.server_name
-    }
-}
-
-/// Whoever a request is for stands in its `host` field from now on, where rules can change it.
-fn settle_host(request: &mut Request) {
-    if request.method == Method::CONNECT {
-        return;
-    }
-    if let Some(authority) = request.target.authority.take() {
-        let host = request.fields.slice(authority).to_vec();
-        request.fields.set(Known::Host, &host);
-        // RFC 9112 §3.2.4: that is how a proxy is asked about the server as a whole.
-        if request.method == Method::OPTIONS && request.path_and_query().is_empty() {
-            request.set_path_and_query(b"*");
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! `kubectl port-forward`: a port of a pod, over loopback inside the pod.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
@@ -85,12 +85,34 @@ impl Forward {
         stream.set_read_timeout(Some(LIMIT)).ok()?;
         let fields = "Host: localhost\r\nConnection: close";
         write!(stream, "GET {path} HTTP/1.1\r\n{fields}\r\n\r\n").ok()?;
-        let mut response = String::new();
-        stream.read_to_string(&mut response).ok()?;
-        response
-            .split_once("\r\n\r\n")
-            .map(|(_, body)| body.to_owned())
+        body(BufReader::new(stream))
     }
+}
+
+/// The body of a response. Not up to the end of the connection where its length is known: through the port-forwarding of
+/// a kubelet the end comes seconds after the last byte.
+fn body(mut response: impl BufRead) -> Option<String> {
+    let mut length = None;
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        if response.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = Some(value.trim().parse().ok()?);
+        }
+    }
+    let mut body = String::new();
+    let read = response
+        .take(length.unwrap_or(u64::MAX))
+        .read_to_string(&mut body)
+        .ok()?;
+    length
+        .is_none_or(|length| length == read as u64)
+        .then_some(body)
 }
 
 impl Drop for Forward {
@@ -110,5 +132,16 @@ mod tests {
         let read = address("Forwarding from 127.0.0.1:40123 -> 15011\n");
         assert_eq!(read, Some(SocketAddr::from(([127, 0, 0, 1], 40123))));
         assert_eq!(address("error: no pod\n"), None);
+    }
+
+    #[test]
+    fn a_body_ends_with_its_length() {
+        let read = |text: &str| body(text.as_bytes());
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+        assert_eq!(read(&format!("{head}ab and more")), Some("ab".to_owned()));
+        assert_eq!(read(&format!("{head}a")), None);
+        let without = "HTTP/1.1 200 OK\r\n\r\nall of it";
+        assert_eq!(read(without), Some("all of it".to_owned()));
+        assert_eq!(read("HTTP/1.1 200 OK\r\n"), None);
     }
 }

@@ -176,8 +176,9 @@ impl Admin {
     }
 
     fn tap(&self, query: Option<&str>) -> Answer {
-        let observers = std::sync::Arc::clone(&self.app.borrow().shared().observers);
-        match observers.tap(query) {
+        let app = self.app.borrow();
+        let shared = app.shared();
+        match shared.observers.tap(query, &shared.memory) {
             Ok(lines) => {
                 let mut answer = Response::new(Either::Right(lines));
                 let kind = http::HeaderValue::from_static("application/x-ndjson");

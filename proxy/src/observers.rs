@@ -21,6 +21,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 pub(crate) use self::filter::TapError;
 use self::filter::Wanted;
 use crate::access_log::{AccessLog, Ended, Entry};
+use crate::memory::Budget;
 
 /// Taps at once; each costs every request that it takes a line.
 const MOST: usize = 8;
@@ -80,11 +81,16 @@ impl Observers {
         }
     }
 
-    /// Begins a tap of what the query asks for; it ends when the lines are dropped. Control thread only.
+    /// Begins a tap of what the query asks for; it ends when the lines are dropped. Control thread only. `memory` is
+    /// where the lines count.
     ///
     /// # Errors
     /// When the query makes no sense, or there are too many taps.
-    pub(crate) fn tap(self: &Arc<Self>, query: Option<&str>) -> Result<Lines, TapError> {
+    pub(crate) fn tap(
+        self: &Arc<Self>,
+        query: Option<&str>,
+        memory: &Arc<Budget>,
+    ) -> Result<Lines, TapError> {
         let (wanted, rate) = Wanted::read(query.unwrap_or_default())?;
         let mut taps = Vec::clone(&self.taps.load());
         if taps.len() >= MOST {
@@ -105,6 +111,7 @@ impl Observers {
             receiver,
             tap,
             of: Arc::clone(self),
+            memory: Arc::clone(memory),
         })
     }
 
@@ -152,6 +159,7 @@ pub(crate) struct Lines {
     receiver: Receiver<Bytes>,
     tap: Arc<Tap>,
     of: Arc<Observers>,
+    memory: Arc<Budget>,
 }
 
 impl Body for Lines {
@@ -162,6 +170,8 @@ impl Body for Lines {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        // Workers allocate lines and this thread frees them: until both are known, memory looks used up that is free.
+        self.memory.publish_control();
         let line = self.receiver.poll_recv(cx);
         if let Poll::Ready(Some(line)) = &line {
             self.tap.waiting.fetch_sub(line.len(), Ordering::Relaxed);
@@ -184,6 +194,10 @@ mod tests {
 
     use super::*;
 
+    fn memory() -> Arc<Budget> {
+        Arc::new(Budget::new(crate::metrics::Metrics::new(1).memory(), 1))
+    }
+
     fn tell(observers: &Observers, now: Time) {
         let entry = Entry::example("GET", "/api/cart?x=1");
         let ended = Ended {
@@ -199,23 +213,25 @@ mod tests {
     fn a_tap_lives_as_long_as_its_reader() {
         let observers = Arc::new(Observers::default());
         assert!(!observers.any());
-        let lines = observers.tap(None).unwrap();
+        let lines = observers.tap(None, &memory()).unwrap();
         assert!(observers.any());
         drop(lines);
         assert!(!observers.any());
-        let held: Vec<_> = (0..MOST).map(|_| observers.tap(None).unwrap()).collect();
+        let held: Vec<_> = (0..MOST)
+            .map(|_| observers.tap(None, &memory()).unwrap())
+            .collect();
         assert!(matches!(
-            observers.tap(None),
+            observers.tap(None, &memory()),
             Err(TapError::TooMany { most: MOST })
         ));
         drop(held);
-        assert!(observers.tap(None).is_ok());
+        assert!(observers.tap(None, &memory()).is_ok());
     }
 
     #[test]
     fn a_slow_reader_misses_lines_and_is_told_how_many() {
         let observers = Arc::new(Observers::default());
-        let mut lines = observers.tap(Some("rate=1000000")).unwrap();
+        let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
         for _ in 0..WAITING + 3 {
             tell(&observers, Time::ZERO);
         }
@@ -234,7 +250,7 @@ mod tests {
     #[test]
     fn long_lines_are_bounded_by_their_bytes() {
         let observers = Arc::new(Observers::default());
-        let mut lines = observers.tap(Some("rate=1000000")).unwrap();
+        let mut lines = observers.tap(Some("rate=1000000"), &memory()).unwrap();
         let entry = Entry::example("GET", &format!("/{}", "x".repeat(60_000)));
         let tell = || {
             let ended = Ended {
@@ -262,7 +278,7 @@ mod tests {
     #[test]
     fn a_rate_bounds_the_lines_of_a_second() {
         let observers = Arc::new(Observers::default());
-        let mut lines = observers.tap(Some("rate=2")).unwrap();
+        let mut lines = observers.tap(Some("rate=2"), &memory()).unwrap();
         for second in 0..3 {
             for _ in 0..10 {
                 tell(&observers, Time::from_nanos(second * 1_000_000_000));

@@ -185,3 +185,33 @@ fn a_budget_bounds_the_bodies_that_are_kept() {
     assert!(bodies >= 50.0, "{bodies}");
     assert_eq!(get(&proxy, "/").status, 200);
 }
+
+/// Lines of taps are allocated by workers and freed by the control thread.
+#[test]
+fn what_taps_have_passed_on_does_not_count() {
+    const TAPS: usize = 8;
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .top("memory_budget: 16MiB")
+        .start();
+    let readers: Vec<_> = (0..TAPS)
+        .map(|_| {
+            let mut tap = TcpStream::connect(proxy.admin()).unwrap();
+            tap.write_all(b"GET /tap?rate=100000 HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                .unwrap();
+            let mut head = [0; 12];
+            tap.read_exact(&mut head).unwrap();
+            assert_eq!(head, *b"HTTP/1.1 200");
+            std::thread::spawn(move || std::io::copy(&mut tap, &mut std::io::sink()).unwrap())
+        })
+        .collect();
+    let mut client = connect(&proxy);
+    let path = format!("/status/204?{}", "x".repeat(60_000));
+    for _ in 0..200 {
+        assert_eq!(client.get(&path).status, 204);
+    }
+    assert_eq!(proxy.metric("maglor_memory_shed_total", &[]), 0.0);
+    drop(proxy);
+    let read: u64 = readers.into_iter().map(|tap| tap.join().unwrap()).sum();
+    assert!(read > 16 << 20, "{read} bytes of lines");
+}

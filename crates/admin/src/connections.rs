@@ -1,42 +1,47 @@
-//! How many connections an admin port has, and which of them gives way to a new one.
+//! How many connections a port has, and which of them is closed for a new one.
 //!
 //! Connections over loopback and from the network are counted apart. A new connection is always accepted; where
-//! there is no room for it, another one is closed: of the source with the most connections, one that is not being
-//! answered before one that is, and of those the oldest. So a peer that opens many connections closes its own.
+//! there is no room for it, another one is closed: of the source with the most connections, one without a request so
+//! far before one that is idle, that one before one that is being answered, and of those the oldest. So a peer that
+//! opens many connections closes its own. The same holds for the bytes of requests that connections hold
+//! ([`Place::hold`]).
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::Via;
 
-/// Of the connections from the network one source may have this share: a fourth.
-const SOURCES: usize = 4;
-
-/// How many connections an admin port may have.
+/// How many connections a port may have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// From the network; at least 4.
+    /// From the network; at least 1.
     pub network: usize,
-    /// Over loopback.
+    /// From one source of the network; at least 1.
+    pub source: usize,
+    /// Over loopback; at least 1.
     pub loopback: usize,
+    /// Bytes of requests that all connections together hold, half of it those of one source ([`Place::hold`]).
+    pub bytes: usize,
 }
 
 impl Default for Limits {
-    /// 64 from the network, 16 from each of its sources; 32 over loopback.
+    /// 64 from the network, 16 from each of its sources; 32 over loopback; no bodies.
     fn default() -> Self {
         Self {
             network: 64,
+            source: 16,
             loopback: 32,
+            bytes: 0,
         }
     }
 }
 
-/// The connections that are open.
+/// The connections of a port that are open.
 #[derive(Debug)]
-pub(crate) struct Connections {
+pub struct Connections {
     limits: Limits,
     open: Mutex<Vec<Open>>,
 }
@@ -49,27 +54,45 @@ struct Open {
     source: IpAddr,
 }
 
+/// No request has come so far; connections are closed in the order of these.
+const SILENT: u8 = 0;
+/// A request was answered before.
+const IDLE: u8 = 1;
+/// A request is being answered.
+const BUSY: u8 = 2;
+
 #[derive(Debug, Default)]
 struct State {
-    /// A request is being answered.
-    busy: AtomicBool,
-    /// It has to give way to another one.
+    /// One of the above.
+    activity: AtomicU8,
+    /// Bytes of an unfinished request.
+    held: AtomicUsize,
+    /// It is closed for another one.
     closed: Notify,
 }
 
 /// The right to a connection; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     all: Arc<Connections>,
     state: Arc<State>,
 }
 
 /// Exists while a request is being answered.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<State>);
+pub struct Busy(Arc<State>);
+
+/// Bytes of a request that a connection holds; given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    state: Arc<State>,
+    bytes: usize,
+}
 
 impl Connections {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// No connections yet.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
         Self {
             limits,
             // The oldest first.
@@ -82,7 +105,7 @@ impl Connections {
     }
 
     /// A place for a new connection, and whether another one was closed for it.
-    pub(crate) fn enter(self: &Arc<Self>, via: Via, source: IpAddr) -> (Place, bool) {
+    pub fn enter(self: &Arc<Self>, via: Via, source: IpAddr) -> (Place, bool) {
         let source = network_of(source);
         let mut open = self.open();
         let victim = victim(&open, via, source, self.limits);
@@ -117,7 +140,7 @@ fn victim(open: &[Open], via: Via, source: IpAddr, limits: Limits) -> Option<usi
         Via::Loopback if all < limits.loopback => return None,
         // All of them are this host.
         Via::Loopback => (None, 0),
-        Via::Network if of(source) >= (limits.network / SOURCES).max(1) => (Some(source), 0),
+        Via::Network if of(source) >= limits.source.max(1) => (Some(source), 0),
         Via::Network if all < limits.network => return None,
         Via::Network => (None, most()),
     };
@@ -126,12 +149,38 @@ fn victim(open: &[Open], via: Via, source: IpAddr, limits: Limits) -> Option<usi
         one.via == via && is_own && (least == 0 || of(one.source) >= least)
     });
     // Relaxed: a connection that is answered just now is as good a choice as another.
-    let idle_first = candidates.min_by_key(|(_, one)| one.state.busy.load(Ordering::Relaxed));
+    let idle_first = candidates.min_by_key(|(_, one)| one.state.activity.load(Ordering::Relaxed));
     idle_first.map(|(index, _)| index)
 }
 
+/// Which connection is to be closed because too many bytes are held, by the source of `own` or by all: the oldest of
+/// those that are not being answered, of that source, or of the one that holds the most. `None`: no more is held than
+/// may be, or requests that are being answered hold all of it.
+fn largest(open: &[Open], own: &Arc<State>, limit: usize) -> Option<usize> {
+    let held = |one: &Open| one.state.held.load(Ordering::Relaxed);
+    let of = |source: IpAddr| -> usize {
+        let same = open.iter().filter(|one| one.source == source);
+        same.map(held).sum()
+    };
+    let own = open.iter().find(|one| Arc::ptr_eq(&one.state, own))?.source;
+    let all: usize = open.iter().map(held).sum();
+    let source = of(own) > limit / 2;
+    if !source && all <= limit {
+        return None;
+    }
+    let waits = |one: &Open| one.state.activity.load(Ordering::Relaxed) != BUSY && held(one) > 0;
+    let most = open.iter().filter(|one| waits(one));
+    let most = most.map(|one| of(one.source)).max()?;
+    let found = |one: &Open| match source {
+        true => waits(one) && one.source == own,
+        false => waits(one) && of(one.source) >= most,
+    };
+    open.iter().position(found)
+}
+
 /// What counts as one source: an IPv4 address, or the 64 bits of an IPv6 address that name a network (RFC 4291, 2.5.4).
-fn network_of(source: IpAddr) -> IpAddr {
+#[must_use]
+pub fn network_of(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
         v4 @ IpAddr::V4(_) => v4,
@@ -139,15 +188,50 @@ fn network_of(source: IpAddr) -> IpAddr {
 }
 
 impl Place {
-    /// Waits until the connection has to give way to another one.
-    pub(crate) async fn closed(&self) {
+    /// Waits until the connection is closed for another one.
+    pub async fn closed(&self) {
         self.state.closed.notified().await;
     }
 
     /// A request is being answered, until the result is dropped.
-    pub(crate) fn busy(&self) -> Busy {
-        self.state.busy.store(true, Ordering::Relaxed);
+    #[must_use]
+    pub fn busy(&self) -> Busy {
+        self.state.activity.store(BUSY, Ordering::Relaxed);
         Busy(Arc::clone(&self.state))
+    }
+
+    /// Whether no request has come so far.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.state.activity.load(Ordering::Relaxed) == SILENT
+    }
+
+    /// A request of which nothing is held yet.
+    #[must_use]
+    pub fn request(&self) -> Held {
+        Held {
+            state: Arc::clone(&self.state),
+            bytes: 0,
+        }
+    }
+
+    /// So many more bytes of a request are held, until `held` is dropped. Where all connections together hold more than
+    /// [`Limits::bytes`], one that waits for the rest of its request is closed, of the source that holds the most; where
+    /// one source holds more than half of that, one of its own. It may be this one.
+    pub fn hold(&self, held: &mut Held, bytes: usize) {
+        // Relaxed: sums are compared under the lock.
+        self.state.held.fetch_add(bytes, Ordering::Relaxed);
+        held.bytes += bytes;
+        let mut open = self.all.open();
+        while let Some(victim) = largest(&open, &self.state, self.all.limits.bytes) {
+            open.remove(victim).state.closed.notify_one();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.state.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -161,7 +245,7 @@ impl Drop for Place {
 impl Drop for Busy {
     fn drop(&mut self) {
         // An HTTP/1 connection answers one request at a time.
-        self.0.busy.store(false, Ordering::Relaxed);
+        self.0.activity.store(IDLE, Ordering::Relaxed);
     }
 }
 
@@ -171,7 +255,9 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         network: 8,
+        source: 2,
         loopback: 2,
+        bytes: 100,
     };
 
     fn ip(last: u8) -> IpAddr {
@@ -213,11 +299,55 @@ mod tests {
         let all = Arc::new(Connections::new(LIMITS));
         let (first, second) = (enter(&all, 1), enter(&all, 1));
         let answering = first.busy();
-        let _third = enter(&all, 1);
+        let third = enter(&all, 1);
         assert!(is_closed(&second) && !is_closed(&first));
-        drop(answering);
+        drop((answering, third.busy()));
         let _fourth = enter(&all, 1);
         assert!(is_closed(&first));
+    }
+
+    #[test]
+    fn a_connection_without_a_request_is_closed_before_an_idle_one() {
+        let all = Arc::new(Connections::new(LIMITS));
+        let (first, second) = (enter(&all, 1), enter(&all, 1));
+        drop(first.busy());
+        assert!(!first.is_silent() && second.is_silent());
+        let third = enter(&all, 1);
+        assert!(is_closed(&second) && !is_closed(&first));
+        drop(third.busy());
+        let _fourth = enter(&all, 1);
+        assert!(is_closed(&first), "both were used: the oldest");
+    }
+
+    #[test]
+    fn the_source_that_holds_the_most_bytes_is_closed() {
+        let all = Arc::new(Connections::new(LIMITS));
+        let (honest, answering) = (enter(&all, 1), enter(&all, 2));
+        let flood = [enter(&all, 9), enter(&all, 9)];
+        let hold = |place: &Place, bytes| {
+            let mut held = place.request();
+            place.hold(&mut held, bytes);
+            held
+        };
+        let one = hold(&honest, 30);
+        // What is being answered is not closed.
+        let mut two = hold(&answering, 20);
+        let busy = answering.busy();
+        let mut held = flood.each_ref().map(|place| hold(place, 25));
+        assert!(!is_closed(&flood[0]), "exactly the limit is not above it");
+        flood[1].hold(&mut held[1], 1);
+        assert!(is_closed(&flood[0]), "it holds more than half");
+        assert!(!is_closed(&flood[1]) && !is_closed(&honest));
+        answering.hold(&mut two, 25);
+        assert!(is_closed(&honest), "all hold more than they may");
+        assert!(!is_closed(&flood[1]) && !is_closed(&answering));
+        drop((one, two, held, busy));
+        let held = all
+            .open()
+            .iter()
+            .map(|one| one.state.held.load(Ordering::Relaxed))
+            .sum::<usize>();
+        assert_eq!(held, 0, "all of it was given back");
     }
 
     #[test]

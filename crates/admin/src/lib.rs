@@ -5,12 +5,12 @@
 //! to requests that no other website can have caused ([`refusal`]). Connections are bounded for each of the two
 //! ([`Limits`]), so that neither the network nor the data plane can use up what an operator needs.
 //!
-//! What the pages say is the caller's.
+//! What the pages say is the caller's. Ports of other protocols bound their connections by the same [`Connections`].
 
 mod access;
 mod connections;
 mod server;
 
 pub use access::{Audience, Methods, Page, Refusal, Via, refusal};
-pub use connections::Limits;
+pub use connections::{Busy, Connections, Held, Limits, Place, network_of};
 pub use server::{Accepted, Response, Server};

@@ -1,6 +1,7 @@
 //! One call: which method, and how it is answered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -24,7 +25,9 @@ const WHOLE: &str =
 const CERTIFY: &str = "/maglor.identity.v1.Identity/Certify";
 
 /// Bytes of a signing request and its token.
-const CERTIFY_LIMIT: usize = 64 << 10;
+const CERTIFY_LIMIT: usize = 16 << 10;
+/// Time for a signing request to come.
+const CERTIFY_TIME: Duration = Duration::from_secs(10);
 
 /// Answers a call; failures are answers, too.
 pub(crate) async fn answer(
@@ -58,15 +61,21 @@ pub(crate) async fn answer(
     response
 }
 
-async fn certify(server: &Inner, peer: &Peer, mut body: Incoming) -> Result<Bytes, Status> {
+async fn certify(server: &Inner, peer: &Peer, body: Incoming) -> Result<Bytes, Status> {
+    let received = tokio::time::timeout(CERTIFY_TIME, signing_request(body)).await;
+    let late = |_| Status::new(Code::InvalidArgument, "the message did not come in time");
+    let request = received.map_err(late)??;
+    let response = server.policy.certify(peer, request).await?;
+    Ok(frame(&response))
+}
+
+async fn signing_request(mut body: Incoming) -> Result<CertifyRequest, Status> {
     let mut deframer = Deframer::new(CERTIFY_LIMIT);
     let invalid =
         |error: &dyn std::fmt::Display| Status::new(Code::InvalidArgument, error.to_string());
     loop {
         if let Some(message) = deframer.message().map_err(|error| invalid(&error))? {
-            let request = CertifyRequest::decode(message).map_err(|error| invalid(&error))?;
-            let response = server.policy.certify(peer, request).await?;
-            return Ok(frame(&response));
+            return CertifyRequest::decode(message).map_err(|error| invalid(&error));
         }
         match body.frame().await {
             Some(Ok(part)) => deframer.put(part.data_ref().map_or(&[], |data| data)),

@@ -25,6 +25,10 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Calls of a client at the same time; a proxy has two that last, and certifies itself. Each may keep a long request
 /// in memory.
 const CALLS: u32 = 16;
+/// Calls of a client that may only ask for a certificate, and bytes that it may send ahead on each: a signing request and
+/// its token have 4 kB at most. All that is kept for such a client is 100 kB.
+const UNADMITTED_CALLS: u32 = 2;
+const UNADMITTED_WINDOW: u32 = 16 << 10;
 
 /// See the crate's documentation. A clone is the same server.
 #[derive(Clone)]
@@ -161,12 +165,18 @@ impl Server {
             let answer = call::answer(Arc::clone(&server), whose.clone(), request);
             async { Ok::<_, Infallible>(answer.await) }
         });
-        let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder
             .timer(TokioTimer::new())
             .keep_alive_interval(Some(KEEP_ALIVE))
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-            .max_concurrent_streams(CALLS)
-            .serve_connection(TokioIo::new(io), service);
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+        match self.0.policy.admit(&peer) {
+            Ok(()) => builder.max_concurrent_streams(CALLS),
+            Err(_) => builder
+                .max_concurrent_streams(UNADMITTED_CALLS)
+                .initial_stream_window_size(UNADMITTED_WINDOW),
+        };
+        let connection = builder.serve_connection(TokioIo::new(io), service);
         let mut connection = std::pin::pin!(connection);
         let mut closing = self.0.closing();
         let outcome = tokio::select! {

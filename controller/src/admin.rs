@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::app::threads::Pulse;
 use crate::graph::Graphs;
 use crate::graph::page::{self, text, value};
 use crate::identity::authority::Watched;
@@ -29,7 +30,7 @@ const INDEX: &str = "\
 For every peer:
 GET  /metrics    Prometheus metrics
 GET  /ready      200 once all resources are known and proxies are served
-GET  /live       200 while the process works
+GET  /live       200 while all threads of the process work
 Over loopback only (kubectl port-forward), unless --admin-remote-access says otherwise:
 GET  /sessions   who is connected, what they ask for, what they have refused (JSON)
 GET  /receipts   the last hundred changes: who has them, how long it took (JSON); ?all: all that are kept
@@ -66,6 +67,8 @@ pub(crate) struct Admin {
     pub(crate) whole: Arc<AtomicBool>,
     /// The API server can ask the webhook, or is not told to.
     pub(crate) webhook: Arc<AtomicBool>,
+    /// Whether all threads work.
+    pub(crate) alive: Arc<Pulse>,
     /// What certifies, and where a rotation is; `None` in plain text.
     pub(crate) identity: Option<(Watched, watch::Receiver<Option<Progress>>)>,
 }
@@ -87,7 +90,13 @@ impl Admin {
     fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let query = Query::of(request.uri().query());
         match request.uri().path() {
-            "/live" => text(StatusCode::OK, "live\n".to_owned()),
+            "/live" => match self.alive.late() {
+                None => text(StatusCode::OK, "live\n".to_owned()),
+                Some(thread) => text(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("thread `{thread}` does not work\n"),
+                ),
+            },
             "/metrics" => {
                 if let Some((_, progress)) = &self.identity
                     && let Some(progress) = &*progress.borrow()

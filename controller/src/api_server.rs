@@ -17,20 +17,13 @@ const WATCH: u32 = 20;
 /// Any answer begins after so long; a watch waits for its end at most.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A client of the cluster of the kubeconfig, or of the pod that this runs in.
+/// A client of the cluster of the kubeconfig, or of the pod that this runs in. Each request is sent once: kube would
+/// send one that is refused for now (429 with `Retry-After`: an eviction by a PodDisruptionBudget, a busy server) again
+/// without a word, and a write longer than the term holds in which it was decided. Those who need it ask again themselves.
 ///
 /// # Errors
 /// There is neither, or it cannot be read.
 pub(crate) async fn client() -> Result<Client, kube::Error> {
-    Client::try_from(config().await?)
-}
-
-/// The same, for writes that may be refused for now, as an eviction by a PodDisruptionBudget: each is tried once. kube
-/// would try it again for as long as the answer says (429, `Retry-After`), without a word, and longer than a term lasts.
-///
-/// # Errors
-/// As [`client`].
-pub(crate) async fn client_that_tries_once() -> Result<Client, kube::Error> {
     let mut config = config().await?;
     config.default_retry = false;
     Client::try_from(config)

@@ -1,34 +1,36 @@
 //! The life of a controller: sources, the index, what is served, and the end.
 
 mod kubernetes;
+mod serving;
+pub(crate) mod threads;
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use maglor_identity::TrustDomain;
 use maglor_mcg::rule::Limits;
-use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::identity::start::{self as identity, Replica, Service, StartError};
 use crate::port::Port;
 
 use self::kubernetes::Kubernetes;
+use self::serving::{Ready, Serving};
+use self::threads::{Thread, Threads};
 use crate::admin::{self, Admin};
+use crate::clients::Clients;
 use crate::events::Events;
 use crate::gateway;
 use crate::graph::peers::Peers;
 use crate::graph::usage;
 use crate::graph::{self, Graphs};
-use crate::index::Changes;
+use crate::https;
 use crate::lease::{self, Term};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
@@ -45,9 +47,6 @@ use crate::webhook;
 const AT_ONCE: usize = 4096;
 /// Time for streams to end, and for the lease to be given back.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// How often the vertices of the graph follow the index, which changes more often.
-const MAP_EVERY: Duration = Duration::from_secs(1);
 
 /// Where resources come from.
 #[derive(Clone, Debug)]
@@ -117,6 +116,12 @@ pub enum RunError {
     /// There is no kubeconfig, and this is no pod; or the API server's address makes no sense.
     #[error("Kubernetes cannot be reached: {0}")]
     Kubernetes(#[from] kube::Error),
+    /// A task has ended by a panic, which the log has.
+    #[error("task `{0}` has panicked")]
+    Panicked(&'static str),
+    /// The system gives no threads.
+    #[error("cannot start a thread: {0}")]
+    Threads(#[source] io::Error),
     /// The ready file cannot be written.
     #[error("{}: {source}", path.display())]
     ReadyFile {
@@ -135,23 +140,19 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     let listener = bind(options.listen).await?;
     let metrics = Arc::new(Metrics::new());
     let whole = Arc::new(AtomicBool::new(false));
-    let mut kubernetes = Kubernetes::of(&options.source, options.auto, &listener).await?;
-    let service = secure(&options, kubernetes.as_mut(), &metrics)?;
+    let mut threads = Threads::start().map_err(RunError::Threads)?;
+    let mut kubernetes = Kubernetes::of(&options.source, options.auto, &listener, &threads).await?;
+    let service = secure(&options, kubernetes.as_mut(), &metrics, &mut threads)?;
     let table = match &service {
         Some(service) => service.table.clone(),
         None => Table::new(false),
     };
-    let mut tasks = JoinSet::new();
-    let graphs = observe(options.graph, &table, kubernetes.as_ref(), &mut tasks);
+    let graphs = observe(options.graph, &table, kubernetes.as_ref(), &mut threads);
     let webhook_ready = Arc::new(AtomicBool::new(options.webhook.is_none()));
     if let (Some(webhook), Some(kubernetes)) = (options.webhook, &kubernetes) {
-        let socket = bind(webhook.listen).await?;
-        let webhook = kubernetes.webhook(webhook, &metrics, &webhook_ready);
-        if let Some(address) = options.external_metrics {
-            let served = kubernetes.external_metrics(&graphs, webhook.serving.subscribe());
-            tasks.spawn(served.run(bind(address).await?));
-        }
-        tasks.spawn(webhook.run(socket));
+        let shared = (&metrics, &graphs, &webhook_ready);
+        let external = options.external_metrics;
+        serve_api_server(webhook, external, kubernetes, shared, &mut threads).await?;
     }
     let shown = Admin {
         metrics: Arc::clone(&metrics),
@@ -159,17 +160,18 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         graphs: Arc::clone(&graphs),
         whole: Arc::clone(&whole),
         webhook: webhook_ready,
+        alive: threads.pulse(),
         identity: service
             .as_ref()
             .map(|service| (service.ca.clone(), service.progress.clone())),
     };
     let admin_address = match options.admin {
-        Some(address) => serve_admin(address, options.admin_opened, shown, &mut tasks).await?,
+        Some(address) => serve_admin(address, options.admin_opened, shown, &mut threads).await?,
         None => None,
     };
     let (sender, events) = mpsc::channel(AT_ONCE);
     let known = (&metrics, &graphs, &table);
-    let mut source = start(&options.source, kubernetes, sender, known);
+    let mut source = start(&options.source, kubernetes, sender, known, &mut threads);
     let ready = Ready {
         file: options.ready_file.as_deref(),
         listen: listener.local_addr().ok(),
@@ -187,7 +189,13 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
             .as_ref()
             .map(|settings| settings.trust_domain.clone()),
         warned: false,
-        port: Port::new(listener, table.clone(), peers, tls),
+        port: Port::new(
+            listener,
+            table.clone(),
+            peers,
+            tls,
+            metrics.clients("discovery"),
+        ),
         metrics,
         whole,
         statuses: source.statuses.take(),
@@ -197,17 +205,37 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         outcome = serving.serve(events, &ready) => outcome,
         failed = &mut source.watch => match failed {
             Ok(outcome) => outcome.map_err(RunError::from),
-            Err(_) => Ok(()),
+            Err(_) => Err(RunError::Panicked("source")),
         },
+        name = threads.panicked() => Err(RunError::Panicked(name)),
         () = &mut stop => Ok(()),
     };
-    tracing::info!("ending");
-    table.close();
-    source.stop.send_replace(true);
-    if let Some(lease) = source.lease {
-        let _ = tokio::time::timeout(FAREWELL, lease).await;
-    }
+    source.end(&table).await;
     outcome
+}
+
+/// Starts what answers the API server: the webhook, and external metrics.
+async fn serve_api_server(
+    webhook: webhook::Options,
+    external_metrics: Option<SocketAddr>,
+    kubernetes: &Kubernetes,
+    (metrics, graphs, ready): (&Arc<Metrics>, &Arc<Graphs>, &Arc<AtomicBool>),
+    threads: &mut Threads,
+) -> Result<(), RunError> {
+    let socket = threads.make(Thread::Webhook, bind(webhook.listen)).await?;
+    let webhook = kubernetes.webhook(webhook, metrics, ready);
+    if let Some(address) = external_metrics {
+        let socket = threads.make(Thread::Operators, bind(address)).await?;
+        let served = kubernetes.external_metrics(graphs, webhook.serving.subscribe());
+        let clients = Clients::new(https::LIMITS, metrics.clients("external-metrics"));
+        threads.spawn(
+            Thread::Operators,
+            "external metrics",
+            served.run(socket, clients),
+        );
+    }
+    threads.spawn(Thread::Webhook, "webhook", webhook.run(socket));
+    Ok(())
 }
 
 /// Starts the admin server; where it listens.
@@ -215,11 +243,15 @@ async fn serve_admin(
     address: SocketAddr,
     opened: bool,
     shown: Admin,
-    tasks: &mut JoinSet<()>,
+    threads: &mut Threads,
 ) -> Result<Option<SocketAddr>, RunError> {
-    let socket = bind(address).await?;
+    let socket = threads.make(Thread::Operators, bind(address)).await?;
     let address = socket.local_addr().ok();
-    tasks.spawn(admin::serve(socket, shown, opened));
+    threads.spawn(
+        Thread::Operators,
+        "admin server",
+        admin::serve(socket, shown, opened),
+    );
     Ok(address)
 }
 
@@ -232,8 +264,20 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, RunError> {
 struct Started {
     watch: tokio::task::JoinHandle<Result<(), FolderError>>,
     statuses: Option<mpsc::UnboundedSender<Wanted>>,
-    lease: Option<tokio::task::JoinHandle<()>>,
+    lease: Option<oneshot::Receiver<()>>,
     stop: watch::Sender<bool>,
+}
+
+impl Started {
+    /// Sends clients elsewhere, and gives the Lease back.
+    async fn end(self, table: &Table) {
+        tracing::info!("ending");
+        table.close();
+        self.stop.send_replace(true);
+        if let Some(lease) = self.lease {
+            let _ = tokio::time::timeout(FAREWELL, lease).await;
+        }
+    }
 }
 
 /// Name of the Lease that lets one replica write.
@@ -244,19 +288,25 @@ fn observe(
     settings: graph::Settings,
     table: &Table,
     kubernetes: Option<&Kubernetes>,
-    tasks: &mut JoinSet<()>,
+    threads: &mut Threads,
 ) -> Arc<Graphs> {
     let graphs = Arc::new(Graphs::new(settings));
     table.observe(Arc::clone(&graphs));
-    tasks.spawn(Arc::clone(&graphs).remember());
+    let mut spawn = |name, task| threads.spawn_boxed(Thread::Operators, name, task);
+    spawn("graph history", Box::pin(Arc::clone(&graphs).remember()));
     if let Some(kubernetes) = kubernetes {
-        tasks.spawn(kubernetes.publisher(&graphs).run());
+        let publisher = kubernetes.publisher(&graphs);
+        spawn("graph publisher", Box::pin(publisher.run()));
         if settings.interval.is_some() {
             let replicas = kubernetes.replicas();
-            tasks.spawn(graph::called::share(replicas, Arc::clone(&graphs)));
+            let shared = graph::called::share(replicas, Arc::clone(&graphs));
+            spawn("graph of replicas", Box::pin(shared));
         }
-        let client = kubernetes.client.clone();
-        tasks.spawn(usage::follow(client, Arc::clone(&graphs)));
+        let client = kubernetes.clients.operators.clone();
+        spawn(
+            "usage",
+            Box::pin(usage::follow(client, Arc::clone(&graphs))),
+        );
     }
     graphs
 }
@@ -266,17 +316,24 @@ fn secure(
     options: &Options,
     mut kubernetes: Option<&mut Kubernetes>,
     metrics: &Metrics,
+    threads: &mut Threads,
 ) -> Result<Option<Service>, RunError> {
     let Some(settings) = &options.identity else {
         tracing::warn!("plain text: clients are believed what they say, and nobody is certified");
         return Ok(None);
     };
     let replica = kubernetes.as_mut().map(|kubernetes| Replica {
-        client: kubernetes.client.clone(),
+        client: kubernetes.clients.discovery.clone(),
         name: kubernetes.replica.clone(),
         term: kubernetes.term.subscribe(),
     });
-    let service = identity::start(settings, replica.as_ref(), metrics.certificates.clone())?;
+    let mut spawn = |name, task| threads.spawn_boxed(Thread::Discovery, name, task);
+    let service = identity::start(
+        settings,
+        replica.as_ref(),
+        metrics.certificates.clone(),
+        &mut spawn,
+    )?;
     if let Some(kubernetes) = kubernetes {
         kubernetes.way.tls = Some(service.replicas.clone());
     }
@@ -288,6 +345,7 @@ fn start(
     kubernetes: Option<Kubernetes>,
     events: mpsc::Sender<Event>,
     (metrics, graphs, table): (&Arc<Metrics>, &Arc<Graphs>, &Table),
+    threads: &mut Threads,
 ) -> Started {
     let (stop, stopped) = watch::channel(false);
     let folder = match source {
@@ -302,11 +360,14 @@ fn start(
             stop,
         };
     };
+    let mut spawn = |name, task| threads.spawn_boxed(Thread::Operators, name, task);
     let replicas = kubernetes.replicas();
-    tokio::spawn(placement::run::run(kubernetes.placement(graphs, metrics)));
-    tokio::spawn(tuning::run::run(kubernetes.tuning(graphs, metrics)));
+    let placed = placement::run::run(kubernetes.placement(graphs, metrics));
+    spawn("placement", Box::pin(placed));
+    let tuned = tuning::run::run(kubernetes.tuning(graphs, metrics));
+    spawn("tuning", Box::pin(tuned));
     let Kubernetes {
-        client,
+        clients,
         namespace,
         replica,
         proxies,
@@ -315,183 +376,48 @@ fn start(
         term,
         moves: _,
         tunes: _,
-        tries_once: _,
         way: _,
     } = kubernetes;
     let (statuses, wanted) = mpsc::unbounded_channel();
-    tokio::spawn(status::write(client.clone(), wanted, term.subscribe()));
-    let graphs = Arc::clone(graphs);
-    let asked = (replicas, graphs, table.clone());
+    let written = status::write(clients.operators.clone(), wanted, term.subscribe());
+    spawn("statuses", Box::pin(written));
+    let asked = (replicas, Arc::clone(graphs), table.clone());
     let operator = proxy_service::run::run(asked, proxies, auto, term.subscribe());
-    tokio::spawn(operator);
+    spawn("ProxyServices", Box::pin(operator));
     let with_gateways = gateways.is_some();
     if let Some(options) = gateways {
+        let client = clients.operators.clone();
         let events = Events::new(client.clone(), "maglor.dev/gateway", &replica);
-        let operator = gateway::run::run(client.clone(), *options, term.subscribe(), events);
-        tokio::spawn(operator);
+        let operator = gateway::run::run(client, *options, term.subscribe(), events);
+        spawn("gateways", Box::pin(operator));
     }
-    tokio::spawn(show_term(term.subscribe(), Arc::clone(metrics)));
-    let watched = client.clone();
+    let shown = show_term(term.subscribe(), Arc::clone(metrics));
+    spawn("leader metric", Box::pin(shown));
+    let (watched, client) = (clients.discovery, clients.lease);
+    let lease = async move {
+        lease::hold(client, &namespace, LEASE, &replica, term, stopped).await;
+    };
     Started {
         watch: tokio::spawn(async move {
             source::kubernetes::watch(watched, events, with_gateways).await;
             Ok(())
         }),
         statuses: Some(statuses),
-        lease: Some(tokio::spawn(async move {
-            lease::hold(client, &namespace, LEASE, &replica, term, stopped).await;
-        })),
+        lease: Some(threads.spawn_watched(Thread::Lease, "lease", lease)),
         stop,
     }
 }
 
+/// How often the metric is compared with the term, which ends also where nothing tells it to: in a partition.
+const LEADS: Duration = Duration::from_secs(1);
+
+/// Keeps the metric of the leader true.
 async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
-    while term.changed().await.is_ok() {
+    loop {
         metrics.leads(term.borrow_and_update().holds(Instant::now()));
-    }
-}
-
-/// What is written once proxies are served.
-struct Ready<'a> {
-    file: Option<&'a Path>,
-    listen: Option<SocketAddr>,
-    admin: Option<SocketAddr>,
-}
-
-impl Ready<'_> {
-    fn write(&self) -> Result<(), RunError> {
-        tracing::info!(listen = ?self.listen, admin = ?self.admin, "serving");
-        let Some(path) = self.file else { return Ok(()) };
-        let text = json!({"listen": self.listen, "admin": self.admin}).to_string();
-        // By a rename: who waits for the file finds all of it.
-        let new = path.with_extension("new");
-        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
-        written.map_err(|source| RunError::ReadyFile {
-            path: path.to_owned(),
-            source,
-        })
-    }
-}
-
-/// The index, and everybody who lives on it.
-struct Serving {
-    pipeline: Pipeline,
-    table: Table,
-    graphs: Arc<Graphs>,
-    /// The graph's vertices are those of the index.
-    mapped: bool,
-    port: Port,
-    /// Whom the authority vouches for; `None` in plain text.
-    trust_domain: Option<TrustDomain>,
-    /// It was said that the MeshConfig has another one.
-    warned: bool,
-    metrics: Arc<Metrics>,
-    whole: Arc<AtomicBool>,
-    statuses: Option<mpsc::UnboundedSender<Wanted>>,
-}
-
-impl Serving {
-    /// Takes events and clients; clients only once everything is known.
-    async fn serve(
-        &mut self,
-        mut events: mpsc::Receiver<Event>,
-        ready: &Ready<'_>,
-    ) -> Result<(), RunError> {
-        let mut batch = Vec::new();
-        let mut serves = false;
-        let mut map = tokio::time::interval(MAP_EVERY);
-        map.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let reports = self.graphs.interval();
-        let mut follow = tokio::time::interval(reports.unwrap_or(MAP_EVERY));
-        follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            if !serves && self.pipeline.is_whole() && self.port.is_open() {
-                serves = true;
-                // Relaxed: nothing else is read because of it.
-                self.whole.store(true, Ordering::Relaxed);
-                ready.write()?;
-            }
-            tokio::select! {
-                count = events.recv_many(&mut batch, AT_ONCE) => {
-                    if count == 0 {
-                        // The source has ended; whoever waits for it says why.
-                        std::future::pending::<()>().await;
-                    }
-                    self.take(&mut batch);
-                }
-                () = self.port.accept(serves) => {}
-                _ = map.tick(), if !self.mapped => {
-                    self.graphs.set_topology(self.pipeline.index().topology());
-                    self.mapped = true;
-                }
-                _ = follow.tick(), if reports.is_some() => self.follow_callers(),
-            }
-        }
-    }
-
-    /// Clients are told to expect ids of the MeshConfig's trust domain, and are given those of the authority.
-    fn compare_trust_domains(&mut self) {
-        let Some(own) = &self.trust_domain else {
-            return;
-        };
-        let said = self.pipeline.index().trust_domain();
-        let differs = self.pipeline.is_whole() && own.as_str() != said;
-        if differs && !self.warned {
-            tracing::error!(
-                authority = %own,
-                mesh_config = said,
-                "trust domains differ: members will not know each other; see --trust-domain"
-            );
-        }
-        self.warned = differs;
-    }
-
-    fn take(&mut self, batch: &mut Vec<Event>) {
-        let begun = Instant::now();
-        for event in batch.iter() {
-            self.metrics.took(event);
-        }
-        let changes = self.pipeline.take(batch.drain(..));
-        self.mapped = false;
-        self.compare_trust_domains();
-        self.give(changes, begun);
-    }
-
-    /// Tells the index from where Services are called, where that is known and has changed by much, and what
-    /// new pods will call.
-    fn follow_callers(&mut self) {
-        let begun = Instant::now();
-        if let Some(callers) = self.graphs.callers() {
-            let changes = self.pipeline.set_callers(callers);
-            self.give(changes, begun);
-        }
-        if let Some(called) = self.graphs.called() {
-            let changes = self.pipeline.set_called(called);
-            self.give(changes, begun);
-        }
-    }
-
-    fn give(&mut self, changes: Changes, begun: Instant) {
-        self.table.place(changes.places);
-        for one in &changes.unusable {
-            let (resource, route) = (&one.id.name, one.route.as_deref());
-            tracing::error!(kind = ?one.id.kind, resource, route, error = one.why, "resource cannot be encoded; published without it");
-        }
-        let unserved = self.table.publish(&changes.resources);
-        let unserved = unserved.saturating_add(changes.unusable.len() as u64);
-        self.metrics
-            .gave(&changes.resources, unserved, begun.elapsed());
-        for (kind, key, status) in changes.statuses {
-            match &self.statuses {
-                Some(statuses) => {
-                    // Without its writer the process is about to end.
-                    let _ = statuses.send((kind, key, status));
-                }
-                None => {
-                    let status = status.map(|status| status.to_json()).unwrap_or_default();
-                    tracing::info!(kind = kind.names().1, name = %key, %status, "status");
-                }
-            }
+        tokio::select! {
+            changed = term.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(LEADS) => {}
         }
     }
 }

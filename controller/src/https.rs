@@ -1,27 +1,44 @@
-//! HTTPS for the API server's questions: connections, certificates that change, and an end to those who say nothing.
+//! HTTPS for the API server's questions: connections, certificates that change, and an end to those that send nothing.
+//!
+//! The API server presents no certificate to a webhook by default, so it cannot be told from a pod before its request is
+//! read. No pod can keep it out all the same: connections are bounded by source ([`crate::clients`]), so are the bytes of
+//! requests that have not come whole, and a connection that has sent no request gives way first.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use maglor_admin::{Held, Limits, Place};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+
+use crate::clients::Clients;
 
 /// The API server waits for ten seconds by default.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
-/// Connections at a time; an API server keeps a few.
-const CONNECTIONS: usize = 256;
+/// An object that etcd takes is 1.5 MB; a question holds it twice.
+const LARGEST: usize = 4 << 20;
+/// Bytes of a request's head, and of a body that hyper reads ahead.
+const BUFFER: usize = 64 << 10;
+/// An API server keeps a few connections, and opens one for each question that it asks at the same time. JSON takes up to
+/// 16 times its text in memory, so that all questions together take at most 200 MB.
+pub(crate) const LIMITS: Limits = Limits {
+    network: 256,
+    source: 128,
+    loopback: 128,
+    bytes: 3 * LARGEST,
+};
 
 /// What connections are taken with; `None` until there is a certificate.
 pub(crate) type Serving = watch::Receiver<Option<Arc<ServerConfig>>>;
@@ -31,27 +48,25 @@ pub(crate) async fn serve<H, F>(
     socket: TcpListener,
     mut serving: Serving,
     what: &'static str,
+    clients: Clients,
     handle: H,
 ) where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    H: Fn(Request<Bytes>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     if serving.wait_for(Option::is_some).await.is_err() {
         return;
     }
     tracing::info!(listen = ?socket.local_addr().ok(), "the {what} answers");
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let clients = Arc::new(clients);
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let tcp = tokio::select! {
+        let (tcp, peer) = tokio::select! {
             accepted = socket.accept() => match accepted {
-                Ok((tcp, _)) => tcp,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "{what}: accept failed");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             },
@@ -60,34 +75,95 @@ pub(crate) async fn serve<H, F>(
         let Some(config) = serving.borrow().clone() else {
             continue;
         };
-        let handle = handle.clone();
+        let Some(place) = clients.enter(peer) else {
+            continue;
+        };
+        let (handle, clients) = (handle.clone(), Arc::clone(&clients));
         connections.spawn(async move {
-            connection(tcp, config, what, handle).await;
-            drop(place);
+            let silent = async {
+                sleep(LONGEST).await;
+                if !place.is_silent() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = connection(tcp, config, what, &place, handle) => {}
+                () = place.closed() => {}
+                () = silent => clients.metrics.silent(),
+            }
         });
     }
 }
 
-async fn connection<H, F>(tcp: TcpStream, config: Arc<ServerConfig>, what: &'static str, handle: H)
-where
-    H: Fn(Request<Incoming>) -> F,
+async fn connection<H, F>(
+    tcp: TcpStream,
+    config: Arc<ServerConfig>,
+    what: &'static str,
+    place: &Place,
+    handle: H,
+) where
+    H: Fn(Request<Bytes>) -> F,
     F: Future<Output = Response<Full<Bytes>>>,
 {
-    let tls = match timeout(LONGEST, TlsAcceptor::from(config).accept(tcp)).await {
-        Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return tracing::debug!(%error, "{what}: handshake failed"),
-        Err(_) => return,
+    let tls = match TlsAcceptor::from(config).accept(tcp).await {
+        Ok(tls) => tls,
+        Err(error) => return tracing::debug!(%error, "{what}: handshake failed"),
     };
-    let service = service_fn(|request| {
-        let answer = handle(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+    let handle = &handle;
+    let service = service_fn(|request: Request<Incoming>| async move {
+        let (head, body) = request.into_parts();
+        let mut held = place.request();
+        let whole = match timeout(LONGEST, whole(body, place, &mut held)).await {
+            Ok(whole) => whole,
+            Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come")),
+        };
+        let answer = match whole {
+            Ok(body) => {
+                let _busy = place.busy();
+                handle(Request::from_parts(head, body)).await
+            }
+            Err(refusal) => refusal,
+        };
+        Ok::<_, Infallible>(answer)
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        // Also how long a connection may say nothing between two questions.
+        // Also how long a connection may stay idle between two questions.
         .header_read_timeout(9 * LONGEST)
+        .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(tls), service);
     if let Err(error) = served.await {
         tracing::debug!(%error, "{what}: connection failed");
     }
 }
+
+/// The whole body; its bytes are counted in `held`.
+async fn whole(
+    mut body: Incoming,
+    place: &Place,
+    held: &mut Held,
+) -> Result<Bytes, Response<Full<Bytes>>> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| refuse(StatusCode::BAD_REQUEST, &error.to_string()))?;
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        if whole.len() + data.len() > LARGEST {
+            return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB"));
+        }
+        place.hold(held, data.len());
+        whole.extend_from_slice(data);
+    }
+    Ok(whole.freeze())
+}
+
+/// A response that says why there is no answer.
+pub(crate) fn refuse(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(format!("{why}\n")));
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@
 //! | [`analyze`] | what would become of resources that are still files |
 //! | [`generated`] | what Algorithm 2 advises, as a resource |
 //! | [`serve`] | who is told what |
+//! | `clients` | how much the clients of a port can use |
 //! | `wire` | whether what is accepted can be encoded, and is read back as it was meant |
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`events`] | what was refused, told at the resources of those whom it concerns |
@@ -32,6 +33,7 @@ pub mod analyze;
 mod api_server;
 pub mod app;
 pub mod args;
+mod clients;
 pub mod crd;
 mod epoch;
 pub mod events;

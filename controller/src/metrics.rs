@@ -5,6 +5,7 @@ use std::time::Duration;
 use maglor_mcg::tune::Part;
 use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 
+use crate::clients::{ClientMetrics, PORTS};
 use crate::identity::certify::CertifyMetrics;
 use crate::identity::rotation::Phase;
 use crate::index::facts::Kind;
@@ -26,6 +27,7 @@ pub(crate) struct Metrics {
     leader: Gauge,
     rotation: [(Phase, Gauge); Phase::ALL.len()],
     pub(crate) certificates: CertifyMetrics,
+    clients: [(&'static str, ClientMetrics); PORTS.len()],
     pub(crate) placement: PlacementMetrics,
     pub(crate) tuning: TuningMetrics,
     sessions: [(&'static str, Gauge); 2],
@@ -218,6 +220,7 @@ impl Metrics {
                 Phase::ALL.map(|phase| (phase, family.with(&[phase.word()])))
             },
             certificates: CertifyMetrics::new(&registry),
+            clients: ClientMetrics::of_ports(&registry),
             placement: PlacementMetrics::new(&registry),
             tuning: TuningMetrics::new(&registry),
             registry,
@@ -255,6 +258,13 @@ impl Metrics {
         for (_, counter) in known.filter(|(labels, _)| *labels == (webhook, decision)) {
             counter.add_shared(1);
         }
+    }
+
+    /// What is counted of the clients of a port, one of [`PORTS`].
+    pub(crate) fn clients(&self, port: &'static str) -> ClientMetrics {
+        let mut all = self.clients.iter();
+        let found = all.find(|(name, _)| *name == port);
+        found.unwrap_or(&self.clients[0]).1.clone()
     }
 
     pub(crate) fn leads(&self, leads: bool) {

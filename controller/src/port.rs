@@ -1,16 +1,40 @@
 //! The port where proxies are served, and other replicas: TLS, or plain text where that is asked for.
+//!
+//! A connection passes three bounds, each by source and in all: of those whose handshake goes on, of those that have proved
+//! nothing and come for a certificate, and of members. So clients without an identity take no room from members.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use maglor_admin::{Connections, Limits, Place};
 use maglor_identity::tls::OpenServer;
 use maglor_identity::{Refusal, SpiffeId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::server::TlsStream;
 
+use crate::clients::{ClientMetrics, Clients};
 use crate::graph::peers::Peers;
 use crate::identity::own::{self, REPLICA_ALPN};
 use crate::serve::Table;
+
+/// Handshakes: 20 kB each. A thousand proxies may come back at once, from one address where addresses are translated.
+const ARRIVING: Limits = limits(2048, 1024);
+/// Clients without an identity: at most 100 kB each ([`maglor_ads::Server::serve`]). A node's proxies may start at once.
+const ENROLLING: Limits = limits(512, 256);
+/// Members; all nodes behind one address are bounded by 4096.
+const MEMBERS: Limits = limits(1 << 16, 4096);
+
+const fn limits(all: usize, source: usize) -> Limits {
+    Limits {
+        network: all,
+        source,
+        loopback: source,
+        bytes: 0,
+    }
+}
 
 /// Who has proved nothing asks for a certificate, and goes.
 const ANONYMOUS: Duration = Duration::from_secs(60);
@@ -25,19 +49,39 @@ type Tls = watch::Receiver<Option<OpenServer>>;
 /// See the module's documentation.
 pub(crate) struct Port {
     listener: TcpListener,
+    tls: Option<Tls>,
+    served: Arc<Served>,
+}
+
+/// What clients are served, and how many there may be.
+struct Served {
     table: Table,
     peers: Peers,
-    tls: Option<Tls>,
+    arriving: Clients,
+    enrolling: Arc<Connections>,
+    members: Arc<Connections>,
 }
 
 impl Port {
     /// Serves a table, and to other replicas what `peers` says; without `tls` in plain text.
-    pub(crate) fn new(listener: TcpListener, table: Table, peers: Peers, tls: Option<Tls>) -> Self {
-        Self {
-            listener,
+    pub(crate) fn new(
+        listener: TcpListener,
+        table: Table,
+        peers: Peers,
+        tls: Option<Tls>,
+        metrics: ClientMetrics,
+    ) -> Self {
+        let served = Served {
             table,
             peers,
+            arriving: Clients::new(ARRIVING, metrics),
+            enrolling: Arc::new(Connections::new(ENROLLING)),
+            members: Arc::new(Connections::new(MEMBERS)),
+        };
+        Self {
+            listener,
             tls,
+            served: Arc::new(served),
         }
     }
 
@@ -59,10 +103,13 @@ impl Port {
         }
         match self.listener.accept().await {
             Ok((socket, address)) => {
+                let Some(place) = self.served.arriving.enter(address) else {
+                    return;
+                };
                 let _ = socket.set_nodelay(true);
                 let tls = self.tls.as_ref().map(|tls| tls.borrow().clone());
-                let served = (self.table.clone(), self.peers.clone());
-                tokio::spawn(connection(served, tls, socket, address));
+                let served = Arc::clone(&self.served);
+                tokio::spawn(served.connection(place, tls, socket, address));
             }
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -72,47 +119,90 @@ impl Port {
     }
 }
 
-/// Serves one client to its end, or to the end of what it has proved: by then it has a new certificate,
-/// and comes back with that.
-async fn connection(
-    (table, peers): (Table, Peers),
-    tls: Option<Option<OpenServer>>,
-    socket: TcpStream,
-    address: SocketAddr,
-) {
-    let server = match tls {
-        None => return plain(table, peers, socket, address).await,
-        Some(None) => return,
-        Some(Some(server)) => server,
-    };
-    let (stream, proved) = match own::accept(socket, &server).await {
-        Ok(accepted) => accepted,
-        Err(error) => {
-            tracing::debug!(client = %address, %error, "no handshake");
+impl Served {
+    /// Serves one client to its end, or to the end of what it has proved: by then it has a new certificate,
+    /// and comes back with that.
+    async fn connection(
+        self: Arc<Self>,
+        place: Place,
+        tls: Option<Option<OpenServer>>,
+        socket: TcpStream,
+        address: SocketAddr,
+    ) {
+        let server = match tls {
+            None => return self.plain(place, socket, address).await,
+            Some(None) => return,
+            Some(Some(server)) => server,
+        };
+        let Some((stream, proved)) = self.handshake(&place, socket, address, &server).await else {
+            return;
+        };
+        let (identity, limit) = until(proved, address);
+        let among = match identity {
+            Some(_) => &self.members,
+            None => &self.enrolling,
+        };
+        let place = self.arriving.next(place, among, address);
+        let is_replica = stream.get_ref().1.alpn_protocol() == Some(REPLICA_ALPN);
+        let served = async {
+            match is_replica {
+                true => self.peers.clone().serve(stream, identity.as_ref()).await,
+                false => self.table.serve(stream, address, identity).await,
+            }
+        };
+        tokio::select! {
+            served = tokio::time::timeout(limit, served) => if served.is_err() {
+                tracing::debug!(client = %address, "what the client had proved has expired");
+            },
+            () = place.closed() => {}
+        }
+    }
+
+    /// Who is at the other end; `None`: the handshake has failed, or the connection was closed for another one.
+    async fn handshake(
+        &self,
+        place: &Place,
+        socket: TcpStream,
+        address: SocketAddr,
+        server: &OpenServer,
+    ) -> Option<(TlsStream<TcpStream>, own::Proved)> {
+        let accepted = tokio::select! {
+            accepted = own::accept(socket, server) => accepted,
+            () = place.closed() => return None,
+        };
+        let failed = accepted.as_ref().err();
+        if failed.is_some_and(|error| error.kind() == ErrorKind::TimedOut) {
+            self.arriving.metrics.silent();
+        }
+        accepted
+            .inspect_err(|error| tracing::debug!(client = %address, %error, "no handshake"))
+            .ok()
+    }
+
+    /// Serves a client in plain text, which is believed what it says. Proxies speak HTTP/2; another replica sends GET.
+    async fn plain(&self, place: Place, socket: TcpStream, address: SocketAddr) {
+        let mut first = [0];
+        let peeked = tokio::select! {
+            peeked = tokio::time::timeout(FIRST, socket.peek(&mut first)) => peeked,
+            () = place.closed() => return,
+        };
+        if !matches!(peeked, Ok(Ok(1))) {
+            if peeked.is_err() {
+                self.arriving.metrics.silent();
+            }
             return;
         }
-    };
-    let (identity, limit) = until(proved, address);
-    let is_replica = stream.get_ref().1.alpn_protocol() == Some(REPLICA_ALPN);
-    let served = async {
-        match is_replica {
-            true => peers.serve(stream, identity.as_ref()).await,
-            false => table.serve(stream, address, identity).await,
+        let place = self.arriving.next(place, &self.members, address);
+        let served = async {
+            match first {
+                [b'G'] => self.peers.clone().serve(socket, None).await,
+                _ => self.table.serve(socket, address, None).await,
+            }
+        };
+        tokio::select! {
+            () = served => {}
+            () = place.closed() => {}
         }
-    };
-    if tokio::time::timeout(limit, served).await.is_err() {
-        tracing::debug!(client = %address, "what the client had proved has expired");
-    }
-}
-
-/// Serves a client in plain text, which is believed what it says. Proxies speak HTTP/2; another replica sends GET.
-async fn plain(table: Table, peers: Peers, socket: TcpStream, address: SocketAddr) {
-    let mut first = [0];
-    let peeked = tokio::time::timeout(FIRST, socket.peek(&mut first)).await;
-    match (peeked, first) {
-        (Ok(Ok(1)), [b'G']) => peers.serve(socket, None).await,
-        (Ok(Ok(1)), _) => table.serve(socket, address, None).await,
-        _ => {}
     }
 }
 

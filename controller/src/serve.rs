@@ -255,24 +255,30 @@ impl Table {
 
     /// The last changes, the newest first; all that are kept where `all`.
     pub(crate) fn receipts(&self, all: bool) -> Vec<Value> {
-        self.server
-            .cache(|cache, now| shown::receipts(cache, now, all))
+        let (last, now) = self
+            .server
+            .cache(|cache, now| (shown::receipts(cache, all), now));
+        last.iter().map(|one| shown::receipt(one, now)).collect()
     }
 
     /// Which resources there are, or which of one kind.
     pub(crate) fn resources(&self, kind: Option<Kind>) -> Vec<Value> {
-        self.server.cache(|cache, _| shown::resources(cache, kind))
+        // What is under the lock delays proxies: words are made after it.
+        let listed = self.server.cache(|cache, _| shown::listed(cache, kind));
+        shown::resources(listed)
     }
 
     /// Every resource of a kind, in our words.
     pub(crate) fn all_of(&self, kind: Kind) -> Result<Vec<Value>, DecodeError> {
-        self.server.cache(|cache, _| shown::all_of(cache, kind))
+        let bodies = self.server.cache(|cache, _| shown::bodies(cache, kind));
+        let each = bodies.iter().map(|body| shown::resource(kind, body));
+        each.collect()
     }
 
     /// A resource in our words.
     pub(crate) fn resource(&self, kind: Kind, name: &str) -> Result<Option<Value>, DecodeError> {
-        self.server
-            .cache(|cache, _| shown::resource(cache, kind, name))
+        let body = self.server.cache(|cache, _| shown::body(cache, kind, name));
+        body.map(|body| shown::resource(kind, &body)).transpose()
     }
 }
 

@@ -1,11 +1,13 @@
 //! What operators are shown of what is served: sessions, receipts, resources.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use maglor_ads::SessionReport;
 use maglor_balance::Time;
 use maglor_xds::decode::{self, DecodeError};
-use maglor_xds::server::{Cache, Delivery, Protocol, Receipt};
+use maglor_xds::server::{Cache, ChangeId, Delivery, Protocol, Receipt};
 use maglor_xds::{Health, Inbound, Kind, Listener, ServedEndpoint};
 use serde_json::{Value, json};
 
@@ -41,17 +43,17 @@ pub(crate) fn session(session: &SessionReport) -> Value {
 }
 
 /// The last changes, the newest first; all that are kept where `all`.
-pub(crate) fn receipts(cache: &Cache, now: Time, all: bool) -> Vec<Value> {
+pub(crate) fn receipts(cache: &Cache, all: bool) -> Vec<Receipt> {
     let most = if all { usize::MAX } else { RECEIPTS };
     let last = cache.receipts().iter().rev().take(most);
-    last.map(|one| receipt(one, now)).collect()
+    last.cloned().collect()
 }
 
 fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn receipt(receipt: &Receipt, now: Time) -> Value {
+pub(crate) fn receipt(receipt: &Receipt, now: Time) -> Value {
     let delivery = |delivery: &Delivery| {
         let since = |at: Time| millis(at.saturating_since(receipt.made));
         let answer = delivery.outcome.as_ref();
@@ -75,44 +77,70 @@ fn receipt(receipt: &Receipt, now: Time) -> Value {
     })
 }
 
+/// A resource as it is in the cache: what is copied under its lock.
+pub(crate) struct Body {
+    name: Arc<str>,
+    body: Bytes,
+    changed: ChangeId,
+    version: Option<String>,
+}
+
+/// A resource in the cache; `None` = there is none of that name.
+pub(crate) fn body(cache: &Cache, kind: Kind, name: &str) -> Option<Body> {
+    let (body, changed) = cache.body(kind, name)?;
+    Some(Body {
+        name: name.into(),
+        body: body.clone(),
+        changed,
+        version: cache.version(kind, name).map(str::to_owned),
+    })
+}
+
+/// All of a kind, by name.
+pub(crate) fn bodies(cache: &Cache, kind: Kind) -> Vec<Body> {
+    let names = cache.names(kind);
+    let mut bodies: Vec<_> = names.filter_map(|name| body(cache, kind, name)).collect();
+    bodies.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    bodies
+}
+
 /// Kind, name and version of every resource, or only of one kind.
-pub(crate) fn resources(cache: &Cache, wanted: Option<Kind>) -> Vec<Value> {
+pub(crate) fn listed(cache: &Cache, wanted: Option<Kind>) -> Vec<(Kind, Arc<str>, Option<String>)> {
     let kinds = Kind::ALL.into_iter();
-    let mut all = Vec::new();
-    for kind in kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
-        let mut names: Vec<_> = cache.names(kind).collect();
-        names.sort_unstable();
-        let version = |name: &str| cache.version(kind, name).map(str::to_owned);
-        all.extend(names.into_iter().map(
-            |name| json!({"kind": kind.to_string(), "name": &**name, "version": version(name)}),
-        ));
-    }
-    all
+    let kinds = kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind));
+    let all = kinds.flat_map(|kind| {
+        let version = move |name: &str| cache.version(kind, name).map(str::to_owned);
+        cache
+            .names(kind)
+            .map(move |name| (kind, Arc::clone(name), version(name)))
+    });
+    all.collect()
 }
 
-/// Every resource of a kind, in the words of the configuration file.
-///
-/// # Errors
-/// As [`resource`].
-pub(crate) fn all_of(cache: &Cache, kind: Kind) -> Result<Vec<Value>, DecodeError> {
-    let mut names: Vec<_> = cache.names(kind).collect();
-    names.sort_unstable();
-    let each = names.into_iter().map(|name| resource(cache, kind, name));
-    each.filter_map(Result::transpose).collect()
+/// What is [`listed`], in the order of kinds and names.
+pub(crate) fn resources(mut listed: Vec<(Kind, Arc<str>, Option<String>)>) -> Vec<Value> {
+    let place = |kind: &Kind| Kind::ALL.iter().position(|one| one == kind);
+    listed.sort_unstable_by(|(kind, name, _), (other, its, _)| {
+        (place(kind), name).cmp(&(place(other), its))
+    });
+    let each = listed.into_iter();
+    each.map(|(kind, name, version)| {
+        json!({"kind": kind.to_string(), "name": &*name, "version": version})
+    })
+    .collect()
 }
 
-/// A resource in the words of the configuration file; `None` = there is none of that name.
+/// A resource in the words of the configuration file.
 ///
 /// # Errors
 /// When it cannot be read back, which would be a fault of the encoder.
-pub(crate) fn resource(
-    cache: &Cache,
-    kind: Kind,
-    name: &str,
-) -> Result<Option<Value>, DecodeError> {
-    let Some((body, changed)) = cache.body(kind, name) else {
-        return Ok(None);
-    };
+pub(crate) fn resource(kind: Kind, resource: &Body) -> Result<Value, DecodeError> {
+    let Body {
+        name,
+        body,
+        changed,
+        version,
+    } = resource;
     // What some clients have of their own stands under another name in the cache than inside.
     let (own, of) = name.split_once('#').unwrap_or((name, ""));
     let (node, zone) = (of.strip_prefix("node/"), of.strip_prefix("zone/"));
@@ -132,16 +160,16 @@ pub(crate) fn resource(
         Kind::Listener => listener(&decode::listener(own, body)?),
         Kind::Routes => json!(decode::routes(own, body)?),
     };
-    Ok(Some(said(json!({
+    Ok(said(json!({
         "kind": kind.to_string(),
         "name": own,
         "namespace": namespace,
         "node": node,
         "zone": zone,
         "change": changed.0,
-        "version": cache.version(kind, name),
+        "version": version,
         "resource": words,
-    }))))
+    })))
 }
 
 /// Without the fields that say nothing.

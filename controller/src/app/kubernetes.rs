@@ -7,15 +7,17 @@ use maglor_mcg::rule::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::threads::{Thread, Threads};
 use super::{RunError, Source};
 use crate::api_server;
+use crate::clients;
 use crate::events::Events;
 use crate::external_metrics::ExternalMetrics;
 use crate::gateway;
 use crate::graph::Graphs;
 use crate::graph::publish::Publisher;
 use crate::graph::replicas::{Replicas, Way};
-use crate::https::Serving;
+use crate::https::{self, Serving};
 use crate::lease::Term;
 use crate::metrics::Metrics;
 use crate::placement;
@@ -23,11 +25,29 @@ use crate::proxy_service;
 use crate::tuning;
 use crate::webhook::{self, Webhook};
 
+/// A client of the API server for each thread.
+pub(super) struct Clients {
+    pub(super) discovery: kube::Client,
+    pub(super) lease: kube::Client,
+    pub(super) operators: kube::Client,
+    pub(super) webhook: kube::Client,
+}
+
+impl Clients {
+    async fn of(threads: &Threads) -> Result<Self, kube::Error> {
+        let client = async |thread| threads.make(thread, api_server::client()).await;
+        Ok(Self {
+            discovery: client(Thread::Discovery).await?,
+            lease: client(Thread::Lease).await?,
+            operators: client(Thread::Operators).await?,
+            webhook: client(Thread::Webhook).await?,
+        })
+    }
+}
+
 /// The API server, and whether this replica writes there.
 pub(super) struct Kubernetes {
-    pub(super) client: kube::Client,
-    /// One that tries no request again.
-    pub(super) tries_once: kube::Client,
+    pub(super) clients: Clients,
     pub(super) namespace: String,
     pub(super) replica: String,
     pub(super) proxies: proxy_service::Settings,
@@ -45,6 +65,7 @@ impl Kubernetes {
         source: &Source,
         auto: Limits,
         listener: &TcpListener,
+        threads: &Threads,
     ) -> Result<Option<Self>, RunError> {
         let Source::Kubernetes {
             namespace,
@@ -59,8 +80,7 @@ impl Kubernetes {
         };
         let port = listener.local_addr().map_or(0, |address| address.port());
         Ok(Some(Self {
-            client: api_server::client().await?,
-            tries_once: api_server::client_that_tries_once().await?,
+            clients: Clients::of(threads).await?,
             namespace: namespace.clone(),
             replica: replica.clone(),
             proxies: proxies.clone(),
@@ -75,7 +95,7 @@ impl Kubernetes {
 
     pub(super) fn replicas(&self) -> Replicas {
         Replicas {
-            client: self.client.clone(),
+            client: self.clients.operators.clone(),
             namespace: self.namespace.clone(),
             replica: self.replica.clone(),
             way: self.way.clone(),
@@ -96,11 +116,15 @@ impl Kubernetes {
         metrics: &Metrics,
     ) -> placement::run::Options {
         placement::run::Options {
-            client: self.tries_once.clone(),
+            client: self.clients.operators.clone(),
             replicas: self.replicas(),
             graphs: Arc::clone(graphs),
             term: self.term.subscribe(),
-            events: Events::new(self.client.clone(), "maglor.dev/placement", &self.replica),
+            events: Events::new(
+                self.clients.operators.clone(),
+                "maglor.dev/placement",
+                &self.replica,
+            ),
             metrics: metrics.placement.clone(),
             moves: self.moves,
         }
@@ -108,11 +132,15 @@ impl Kubernetes {
 
     pub(super) fn tuning(&self, graphs: &Arc<Graphs>, metrics: &Metrics) -> tuning::run::Options {
         tuning::run::Options {
-            client: self.tries_once.clone(),
+            client: self.clients.operators.clone(),
             replicas: self.replicas(),
             graphs: Arc::clone(graphs),
             term: self.term.subscribe(),
-            events: Events::new(self.client.clone(), "maglor.dev/tuning", &self.replica),
+            events: Events::new(
+                self.clients.operators.clone(),
+                "maglor.dev/tuning",
+                &self.replica,
+            ),
             metrics: metrics.tuning.clone(),
             tunes: self.tunes,
         }
@@ -137,13 +165,18 @@ impl Kubernetes {
         ready: &Arc<AtomicBool>,
     ) -> Webhook {
         Webhook {
-            client: self.client.clone(),
+            client: self.clients.webhook.clone(),
             namespace: self.namespace.clone(),
-            events: Events::new(self.client.clone(), "maglor.dev/webhook", &self.replica),
+            events: Events::new(
+                self.clients.webhook.clone(),
+                "maglor.dev/webhook",
+                &self.replica,
+            ),
             settings: options.settings,
             term: self.term.subscribe(),
             metrics: Arc::clone(metrics),
             ready: Arc::clone(ready),
+            clients: clients::Clients::new(https::LIMITS, metrics.clients("webhook")),
             serving: watch::Sender::new(None),
         }
     }

@@ -17,6 +17,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use tokio::net::TcpListener;
 
+use crate::clients::Clients;
 use crate::graph::Graphs;
 use crate::graph::parts::{ProxyLoad, latest};
 use crate::graph::replicas::Replicas;
@@ -59,17 +60,23 @@ enum ValueError {
 
 impl ExternalMetrics {
     /// Answers as long as it is polled.
-    pub(crate) async fn run(self, socket: TcpListener) {
+    pub(crate) async fn run(self, socket: TcpListener, clients: Clients) {
         let (sender, serving) = tokio::sync::watch::channel(None);
         let known = front::follow(self.replicas.client.clone(), self.serving.clone(), sender);
         let service = Arc::new(self);
-        let handle = move |request: http::Request<hyper::body::Incoming>| {
+        let handle = move |request: http::Request<bytes::Bytes>| {
             let service = Arc::clone(&service);
             async move { service.handle(&request).await }
         };
         tokio::join!(
             known,
-            https::serve(socket, serving, "server of external metrics", handle),
+            https::serve(
+                socket,
+                serving,
+                "server of external metrics",
+                clients,
+                handle
+            ),
         );
     }
 

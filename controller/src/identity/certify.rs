@@ -3,13 +3,15 @@
 //! The token says who asks, and the signature of the request that the key is its own. What else the
 //! request says is not read: whose name stands in the certificate is for the token alone to say.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ObjectReference;
+use maglor_admin::network_of;
 use maglor_ads::{CertifyRequest, CertifyResponse, Code, Status};
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
@@ -20,6 +22,7 @@ use tokio::time::Instant;
 
 use super::authenticate::{Authenticator, Caller, TokenError};
 use super::authority::Watched;
+use crate::clients::BySource;
 use crate::events::Events;
 
 /// Why no certificate was given.
@@ -37,6 +40,9 @@ pub enum CertifyError {
     /// The token proves nobody.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The source address has shown many tokens just now that prove nothing.
+    #[error("this address has shown many tokens just now that are not valid; again in {0:?}")]
+    Source(Duration),
     /// The workload has had many certificates just now.
     #[error("this workload was certified many times just now; again in {0:?}")]
     TooOften(Duration),
@@ -49,7 +55,7 @@ impl CertifyError {
             Self::Authority(_) | Self::NoAuthority => "unavailable",
             Self::Request(_) => "bad-request",
             Self::Token(error) => error.word(),
-            Self::TooOften(_) => "too-often",
+            Self::Source(_) | Self::TooOften(_) => "too-often",
         }
     }
 
@@ -60,7 +66,7 @@ impl CertifyError {
             }
             Self::Request(_) => Code::InvalidArgument,
             Self::Token(_) => Code::Unauthenticated,
-            Self::TooOften(_) => Code::ResourceExhausted,
+            Self::Source(_) | Self::TooOften(_) => Code::ResourceExhausted,
         };
         Status::new(code, self.to_string())
     }
@@ -109,6 +115,12 @@ const RATE: RateParams = RateParams {
 /// Workloads that are remembered.
 const WORKLOADS: usize = 16_384;
 
+/// Tokens of a source a second that prove nothing, and at once: each costs the API server a TokenReview. Tokens that are
+/// valid are not counted, so that a node whose pods share an address certifies all of them at once.
+const REFUSED: (u32, u32) = (5, 100);
+/// Sources that are refused without a review at a time.
+const SOURCES: usize = 4096;
+
 /// Refusals are logged once in so long; strangers cause them.
 const LOG: Duration = Duration::from_secs(1);
 
@@ -120,6 +132,9 @@ pub struct Certifier {
     metrics: CertifyMetrics,
     started: Instant,
     asked: KeyedBuckets,
+    refused: BySource,
+    /// Sources that have shown too many tokens that prove nothing, and until when none is reviewed for them.
+    barred: Mutex<HashMap<IpAddr, Instant>>,
     /// When the last refusal was logged, and how many were not since.
     logged: Mutex<(Option<Instant>, u64)>,
     events: Option<Events>,
@@ -146,6 +161,8 @@ impl Certifier {
                 WORKLOADS,
                 &mut Rng::seed(RandomState::new().hash_one(0)),
             ),
+            refused: BySource::new(REFUSED.0, REFUSED.1),
+            barred: Mutex::default(),
             logged: Mutex::default(),
             events: None,
         }
@@ -167,7 +184,7 @@ impl Certifier {
         request: CertifyRequest,
     ) -> Result<CertifyResponse, Status> {
         let mut caller = None;
-        match self.issue(request, &mut caller).await {
+        match self.issue(address.ip(), request, &mut caller).await {
             Ok((response, id)) => {
                 self.metrics.count("issued");
                 let pod = caller.as_ref().and_then(|caller| caller.pod.as_deref());
@@ -203,13 +220,17 @@ impl Certifier {
     /// The certificate; `known` becomes who stands behind the token, also where there is none.
     async fn issue(
         &self,
+        source: IpAddr,
         request: CertifyRequest,
         known: &mut Option<Caller>,
     ) -> Result<(CertifyResponse, SpiffeId), CertifyError> {
         if request.token.is_empty() {
             return Err(TokenError::Missing.into());
         }
-        let caller = self.authenticator.authenticate(&request.token).await?;
+        let source = network_of(source);
+        self.may_show(source)?;
+        let shown = self.authenticator.authenticate(&request.token).await;
+        let caller = shown.inspect_err(|error| self.refuse(source, error))?;
         let caller = known.insert(caller);
         self.admit(caller)?;
         let ca = self.ca.borrow().clone();
@@ -241,6 +262,39 @@ impl Certifier {
             not_after: Some(timestamp(issued.expires)),
         };
         Ok((response, id))
+    }
+
+    /// Whether a token of this source is reviewed now.
+    fn may_show(&self, source: IpAddr) -> Result<(), CertifyError> {
+        let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(until) = barred.get(&source) else {
+            return Ok(());
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            barred.remove(&source);
+            return Ok(());
+        }
+        Err(CertifyError::Source(left))
+    }
+
+    /// A token of this source was reviewed and proves nothing.
+    fn refuse(&self, source: IpAddr, error: &TokenError) {
+        if matches!(error, TokenError::Unavailable(_)) {
+            return;
+        }
+        let verdict = self.refused.take(source);
+        if verdict.allowed {
+            return;
+        }
+        let now = Instant::now();
+        let mut barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
+        if barred.len() >= SOURCES {
+            barred.retain(|_, until| *until > now);
+        }
+        if barred.len() < SOURCES {
+            barred.insert(source, now + verdict.retry_after);
+        }
     }
 
     fn admit(&self, caller: &Caller) -> Result<(), CertifyError> {
@@ -276,3 +330,6 @@ fn timestamp(time: SystemTime) -> Timestamp {
         nanos: 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,8 @@ impl Reviews {
     async fn review(&self, token: &str) -> Result<Caller, TokenError> {
         let unavailable =
             |error: &dyn std::fmt::Display| TokenError::Unavailable(error.to_string());
-        let _place = self.at_once.acquire().await;
+        let place = tokio::time::timeout(LIMIT, self.at_once.acquire()).await;
+        let _place = place.map_err(|error| unavailable(&error))?;
         let question = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),

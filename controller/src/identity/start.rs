@@ -1,6 +1,7 @@
 //! What the identity service is told, and what it starts.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,14 +102,19 @@ pub struct Service {
     pub progress: watch::Receiver<Option<Progress>>,
 }
 
+/// Starts a task with this name, which the process does not outlive where it panics.
+pub(crate) type Spawn<'a> =
+    &'a mut dyn FnMut(&'static str, Pin<Box<dyn Future<Output = ()> + Send>>);
+
 /// Starts it; it ends with the last of what is returned.
 ///
 /// # Errors
 /// When the authority's folder or the tokens cannot be used.
-pub fn start(
+pub(crate) fn start(
     settings: &Settings,
     replica: Option<&Replica>,
     metrics: CertifyMetrics,
+    spawn: Spawn<'_>,
 ) -> Result<Service, StartError> {
     let own = Own {
         id: SpiffeId::workload(&settings.trust_domain, &settings.namespace, ACCOUNT)?,
@@ -137,7 +143,7 @@ pub fn start(
         },
     );
     let registered = match replica {
-        Some(replica) => report(replica, settings, &ca, &table),
+        Some(replica) => report(replica, settings, &ca, &table, spawn),
         None => watch::channel(true).1,
     };
     match (&settings.ca, replica) {
@@ -145,7 +151,7 @@ pub fn start(
             let first = folder::read(path, &settings.trust_domain)?;
             sender.send_replace(Some(Arc::new(first)));
             let followed = folder::follow(path.clone(), settings.trust_domain.clone(), sender);
-            tokio::spawn(followed);
+            spawn("authority", Box::pin(followed));
         }
         (CaSource::Secret { .. }, None) => return Err(StartError::NoSecret),
         (CaSource::Secret { name, deadline }, Some(replica)) => {
@@ -157,15 +163,18 @@ pub fn start(
                 deadline: *deadline,
             };
             let (client, term) = (replica.client.clone(), replica.term.clone());
-            tokio::spawn(Keeper::new(client, secret, term, sender, progressing).keep());
+            let keeper = Keeper::new(client, secret, term, sender, progressing);
+            spawn("authority", Box::pin(keeper.keep()));
         }
     }
     if let Some(replica) = replica {
         let (client, term) = (replica.client.clone(), replica.term.clone());
-        tokio::spawn(trust_bundles::keep(client, ca.clone(), term));
+        let kept = trust_bundles::keep(client, ca.clone(), term);
+        spawn("trust bundles", Box::pin(kept));
     }
-    tokio::spawn(certify_own(own, ca.clone(), registered, serving));
-    tokio::spawn(tell(ca.clone(), table.clone()));
+    let certified = certify_own(own, ca.clone(), registered, serving);
+    spawn("own certificate", Box::pin(certified));
+    spawn("served roots", Box::pin(tell(ca.clone(), table.clone())));
     Ok(Service {
         table,
         tls,
@@ -182,18 +191,13 @@ fn report(
     settings: &Settings,
     ca: &Watched,
     table: &Table,
+    spawn: Spawn<'_>,
 ) -> watch::Receiver<bool> {
     let (sender, registered) = watch::channel(false);
     let (namespace, name) = (settings.namespace.clone(), replica.name.clone());
     let client = replica.client.clone();
-    tokio::spawn(replicas::report(
-        client,
-        namespace,
-        name,
-        ca.clone(),
-        table.clone(),
-        sender,
-    ));
+    let reported = replicas::report(client, namespace, name, ca.clone(), table.clone(), sender);
+    spawn("report of trust", Box::pin(reported));
     registered
 }
 

@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api_server;
+use crate::clients::Clients;
 use crate::events::Events;
 use crate::https;
 use crate::lease::Term;
@@ -69,6 +70,8 @@ pub(crate) struct Webhook {
     pub(crate) metrics: Arc<Metrics>,
     /// Set once the API server can reach it.
     pub(crate) ready: Arc<AtomicBool>,
+    /// Bounds its connections.
+    pub(crate) clients: Clients,
     /// Where the certificate goes.
     pub(crate) serving: watch::Sender<Option<Arc<ServerConfig>>>,
 }
@@ -98,7 +101,7 @@ impl Webhook {
         tokio::join!(
             following,
             keeper.run(&self.serving, &self.ready),
-            https::serve(socket, certificates, "webhook", handle),
+            https::serve(socket, certificates, "webhook", self.clients, handle),
         );
         self.ready.store(false, Ordering::Relaxed);
     }

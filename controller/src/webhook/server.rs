@@ -4,24 +4,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::Full;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1 as core;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use maglor_inject::review::{Review, Verdict};
 use maglor_inject::{Namespace, Settings};
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use super::REST;
 use super::decide::{self, Decision};
+use crate::api_server;
 use crate::events::Events;
-use crate::https::LONGEST;
+use crate::https::{LONGEST, refuse};
 use crate::metrics::Metrics;
 use crate::placement::wishes::Wishes;
-
-/// An object that etcd takes is 1.5 MB; a question holds it twice.
-const LARGEST: usize = 4 << 20;
 
 /// What answers are made of.
 pub(super) struct Service {
@@ -56,7 +55,7 @@ impl Question {
 }
 
 impl Service {
-    pub(super) async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) async fn handle(&self, request: Request<Bytes>) -> Response<Full<Bytes>> {
         let question = match request.uri().path() {
             "/inject/namespace" => Question::InjectNamespace,
             "/inject/pod" => Question::InjectPod,
@@ -72,15 +71,7 @@ impl Service {
         if request.method() != Method::POST {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "POST an AdmissionReview");
         }
-        let body = Limited::new(request.into_body(), LARGEST).collect();
-        let body = match timeout(LONGEST, body).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                return refuse(StatusCode::PAYLOAD_TOO_LARGE, "more than 4 MiB");
-            }
-            Ok(Err(error)) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
-            Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come"),
-        };
+        let body = request.into_body();
         let review = match Review::read(&body) {
             Ok(review) => review,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -112,7 +103,7 @@ impl Service {
             Question::Validate => return Ok(decide::validate(review)),
         }
         let api: Api<core::Namespace> = Api::all(self.client.clone());
-        let found = timeout(LONGEST / 2, api.get_metadata(&review.namespace)).await;
+        let found = timeout(LONGEST / 2, metadata(&api, &review.namespace)).await;
         let found =
             found.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())))?;
         let metadata = serde_json::json!({"metadata": found.metadata});
@@ -135,6 +126,25 @@ impl Service {
             &self.settings,
             place.as_ref(),
         ))
+    }
+}
+
+/// The metadata of a namespace. An API server that is too busy is asked again.
+async fn metadata(
+    api: &Api<core::Namespace>,
+    name: &str,
+) -> Result<PartialObjectMeta<core::Namespace>, kube::Error> {
+    loop {
+        match api.get_metadata(name).await {
+            Err(error)
+                if [429, 503, 504]
+                    .iter()
+                    .any(|code| api_server::is(&error, *code)) =>
+            {
+                sleep(REST).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 
@@ -174,11 +184,5 @@ fn answer(review: &Review, decision: Decision) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
     let kind = header::HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
-}
-
-fn refuse(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(format!("{why}\n")));
-    *response.status_mut() = status;
     response
 }

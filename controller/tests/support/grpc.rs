@@ -65,6 +65,36 @@ impl Connection {
         Ok(Self::over(TlsConnector::from(tls).connect(name, socket).await?).await)
     }
 
+    /// The same from another address of this host.
+    #[allow(dead_code, reason = "only one of the tests attacks")]
+    pub(crate) async fn open_from(
+        from: std::net::IpAddr,
+        address: &str,
+        tls: Arc<ClientConfig>,
+    ) -> io::Result<Self> {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let socket = socket.connect(address.parse().unwrap()).await?;
+        let name = ServerName::try_from("maglor-controller").unwrap();
+        Ok(Self::over(TlsConnector::from(tls).connect(name, socket).await?).await)
+    }
+
+    /// Begins to ask for a certificate, and does not end: the call goes on as long as the result lives.
+    #[allow(dead_code, reason = "only one of the tests attacks")]
+    pub(crate) fn certify_without_end(&mut self, part: Bytes) -> impl Sized + use<> {
+        let (sender, mut receiver) = mpsc::unbounded_channel::<Bytes>();
+        let parts = futures_util::stream::poll_fn(move |context| {
+            let part = receiver.poll_recv(context);
+            part.map(|part| part.map(|data| Ok::<_, Infallible>(Frame::data(data))))
+        });
+        let _ = sender.send(part);
+        let request = Request::post(format!("http://controller{CERTIFY}"))
+            .header("content-type", "application/grpc")
+            .body(StreamBody::new(parts).boxed_unsync())
+            .unwrap();
+        (sender, tokio::spawn(self.sender.send_request(request)))
+    }
+
     async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         let handshake =
             hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(io));

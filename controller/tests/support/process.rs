@@ -70,6 +70,16 @@ impl Controller {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// Memory that it has now, in bytes.
+    #[allow(dead_code, reason = "only one of the tests asks for it")]
+    pub(crate) fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
+        kilobytes.parse::<u64>().unwrap() * 1024
+    }
+
     /// Its admin port.
     #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn admin_port(&self) -> u16 {

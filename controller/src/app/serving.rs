@@ -1,0 +1,170 @@
+//! The index, and what is served of it: events in, resources and statuses out.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use maglor_identity::TrustDomain;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{AT_ONCE, RunError};
+use crate::graph::Graphs;
+use crate::index::Changes;
+use crate::metrics::Metrics;
+use crate::pipeline::Pipeline;
+use crate::port::Port;
+use crate::serve::Table;
+use crate::source::Event;
+use crate::status::Wanted;
+
+/// How often the vertices of the graph follow the index, which changes more often.
+const MAP_EVERY: Duration = Duration::from_secs(1);
+
+/// What is written once proxies are served.
+pub(super) struct Ready<'a> {
+    pub(super) file: Option<&'a Path>,
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) admin: Option<SocketAddr>,
+}
+
+impl Ready<'_> {
+    fn write(&self) -> Result<(), RunError> {
+        tracing::info!(listen = ?self.listen, admin = ?self.admin, "serving");
+        let Some(path) = self.file else { return Ok(()) };
+        let text = json!({"listen": self.listen, "admin": self.admin}).to_string();
+        // By a rename: who waits for the file finds all of it.
+        let new = path.with_extension("new");
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+        written.map_err(|source| RunError::ReadyFile {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+/// The index, and everybody who lives on it.
+pub(super) struct Serving {
+    pub(super) pipeline: Pipeline,
+    pub(super) table: Table,
+    pub(super) graphs: Arc<Graphs>,
+    /// The graph's vertices are those of the index.
+    pub(super) mapped: bool,
+    pub(super) port: Port,
+    /// Whom the authority vouches for; `None` in plain text.
+    pub(super) trust_domain: Option<TrustDomain>,
+    /// It was said that the MeshConfig has another one.
+    pub(super) warned: bool,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) whole: Arc<AtomicBool>,
+    pub(super) statuses: Option<mpsc::UnboundedSender<Wanted>>,
+}
+
+impl Serving {
+    /// Takes events and clients; clients only once everything is known.
+    pub(super) async fn serve(
+        &mut self,
+        mut events: mpsc::Receiver<Event>,
+        ready: &Ready<'_>,
+    ) -> Result<(), RunError> {
+        let mut batch = Vec::new();
+        let mut serves = false;
+        let mut map = tokio::time::interval(MAP_EVERY);
+        map.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let reports = self.graphs.interval();
+        let mut follow = tokio::time::interval(reports.unwrap_or(MAP_EVERY));
+        follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if !serves && self.pipeline.is_whole() && self.port.is_open() {
+                serves = true;
+                // Relaxed: nothing else is read because of it.
+                self.whole.store(true, Ordering::Relaxed);
+                ready.write()?;
+            }
+            tokio::select! {
+                count = events.recv_many(&mut batch, AT_ONCE) => {
+                    if count == 0 {
+                        // The source has ended; whoever waits for it says why.
+                        std::future::pending::<()>().await;
+                    }
+                    self.take(&mut batch);
+                }
+                () = self.port.accept(serves) => {}
+                _ = map.tick(), if !self.mapped => {
+                    self.graphs.set_topology(self.pipeline.index().topology());
+                    self.mapped = true;
+                }
+                _ = follow.tick(), if reports.is_some() => self.follow_callers(),
+            }
+        }
+    }
+
+    /// Clients are told to expect ids of the MeshConfig's trust domain, and are given those of the authority.
+    fn compare_trust_domains(&mut self) {
+        let Some(own) = &self.trust_domain else {
+            return;
+        };
+        let said = self.pipeline.index().trust_domain();
+        let differs = self.pipeline.is_whole() && own.as_str() != said;
+        if differs && !self.warned {
+            tracing::error!(
+                authority = %own,
+                mesh_config = said,
+                "trust domains differ: members will not know each other; see --trust-domain"
+            );
+        }
+        self.warned = differs;
+    }
+
+    fn take(&mut self, batch: &mut Vec<Event>) {
+        let begun = Instant::now();
+        for event in batch.iter() {
+            self.metrics.took(event);
+        }
+        let changes = self.pipeline.take(batch.drain(..));
+        self.mapped = false;
+        self.compare_trust_domains();
+        self.give(changes, begun);
+    }
+
+    /// Tells the index from where Services are called, where that is known and has changed by much, and what
+    /// new pods will call.
+    fn follow_callers(&mut self) {
+        let begun = Instant::now();
+        if let Some(callers) = self.graphs.callers() {
+            let changes = self.pipeline.set_callers(callers);
+            self.give(changes, begun);
+        }
+        if let Some(called) = self.graphs.called() {
+            let changes = self.pipeline.set_called(called);
+            self.give(changes, begun);
+        }
+    }
+
+    fn give(&mut self, changes: Changes, begun: Instant) {
+        self.table.place(changes.places);
+        for one in &changes.unusable {
+            let (resource, route) = (&one.id.name, one.route.as_deref());
+            tracing::error!(kind = ?one.id.kind, resource, route, error = one.why, "resource cannot be encoded; published without it");
+        }
+        let unserved = self.table.publish(&changes.resources);
+        let unserved = unserved.saturating_add(changes.unusable.len() as u64);
+        self.metrics
+            .gave(&changes.resources, unserved, begun.elapsed());
+        for (kind, key, status) in changes.statuses {
+            match &self.statuses {
+                Some(statuses) => {
+                    // Without its writer the process is about to end.
+                    let _ = statuses.send((kind, key, status));
+                }
+                None => {
+                    let status = status.map(|status| status.to_json()).unwrap_or_default();
+                    tracing::info!(kind = kind.names().1, name = %key, %status, "status");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The threads of the controller, and its tasks.
+//!
+//! Each thread has a runtime of its own, so that work of one kind does not delay that of another: a burst of admission
+//! questions, of proxies, or a page for operators leaves the Lease where it is. A client of the API server belongs to the
+//! thread that has made it, with its connections. A task that panics ends the process: what it did would be missing without
+//! a sign of it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::{Id, JoinSet};
+use tokio::time::Instant;
+
+/// What a thread is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Thread {
+    /// The index, the certificates, and the port where proxies are served: the thread of `main`.
+    Discovery,
+    /// The Lease alone.
+    Lease,
+    /// Everything else: operators that write, statuses, the graph, the admin port.
+    Operators,
+    /// The API server's admission questions.
+    Webhook,
+}
+
+const ALL: [Thread; 4] = [
+    Thread::Discovery,
+    Thread::Lease,
+    Thread::Operators,
+    Thread::Webhook,
+];
+
+impl Thread {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Discovery => "discovery",
+            Self::Lease => "lease",
+            Self::Operators => "operators",
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+/// How often a thread shows that it works.
+const BEAT: Duration = Duration::from_secs(1);
+/// A thread that has not shown it for so long does not work: `/live` fails, and Kubernetes starts the container again.
+const LATE: Duration = Duration::from_secs(30);
+
+/// When each thread has run a task last.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    started: Instant,
+    /// In milliseconds since then, by thread.
+    last: [AtomicU64; ALL.len()],
+}
+
+impl Pulse {
+    fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            last: Default::default(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn beat(self: Arc<Self>, thread: Thread) {
+        loop {
+            // Relaxed: nothing else is read because of it.
+            self.last[thread as usize].store(self.now(), Ordering::Relaxed);
+            tokio::time::sleep(BEAT).await;
+        }
+    }
+
+    /// A thread that does not work.
+    pub(crate) fn late(&self) -> Option<&'static str> {
+        self.late_at(self.now())
+    }
+
+    fn late_at(&self, now: u64) -> Option<&'static str> {
+        let late = |thread: &Thread| {
+            let last = self.last[*thread as usize].load(Ordering::Relaxed);
+            Duration::from_millis(now.saturating_sub(last)) > LATE
+        };
+        ALL.into_iter().find(late).map(Thread::name)
+    }
+}
+
+/// A task of any type.
+pub(crate) type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// See the module's documentation. Threads and tasks end when it is dropped.
+#[derive(Debug)]
+pub(super) struct Threads {
+    handles: [Handle; ALL.len()],
+    /// Each ends its thread when dropped.
+    _ends: Vec<oneshot::Sender<()>>,
+    tasks: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+    pulse: Arc<Pulse>,
+}
+
+impl Threads {
+    /// Starts the threads besides this one, whose runtime becomes that of [`Thread::Discovery`].
+    pub(super) fn start() -> io::Result<Self> {
+        let mut ends = Vec::new();
+        let mut start = |thread: Thread| -> io::Result<Handle> {
+            if thread == Thread::Discovery {
+                return Ok(Handle::current());
+            }
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let handle = runtime.handle().clone();
+            let (end, ended) = oneshot::channel::<()>();
+            ends.push(end);
+            let thread = std::thread::Builder::new().name(thread.name().to_owned());
+            thread.spawn(move || drop(runtime.block_on(ended)))?;
+            Ok(handle)
+        };
+        let handles = [
+            start(ALL[0])?,
+            start(ALL[1])?,
+            start(ALL[2])?,
+            start(ALL[3])?,
+        ];
+        let mut threads = Self {
+            handles,
+            _ends: ends,
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+            pulse: Arc::new(Pulse::new()),
+        };
+        for thread in ALL {
+            let pulse = Arc::clone(&threads.pulse);
+            threads.spawn(thread, "pulse", pulse.beat(thread));
+        }
+        Ok(threads)
+    }
+
+    /// Whether all of them work.
+    pub(super) fn pulse(&self) -> Arc<Pulse> {
+        Arc::clone(&self.pulse)
+    }
+
+    /// Runs a task on a thread until it ends.
+    pub(super) fn spawn(
+        &mut self,
+        thread: Thread,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let task = self.tasks.spawn_on(task, &self.handles[thread as usize]);
+        self.names.insert(task.id(), name);
+    }
+
+    /// The same with a task of any type.
+    pub(super) fn spawn_boxed(&mut self, thread: Thread, name: &'static str, task: Boxed) {
+        self.spawn(thread, name, task);
+    }
+
+    /// The same; the result resolves when the task has ended.
+    pub(super) fn spawn_watched(
+        &mut self,
+        thread: Thread,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> oneshot::Receiver<()> {
+        let (sender, ended) = oneshot::channel();
+        self.spawn(thread, name, async move {
+            task.await;
+            let _ = sender.send(());
+        });
+        ended
+    }
+
+    /// Runs something short on a thread, which what it makes belongs to.
+    pub(super) async fn make<T: Send + 'static>(
+        &self,
+        thread: Thread,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        match self.handles[thread as usize].spawn(task).await {
+            Ok(made) => made,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Only the end of the thread cancels it, which is that of this.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// The name of a task that has panicked; waits for one.
+    pub(super) async fn panicked(&mut self) -> &'static str {
+        loop {
+            match self.tasks.join_next_with_id().await {
+                Some(Ok((id, ()))) => drop(self.names.remove(&id)),
+                Some(Err(error)) if error.is_panic() => {
+                    return self.names.remove(&error.id()).unwrap_or("unknown");
+                }
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_is_held_up_leaves_the_others_alone() {
+        let mut threads = Threads::start().unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        threads.spawn(Thread::Operators, "held up", async move {
+            let _ = held.recv();
+        });
+        for thread in [Thread::Lease, Thread::Webhook] {
+            let name = async { std::thread::current().name().map(str::to_owned) };
+            assert_eq!(
+                threads.make(thread, name).await.as_deref(),
+                Some(thread.name())
+            );
+        }
+        drop(release);
+    }
+
+    #[tokio::test]
+    async fn a_panic_on_any_thread_is_noticed_by_name() {
+        for thread in ALL {
+            let mut threads = Threads::start().unwrap();
+            threads.spawn(thread, "ends", async {});
+            threads.spawn(thread, "falls", async {
+                tokio::task::yield_now().await;
+                assert_eq!(1, 2, "as a fault of ours would");
+            });
+            let noticed = tokio::time::timeout(Duration::from_secs(20), threads.panicked());
+            assert_eq!(noticed.await.unwrap(), "falls");
+        }
+    }
+
+    #[test]
+    fn a_thread_without_a_pulse_is_named() {
+        let pulse = Pulse::new();
+        let limit = u64::try_from(LATE.as_millis()).unwrap();
+        assert_eq!(pulse.late_at(limit), None);
+        assert_eq!(pulse.late_at(limit + 1), Some("discovery"));
+        for thread in &ALL[..3] {
+            pulse.last[*thread as usize].store(limit, Ordering::Relaxed);
+        }
+        assert_eq!(pulse.late_at(limit + 1), Some("webhook"));
+        assert_eq!(Pulse::new().late(), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! Bounds what the clients of one port can use: connections in all and by source address, and new ones a second.
+//!
+//! A source that opens connections faster than [`PER_SECOND`] has the newest of them closed before any work is done for it.
+//! Where there is no room, [`maglor_admin::Connections`] closes another connection, of the source with the most.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use maglor_admin::{Connections, Limits, Place, Via, network_of};
+use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
+use maglor_balance::{Rng, Time, hash_bytes};
+use maglor_telemetry::{Counter, Registry};
+use tokio::time::Instant;
+
+/// New connections of a source a second. A handshake takes half a millisecond of a core: a source has 5 % of one.
+const PER_SECOND: u32 = 100;
+/// And at once: where addresses are translated, all pods of a node (at most 256 by default) are one source, and each has
+/// a proxy that opens several connections.
+const AT_ONCE: u32 = 1024;
+/// Sources that are remembered.
+const SOURCES: usize = 16_384;
+
+/// Token buckets by source address.
+#[derive(Debug)]
+pub(crate) struct BySource {
+    buckets: KeyedBuckets,
+    started: Instant,
+}
+
+impl BySource {
+    pub(crate) fn new(per_second: u32, burst: u32) -> Self {
+        let params = RateParams {
+            requests: per_second,
+            per: std::time::Duration::from_secs(1),
+            burst,
+        };
+        let mut rng = Rng::seed(RandomState::new().hash_one(0));
+        Self {
+            buckets: KeyedBuckets::new(params, SOURCES, &mut rng),
+            started: Instant::now(),
+        }
+    }
+
+    /// Takes a token of a source, if it has one.
+    pub(crate) fn take(&self, source: IpAddr) -> maglor_balance::guard::rate::Verdict {
+        let key = match network_of(source) {
+            IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+            IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+        };
+        let now = self.started.elapsed().as_nanos();
+        let now = Time::from_nanos(u64::try_from(now).unwrap_or(u64::MAX));
+        self.buckets.take(key, now)
+    }
+}
+
+/// Connections that were closed without an answer, by reason.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientMetrics {
+    rate: Counter,
+    room: Counter,
+    silent: Counter,
+}
+
+/// Ports with bounds, as their label in metrics.
+pub(crate) const PORTS: [&str; 3] = ["discovery", "external-metrics", "webhook"];
+
+impl ClientMetrics {
+    /// Of each of [`PORTS`].
+    pub(crate) fn of_ports(registry: &Registry) -> [(&'static str, Self); PORTS.len()] {
+        let family = registry.counter(
+            "controller_connections_shed_total",
+            "Connections that were closed without an answer, by port and reason.",
+            &["port", "reason"],
+        );
+        PORTS.map(|port| {
+            let with = |reason| family.with(&[port, reason]);
+            let metrics = Self {
+                rate: with("rate"),
+                room: with("room"),
+                silent: with("silent"),
+            };
+            (port, metrics)
+        })
+    }
+
+    /// Time for a handshake or a request has passed.
+    pub(crate) fn silent(&self) {
+        self.silent.add_shared(1);
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    connections: Arc<Connections>,
+    rate: BySource,
+    pub(crate) metrics: ClientMetrics,
+}
+
+impl Clients {
+    /// Of a port with these limits; loopback is a source like every other.
+    pub(crate) fn new(limits: Limits, metrics: ClientMetrics) -> Self {
+        Self {
+            connections: Arc::new(Connections::new(limits)),
+            rate: BySource::new(PER_SECOND, AT_ONCE),
+            metrics,
+        }
+    }
+
+    /// A place for a connection that was accepted; `None` = it is to be closed at once.
+    pub(crate) fn enter(&self, peer: SocketAddr) -> Option<Place> {
+        if !self.rate.take(peer.ip()).allowed {
+            self.metrics.rate.add_shared(1);
+            return None;
+        }
+        Some(self.place(&self.connections, peer))
+    }
+
+    /// A place among connections that are bounded apart, for one that has had a place before.
+    pub(crate) fn next(&self, before: Place, among: &Arc<Connections>, peer: SocketAddr) -> Place {
+        drop(before);
+        self.place(among, peer)
+    }
+
+    fn place(&self, among: &Arc<Connections>, peer: SocketAddr) -> Place {
+        let (place, closed) = among.enter(Via::Network, peer.ip());
+        if closed {
+            self.metrics.room.add_shared(1);
+        }
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clients() -> Clients {
+        let limits = Limits {
+            network: 4096,
+            source: 4096,
+            ..Limits::default()
+        };
+        let [(_, metrics), ..] = ClientMetrics::of_ports(&Registry::new(1));
+        Clients::new(limits, metrics)
+    }
+
+    #[test]
+    fn a_source_opens_no_more_connections_than_its_rate() {
+        let clients = clients();
+        let from = |last: u8| SocketAddr::from(([10, 0, 0, last], 1));
+        let enter = |last| clients.enter(from(last)).is_some();
+        let begun = Instant::now();
+        let entered = (0..4 * AT_ONCE).filter(|_| enter(1)).count();
+        let more = begun.elapsed().as_secs_f64() * f64::from(PER_SECOND);
+        let expected = AT_ONCE as usize..=AT_ONCE as usize + 1 + more as usize;
+        assert!(expected.contains(&entered), "{entered}");
+        assert!(enter(2), "another source");
+    }
+}

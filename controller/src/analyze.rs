@@ -7,6 +7,7 @@ mod fronts;
 mod gateways;
 mod groups;
 mod source;
+mod unread;
 
 use std::fmt;
 
@@ -119,6 +120,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
             };
             for value in values {
                 analysis.misread(place, &value);
+                analysis.problems.extend(unread::keys(place, &value));
                 fronts.take(place, &value);
                 gateways.take(place, &value);
                 if let Err(error) = typed_as_its_own(&value) {
@@ -139,6 +141,7 @@ pub fn analyze(files: &[(String, String)]) -> Analysis {
                                 analysis.problems.push(problem);
                             }
                         }
+                        analysis.problems.extend(unread::fields(place, &value));
                         sources.push(Source::new(place, &object));
                         index.apply(object);
                     }
@@ -211,7 +214,10 @@ impl Analysis {
             let message = format!("there is no such kind in `{version}`: it would not be stored");
             problem(Severity::Error, "UnknownKind", message);
         } else if group.ends_with(".istio.io") || group == "gateway.networking.k8s.io" {
-            let message = format!("`{version}` {kind} is not read: nothing of it is done");
+            let mut message = format!("`{version}` {kind} is not read: nothing of it is done");
+            if let Some(alternative) = unread::alternative(kind) {
+                message = format!("{message}; {alternative}");
+            }
             problem(Severity::Warning, "UnsupportedKind", message);
         }
         self.others += 1;

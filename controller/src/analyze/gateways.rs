@@ -1,6 +1,6 @@
-//! Gateways whose class no file has, and routes of Gateways that no file has.
+//! Gateways whose class no file has or is of another controller, and routes of such Gateways and of those that no file has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,8 @@ const OWN: &str = "maglor";
 /// Classes, Gateways, and what names them.
 #[derive(Default)]
 pub(super) struct Gateways<'a> {
-    classes: BTreeSet<String>,
+    /// Name → controller.
+    classes: BTreeMap<String, String>,
     there: BTreeSet<Key>,
     gateways: Vec<(Place<'a>, Value)>,
     routes: Vec<(Place<'a>, Value)>,
@@ -37,8 +38,9 @@ impl<'a> Gateways<'a> {
     pub(super) fn take(&mut self, place: Place<'a>, value: &Value) {
         match Kind::of(word(&value["apiVersion"]), word(&value["kind"])) {
             Some(Kind::GatewayClass) => {
-                self.classes
-                    .insert(word(&value["metadata"]["name"]).to_owned());
+                let name = word(&value["metadata"]["name"]).to_owned();
+                let controller = word(&value["spec"]["controllerName"]).to_owned();
+                self.classes.insert(name, controller);
             }
             Some(Kind::Gateway) => {
                 let name = word(&value["metadata"]["name"]);
@@ -56,7 +58,16 @@ impl<'a> Gateways<'a> {
             .gateways
             .iter()
             .map(|(place, value)| (place, value, word(&value["spec"]["gatewayClassName"])));
-        each.filter(|(_, _, class)| !self.classes.contains(*class))
+        each.filter(|(_, _, class)| !self.classes.contains_key(*class))
+    }
+
+    /// The Gateways of other controllers, each with its class and the name of the controller.
+    fn foreign(&self) -> impl Iterator<Item = (&Place<'a>, &Value, &str, &str)> {
+        self.gateways.iter().filter_map(|(place, value)| {
+            let class = word(&value["spec"]["gatewayClassName"]);
+            let controller = self.classes.get(class)?;
+            (controller != GATEWAY_CONTROLLER).then_some((place, value, class, controller.as_str()))
+        })
     }
 
     /// Judges Gateways whose class no file has as if it were ours.
@@ -84,6 +95,15 @@ impl<'a> Gateways<'a> {
             place.problem(value, Severity::Warning, "ClassNotFound", what)
         });
         let mut problems: Vec<Problem> = classes.collect();
+        let mut foreign = BTreeSet::new();
+        for (place, value, class, controller) in self.foreign() {
+            let what = format!(
+                "spec.gatewayClassName: GatewayClass `{class}` is of controller `{controller}`, so this Gateway is not served; \
+                 write class `{OWN}`"
+            );
+            problems.push(place.problem(value, Severity::Warning, "ForeignClass", what));
+            foreign.insert(Key::new(namespace(value), word(&value["metadata"]["name"])));
+        }
         for (place, value) in &self.routes {
             let parents = value["spec"]["parentRefs"].as_array();
             for (at, parent) in parents.into_iter().flatten().enumerate() {
@@ -95,7 +115,13 @@ impl<'a> Gateways<'a> {
                 }
                 let own = Some(word(&parent["namespace"])).filter(|own| !own.is_empty());
                 let key = Key::new(own.unwrap_or(namespace(value)), word(&parent["name"]));
-                if !self.there.contains(&key) {
+                if foreign.contains(&key) {
+                    let what = format!(
+                        "spec.parentRefs[{at}]: Gateway {key} is of another controller's class, so no request comes by it"
+                    );
+                    let problem = place.problem(value, Severity::Warning, "ForeignClass", what);
+                    problems.push(problem);
+                } else if !self.there.contains(&key) {
                     let what = format!(
                         "spec.parentRefs[{at}]: no file has Gateway {key}; analyze its file together with this one"
                     );

@@ -7,7 +7,7 @@ use super::{Place, Problem, Severity, parts};
 use crate::crd::Condition;
 use crate::index::facts::istio::{self, WILDCARD};
 use crate::index::facts::{Facts, Key, Kind, Object};
-use crate::index::{Index, Status};
+use crate::index::{Index, NO_LISTENER, Status, UNKNOWN_LABELS};
 
 /// Where a resource was read, and what of it is looked at beside its status.
 pub(super) struct Source<'a> {
@@ -95,7 +95,9 @@ impl<'a> Source<'a> {
 
     fn problem(&self, reason: &str, message: String) -> Problem {
         let (kind, key) = &self.id;
-        let never = message.contains(ALLOWS_NOTHING) || message.contains(WILDCARD);
+        let never = message.contains(ALLOWS_NOTHING)
+            || message.contains(WILDCARD)
+            || message.ends_with(NO_LISTENER);
         let severity = match reason {
             "Invalid"
             | "InvalidKind"
@@ -108,6 +110,7 @@ impl<'a> Source<'a> {
             | "UnsupportedAddress"
             | "UnsupportedProtocol"
             | "UnsupportedValue" => Severity::Error,
+            "NotAllowedByListeners" if !message.contains(UNKNOWN_LABELS) => Severity::Error,
             _ if never => Severity::Error,
             _ => Severity::Warning,
         };
@@ -123,7 +126,8 @@ impl<'a> Source<'a> {
 }
 
 /// Without what says of a fault a second time what another one says: a Service that is missing as the parent and as a backend,
-/// hosts none of which is a Service beside each of them, a Gateway beside its listeners.
+/// hosts none of which is a Service beside each of them, a Gateway beside its listeners, the kinds of routes of a listener whose
+/// protocol is not supported.
 fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
     let missing = found.iter().filter_map(|one| {
         let rest = one.message.split("there is no Service ").nth(1)?;
@@ -135,13 +139,23 @@ fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
     let of_listeners = found
         .iter()
         .any(|one| !matches!(&*one.reason, "ListenersNotValid" | "PartiallySupported"));
+    let listener = |one: &Problem| -> Option<String> {
+        let rest = one.message.strip_prefix("spec.listeners: ")?;
+        Some(rest.split_once(": ")?.0.to_owned())
+    };
+    let foreign = found
+        .iter()
+        .filter(|one| one.reason == "UnsupportedProtocol");
+    let foreign: Vec<String> = foreign.filter_map(listener).collect();
     found.retain(|one| {
         let backend = one.message.strip_prefix("Service ");
         let backend = backend.and_then(|rest| rest.strip_suffix(" does not exist"));
         let again = backend.is_some_and(|service| missing.iter().any(|one| one == service));
         let hosts = of_hosts && one.message.starts_with("spec.hosts: ");
         let listeners = of_listeners && one.reason == "ListenersNotValid";
-        !(again || hosts || listeners)
+        let kinds = one.reason == "InvalidRouteKinds"
+            && listener(one).is_some_and(|name| foreign.contains(&name));
+        !(again || hosts || listeners || kinds)
     });
     found
 }

@@ -114,7 +114,7 @@ data: {a: 1, a: 2}
         "a.yaml:16: error: PlacementPolicy c: spec.windows: must be 1 to 1000 (Invalid)",
         "a.yaml:21: error: CommunicationGraph default: spec.maxEdges: must be 0 to 2000 (Invalid)",
         "a.yaml:25: error: TraficPolicy d: there is no such kind in `maglor.dev/v1alpha1`: it would not be stored (UnknownKind)",
-        "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not read: nothing of it is done (UnsupportedKind)",
+        "a.yaml:29: warning: EnvoyFilter e: `networking.istio.io/v1alpha3` EnvoyFilter is not read: nothing of it is done; proxies take no extensions; for rate limits, faults, retries and limits write a TrafficPolicy, for headers an HTTPRoute (UnsupportedKind)",
         "a.yaml:34: error: document: `a` is there twice (Unreadable)",
     ];
     assert_eq!(found, expected);
@@ -150,7 +150,7 @@ spec:
         &analysis,
         &[
             "a.yaml:8: error: VirtualService shop/a: spec.http[0].corsPolicy: it is not supported; the application",
-            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is routed (UnsupportedValue)",
+            "a.yaml:9: error: VirtualService shop/a: spec.tcp: only `http` is routed; leave it out: connections go to the Service that the application called (UnsupportedValue)",
             "a.yaml:18: warning: HTTPRoute shop/b: no requests are told apart on port 5432 of Service shop/a",
         ],
     );
@@ -354,7 +354,7 @@ spec:
     for expected in [
         "a.yaml:17: error: VirtualService shop/a: spec.hosts[1]: `*.example`: wildcard hosts are not supported; name each Service",
         "error: VirtualService shop/a: spec.http[0]: the DestinationRule of Service shop/a has no subset `v9`; it has v1 (SubsetNotFound)",
-        "warning: DestinationRule shop/b: spec.host: there is no Service com/reviews: `reviews.com` is Service reviews of namespace com",
+        "warning: DestinationRule shop/b: spec.host: there is no Service com/reviews: `reviews.com` is read as Service reviews of namespace com",
         "warning: DestinationRule shop/b: spec.trafficPolicy.connectionPool.tcp.tcpKeepalive: it is not supported (PartiallySupported)",
         "error: AuthorizationPolicy shop/a: spec.rules[0].to[0].operation.paths: the path template `/a/{*}` is not supported, write paths",
         "error: VirtualService shop/d: spec.hosts: it is missing: a VirtualService that another one delegates to is not supported",
@@ -408,4 +408,106 @@ spec: {ports: [{port: 80}]}
         assert_eq!(times, 1, "{expected}: {found:#?}");
     }
     assert_eq!(analysis.problems.len(), 10, "{found:#?}");
+}
+
+/// Fields that are not read, and Gateways of another controller, are named; a namespace can be chosen by its name although no file
+/// says that label.
+#[test]
+fn nothing_of_a_gateway_is_left_out_silently() {
+    let text = "apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: theirs}
+spec: {controllerName: acme.io/gateway-controller, description: Theirs, parametersRef: {group: a, kind: B, name: c}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: foreign, namespace: shop}
+spec: {gatewayClassName: theirs, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: web, namespace: shop}
+spec:
+  gatewayClassName: maglor
+  infrastructure: {labels: {a: b}, annotations: {c: d}}
+  tls: {backend: {clientCertificateRef: {name: x}}}
+  listeners:
+  - name: http
+    port: 80
+    protocol: HTTP
+    allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {kubernetes.io/metadata.name: other}}}}
+  - name: labelled
+    port: 81
+    protocol: HTTP
+    allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {team: a}}}}
+  - {name: udp, port: 53, protocol: UDP, allowedRoutes: {kinds: [{kind: UDPRoute}]}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: a, namespace: other}
+spec:
+  parentRefs: [{name: web, namespace: shop, sectionName: http}]
+  rules:
+  - timeouts: {request: 1s, idle: 1s}
+    filters:
+    - {type: URLRewrite, urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: /x}}}
+  - filters:
+    - {type: RequestRedirect, requestRedirect: {path: {type: ReplaceFullPath, replaceFullPath: /x}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: b, namespace: shop}
+spec: {parentRefs: [{name: web, sectionName: gone}, {name: foreign}, {name: web, sectionName: http}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: c, namespace: other}
+spec: {parentRefs: [{name: web, namespace: shop, sectionName: labelled}]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    let all = found.join("\n");
+    for expected in [
+        "a.yaml:9: warning: Gateway foreign: spec.gatewayClassName: GatewayClass `theirs` is of controller `acme.io/gateway-controller`, so",
+        "a.yaml:17: warning: Gateway web: spec.tls.backend: it is not supported (PartiallySupported)",
+        "error: Gateway shop/web: spec.listeners: udp: `UDP` is not spoken here",
+        "warning: HTTPRoute a: spec.rules[0].timeouts.idle: it is not supported (PartiallySupported)",
+        "error: HTTPRoute shop/b: Gateway shop/web has no such listener (NoMatchingParent)",
+        "warning: HTTPRoute b: spec.parentRefs[1]: Gateway shop/foreign is of another controller's class",
+        "error: HTTPRoute shop/b: Gateway shop/web takes no HTTPRoute of namespace shop (NotAllowedByListeners)",
+        "warning: HTTPRoute other/c: Gateway shop/web takes no HTTPRoute of namespace other, as far as is known: its labels are in no Namespace",
+    ] {
+        assert!(all.contains(expected), "{expected}:\n{all}");
+    }
+    assert_eq!(found.len(), 8, "{all}");
+}
+
+/// A pod that Istio leaves out by its label gets a sidecar of the mesh's all the same.
+#[test]
+fn keys_of_istio_are_named() {
+    let text = "apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {istio-injection: enabled}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, labels: {istio.io/tag: a}}
+spec:
+  template:
+    metadata:
+      labels: {sidecar.istio.io/inject: 'false', app: web}
+      annotations: {proxy.istio.io/config: '{}', notistio.io/a: b}
+";
+    let analysis = analyze(&[("a.yaml".to_owned(), text.to_owned())]);
+    let found: Vec<String> = analysis.problems.iter().map(ToString::to_string).collect();
+    let expected = [
+        "a.yaml:3: warning: Namespace shop: metadata.labels.istio-injection: it is not read; write `maglor.dev/inject` (UnknownKey)",
+        "a.yaml:11: warning: Deployment web: spec.template.metadata.labels.sidecar.istio.io/inject: it is not read; write `maglor.dev/inject` (UnknownKey)",
+        "a.yaml:12: warning: Deployment web: spec.template.metadata.annotations.proxy.istio.io/config: it is not read (UnknownKey)",
+    ];
+    assert_eq!(found, expected);
 }

@@ -9,8 +9,13 @@ use super::facts::gateway::{
     ReferenceGrant, RouteNamespaces, Secret, hostname_fault,
 };
 use super::facts::route::Parent;
-use super::facts::{Key, Route, Workload};
+use super::facts::{Key, Namespace, Route, Workload};
 use super::links::RouteId;
+
+/// Reported for a route that names a listener or a port which its Gateway does not have.
+pub(crate) const NO_LISTENER: &str = "has no such listener";
+/// Reported beside a namespace whose labels are not known.
+pub(crate) const UNKNOWN_LABELS: &str = ", as far as is known: its labels are in no Namespace";
 
 /// What is known of Gateways.
 #[derive(Debug, Default)]
@@ -198,7 +203,7 @@ impl Index {
         });
         let named: Vec<Judged<'a>> = named.collect();
         if named.is_empty() {
-            let what = format!("Gateway {key} has no such listener");
+            let what = format!("Gateway {key} {NO_LISTENER}");
             return Err(Problem::new("NoMatchingParent", what));
         }
         let kind = id.0.kind();
@@ -208,10 +213,17 @@ impl Index {
         };
         let taking: Vec<&Judged<'a>> = named.iter().filter(takes).collect();
         if taking.is_empty() {
-            let what = format!(
-                "Gateway {key} takes no {kind} of namespace {}",
-                id.1.namespace
-            );
+            let namespace = &id.1.namespace;
+            let chosen = |one: &Judged<'_>| {
+                let by_labels = matches!(one.listener.namespaces, RouteNamespaces::Selector(_));
+                by_labels && one.kinds.contains(&kind)
+            };
+            let unknown = !self.namespaces.contains_key(&Key::new("", namespace));
+            let what = format!("Gateway {key} takes no {kind} of namespace {namespace}");
+            let what = match unknown && named.iter().any(chosen) {
+                true => format!("{what}{UNKNOWN_LABELS}"),
+                false => what,
+            };
             return Err(Problem::new("NotAllowedByListeners", what));
         }
         let attached = taking.into_iter().filter_map(|one| {
@@ -235,8 +247,10 @@ impl Index {
             RouteNamespaces::None => false,
             RouteNamespaces::Same => gateway.namespace == namespace,
             RouteNamespaces::Selector(selector) => {
-                let found = self.namespaces.get(&Key::new("", namespace));
-                found.is_some_and(|found| selector.selects(&found.labels))
+                match self.namespaces.get(&Key::new("", namespace)) {
+                    Some(found) => selector.selects(&found.labels),
+                    None => selector.selects(&Namespace::implied(namespace)),
+                }
             }
         }
     }

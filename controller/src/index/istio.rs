@@ -105,8 +105,8 @@ impl Index {
         match is_known {
             true => format!("there is no Service {service}"),
             false => format!(
-                "there is no Service {service}: `{name}.{namespace}` is Service {name} of namespace {namespace}; for a host outside \
-                 of the cluster write a Service of type ExternalName, and name that"
+                "there is no Service {service}: `{name}.{namespace}` is read as Service {name} of namespace {namespace}; a host \
+                 outside of the cluster needs a Service of type ExternalName"
             ),
         }
     }

@@ -39,6 +39,7 @@ use crate::crd::{MESH_CONFIG_NAME, MeshConfigSpec};
 
 pub use confirm::Unusable;
 pub use gateways::made_name;
+pub(crate) use gateways::{NO_LISTENER, UNKNOWN_LABELS};
 pub(crate) use proxied::spoken;
 pub use proxied::target_name;
 pub use resource::{

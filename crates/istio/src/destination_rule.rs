@@ -208,7 +208,7 @@ fn plain_text(block: &Block<'_>) -> bool {
         Some(other) => block.refuse(
             "mode",
             format!(
-                "`{other}` is not supported: TLS to who is not in the mesh is the application's"
+                "`{other}` is not supported: proxies open TLS to members of the mesh only; leave `tls` out and let the application open it"
             ),
         ),
     }

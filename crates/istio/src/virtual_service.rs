@@ -83,7 +83,7 @@ impl VirtualService {
         }
         let bytes = ["tcp", "tls"];
         for name in bytes {
-            block.without(name, Effect::Refused, "only `http` is routed");
+            block.without(name, Effect::Refused, "only `http` is routed; leave it out: connections go to the Service that the application called");
         }
         let export = block.texts("exportTo");
         let own_namespace_only = !export.is_empty() && export.iter().all(|to| to == ".");

@@ -7,6 +7,7 @@ mod failures;
 mod fuzz;
 mod hot;
 mod readme;
+mod samples;
 mod shell;
 mod test;
 mod tools;
@@ -90,6 +91,9 @@ enum Task {
     /// What follows goes to the experiments: `cargo xtask resilience --quick`.
     #[command(disable_help_flag = true)]
     Resilience(PassedOn),
+
+    /// Analyze the samples of Istio and of the Gateway API, and tabulate what of them is supported; see docs/controller.md.
+    Samples(samples::Options),
 
     /// Run all checks and tests: formatting, clippy, documentation, tests, dependencies, fuzzing.
     Test(test::Options),
@@ -215,6 +219,7 @@ fn main() -> ExitCode {
                 .args(passed.arguments)
                 .become_it()
         }
+        Task::Samples(options) => samples::run(&options),
         Task::Test(options) => test::run(&options),
     }
 }

@@ -95,7 +95,8 @@ fn find(program: &str) -> Option<PathBuf> {
     places.find_map(|place| Some(place.join(program)).filter(|path| path.is_file()))
 }
 
-fn cache() -> Result<PathBuf, String> {
+/// The folder for what is fetched or built once.
+pub(crate) fn cache() -> Result<PathBuf, String> {
     let base = match env::var_os("XDG_CACHE_HOME") {
         Some(base) => PathBuf::from(base),
         None => Path::new(&env::var_os("HOME").ok_or("HOME is not set")?).join(".cache"),

@@ -317,6 +317,33 @@ struct Namespaces {
     selector: Option<Selector>,
 }
 
+/// Reports the fields of a Gateway's `spec` that are not read.
+pub(super) fn unread(spec: &Value, found: &mut impl FnMut(&serde_ignored::Path<'_>)) {
+    drop(serde_ignored::deserialize::<_, _, Spec>(spec, |path| {
+        found(&path);
+    }));
+}
+
+/// As [`unread`], of a GatewayClass.
+pub(super) fn unread_of_class(spec: &Value, found: &mut impl FnMut(&serde_ignored::Path<'_>)) {
+    drop(serde_ignored::deserialize::<_, _, ClassSpec>(
+        spec,
+        |path| {
+            found(&path);
+        },
+    ));
+}
+
+/// As [`unread`], of a ReferenceGrant.
+pub(super) fn unread_of_grant(spec: &Value, found: &mut impl FnMut(&serde_ignored::Path<'_>)) {
+    drop(serde_ignored::deserialize::<_, _, ReferenceGrant>(
+        spec,
+        |path| {
+            found(&path);
+        },
+    ));
+}
+
 impl GatewayClass {
     pub(super) fn read(meta: &Meta, value: &Value) -> Result<Self, ReadError> {
         let spec: ClassSpec = part(value, "spec")?;

@@ -377,6 +377,49 @@ impl Object {
 }
 
 /// A part of a resource; one that is not there has its defaults.
+/// Fields of a resource of the Gateway API that are not read, as `spec.rules[0].timeouts.idle`.
+#[must_use]
+pub fn unread(value: &Value) -> Vec<String> {
+    let kind = |name: &str| value[name].as_str().unwrap_or_default();
+    let spec = value.get("spec").unwrap_or(&Value::Null);
+    let mut found = Vec::new();
+    // `?` stands for what may be absent.
+    let mut take = |path: &serde_ignored::Path<'_>| found.push(path.to_string().replace(".?", ""));
+    match Kind::of(kind("apiVersion"), kind("kind")) {
+        Some(Kind::Gateway) => gateway::unread(spec, &mut take),
+        Some(Kind::GatewayClass) => gateway::unread_of_class(spec, &mut take),
+        Some(Kind::GrpcRoute | Kind::HttpRoute) => route::resource::unread(spec, &mut take),
+        Some(Kind::ReferenceGrant) => gateway::unread_of_grant(spec, &mut take),
+        _ => {}
+    }
+    found.retain(|path| {
+        let last = path.rsplit('.').next().unwrap_or_default();
+        let outer: Vec<&str> = path.split('.').rev().skip(1).collect();
+        // Says what its neighbours say.
+        let redundant = matches!(
+            (last, outer.as_slice()),
+            ("type", ["path", "requestRedirect" | "urlRewrite", ..])
+        );
+        // A filter whose type is not supported is named by its type.
+        let of_filter = matches!(outer.as_slice(), [_, "filters", ..]);
+        // Carried over by the operator that makes the Gateway's Service and Deployment.
+        let carried = matches!(
+            path.as_str(),
+            "infrastructure.annotations" | "infrastructure.labels"
+        );
+        !(redundant || of_filter || carried || path == "description")
+    });
+    let shown = |path: String| {
+        path.split('.').fold("spec".to_owned(), |all, part| {
+            match part.bytes().all(|byte| byte.is_ascii_digit()) {
+                true => format!("{all}[{part}]"),
+                false => format!("{all}.{part}"),
+            }
+        })
+    };
+    found.into_iter().map(shown).collect()
+}
+
 fn part<T: DeserializeOwned + Default>(value: &Value, name: &'static str) -> Result<T, ReadError> {
     match value.get(name) {
         None | Some(Value::Null) => Ok(T::default()),

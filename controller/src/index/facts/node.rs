@@ -86,13 +86,20 @@ pub struct Namespace {
 impl Namespace {
     pub(super) fn read(meta: &Meta) -> Self {
         let mtls = meta.annotations.get(MTLS).map(String::as_str);
+        let mut labels = meta.labels.clone();
+        labels.extend(Self::implied(&meta.name));
         Self {
-            labels: meta.labels.clone(),
+            labels,
             mtls: match mtls {
                 Some("permissive") => Some(raw::MeshMode::Permissive),
                 Some("strict") => Some(raw::MeshMode::Strict),
                 _ => None,
             },
         }
+    }
+
+    /// The label that the API server gives every namespace, so that it can be chosen by its name; a file need not have it.
+    pub(crate) fn implied(name: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())])
     }
 }

@@ -4,7 +4,7 @@
 //! `hostnames` mean nothing on a route to a Service.
 
 mod matching;
-mod resource;
+pub(super) mod resource;
 
 use maglor_config::raw;
 use serde::Deserialize as _;
@@ -436,7 +436,7 @@ impl Rule {
                 );
             }
             other => {
-                let what = format!("the filter `{other}` is not supported");
+                let what = resource::unsupported_filter(other);
                 return Err(Unsupported::new(&format!("{path}.type"), what));
             }
         }

@@ -138,6 +138,26 @@ pub(super) fn first_of_each<T>(
     each.filter(move |(at, one)| !list[..*at].iter().any(|other| named(one, other)))
 }
 
+/// Reports the fields of a `spec` that are not read.
+pub(in crate::index::facts) fn unread(
+    spec: &serde_json::Value,
+    found: &mut impl FnMut(&serde_ignored::Path<'_>),
+) {
+    drop(serde_ignored::deserialize::<_, _, Spec>(spec, |path| {
+        found(&path);
+    }));
+}
+
+/// That a type of filters is not supported, with what there is instead.
+pub(super) fn unsupported_filter(kind: &str) -> String {
+    let alternative = match kind {
+        "CORS" => "; the application answers, or a ResponseHeaderModifier sets the fields",
+        "ExternalAuth" => "; write an AuthorizationPolicy, or let the application ask",
+        _ => "",
+    };
+    format!("the filter `{kind}` is not supported{alternative}")
+}
+
 impl From<&HeaderModifier> for raw::HeaderRules {
     fn from(modifier: &HeaderModifier) -> Self {
         let pairs = |list: &[Header]| -> Vec<(String, String)> {

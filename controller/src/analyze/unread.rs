@@ -1,0 +1,99 @@
+//! What the mesh does not read: fields of the Gateway API's resources, kinds of Istio's and of the Gateway API's, and keys of Istio's.
+
+use serde_json::Value;
+
+use super::{Place, Problem, Severity};
+use crate::index::facts;
+
+/// A warning for each field of a resource that has no effect.
+pub(super) fn fields(place: Place<'_>, value: &Value) -> impl Iterator<Item = Problem> {
+    facts::unread(value).into_iter().map(move |path| {
+        let what = format!("{path}: it is not supported");
+        place.problem(value, Severity::Warning, "PartiallySupported", what)
+    })
+}
+
+/// What to write in place of a resource of a kind that is not read.
+pub(super) fn alternative(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "BackendTLSPolicy" => {
+            "proxies open TLS to members of the mesh only, which needs no resource; to other servers they send what \
+             the application sends"
+        }
+        "EnvoyFilter" | "TrafficExtension" | "WasmPlugin" => {
+            "proxies take no extensions; for rate limits, faults, retries and limits write a TrafficPolicy, for headers an HTTPRoute"
+        }
+        "Gateway" => "write a Gateway of `gateway.networking.k8s.io/v1` and an HTTPRoute for it",
+        "IstioOperator" => "install with Helm or `maglor install`",
+        "ListenerSet" | "XListenerSet" => "write the listeners into the Gateway",
+        "ProxyConfig" => {
+            "write annotations of the pod or its namespace, such as `maglor.dev/cpu-limit`"
+        }
+        "RequestAuthentication" => {
+            "tokens (JWT) are not checked by proxies; check them in the application"
+        }
+        "ServiceEntry" => {
+            "for a host write a Service of type ExternalName, for addresses a Service without a selector and an EndpointSlice"
+        }
+        "Sidecar" => {
+            "it is not needed to keep sidecars small: each asks only for the Services that its application calls; to leave \
+             out ports or networks, annotate the pod (`maglor.dev/skip-outbound-ports`, `maglor.dev/skip-subnets`)"
+        }
+        "TCPRoute" | "TLSRoute" | "UDPRoute" => {
+            "Gateways serve HTTP and HTTPS; write a Service of type LoadBalancer for other protocols"
+        }
+        "Telemetry" => "metrics need no resource: each proxy has them at /metrics",
+        "WorkloadEntry" | "WorkloadGroup" => {
+            "write a Service without a selector and an EndpointSlice with the addresses"
+        }
+        _ => return None,
+    })
+}
+
+/// A warning for each label and annotation of Istio's by which its sidecars are added or set: pods get ours by other keys.
+pub(super) fn keys(place: Place<'_>, value: &Value) -> Vec<Problem> {
+    let kind = value["kind"].as_str().unwrap_or_default();
+    let own = matches!(kind, "Namespace" | "Pod" | "Service").then_some("metadata");
+    let templates = [
+        "spec.template.metadata",
+        "spec.jobTemplate.spec.template.metadata",
+    ];
+    let mut found = Vec::new();
+    for path in own.into_iter().chain(templates) {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        for part in ["annotations", "labels"] {
+            let pairs = value.pointer(&format!("{pointer}/{part}"));
+            for key in pairs.and_then(Value::as_object).into_iter().flatten() {
+                let domain = key.0.split_once('/').map_or("", |(domain, _)| domain);
+                let is_theirs = domain == "istio.io" || domain.ends_with(".istio.io");
+                if !is_theirs && key.0 != "istio-injection" {
+                    continue;
+                }
+                let mut what = format!("{path}.{part}.{}: it is not read", key.0);
+                if let Some(own) = own_key(key.0) {
+                    what = format!("{what}; write `{own}`");
+                }
+                found.push(place.problem(value, Severity::Warning, "UnknownKey", what));
+            }
+        }
+    }
+    found
+}
+
+/// The mesh's own key for one of Istio's.
+fn own_key(theirs: &str) -> Option<&'static str> {
+    Some(match theirs {
+        "istio-injection"
+        | "istio.io/dataplane-mode"
+        | "istio.io/rev"
+        | "sidecar.istio.io/inject" => "maglor.dev/inject",
+        "sidecar.istio.io/proxyCPU" => "maglor.dev/cpu-request",
+        "sidecar.istio.io/proxyCPULimit" => "maglor.dev/cpu-limit",
+        "sidecar.istio.io/proxyMemory" => "maglor.dev/memory-request",
+        "sidecar.istio.io/proxyMemoryLimit" => "maglor.dev/memory-limit",
+        "traffic.sidecar.istio.io/excludeInboundPorts" => "maglor.dev/skip-inbound-ports",
+        "traffic.sidecar.istio.io/excludeOutboundIPRanges" => "maglor.dev/skip-subnets",
+        "traffic.sidecar.istio.io/excludeOutboundPorts" => "maglor.dev/skip-outbound-ports",
+        _ => return None,
+    })
+}

@@ -101,7 +101,8 @@ impl Admin {
                 if let Some((_, progress)) = &self.identity
                     && let Some(progress) = &*progress.borrow()
                 {
-                    self.metrics.rotation(progress.phase);
+                    self.metrics
+                        .rotation(progress.phase, progress.refused.is_some());
                 }
                 let mut response = text(StatusCode::OK, self.metrics.encode(&self.table));
                 let kind =
@@ -160,6 +161,7 @@ impl Admin {
                 "phase": progress.phase.word(),
                 "since": progress.since.to_string(),
                 "missing": progress.missing,
+                "refused": progress.refused,
             })),
             "clients": clients.len(),
             "clients_behind": behind.map(|(node, _)| &**node).collect::<Vec<_>>(),

@@ -187,9 +187,9 @@ impl Identity {
                 Some(folder) => CaSource::Folder(folder),
                 None => CaSource::Secret {
                     name: self.ca_secret,
-                    deadline: self.rotation_deadline,
                 },
             },
+            deadline: self.rotation_deadline,
             tokens: self.tokens,
         })
     }

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     update: Histogram,
     leader: Gauge,
     rotation: [(Phase, Gauge); Phase::ALL.len()],
+    authority_refused: Gauge,
     pub(crate) certificates: CertifyMetrics,
     clients: [(&'static str, ClientMetrics); PORTS.len()],
     pub(crate) placement: PlacementMetrics,
@@ -211,10 +212,17 @@ impl Metrics {
             leader: registry
                 .gauge("controller_leader", "1 while this replica writes.", &[])
                 .with(&[]),
+            authority_refused: registry
+                .gauge(
+                    "controller_authority_refused",
+                    "1 while the authority of the Secret or folder cannot be used, and the last good one is in force.",
+                    &[],
+                )
+                .with(&[]),
             rotation: {
                 let family = registry.gauge(
                     "controller_rotation",
-                    "1 for the phase in which the replacement of the root is; all 0 without a Secret.",
+                    "1 for the phase in which the replacement of the root is.",
                     &["phase"],
                 );
                 Phase::ALL.map(|phase| (phase, family.with(&[phase.word()])))
@@ -271,7 +279,9 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
-    pub(crate) fn rotation(&self, now: Phase) {
+    /// Where the replacement of the root is, and whether what the source says now is not used.
+    pub(crate) fn rotation(&self, now: Phase, refused: bool) {
+        self.authority_refused.set(i64::from(refused));
         for (phase, gauge) in &self.rotation {
             gauge.set(i64::from(*phase == now));
         }

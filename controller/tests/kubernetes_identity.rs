@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use maglor_ads::CertifyRequest;
 use maglor_cluster::{Cluster, Kubectl, Options};
 use maglor_identity::tls::{Client, Expected};
-use maglor_identity::{Identity, KeyRequest, Live, TrustBundle};
+use maglor_identity::{Authority, Identity, KeyRequest, Live, TrustBundle};
 use maglor_xds::{BUNDLE, Kind, decode};
 
 use support::grpc::{Connection, Status, Stream};
@@ -161,6 +161,7 @@ async fn accounts_become_members_and_a_root_is_replaced() {
     tokens_are_judged_by_the_api_server(kubectl, &second).await;
 
     a_root_is_replaced(kubectl, first, &second).await;
+    a_root_that_others_write_is_replaced(kubectl, &second).await;
     drop(second);
     cluster.stop().unwrap();
 }
@@ -238,6 +239,76 @@ async fn a_root_is_replaced(kubectl: &Kubectl, first: Controller, second: &Contr
     until("both roots are everywhere", || {
         config_map(kubectl, "shop").is_some_and(|text| text.matches("BEGIN").count() == 2)
     });
+}
+
+/// Writes into the authority's Secret what is no longer the controller's own.
+fn write_secret(kubectl: &Kubectl, data: &serde_json::Value) {
+    let patch = serde_json::json!({
+        "metadata": {"labels": null},
+        "stringData": data,
+        "data": {"chain.crt": null, "next.crt": null, "next.key": null},
+    });
+    let patch = patch.to_string();
+    let secret = [
+        "patch",
+        "secret",
+        "-n",
+        "maglor",
+        "maglor-ca",
+        "--type=merge",
+    ];
+    kubectl
+        .run(&[&secret[..], &["-p", &patch]].concat())
+        .unwrap();
+}
+
+/// As cert-manager does it, which knows nothing of members.
+async fn a_root_that_others_write_is_replaced(kubectl: &Kubectl, controller: &Controller) {
+    let before = TrustBundle::from_pem(config_map(kubectl, "shop").unwrap().as_bytes()).unwrap();
+    let own = token(kubectl, &["--audience", AUDIENCE]);
+    let identity = certify(controller, before.clone(), &own).await.unwrap();
+    let live = Live::new(identity, before.clone()).unwrap();
+    let new = Authority::create(&"cluster.local".parse().unwrap(), SystemTime::now()).unwrap();
+    let (certificate, key) = (new.certificate_pem(), new.private_key_pem());
+    let data = serde_json::json!({"tls.crt": certificate, "tls.key": key, "ca.crt": certificate});
+    write_secret(kubectl, &data);
+    let roots = before.certificates().len() as u64 + 1;
+    controller
+        .until(
+            "the new root is announced beside the others",
+            "/trust",
+            |trust| phase(trust) == "announcing" && trust["roots"] == roots,
+        )
+        .await;
+    controller
+        .until("the new root signs", "/trust", |trust| {
+            phase(trust) == "retiring" && trust["roots"] == roots
+        })
+        .await;
+    let kept = ["get", "secret", "-n", "maglor", "maglor-ca-in-force"];
+    kubectl.run(&kept).unwrap();
+    // A member of before is served, and one that knows the roots of before trusts what the new one signs.
+    let stream = Stream::open(connect(controller, &live).await, "shop/cart-0").await;
+    let identity = certify(controller, before.clone(), &own).await.unwrap();
+    assert!(
+        Live::new(identity, before.clone())
+            .unwrap()
+            .is_trusted(SystemTime::now())
+    );
+    drop(stream);
+    write_secret(kubectl, &serde_json::json!({"tls.key": "nonsense"}));
+    controller
+        .until("what cannot be used is refused", "/trust", |trust| {
+            trust["rotation"]["refused"].is_string() && trust["roots"] == roots
+        })
+        .await;
+    certify(controller, before, &own).await.unwrap();
+    write_secret(kubectl, &serde_json::json!({"tls.key": key}));
+    controller
+        .until("and taken when it is right again", "/trust", |trust| {
+            trust["rotation"]["refused"].is_null()
+        })
+        .await;
 }
 
 fn bundles_are_everywhere(kubectl: &Kubectl) {

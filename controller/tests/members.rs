@@ -152,6 +152,123 @@ async fn certificates_and_roots_are_replaced_under_load() {
     assert_eq!(mesh.call(), 200);
 }
 
+/// A program that knows nothing of the mesh writes another root, and then a third one, and a broken one; no call fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_that_others_write_is_replaced_under_load() {
+    let Some(mesh) = Mesh::start("10s").await else {
+        return;
+    };
+    mesh.reaches();
+    let load = Load::start(mesh.web.listener("outbound"));
+    let controller = &mesh.world.controller;
+    let roots = |file: &str| {
+        let text = std::fs::read_to_string(mesh.world.path(file)).unwrap();
+        text.matches("BEGIN CERTIFICATE").count()
+    };
+    let exchange = || {
+        let next = Authority::create(&domain(), SystemTime::now()).unwrap();
+        mesh.world.rotate(&next, &next.bundle().unwrap(), None);
+        next
+    };
+    let phase = |expected: &'static str| {
+        move |trust: &serde_json::Value| trust["rotation"]["phase"] == expected
+    };
+    let second = exchange();
+    controller
+        .until("the new root is announced", "/trust", |trust| {
+            trust["roots"] == 2 && trust["rotation"]["phase"] == "announcing"
+        })
+        .await;
+    // The next one comes before the first has signed.
+    let third = exchange();
+    controller
+        .until("the third root signs", "/trust", phase("retiring"))
+        .await;
+    eventually(
+        Duration::from_secs(30),
+        "all have certificates of the third root",
+        || {
+            let roots = ["cache-cart", "cache-web"].map(|folder| {
+                std::fs::read_to_string(mesh.world.path(folder).join("roots.pem"))
+                    .unwrap_or_default()
+            });
+            let third = third.certificate_pem();
+            let body: String = third.lines().skip(1).take(2).collect();
+            roots
+                .iter()
+                .all(|text| text.replace('\n', "").contains(&body))
+        },
+    );
+    let before = [&mesh.cart, &mesh.web].map(certified);
+    eventually(Duration::from_secs(30), "both are certified again", || {
+        [&mesh.cart, &mesh.web]
+            .map(certified)
+            .iter()
+            .zip(before)
+            .all(|(now, before)| *now > before)
+    });
+    // A key that is not the certificate's: what is in force stays, and says so.
+    put(&mesh.world.path("ca/ca_key.pem"), &second.private_key_pem());
+    controller
+        .until("the broken one is refused", "/trust", |trust| {
+            trust["rotation"]["refused"]
+                .as_str()
+                .is_some_and(|why| why.contains("key"))
+        })
+        .await;
+    put(&mesh.world.path("ca/ca_key.pem"), &third.private_key_pem());
+    controller
+        .until(
+            "the good one is back, and the oldest has retired",
+            "/trust",
+            |trust| {
+                trust["rotation"]["refused"].is_null() && trust["rotation"]["phase"] == "steady"
+            },
+        )
+        .await;
+    assert_eq!(roots("ca/trust_bundle.pem"), 1);
+    assert!(!mesh.world.path("ca/succession.json").exists());
+    let before = load.answered();
+    eventually(TIMEOUT, "calls go on", || load.answered() > before + 200);
+    let (answered, failed) = load.end();
+    println!("{answered} calls, {} failed", failed.len());
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// The controller is killed while both roots are trusted; the next process knows what is in force.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_is_killed_goes_on_replacing_a_root() {
+    let mut world = World::start(MESH, "1h").await;
+    let old = world.certified(CART).await;
+    let next = Authority::create(&domain(), SystemTime::now()).unwrap();
+    world.rotate(&next, &next.bundle().unwrap(), None);
+    let announced = |trust: &serde_json::Value| trust["rotation"]["phase"] == "announcing";
+    world
+        .controller
+        .until("the new root is announced", "/trust", announced)
+        .await;
+    let kept = world.path("ca/succession.json").metadata().unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&kept.permissions());
+    assert_eq!(mode & 0o777, 0o600, "it holds private keys");
+    world.kill();
+    world.start_again().await;
+    world
+        .controller
+        .until(
+            "both are trusted, and the new one signs",
+            "/trust",
+            |trust| trust["roots"] == 2 && trust["rotation"]["phase"] == "retiring",
+        )
+        .await;
+    // A member of before is known, and one that knows the old root only finds its way.
+    let live = maglor_identity::Live::new(old, world.bundle()).unwrap();
+    let mut stream = support::grpc::Stream::open(world.connect(&live).await, "shop/cart-0").await;
+    stream.want(maglor_xds::Kind::Bundle, &[maglor_xds::BUNDLE]);
+    stream
+        .until("the roots are told", |seen| !seen.is_empty())
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_starts_while_its_controller_is_away_goes_by_what_it_kept() {
     let Some(mut mesh) = Mesh::start("1h").await else {

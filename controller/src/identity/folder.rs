@@ -1,14 +1,21 @@
 //! An authority in a folder, as `maglor identity ca` makes it and `maglor identity rotate` replaces it
-//! (docs/identity.md): `--ca-dir`.
+//! (docs/identity.md), or another program: `--ca-dir`.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use maglor_identity::{Error, Fingerprint, TrustDomain};
+use k8s_openapi::jiff::Timestamp;
+use maglor_identity::{Fingerprint, TrustDomain};
 use tokio::sync::watch;
 
 use super::authority::{Ca, Texts};
+use super::rotation::{Circumstances, Phase, Spread};
+use super::secret::Progress;
+use super::succession::{Signer, Succession, SuccessionError};
+use crate::serve::Table;
 
 /// How often it is looked whether the files have changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -18,6 +25,8 @@ const PRIVATE_KEY: &str = "ca_key.pem";
 const BUNDLE: &str = "trust_bundle.pem";
 /// During a rotation: the new root signed by the old one.
 const CHAIN: &str = "crossed.pem";
+/// While an authority is replaced whose successor members do not trust yet: what is in force, private keys among it.
+const SUCCESSION: &str = "succession.json";
 
 /// Why an authority in a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,15 +47,15 @@ pub enum CaDirError {
         /// The folder.
         folder: PathBuf,
         /// What is wrong.
-        source: Error,
+        source: SuccessionError,
     },
 }
 
-/// The authority of a folder as it is now.
+/// What the files of a folder say.
 ///
 /// # Errors
-/// When a file is not there or cannot be used.
-pub fn read(folder: &Path, trust_domain: &TrustDomain) -> Result<Ca, CaDirError> {
+/// When a file cannot be read.
+fn source(folder: &Path) -> Result<Signer, CaDirError> {
     let text = |name: &str| {
         let path = folder.join(name);
         std::fs::read(&path).map_err(|source| CaDirError::Read {
@@ -64,42 +73,188 @@ pub fn read(folder: &Path, trust_domain: &TrustDomain) -> Result<Ca, CaDirError>
         bundle: Some(&bundle),
         chain: chain.as_deref(),
     };
-    Ca::read(&texts, Some(trust_domain)).map_err(|source| CaDirError::Unusable {
-        folder: folder.to_owned(),
-        source,
-    })
+    Ok(Signer::of(&texts))
 }
 
-/// Follows a folder. What cannot be used leaves the last good one in force; returns when nobody wants to
-/// know any more.
-pub async fn follow(
+/// What a folder is followed with.
+#[derive(Debug)]
+pub struct Follower {
     folder: PathBuf,
     trust_domain: TrustDomain,
-    ca: watch::Sender<Option<Arc<Ca>>>,
-) {
-    let mut seen = fingerprint(&folder);
-    let mut look = tokio::time::interval(LOOK);
-    loop {
-        tokio::select! {
-            _ = look.tick() => {}
-            () = ca.closed() => return,
-        }
-        let now = fingerprint(&folder);
-        if now == seen {
-            continue;
-        }
-        seen = now;
-        match read(&folder, &trust_domain) {
-            Ok(new) => {
-                tracing::info!(
-                    roots = new.bundle.certificates().len(),
-                    "authority in force"
-                );
-                ca.send_replace(Some(Arc::new(new)));
+    /// How long leaves live.
+    ttl: Duration,
+    /// How long a new root is announced at most.
+    deadline: Duration,
+    succession: Succession,
+    /// Why the files are not used as they are.
+    refused: Option<String>,
+}
+
+impl Follower {
+    /// The authority of a folder as it is now: what an earlier process has kept of a replacement, or else its files.
+    ///
+    /// # Errors
+    /// When a file is not there or cannot be used.
+    pub fn open(
+        folder: &Path,
+        trust_domain: &TrustDomain,
+        ttl: Duration,
+        deadline: Duration,
+    ) -> Result<Self, CaDirError> {
+        let unusable = |source| CaDirError::Unusable {
+            folder: folder.to_owned(),
+            source,
+        };
+        let begun = Succession::begin(source(folder)?, trust_domain).map_err(unusable)?;
+        let kept = std::fs::read(folder.join(SUCCESSION)).ok();
+        let kept = kept.map(|text| Succession::from_json(&text, trust_domain));
+        let succession = match kept {
+            Some(Ok(kept)) => kept,
+            Some(Err(error)) => {
+                tracing::error!(%error, file = SUCCESSION, "not used");
+                begun
             }
-            Err(error) => tracing::error!(%error, "authority refused, the last good one stays"),
+            None => begun,
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            trust_domain: trust_domain.clone(),
+            ttl,
+            deadline,
+            succession,
+            refused: None,
+        })
+    }
+
+    /// What issues, and whom to trust.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn ca(&self) -> Result<Ca, CaDirError> {
+        let ca = self.succession.ca(&self.trust_domain);
+        ca.map_err(|source| CaDirError::Unusable {
+            folder: self.folder.clone(),
+            source,
+        })
+    }
+
+    /// Follows the folder. What cannot be used leaves the last good one in force, and another authority signs once the
+    /// clients of `table` trust it; returns when no task needs to know any more.
+    pub async fn follow(
+        mut self,
+        ca: watch::Sender<Option<Arc<Ca>>>,
+        table: Table,
+        progress: watch::Sender<Option<Progress>>,
+    ) {
+        let mut seen = None;
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                () = ca.closed() => return,
+            }
+            let now = fingerprint(&self.folder);
+            let changed = seen.as_ref() != Some(&now);
+            seen = Some(now);
+            let missing = missing(&table);
+            let next = match changed.then(|| self.read()).flatten() {
+                Some(next) => Some(next),
+                None => self.step(&missing),
+            };
+            if let Some(next) = next {
+                self.put_in_force(next, &ca);
+            }
+            let announcing = self.succession.phase() == Phase::Announcing;
+            progress.send_replace(Some(Progress {
+                phase: self.succession.phase(),
+                since: self.succession.since().unwrap_or(Timestamp::now()),
+                missing: if announcing { missing } else { Vec::new() },
+                refused: self.refused.clone(),
+            }));
         }
     }
+
+    /// What follows from the files.
+    fn read(&mut self) -> Option<Succession> {
+        let read = source(&self.folder).map_err(|error| error.to_string());
+        let next = read.and_then(|source| {
+            let next = self
+                .succession
+                .follow(&source, &self.trust_domain, Timestamp::now());
+            next.map_err(|error| error.to_string())
+        });
+        match next {
+            Ok(next) => {
+                self.refused = None;
+                next
+            }
+            Err(error) => {
+                tracing::error!(error, "authority refused, the last good one stays");
+                self.refused = Some(error);
+                None
+            }
+        }
+    }
+
+    fn step(&self, missing: &[String]) -> Option<Succession> {
+        let spread = match missing.is_empty() {
+            true => Spread::Everywhere,
+            false => Spread::Missing(missing.to_vec()),
+        };
+        let circumstances = Circumstances {
+            now: Timestamp::now(),
+            spread: &spread,
+            ttl: self.ttl,
+            deadline: self.deadline,
+        };
+        let next = self.succession.step(&self.trust_domain, &circumstances);
+        next.unwrap_or_else(|error| {
+            tracing::error!(%error, "the replacement of the authority cannot go on");
+            None
+        })
+    }
+
+    fn put_in_force(&mut self, next: Succession, ca: &watch::Sender<Option<Arc<Ca>>>) {
+        let new = match next.ca(&self.trust_domain) {
+            Ok(new) => new,
+            Err(error) => {
+                return tracing::error!(%error, "authority refused, the last good one stays");
+            }
+        };
+        if let Err(error) = self.keep(&next) {
+            let file = self.folder.join(SUCCESSION);
+            tracing::warn!(file = %file.display(), %error, "the replacement of the authority cannot be kept: not to be interrupted");
+        }
+        let roots = new.bundle.certificates().len();
+        let phase = next.phase();
+        tracing::info!(roots, phase = phase.word(), "authority in force");
+        self.succession = next;
+        ca.send_replace(Some(Arc::new(new)));
+    }
+
+    /// For the next process, as long as what is in force is not what the files say.
+    fn keep(&self, next: &Succession) -> std::io::Result<()> {
+        let file = self.folder.join(SUCCESSION);
+        if next.phase() == Phase::Steady {
+            return match std::fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        // It holds private keys.
+        let new = file.with_extension("new");
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&new)?.write_all(next.to_json().as_bytes())?;
+        std::fs::rename(&new, &file)
+    }
+}
+
+/// Clients that do not trust what is to be trusted now.
+fn missing(table: &Table) -> Vec<String> {
+    let clients = table.trusting().into_iter();
+    let behind = clients.filter(|(_, holds)| !holds);
+    behind.map(|(node, _)| node.to_string()).collect()
 }
 
 fn fingerprint(folder: &Path) -> Fingerprint {

@@ -13,6 +13,7 @@
 //! | [`certify`] | the service `maglor.identity.v1.Identity` |
 //! | [`authority`], [`folder`] | what issues, and where it is kept without Kubernetes |
 //! | [`secret`], [`rotation`], [`replicas`] | where it is kept with Kubernetes, and how its root is replaced |
+//! | [`succession`] | how an authority that others write is replaced, in a folder or a Secret |
 //! | [`trust_bundles`] | whom to trust, for pods that begin |
 //! | [`own`] | the controller's own certificate |
 //! | [`start`] | what all of it is told |
@@ -27,5 +28,6 @@ pub mod review;
 pub mod rotation;
 pub mod secret;
 pub mod start;
+pub mod succession;
 pub mod tokens;
 pub mod trust_bundles;

@@ -19,6 +19,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use maglor_identity::{Authority, Error, TrustBundle, TrustDomain};
 
 use super::authority::{Ca, Texts};
+use super::succession::Signer;
 
 /// What signs, and its key: the names of a Secret of type `kubernetes.io/tls`, as cert-manager writes it.
 pub const CERTIFICATE: &str = "tls.crt";
@@ -40,9 +41,9 @@ pub const ROTATED: &str = maglor_inject::keys::ROTATED;
 const SINCE: &str = maglor_inject::keys::ROTATION_SINCE;
 
 /// Clocks of machines differ by no more.
-const SKEW: Duration = Duration::from_secs(300);
+pub(super) const SKEW: Duration = Duration::from_secs(300);
 /// A root is announced for so long at least: replicas of the controller and files of proxies follow.
-const ANNOUNCED: Duration = Duration::from_secs(5);
+pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
 /// Data and annotations of the Secret, as far as they are ours.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -132,13 +133,24 @@ impl Stored {
     /// # Errors
     /// When something is not there or cannot be used.
     pub fn ca(&self, trust_domain: &TrustDomain) -> Result<Ca, RotationError> {
-        let texts = Texts {
+        Ok(Ca::read(&self.texts()?, Some(trust_domain))?)
+    }
+
+    /// What the authority is made of.
+    ///
+    /// # Errors
+    /// When something is not there.
+    pub fn signer(&self) -> Result<Signer, RotationError> {
+        Ok(Signer::of(&self.texts()?))
+    }
+
+    fn texts(&self) -> Result<Texts<'_>, RotationError> {
+        Ok(Texts {
             certificate: self.text(CERTIFICATE)?,
             private_key: self.text(PRIVATE_KEY)?,
             bundle: self.data.get(BUNDLE).map(Vec::as_slice),
             chain: self.data.get(CHAIN).map(Vec::as_slice),
-        };
-        Ok(Ca::read(&texts, Some(trust_domain))?)
+        })
     }
 
     /// Where the rotation is.

@@ -1,6 +1,10 @@
 //! The authority in a Secret: read by every replica, made and replaced by the one that writes.
 //!
-//! A Secret that is not labelled as the controller's own (cert-manager's, say) is read and never written.
+//! A Secret that is not labelled as the controller's own (cert-manager's, say) is read and never written. Where it is
+//! exchanged for another authority, the old one stays in force until members trust the new one ([`super::succession`]): what
+//! is in force meanwhile is in a Secret of the controller's own, `NAME-in-force`, which all replicas follow.
+
+mod succeed;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,7 +17,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
-use kube::runtime::watcher::{Event, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use maglor_identity::TrustDomain;
 use tokio::sync::watch;
@@ -22,6 +26,7 @@ use tokio::time::Instant;
 use super::authority::Ca;
 use super::replicas::Replicas;
 use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
+use super::succession::{Signer, Succession, SuccessionError};
 use crate::api_server;
 use crate::lease::Term;
 
@@ -61,6 +66,8 @@ pub struct Progress {
     pub since: Timestamp,
     /// Who does not trust the new root yet, as far as this replica has asked.
     pub missing: Vec<String>,
+    /// Why what the source says now is not used; what was used before is in force.
+    pub refused: Option<String>,
 }
 
 /// Keeps an authority in force.
@@ -77,6 +84,16 @@ pub struct Keeper {
     listed: bool,
     /// The last that could be used: what is put back where the Secret is deleted.
     last: Option<Secret>,
+    /// What it says.
+    source: Option<Signer>,
+    /// Why it is not used.
+    refused: Option<String>,
+    /// What is in force.
+    succession: Option<Succession>,
+    /// Where it is written down; `None` = there is no such Secret.
+    kept: Option<Secret>,
+    /// Whether that was said.
+    kept_listed: bool,
 }
 
 /// Why the Secret was not written.
@@ -86,6 +103,36 @@ enum KeepError {
     Kubernetes(#[from] kube::Error),
     #[error(transparent)]
     Rotation(#[from] RotationError),
+    #[error(transparent)]
+    Succession(#[from] SuccessionError),
+}
+
+/// A Secret as a watch says it.
+enum Seen {
+    /// It is this; `None` = there is none.
+    Now(Box<Option<Secret>>),
+    /// Nothing new.
+    Nothing,
+    /// The watch has failed.
+    Failed,
+    Ended,
+}
+
+/// Reads the watch of one Secret.
+fn seen(found: &mut Option<Secret>, event: Option<Result<Event<Secret>, watcher::Error>>) -> Seen {
+    match event {
+        Some(Ok(Event::Init)) => *found = None,
+        Some(Ok(Event::InitApply(secret))) => *found = Some(secret),
+        Some(Ok(Event::InitDone)) => return Seen::Now(found.take().into()),
+        Some(Ok(Event::Apply(secret))) => return Seen::Now(Some(secret).into()),
+        Some(Ok(Event::Delete(_))) => return Seen::Now(None.into()),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "watch of the authority's Secret failed, it is tried again");
+            return Seen::Failed;
+        }
+        None => return Seen::Ended,
+    }
+    Seen::Nothing
 }
 
 impl Keeper {
@@ -108,42 +155,56 @@ impl Keeper {
             known: None,
             listed: false,
             last: None,
+            source: None,
+            refused: None,
+            succession: None,
+            kept: None,
+            kept_listed: false,
         }
     }
 
     /// Goes on until nobody wants to know any more.
     pub async fn keep(mut self) {
-        let config = api_server::watch().fields(&format!("metadata.name={}", self.settings.name));
-        let mut stream = pin!(watcher(self.api.clone(), config));
+        let named = |name: &str| api_server::watch().fields(&format!("metadata.name={name}"));
+        let mut stream = pin!(watcher(self.api.clone(), named(&self.settings.name)));
+        let mut kept = pin!(watcher(self.api.clone(), named(&self.kept_name())));
         let mut look = tokio::time::interval(LOOK);
-        let mut found = None;
+        let (mut found, mut found_kept) = (None, None);
         loop {
-            tokio::select! {
-                event = stream.next() => match event {
-                    Some(Ok(Event::Init)) => found = None,
-                    Some(Ok(Event::InitApply(secret))) => found = Some(secret),
-                    Some(Ok(Event::InitDone)) => {
-                        self.listed = true;
-                        self.take(found.take());
-                    }
-                    Some(Ok(Event::Apply(secret))) => self.take(Some(secret)),
-                    Some(Ok(Event::Delete(_))) => self.take(None),
-                    Some(Err(error)) => {
-                        tracing::warn!(secret = self.settings.name, %error, "watch failed, it is tried again");
-                        tokio::time::sleep(REST).await;
-                    }
-                    None => return,
-                },
-                _ = look.tick() => {}
+            let (heard, is_source) = tokio::select! {
+                event = stream.next() => (seen(&mut found, event), true),
+                event = kept.next() => (seen(&mut found_kept, event), false),
+                _ = look.tick() => (Seen::Nothing, true),
                 () = self.ca.closed() => return,
+            };
+            match heard {
+                Seen::Now(secret) if is_source => {
+                    self.listed = true;
+                    self.take(*secret);
+                }
+                Seen::Now(secret) => {
+                    self.kept_listed = true;
+                    self.take_kept(*secret);
+                }
+                Seen::Nothing => {}
+                Seen::Failed => tokio::time::sleep(REST).await,
+                Seen::Ended => return,
             }
-            if self.listed
-                && self.writes()
-                && let Err(error) = self.write().await
-            {
-                tracing::warn!(secret = self.settings.name, %error, "the authority cannot be written");
-                tokio::time::sleep(REST).await;
+            if self.listed && self.kept_listed {
+                self.go_on().await;
             }
+        }
+    }
+
+    async fn go_on(&mut self) {
+        let succeeded = self.succeed().await;
+        let written = match succeeded {
+            Ok(()) if self.writes() => self.write().await,
+            other => other,
+        };
+        if let Err(error) = written {
+            tracing::warn!(secret = self.settings.name, %error, "the authority cannot be written");
+            tokio::time::sleep(REST).await;
         }
     }
 
@@ -163,27 +224,46 @@ impl Keeper {
         };
         let secret = secret.clone();
         let stored = stored(&secret);
-        match stored.ca(&self.settings.trust_domain) {
-            Ok(ca) => {
-                let roots = ca.bundle.certificates().len();
-                let phase = stored.phase();
-                tracing::info!(roots, phase = phase.word(), "authority in force");
-                self.ca.send_replace(Some(Arc::new(ca)));
+        let usable = stored.ca(&self.settings.trust_domain);
+        match usable.and_then(|_| stored.signer()) {
+            Ok(source) => {
+                self.source = Some(source);
                 self.last = Some(secret);
-                self.show(&stored, Vec::new());
             }
             Err(error) => {
-                let secret = &self.settings.name;
-                tracing::error!(secret, %error, "authority refused, the last good one stays in force");
+                self.source = None;
+                self.refuse(&error);
             }
         }
     }
 
-    fn show(&self, stored: &Stored, missing: Vec<String>) {
+    fn refuse(&mut self, error: &dyn std::fmt::Display) {
+        let why = error.to_string();
+        if self.refused.as_ref() != Some(&why) {
+            let secret = &self.settings.name;
+            tracing::error!(
+                secret,
+                error = why,
+                "authority refused, the last good one stays in force"
+            );
+            self.refused = Some(why);
+            self.show(Vec::new());
+        }
+    }
+
+    /// Shows where a replacement is: of an authority that others write, or of the controller's own.
+    fn show(&self, missing: Vec<String>) {
+        let now = Timestamp::now();
+        let own = self.last.as_ref().map(stored).unwrap_or_default();
+        let own = (own.phase(), own.since(now));
+        let staged = self.succession.as_ref();
+        let staged = staged.and_then(|one| Some((one.phase(), one.since()?)));
+        let (phase, since) = staged.unwrap_or(own);
         self.progress.send_replace(Some(Progress {
-            phase: stored.phase(),
-            since: stored.since(Timestamp::now()),
+            phase,
+            since,
             missing,
+            refused: self.refused.clone(),
         }));
     }
 
@@ -220,7 +300,7 @@ impl Keeper {
             Phase::Retiring | Phase::Steady => Vec::new(),
         };
         if stored.phase() == Phase::Announcing {
-            self.show(&stored, missing.clone());
+            self.show(missing.clone());
         }
         let spread = match missing.is_empty() {
             true => Spread::Everywhere,

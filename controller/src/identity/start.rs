@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::authenticate::Authenticator;
 use super::authority::Watched;
 use super::certify::{Certifier, CertifyMetrics};
-use super::folder::{self, CaDirError};
+use super::folder::{CaDirError, Follower};
 use super::own::{Own, Serving};
 use super::replicas;
 use super::review::Reviews;
@@ -38,6 +38,8 @@ pub struct Settings {
     pub ttl: Duration,
     /// Where the authority is.
     pub ca: CaSource,
+    /// How long a new root is announced at most before it signs.
+    pub deadline: Duration,
     /// A file of tokens in place of Kubernetes' own.
     pub tokens: Option<PathBuf>,
 }
@@ -51,8 +53,6 @@ pub enum CaSource {
     Secret {
         /// Its name.
         name: String,
-        /// How long a new root is announced at most before it signs.
-        deadline: Duration,
     },
 }
 
@@ -98,7 +98,7 @@ pub struct Service {
     pub replicas: watch::Receiver<Option<Arc<tls::Client>>>,
     /// What is in force.
     pub ca: Watched,
-    /// Where a rotation is; always `None` where the authority is in a folder.
+    /// Where a rotation is.
     pub progress: watch::Receiver<Option<Progress>>,
 }
 
@@ -148,19 +148,20 @@ pub(crate) fn start(
     };
     match (&settings.ca, replica) {
         (CaSource::Folder(path), _) => {
-            let first = folder::read(path, &settings.trust_domain)?;
-            sender.send_replace(Some(Arc::new(first)));
-            let followed = folder::follow(path.clone(), settings.trust_domain.clone(), sender);
+            let deadline = settings.deadline;
+            let follower = Follower::open(path, &settings.trust_domain, settings.ttl, deadline)?;
+            sender.send_replace(Some(Arc::new(follower.ca()?)));
+            let followed = follower.follow(sender, table.clone(), progressing);
             spawn("authority", Box::pin(followed));
         }
         (CaSource::Secret { .. }, None) => return Err(StartError::NoSecret),
-        (CaSource::Secret { name, deadline }, Some(replica)) => {
+        (CaSource::Secret { name }, Some(replica)) => {
             let secret = secret::Settings {
                 namespace: settings.namespace.clone(),
                 name: name.clone(),
                 trust_domain: settings.trust_domain.clone(),
                 ttl: settings.ttl,
-                deadline: *deadline,
+                deadline: settings.deadline,
             };
             let (client, term) = (replica.client.clone(), replica.term.clone());
             let keeper = Keeper::new(client, secret, term, sender, progressing);

@@ -1,0 +1,333 @@
+//! How an authority that others write (cert-manager, a person with `kubectl` or an editor) is replaced while everything runs.
+//! Pure: no clock, no Kubernetes.
+//!
+//! What the source says now is not put in force as it is where members do not trust it yet: a root that was exchanged would
+//! lock all of them out at once. A [`Succession`] is what is in force, and what is to come after it:
+//!
+//! | phase | signs | trusted | until |
+//! | --- | --- | --- | --- |
+//! | `steady` | what the source says | what the source says | the source says another authority |
+//! | `announcing` | the old one | both | every client that is connected has said that it trusts both, or the deadline |
+//! | `retiring` | the new one | both | the last leaf of the old one has expired |
+//!
+//! No steps are needed where members trust the new authority already: an intermediate of the same root, or a root that the
+//! old one has signed and that comes with that signature (`maglor identity rotate`). A bundle that changes while the same
+//! key signs is the operator's, and holds at once. All there is can be written down ([`Succession::to_json`]), so that
+//! another replica, or the next process, goes on where this one was.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use maglor_identity::{
+    Authority, Error, Identity, LeafRequest, Live, SpiffeError, SpiffeId, TrustBundle, TrustDomain,
+};
+use serde::{Deserialize, Serialize};
+
+use super::authority::{Ca, Texts};
+use super::rotation::{ANNOUNCED, Circumstances, Phase, SKEW, Spread};
+
+/// An authority as a source has it: PEM.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Signer {
+    /// Its certificate first; where that is no root, what leads from it to one.
+    pub certificate: String,
+    /// Its key.
+    pub private_key: String,
+    /// The roots to be trusted; absent = the certificate.
+    pub bundle: Option<String>,
+    /// What is sent with each leaf besides.
+    pub chain: Option<String>,
+}
+
+/// Roots, PEM, or an authority, and since when.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+struct Since<T> {
+    what: T,
+    /// RFC 3339.
+    since: String,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Succession {
+    /// Signs now.
+    signer: Signer,
+    /// Will sign; its roots are announced.
+    next: Option<Since<Signer>>,
+    /// Roots that the source does not have any more, of which leaves may live.
+    retained: Option<Since<String>>,
+    /// While they do: the signer's certificate signed by the one before it, with what leads to its root.
+    crossed: Option<String>,
+}
+
+/// Why an authority cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SuccessionError {
+    /// A text cannot be used.
+    #[error(transparent)]
+    Identity(#[from] Error),
+    /// The trust domain cannot stand in an id.
+    #[error(transparent)]
+    Domain(#[from] SpiffeError),
+    /// Its own roots do not lead to what it signs.
+    #[error(
+        "the trust bundle (`ca.crt`, or `trust_bundle.pem`) does not vouch for what the authority signs"
+    )]
+    Unvouched,
+    /// What was written down cannot be read.
+    #[error("what was kept of the replacement of the authority cannot be read: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Signer {
+    /// Of texts.
+    #[must_use]
+    pub fn of(texts: &Texts<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            certificate: text(texts.certificate),
+            private_key: text(texts.private_key),
+            bundle: texts.bundle.map(text),
+            chain: texts.chain.map(text),
+        }
+    }
+
+    fn ca(&self, domain: &TrustDomain) -> Result<Ca, Error> {
+        let texts = Texts {
+            certificate: self.certificate.as_bytes(),
+            private_key: self.private_key.as_bytes(),
+            bundle: self.bundle.as_deref().map(str::as_bytes),
+            chain: self.chain.as_deref().map(str::as_bytes),
+        };
+        Ca::read(&texts, Some(domain))
+    }
+
+    /// Whether both sign with the same key and certificate.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.certificate, &self.private_key) == (&other.certificate, &other.private_key)
+    }
+
+    /// What is sent with each leaf: what the source says, or what leads from an intermediate to its root.
+    fn chain(&self, ca: &Ca) -> Option<&str> {
+        let own = (!ca.authority.is_root()).then_some(&*self.certificate);
+        self.chain.as_deref().or(own)
+    }
+}
+
+/// Whether members that have this bundle trust what an authority signs now.
+fn vouches(
+    bundle: &TrustBundle,
+    authority: &Authority,
+    now: Timestamp,
+) -> Result<bool, SuccessionError> {
+    let id = SpiffeId::workload(authority.trust_domain(), "probe", "probe")?;
+    let now = SystemTime::from(now);
+    let issued = authority.issue(&LeafRequest::new(id), now)?;
+    let key = issued.private_key_pem.unwrap_or_default();
+    let leaf = Identity::from_pem(issued.certificate_pem.as_bytes(), key.as_bytes())?;
+    Ok(Live::new(leaf, bundle.clone())?.is_trusted(now))
+}
+
+/// The roots of a bundle that lead to what an authority signs: its members have trusted them for long.
+fn roots_of(ca: &Ca, now: Timestamp) -> Result<Option<TrustBundle>, SuccessionError> {
+    let mut roots = Vec::new();
+    for root in ca.bundle.certificates() {
+        let alone = TrustBundle::from_der([root.to_vec()])?;
+        if vouches(&alone, &ca.authority, now)? {
+            roots.push(root.to_vec());
+        }
+    }
+    let found = !roots.is_empty();
+    Ok(found.then(|| TrustBundle::from_der(roots)).transpose()?)
+}
+
+/// The roots that `of` has and `other` has not.
+fn without(of: &TrustBundle, other: &TrustBundle) -> Result<Option<TrustBundle>, Error> {
+    let roots = of.certificates().iter();
+    let left = roots.filter(|root| !other.certificates().contains(root));
+    let left: Vec<_> = left.map(|root| root.to_vec()).collect();
+    (!left.is_empty())
+        .then(|| TrustBundle::from_der(left))
+        .transpose()
+}
+
+fn age<T>(of: &Since<T>, now: Timestamp) -> Duration {
+    // What cannot be read began now: waiting longer is safe.
+    let since = of.since.parse::<Timestamp>().unwrap_or(now);
+    let age: SignedDuration = now.duration_since(since);
+    age.try_into().unwrap_or(Duration::ZERO)
+}
+
+fn since<T>(what: T, now: Timestamp) -> Since<T> {
+    Since {
+        what,
+        since: now.to_string(),
+    }
+}
+
+impl Succession {
+    /// Begins with what a source says; nothing was in force before.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn begin(source: Signer, domain: &TrustDomain) -> Result<Self, SuccessionError> {
+        source.ca(domain)?;
+        Ok(Self {
+            signer: source,
+            next: None,
+            retained: None,
+            crossed: None,
+        })
+    }
+
+    /// Reads what was written down.
+    ///
+    /// # Errors
+    /// When it is malformed, or cannot be used.
+    pub fn from_json(text: &[u8], domain: &TrustDomain) -> Result<Self, SuccessionError> {
+        let read: Self = serde_json::from_slice(text)?;
+        read.ca(domain)?;
+        Ok(read)
+    }
+
+    /// All there is to know, private keys among it.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// What issues, and whom members trust.
+    ///
+    /// # Errors
+    /// When something cannot be used.
+    pub fn ca(&self, domain: &TrustDomain) -> Result<Ca, SuccessionError> {
+        let mut ca = self.signer.ca(domain)?;
+        if let Some(crossed) = &self.crossed {
+            let own = self.signer.chain(&ca).unwrap_or_default();
+            let chain = format!("{own}\n{crossed}");
+            ca.authority = ca.authority.with_chain(chain.as_bytes())?;
+        }
+        if let Some(retained) = &self.retained {
+            let roots = TrustBundle::from_pem(retained.what.as_bytes())?;
+            ca.bundle = ca.bundle.union(&roots)?;
+        }
+        if let Some(next) = &self.next {
+            ca.bundle = ca.bundle.union(&next.what.ca(domain)?.bundle)?;
+        }
+        Ok(ca)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match (&self.next, &self.retained) {
+            (Some(_), _) => Phase::Announcing,
+            (None, Some(_)) => Phase::Retiring,
+            (None, None) => Phase::Steady,
+        }
+    }
+
+    /// Since when it is there, where it is not steady.
+    #[must_use]
+    pub fn since(&self) -> Option<Timestamp> {
+        let next = self.next.as_ref().map(|next| &next.since);
+        let since = next.or(self.retained.as_ref().map(|roots| &roots.since))?;
+        since.parse().ok()
+    }
+
+    /// What follows from what the source says now; `None`: nothing new.
+    ///
+    /// # Errors
+    /// When it cannot be used: what is in force stays.
+    pub fn follow(
+        &self,
+        source: &Signer,
+        domain: &TrustDomain,
+        now: Timestamp,
+    ) -> Result<Option<Self>, SuccessionError> {
+        if self.next.as_ref().is_some_and(|next| next.what == *source) {
+            return Ok(None);
+        }
+        if self.signer == *source && self.next.is_none() {
+            return Ok(None);
+        }
+        let new = source.ca(domain)?;
+        if !vouches(&new.bundle, &new.authority, now)? {
+            return Err(SuccessionError::Unvouched);
+        }
+        let mut then = self.clone();
+        // What was announced and has not signed is replaced by what the source says now.
+        then.next = None;
+        if source.is_same(&self.signer) {
+            then.signer = source.clone();
+            return Ok(Some(then));
+        }
+        let old = self.signer.ca(domain)?;
+        let known = match roots_of(&old, now)? {
+            Some(roots) => vouches(&roots, &new.authority, now)?,
+            // What signs has expired, or was never trusted: no member is lost that is not lost already.
+            None => true,
+        };
+        match known {
+            true => then.put_in_force(source.clone(), domain, now)?,
+            false => then.next = Some(since(source.clone(), now)),
+        }
+        Ok(Some(then))
+    }
+
+    /// The next step, if it is time for one. Clocks differ by [`SKEW`], but not by more than a leaf lives.
+    ///
+    /// # Errors
+    /// When something cannot be used.
+    pub fn step(
+        &self,
+        domain: &TrustDomain,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<Option<Self>, SuccessionError> {
+        let Circumstances { now, ttl, .. } = *circumstances;
+        if let Some(next) = &self.next {
+            let announced = age(next, now);
+            let spread = *circumstances.spread == Spread::Everywhere && announced >= ANNOUNCED;
+            if !spread && announced < circumstances.deadline {
+                return Ok(None);
+            }
+            let mut then = self.clone();
+            then.next = None;
+            then.put_in_force(next.what.clone(), domain, now)?;
+            return Ok(Some(then));
+        }
+        match &self.retained {
+            Some(roots) if age(roots, now) >= ttl + SKEW.min(ttl) => Ok(Some(Self {
+                retained: None,
+                crossed: None,
+                ..self.clone()
+            })),
+            _ => Ok(None),
+        }
+    }
+
+    /// Another authority signs from now on; roots that it does not have stay trusted for now.
+    fn put_in_force(
+        &mut self,
+        new: Signer,
+        domain: &TrustDomain,
+        now: Timestamp,
+    ) -> Result<(), SuccessionError> {
+        let (old, then) = (self.ca(domain)?, new.ca(domain)?);
+        let retained = without(&old.bundle, &then.bundle)?;
+        self.retained = retained.map(|roots| since(roots.to_pem(), now));
+        // A member that has not heard of the new root finds its way by the old one. Where the old one cannot sign any
+        // more, no member is left that trusts it.
+        let crossed = then.authority.crossed_by(&old.authority, now.into()).ok();
+        let own = self.signer.chain(&old).unwrap_or_default();
+        self.crossed = match &self.retained {
+            Some(_) => crossed.map(|crossed| format!("{crossed}{own}")),
+            None => None,
+        };
+        self.signer = new;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

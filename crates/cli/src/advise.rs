@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::input::{self, InputError};
 use crate::live::table::{self, Format};
-use crate::output;
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 The file says what was observed, one snapshot or several in the order of time:

@@ -7,7 +7,7 @@ use maglor_controller::analyze::{Analysis, Problem, Severity, analyze};
 use serde_json::{Value, json};
 
 use crate::input::read_text;
-use crate::output;
+use maglor_terminal::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

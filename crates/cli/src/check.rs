@@ -17,7 +17,7 @@ use self::report::Report;
 use crate::live::LiveError;
 use crate::live::access::{Cluster, Where};
 use crate::live::table::Format;
-use crate::output;
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

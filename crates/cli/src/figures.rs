@@ -11,7 +11,7 @@ use maglor_sim::chart::{self, Figure, PngError};
 use maglor_sim::des::{ScenarioError, simulate_all, threads};
 use maglor_sim::figures::{Effort, Study, studies};
 
-use crate::output;
+use maglor_terminal::output;
 
 /// What is drawn; shown by `--help`.
 const EXPLANATION: &str = "\

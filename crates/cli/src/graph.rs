@@ -17,7 +17,7 @@ use self::prometheus::{Mesh, Url};
 use crate::input::read_text;
 use crate::live::access::Where;
 use crate::live::{self, LiveError, table};
-use crate::output;
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -16,7 +16,7 @@ use maglor_config::raw::TimeSpan;
 use maglor_identity::{Authority, LeafRequest, SpiffeError, SpiffeId, TrustDomain};
 
 use self::folder::{Folder, Leaf};
-use crate::output;
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

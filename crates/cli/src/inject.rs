@@ -8,7 +8,7 @@ use maglor_inject::manifest::{self, ManifestError};
 use maglor_inject::{Form, Redirect, Settings, SettingsError};
 
 use crate::input::read_text;
-use crate::output;
+use maglor_terminal::output;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

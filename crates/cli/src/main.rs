@@ -5,25 +5,22 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use maglor_terminal::output;
 
 mod advise;
 mod analyze;
 mod check;
-mod demo;
 mod figures;
 mod graph;
-mod histogram;
 mod identity;
 mod inject;
 mod input;
 mod install;
 mod live;
 mod model;
-mod output;
 mod partition;
 mod plan;
 mod proxy_service;
-mod scrape;
 mod sim;
 
 const EXAMPLES: &str = "\
@@ -103,15 +100,7 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
-    /// Run a mesh on this machine and show what it does: real proxies, real requests, faults.
-    ///
-    /// Starts an application of four services in several replicas (Bookinfo: productpage calls
-    /// details and reviews, reviews calls ratings), a maglor-proxy beside each replica, with mutual
-    /// TLS between them, and users; all on the loopback interface, without privileges. In four
-    /// stages all is well, then one replica is slow and fails, then one is killed and started again,
-    /// then strangers try to get in. Numbers are shown as it runs and summed up at the end. Fails
-    /// if a request fails while all is well, or if somebody gets in who should not.
-    Demo(demo::Options),
+    Demo(maglor_demo::Options),
     /// Show who serves a service: as the controller says, or as a proxy sees it.
     Endpoints(Box<live::endpoints::Options>),
     /// Draw the figures of the paper and ours, from the models and the simulator.
@@ -171,7 +160,7 @@ fn run(command: Command) -> ExitCode {
         Command::Check(options) => check::run(&options),
         Command::Completions { shell } => completions(shell),
         Command::Endpoints(options) => live::endpoints::run(&options),
-        Command::Demo(options) => demo::run(&options),
+        Command::Demo(options) => maglor_demo::run(&options),
         Command::Figures(options) => figures::run(&options),
         Command::Graph(options) => graph::run(&options),
         Command::Identity(options) => identity::run(&options),

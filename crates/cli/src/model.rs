@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use maglor_sim::model::{Error, System};
 use serde::Serialize;
 
-use crate::output;
+use maglor_terminal::output;
 
 /// What the columns mean; shown by `--help`.
 pub(crate) const EXPLANATION: &str = "\

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::input::{InputError, read};
-use crate::output;
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 The graph file says what runs and who calls whom; replicas of a service are alike:

@@ -16,8 +16,8 @@ use crate::graph;
 use crate::live::access::Where;
 use crate::live::table::{self, Column, Format, Row};
 use crate::live::{self, LiveError};
-use crate::output;
 use crate::partition::{Way, objective};
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

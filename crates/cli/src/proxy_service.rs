@@ -12,8 +12,8 @@ mod answer;
 mod workload;
 
 use crate::input::read_text;
-use crate::output;
 use answer::Answer;
+use maglor_terminal::output;
 use workload::{Service, Services, WorkloadError};
 
 const PLAN: &str = "\

@@ -12,7 +12,7 @@ use maglor_sim::des::{
 };
 use serde_json::{Value, json};
 
-use crate::output;
+use maglor_terminal::output;
 
 /// What is refused is refused in one line, so most values are read as text and parsed here.
 #[derive(Debug, clap::Args)]

@@ -7,6 +7,7 @@
 //!   text format.
 //! - [`logs`]: one call that sets up `tracing` on standard error, and a handle that changes the
 //!   level at run time.
+//! - [`scrape`]: reads the text format, and what counters have grown by.
 //! - [`trace_context`]: W3C `traceparent`/`tracestate` and B3, without I/O and without a source of
 //!   randomness: the caller passes the bytes of new identifiers.
 //!
@@ -14,6 +15,7 @@
 
 pub mod logs;
 pub mod metrics;
+pub mod scrape;
 pub mod trace_context;
 
 pub use metrics::{

@@ -37,6 +37,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("maglor-mcg", &["maglor-balance"]),
     ("maglor-sim", &["maglor-balance", "maglor-mcg"]),
     ("maglor-telemetry", &[]),
+    ("maglor-terminal", &[]),
     (
         "maglor-xds",
         &["maglor-balance", "maglor-config", "maglor-identity"],
@@ -68,19 +69,32 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "maglor-xds",
         ],
     ),
+    // Built without the rest of the command line, for the first hour.
+    (
+        "maglor-demo",
+        &[
+            "maglor-balance",
+            "maglor-config",
+            "maglor-identity",
+            "maglor-proxy",
+            "maglor-telemetry",
+            "maglor-terminal",
+        ],
+    ),
     (
         "maglor-cli",
         &[
             "maglor-balance",
             "maglor-config",
             "maglor-controller",
+            "maglor-demo",
             "maglor-identity",
             "maglor-inject",
             "maglor-istio",
             "maglor-mcg",
-            "maglor-proxy",
             "maglor-sim",
             "maglor-telemetry",
+            "maglor-terminal",
         ],
     ),
     // Tools. Only tools depend on them.

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "conformance")]
 mod conformance;
+mod demo;
 mod failures;
 mod fuzz;
 mod hot;
@@ -46,7 +47,7 @@ enum Task {
     #[command(disable_help_flag = true)]
     Conformance(PassedOn),
 
-    /// Build a release and run `maglor demo`: a mesh with faults, or `demo balancing`: one proxy.
+    /// Build and run a mesh with faults on this machine, or `demo balancing`: one proxy.
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
 
@@ -177,18 +178,7 @@ fn main() -> ExitCode {
             .arg("conformance")
             .args(passed.arguments)
             .become_it(),
-        Task::Demo(passed) => {
-            eprintln!("Building a release; the first time this takes a few minutes.");
-            // The mesh runs the proxy's own program, which is found beside the command line's.
-            let proxy = ["--release", "-p", "maglor-proxy", "--bin", "maglor-proxy"];
-            if !Cargo::new("build").args(proxy).succeeds() {
-                return ExitCode::FAILURE;
-            }
-            run(&["--release", "-p", "maglor-cli", "--bin", "maglor"])
-                .arg("demo")
-                .args(passed.arguments)
-                .become_it()
-        }
+        Task::Demo(passed) => demo::run(&passed.arguments),
         Task::Distribution(passed) => {
             let controller = ["--release", "-p", "maglor-controller"];
             if !Cargo::new("build").args(controller).succeeds() {

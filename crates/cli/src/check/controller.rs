@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::report::{Advice, Report, some_of};
 use crate::live::LiveError;
 use crate::live::access::{Cluster, Instance, asked};
-use crate::scrape::Meter;
+use maglor_telemetry::scrape::Meter;
 
 const ABOUT: &str = "controller";
 const NAME: &str = "maglor-controller";

@@ -13,7 +13,7 @@ use maglor_controller::crd::{MESH_CONFIG_NAME, MeshConfig};
 use super::report::{Advice, Report, some_of};
 use crate::live::LiveError;
 use crate::live::access::{Cluster, Instance, Pods, asked, has_proxy, workload};
-use crate::scrape::Meter;
+use maglor_telemetry::scrape::Meter;
 
 const PROXIES: &str = "proxies";
 const PODS: &str = "pods";

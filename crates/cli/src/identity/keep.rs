@@ -7,7 +7,7 @@ use maglor_identity::{Fingerprint, Identity, LeafRequest};
 
 use super::folder::{Folder, Leaf};
 use super::{Error, TICK, show};
-use crate::output;
+use maglor_terminal::output;
 
 /// After a failure, wait this long; a day's certificate leaves seven hours for it.
 const AGAIN: Duration = Duration::from_secs(10);

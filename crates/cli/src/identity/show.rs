@@ -9,7 +9,7 @@ use maglor_identity::x509::{self, Certificate};
 
 use super::Error;
 use super::folder::{in_file, read};
-use crate::output;
+use maglor_terminal::output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use self::template::TemplateError;
 use self::values::{Chosen, ValuesError};
 use crate::input::read_text;
-use crate::output;
+use maglor_terminal::output;
 
 const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
 

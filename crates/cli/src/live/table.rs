@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::output;
+use maglor_terminal::output;
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]

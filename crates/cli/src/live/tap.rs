@@ -12,7 +12,7 @@ use super::LiveError;
 use super::access::{Instance, Pods, Target, Where};
 use super::served::short;
 use super::table::{Format, serialized};
-use crate::output;
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -12,7 +12,7 @@ use super::access::{Pods, Target, Where};
 use super::stat::{self, By};
 use super::table::{self, Format};
 use super::traffic::{Observer, Traffic};
-use crate::output;
+use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,8 +8,7 @@ use futures_util::StreamExt as _;
 use super::LiveError;
 use super::access::Instance;
 use super::served::{Clusters, Tables};
-use crate::histogram::Histogram;
-use crate::scrape::{Meter, Sample};
+use maglor_telemetry::scrape::{Histogram, Meter, Sample};
 
 /// Proxies that are asked at a time.
 const AT_ONCE: usize = 16;

@@ -25,8 +25,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::fault::{ERRORS, SLOWER};
 use super::members;
 use super::plan::{Replica, SERVICES, callers};
-use crate::demo::client::Client;
-use crate::demo::exponential;
+use crate::client::Client;
+use crate::exponential;
 
 /// What an application passes on to those that it calls, so that a request can be followed.
 const PASSED_ON: [HeaderName; 2] = [

@@ -40,7 +40,7 @@ use self::plan::{Plan, PlanError, Replicas};
 use self::report::Report;
 use self::screen::Screen;
 use super::stop::Stop;
-use crate::output;
+use maglor_terminal::output;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

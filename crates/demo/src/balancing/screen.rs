@@ -8,8 +8,8 @@ use maglor_balance::Spec;
 
 use super::plan::Plan;
 use super::tally::{Tally, Window};
-use crate::demo::latencies::millis;
-use crate::output;
+use crate::latencies::millis;
+use maglor_terminal::output;
 
 /// A bar of so many characters stands for all requests.
 const BAR: f64 = 60.0;
@@ -196,7 +196,7 @@ mod tests {
         }
         tally.took = Duration::from_secs(2);
         if failures {
-            tally.failed(&crate::demo::client::Failure::Timeout);
+            tally.failed(&crate::client::Failure::Timeout);
         }
         tally
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::flow::{Flow, Flows};
 use super::record::Pages;
-use crate::demo::latencies::millis;
-use crate::output;
+use crate::latencies::millis;
+use maglor_terminal::output;
 
 /// Between the frames, in seconds: the numbers of a frame are per second.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use super::flow::Flows;
 use super::members::Members;
 use super::plan::{INGRESS, Plan, Replica, SERVICES};
 use super::sidecar::{Program, Sidecar};
-use crate::demo::client::Client;
-use crate::scrape::Meter;
+use crate::client::Client;
+use maglor_telemetry::scrape::Meter;
 
 /// What replicas draw their times from.
 const SEED: u64 = 0x6d61_676c_6f72;

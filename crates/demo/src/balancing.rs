@@ -28,7 +28,7 @@ use self::proxy::Proxy;
 use self::screen::Screen;
 use self::servers::Servers;
 use super::stop::Stop;
-use crate::output;
+use maglor_terminal::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -9,7 +9,7 @@ use super::fleet::Fleet;
 use super::flow::Flow;
 use super::intruders::Attempt;
 use super::record::{Record, Stage};
-use crate::demo::latencies::millis;
+use crate::latencies::millis;
 
 /// All results; times are in milliseconds, shares in percent.
 #[derive(Debug, Serialize)]
@@ -285,7 +285,7 @@ fn shown(ms: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::client::Failure;
+    use crate::client::Failure;
 
     fn report(failures: u64) -> Report {
         let mut record = Record::new();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::plan::{Edge, SERVICES, edges};
-use crate::histogram::Histogram;
-use crate::scrape::Sample;
+use maglor_telemetry::scrape::Histogram;
+use maglor_telemetry::scrape::Sample;
 
 /// The sidecars' listener for other members of the mesh.
 pub(super) const INBOUND: &str = "inbound";
@@ -165,7 +165,7 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scrape::Meter;
+    use maglor_telemetry::scrape::Meter;
 
     fn flows(service: &str, page: &str) -> Flows {
         let mut flows = Flows::new();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::demo::client::Failure;
-use crate::demo::latencies::Latencies;
+use crate::client::Failure;
+use crate::latencies::Latencies;
 
 /// Different reasons of failures that are kept.
 const REASONS: usize = 5;

@@ -11,7 +11,7 @@ use super::fleet::{Fleet, free};
 use super::flow::Flows;
 use super::plan::{DETAILS, RATINGS, Replica, SERVICES};
 use super::sidecar::Sidecar;
-use crate::demo::client::{Client, Failure};
+use crate::client::{Client, Failure};
 
 /// Counters follow within so long.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);

@@ -3,25 +3,26 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::scrape::Sample;
+use super::Sample;
 
 /// How many are at most so long.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     /// Upper bounds in microseconds, the last one the largest number, and how many are below.
     buckets: BTreeMap<u64, f64>,
 }
 
 impl Histogram {
     /// Adds a sample of `…_bucket`.
-    pub(crate) fn add(&mut self, sample: &Sample<'_>) {
+    pub fn add(&mut self, sample: &Sample<'_>) {
         let bound = sample.label("le").and_then(|le| le.parse::<f64>().ok());
         // `+Inf` becomes the largest number.
         let bound = (bound.unwrap_or(f64::INFINITY) * 1e6).round() as u64;
         *self.buckets.entry(bound).or_default() += sample.value;
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
+    /// Adds what another one has counted.
+    pub fn merge(&mut self, other: &Self) {
         for (&bound, count) in &other.buckets {
             *self.buckets.entry(bound).or_default() += count;
         }
@@ -29,7 +30,8 @@ impl Histogram {
 
     /// A percentile, by linear interpolation within its bucket, as Prometheus' `histogram_quantile`
     /// computes it; `None` where there is nothing.
-    pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let all = *self.buckets.values().last()?;
         let rank = all * percent / 100.0;
         let (mut lower, mut below) = (0, 0.0);

@@ -18,8 +18,8 @@ use super::load::Load;
 use super::plan::{Event, INGRESS, Plan};
 use super::record::Record;
 use super::screen::Screen;
-use crate::demo::client::Client;
-use crate::demo::stop::Stop;
+use crate::client::Client;
+use crate::stop::Stop;
 
 const FRAME: Duration = Duration::from_secs(1);
 

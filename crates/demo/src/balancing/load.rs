@@ -18,9 +18,9 @@ use super::proxy::Proxy;
 use super::screen::{Frame, Screen};
 use super::servers::{SERVED_BY, WORK};
 use super::tally::Tally;
-use crate::demo::client::{Client, Failure};
-use crate::demo::exponential;
-use crate::demo::stop::Stop;
+use crate::client::{Client, Failure};
+use crate::exponential;
+use crate::stop::Stop;
 
 /// Requests under way at once; beyond that arrivals wait, so that the demo stays a small load
 /// whatever happens.

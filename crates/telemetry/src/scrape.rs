@@ -1,13 +1,19 @@
 //! Reads a proxy's `/metrics`, and how much its counters have grown since the last look.
 
+mod histogram;
+
 use std::collections::HashMap;
+
+pub use histogram::Histogram;
 
 /// One line of the Prometheus text format.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample<'a> {
-    pub(crate) name: &'a str,
+pub struct Sample<'a> {
+    /// The name of the metric.
+    pub name: &'a str,
     labels: &'a str,
-    pub(crate) value: f64,
+    /// Its value; of what only grows, the growth.
+    pub value: f64,
 }
 
 impl<'a> Sample<'a> {
@@ -30,7 +36,8 @@ impl<'a> Sample<'a> {
     }
 
     /// A label's value as it stands there: what is escaped stays so.
-    pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
+    #[must_use]
+    pub fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;
         while let Some((key, quoted)) = rest.split_once("=\"") {
             let end = end_of_value(quoted)?;
@@ -55,7 +62,7 @@ fn end_of_value(quoted: &str) -> Option<usize> {
 
 /// What a process has counted so far, as seen by one observer.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub struct Meter {
     last: HashMap<String, f64>,
 }
 
@@ -63,7 +70,7 @@ impl Meter {
     /// All samples of a page: gauges as they are, everything that only grows by how much it has
     /// grown since the last page. A smaller value is a process that has started anew, so all of it
     /// is growth.
-    pub(crate) fn grown<'a>(&mut self, page: &'a str) -> Vec<Sample<'a>> {
+    pub fn grown<'a>(&mut self, page: &'a str) -> Vec<Sample<'a>> {
         let mut samples = Vec::new();
         for line in page.lines() {
             let Some(mut sample) = Sample::read(line) else {
@@ -82,7 +89,7 @@ impl Meter {
     }
 
     /// The process has ended: the next page is of another one.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.last.clear();
     }
 }

@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::record::Record;
-use crate::demo::client::Client;
-use crate::demo::exponential;
+use crate::client::Client;
+use crate::exponential;
 
 /// Requests under way at once; beyond that arrivals wait, so that the demo stays a small load
 /// whatever happens.

@@ -13,7 +13,7 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 ///
 /// A reader that has gone (`maglor schema | head`) is no error. Any other failure is said once, and makes the exit code
 /// ([`exit_code`]) one of failure.
-pub(crate) fn print(text: &str) {
+pub fn print(text: &str) {
     let mut out = io::stdout().lock();
     let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else {
         return;
@@ -26,12 +26,14 @@ pub(crate) fn print(text: &str) {
 }
 
 /// Whether it makes no sense to print more.
-pub(crate) fn has_ended() -> bool {
+#[must_use]
+pub fn has_ended() -> bool {
     ENDED.load(Ordering::Relaxed)
 }
 
 /// The exit code of a command, given that all it has printed must have been written.
-pub(crate) fn exit_code(code: ExitCode) -> ExitCode {
+#[must_use]
+pub fn exit_code(code: ExitCode) -> ExitCode {
     match FAILED.load(Ordering::Relaxed) {
         true => ExitCode::FAILURE,
         false => code,

@@ -1,4 +1,4 @@
-//! `maglor demo`: the mesh, or how one proxy balances, under real requests on this machine.
+//! `maglor demo` and `cargo xtask demo`: the mesh, or how one proxy balances, under real requests on this machine.
 //!
 //! [`mesh`] is an application of several services with a sidecar beside each replica, [`balancing`]
 //! one proxy before servers of different speeds. They share [`client`], how a request is sent,
@@ -14,9 +14,17 @@ use std::process::ExitCode;
 
 use maglor_balance::Rng;
 
+/// Run a mesh on this machine and show what it does: real proxies, real requests, faults.
+///
+/// Starts an application of four services in several replicas (Bookinfo: productpage calls
+/// details and reviews, reviews calls ratings), a maglor-proxy beside each replica, with mutual
+/// TLS between them, and users; all on the loopback interface, without privileges. In four
+/// stages all is well, then one replica is slow and fails, then one is killed and started again,
+/// then strangers try to get in. Numbers are shown as it runs and summed up at the end. Fails
+/// if a request fails while all is well, or if somebody gets in who should not.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = mesh::EXAMPLES)]
-pub(crate) struct Options {
+pub struct Options {
     #[command(subcommand)]
     other: Option<Other>,
 
@@ -36,7 +44,8 @@ enum Other {
 }
 
 /// Runs what was asked for; what it takes for success, each demo says itself.
-pub(crate) fn run(options: &Options) -> ExitCode {
+#[must_use]
+pub fn run(options: &Options) -> ExitCode {
     match &options.other {
         Some(Other::Balancing(options)) => balancing::run(options),
         None => mesh::run(&options.mesh),

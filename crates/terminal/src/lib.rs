@@ -1,0 +1,3 @@
+//! How our programs for people write to a terminal.
+
+pub mod output;

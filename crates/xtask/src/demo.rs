@@ -1,0 +1,46 @@
+//! `cargo xtask demo`: builds the proxy and the demo's program in one pass, and runs the demo.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::shell::{Cargo, target};
+
+/// What the demo's program says to `--help`, which is asked for before anything is built;
+/// `crates/demo/tests/help.rs` keeps it so.
+const HELP: &str = include_str!("../../demo/help.txt");
+const HELP_OF_BALANCING: &str = include_str!("../../demo/help-balancing.txt");
+
+/// Builds what the demo runs, and becomes it; or prints what it takes.
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    if let Some(help) = help(arguments) {
+        print!("{help}");
+        return ExitCode::SUCCESS;
+    }
+    let folder = target().join("demo");
+    let program = folder.join("maglor-demo");
+    if !program.exists() {
+        eprintln!("Building the proxy and the demo, once: about 4 minutes on two cores.");
+    }
+    // Both at once: what they share is built once, and the mesh finds the proxy beside the demo.
+    let built = Cargo::new("build")
+        .args(["--locked", "--profile", "demo"])
+        .args(["-p", "maglor-proxy", "--bin", "maglor-proxy"])
+        .args(["-p", "maglor-demo", "--bin", "maglor-demo"])
+        .succeeds();
+    if !built {
+        return ExitCode::FAILURE;
+    }
+    Cargo::program(program, "maglor-demo")
+        .args(arguments)
+        .become_it()
+}
+
+fn help(arguments: &[OsString]) -> Option<&'static str> {
+    let is = |at: usize, word: &str| arguments.get(at).is_some_and(|it| it == word);
+    let asked = is(0, "help") || arguments.iter().any(|one| one == "--help" || one == "-h");
+    let of_balancing = is(0, "balancing") || is(0, "help") && is(1, "balancing");
+    asked.then_some(match of_balancing {
+        true => HELP_OF_BALANCING,
+        false => HELP,
+    })
+}

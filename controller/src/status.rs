@@ -165,7 +165,7 @@ async fn write_one(
         "status": next,
     });
     let written = match status {
-        Status::Authorization(..) | Status::Policy(_) | Status::Whole(_) => {
+        Status::Kept(..) | Status::Policy(_) | Status::Whole(_) => {
             let parameters = PatchParams::apply(FIELD_MANAGER).force();
             api.patch_status(&key.name, &parameters, &Patch::Apply(&patch))
                 .await
@@ -187,7 +187,7 @@ async fn write_one(
 fn merged(before: &Value, status: &Status, now: &str) -> Value {
     let mut wanted = status.to_json();
     match status {
-        Status::Authorization(..) | Status::Policy(_) => {
+        Status::Kept(..) | Status::Policy(_) => {
             keep_times(&before["conditions"], &mut wanted["conditions"], now);
         }
         Status::Whole(_) => {

@@ -1,13 +1,15 @@
 //! Whatever is accepted reaches proxies: encoded, decoded, through the proxy's own checks, with the values that were written.
 //!
 //! Resources that are right are changed at random places to hostile texts. What of them is accepted has to be in force, and the
-//! same has to come of them in any order, as after a restart. `SEED=` repeats a run.
+//! same has to come of them in any order, as after a restart; `schedules` makes them unusable and restarts. `SEED=` repeats a run.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a test fails by panicking"
 )]
 
+#[path = "accepted/schedules.rs"]
+mod schedules;
 #[path = "accepted/templates.rs"]
 mod templates;
 
@@ -20,6 +22,9 @@ use maglor_controller::index::{Endpoint, Index, Resource, ResourceId, ResourceKi
 use maglor_controller::serve::Table;
 use maglor_xds::{decode, encode};
 use serde_json::{Value, json};
+
+use support::{given, rendered};
+use templates::AROUND;
 
 /// Sets of resources; `ROUNDS=` for more.
 const ROUNDS: usize = 40;
@@ -355,23 +360,25 @@ fn in_force(kind: Kind, key: &Key, spec: &Value, read: &[(ResourceId, Value)]) {
     }
 }
 
-#[test]
-fn whatever_is_accepted_is_in_force_and_survives_a_restart() {
-    let given = std::env::var("SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let seed: u64 = given.unwrap_or_else(|| u64::from(std::process::id()));
+/// Random draws by `SEED=`, and how many rounds by `ROUNDS=`.
+fn draw(rounds: usize) -> (Draw, usize) {
+    let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let seed = number("SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("SEED={seed}");
-    let mut draw = Draw {
+    let draw = Draw {
         rng: Rng::seed(seed),
         hostile: hostile(),
     };
-    let around = support::objects(templates::AROUND);
+    let given = number("ROUNDS").and_then(|rounds| usize::try_from(rounds).ok());
+    (draw, given.unwrap_or(rounds))
+}
+
+#[test]
+fn whatever_is_accepted_is_in_force_and_survives_a_restart() {
+    let (mut draw, rounds) = draw(ROUNDS);
+    let around = support::objects(AROUND);
     let (mut accepted, mut all) = (0, 0);
-    let rounds = std::env::var("ROUNDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    for _ in 0..rounds.unwrap_or(ROUNDS) {
+    for _ in 0..rounds {
         let mut changed: Vec<Value> = templates::all();
         let mut which: Vec<usize> = (0..changed.len()).collect();
         which = draw.shuffled(which);
@@ -398,10 +405,7 @@ fn whatever_is_accepted_is_in_force_and_survives_a_restart() {
             }
         }
         let (again, _) = built(&draw.shuffled(objects));
-        assert_eq!(
-            support::rendered(&support::given(&again)),
-            support::rendered(&support::given(&index))
-        );
+        assert_eq!(rendered(&given(&again)), rendered(&given(&index)));
     }
     println!("{accepted} of {all} were accepted");
     assert!(accepted > all / 4, "only {accepted} of {all} were accepted");

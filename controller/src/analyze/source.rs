@@ -163,7 +163,7 @@ fn without_repeats(mut found: Vec<Problem>) -> Vec<Problem> {
 /// What a status says of what holds. Nothing is programmed by files alone.
 pub(super) fn conditions(status: &Status) -> Vec<Condition> {
     match status {
-        Status::Authorization(conditions, _) | Status::Policy(conditions) => conditions.clone(),
+        Status::Kept(conditions, _) | Status::Policy(conditions) => conditions.clone(),
         Status::Route(parents) => {
             let each = parents.iter().flat_map(|parent| &parent.conditions);
             each.cloned().collect()

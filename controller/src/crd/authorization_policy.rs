@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::AuthorizationPolicyStatus;
+use super::PolicyStatus;
 use super::schema::Shape;
 
 /// Who may call the pods that `selector` selects, or all pods of the namespace. The rules of all
@@ -20,7 +20,7 @@ use super::schema::Shape;
     kind = "AuthorizationPolicy",
     plural = "authorizationpolicies",
     namespaced,
-    status = "AuthorizationPolicyStatus",
+    status = "PolicyStatus",
     schema = "disabled",
     shortname = "ap",
     category = "maglor",
@@ -70,7 +70,7 @@ impl LabelSelector {
 }
 
 pub(super) fn schema() -> Value {
-    let mut shape = Shape::of::<AuthorizationPolicySpec, AuthorizationPolicyStatus>();
+    let mut shape = Shape::of::<AuthorizationPolicySpec, PolicyStatus>();
     shape.spec["x-kubernetes-validations"] = json!([{
         "rule": "has(self.rules) || has(self.default)",
         "message": "say `rules` or a `default`",

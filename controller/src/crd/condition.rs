@@ -48,18 +48,8 @@ impl Condition {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyStatus {
-    /// `Accepted`: it is in force; or why it is not: `Invalid`, `TargetNotFound`, `Conflicted`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
-}
-
-/// What became of an `AuthorizationPolicy`.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AuthorizationPolicyStatus {
-    /// `Accepted`: it is in force; or why it is not: `Invalid`, `DefinitionOutdated`. The message says what is in force in
-    /// its place.
+    /// `Accepted`: it is in force; or why it is not: `Invalid`, `TargetNotFound`, `Conflicted`, `DefinitionOutdated`. The
+    /// message says what is in force in its place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::schema::Shape;
 use super::traffic_policy::limit_blocks;
-use super::{Condition, LocalFirst, MESH_CONFIG_NAME, SpecError, check};
+use super::{LocalFirst, MESH_CONFIG_NAME, PolicyStatus, SpecError, check};
 
 /// What holds for the whole mesh. There is one, named `default`; without it everything has its default.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -18,7 +18,7 @@ use super::{Condition, LocalFirst, MESH_CONFIG_NAME, SpecError, check};
     version = "v1alpha1",
     kind = "MeshConfig",
     plural = "meshconfigs",
-    status = "MeshConfigStatus",
+    status = "PolicyStatus",
     schema = "disabled",
     category = "maglor",
     derive = "PartialEq",
@@ -84,18 +84,8 @@ impl MeshConfigSpec {
     }
 }
 
-/// What became of it.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MeshConfigStatus {
-    /// `Accepted`: it is in force; or why it is not: `Invalid`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
-}
-
 pub(super) fn schema() -> Value {
-    let mut shape = Shape::of::<MeshConfigSpec, MeshConfigStatus>();
+    let mut shape = Shape::of::<MeshConfigSpec, PolicyStatus>();
     limit_blocks(&mut shape.spec["properties"]);
     let mut schema = shape.into_schema();
     schema["x-kubernetes-validations"] = json!([{

@@ -33,9 +33,9 @@ pub use check::SpecError;
 pub use communication_graph::{
     CommunicationGraph, CommunicationGraphSpec, CommunicationGraphStatus, GRAPH_NAME, GraphEdge,
 };
-pub use condition::{AuthorizationPolicyStatus, Condition, InForce, PolicyStatus, Recorded};
+pub use condition::{Condition, InForce, PolicyStatus, Recorded};
 pub use local_first::LocalFirst;
-pub use mesh_config::{MeshConfig, MeshConfigSpec, MeshConfigStatus};
+pub use mesh_config::{MeshConfig, MeshConfigSpec};
 pub use placement_policy::{
     NodeDelay, NodeSelection, PlacementGuard, PlacementMeasure, PlacementMode, PlacementObjective,
     PlacementPolicy, PlacementPolicySpec, PlacementPolicyStatus, ServicePlacement,

@@ -31,21 +31,16 @@ impl Index {
                     self.touch_secured(&key.namespace);
                 }
             }
-            Facts::DestinationRule(mut rule) => {
+            // Of one that cannot be used nothing is in force, for the same reason.
+            Facts::DestinationRule(rule) => {
                 let before = self.istio.destinations.get(key);
-                if let Some(before) = before {
-                    rule.spec.keep(&before.spec);
-                }
                 if before != Some(&*rule) {
                     self.istio.destinations.insert(key.clone(), *rule);
                     self.touch_traffic(&key.namespace);
                 }
             }
-            Facts::PeerAuthentication(mut policy) => {
+            Facts::PeerAuthentication(policy) => {
                 let before = self.istio.peers.get(key);
-                if let Some(before) = before {
-                    policy.spec.keep(&before.spec);
-                }
                 if before != Some(&policy) {
                     self.istio.peers.insert(key.clone(), policy);
                     self.touch_secured(&key.namespace);

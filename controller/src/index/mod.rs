@@ -3,8 +3,8 @@
 //! Objects come by [`Index::apply`], [`Index::delete`] and [`Index::reset`]; each marks what depends on
 //! it, and [`Index::changes`] computes just that again and tells what is different. What is given
 //! depends on the objects only, not on the order in which they came; a property test compares with an
-//! index from scratch. The one exception is meant: a policy that can no longer be used stays in force
-//! as it was last.
+//! index from scratch. The one exception is meant: of a policy of the mesh's own that can no longer be used the last version
+//! stays in force, which its status records for replicas that start.
 //!
 //! ```text
 //! object ──facts──► stores ──links──► dirty Services, workloads ──build──► resources ──► changes
@@ -138,12 +138,12 @@ impl Index {
             }
             Facts::Istio(facts) => self.apply_istio(&key, facts),
             Facts::MeshConfig(mut config) => {
-                if let Some(before) = self.mesh.get(&key) {
-                    config.spec.keep(&before.spec);
-                }
-                if self.mesh.insert(key.clone(), (*config).clone()).as_ref() != Some(&*config) {
+                let before = self.mesh.get(&key);
+                config.settle(before);
+                if before.map(|before| &before.spec.value) != Some(&config.spec.value) {
                     self.touch_all();
                 }
+                self.mesh.insert(key.clone(), *config);
             }
             Facts::Namespace(namespace) => {
                 if put(&mut self.namespaces, &key, namespace) {
@@ -166,11 +166,11 @@ impl Index {
             }
             Facts::Slice(slice) => self.apply_slice(&key, slice),
             Facts::TrafficPolicy(mut policy) => {
-                if let Some(before) = self.traffic.get(&key) {
-                    policy.spec.keep(&before.spec);
-                }
-                if self.traffic.get(&key) != Some(&policy) {
-                    self.traffic.insert(key.clone(), *policy);
+                let before = self.traffic.get(&key);
+                policy.settle(before);
+                let same = before.is_some_and(|before| before.is_same(&policy));
+                self.traffic.insert(key.clone(), *policy);
+                if !same {
                     self.touch_traffic(&key.namespace);
                 }
             }
@@ -339,9 +339,7 @@ impl Index {
                         // A route that is still there says no more of what it was attached to.
                         let left = match before {
                             Status::Route(_) => Some(Status::Route(Vec::new())),
-                            Status::Authorization(..) | Status::Policy(_) | Status::Whole(_) => {
-                                None
-                            }
+                            Status::Kept(..) | Status::Policy(_) | Status::Whole(_) => None,
                         };
                         changes.statuses.push((id.0, id.1, left));
                     }

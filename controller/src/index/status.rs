@@ -6,6 +6,7 @@
 mod gateway;
 mod istio;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Index;
@@ -16,9 +17,7 @@ use super::facts::policy::OUTDATED;
 use super::facts::route::{Parent, RouteKind, Rule};
 use super::facts::{AuthorizationPolicy, Key, Kind, Route, TrafficPolicy};
 use super::links::RouteId;
-use crate::crd::{
-    AuthorizationPolicySpec, Condition, InForce, MESH_CONFIG_NAME, TrafficPolicySpec,
-};
+use crate::crd::{Condition, InForce, MESH_CONFIG_NAME, Recorded, TrafficPolicySpec};
 
 /// Bytes of rules that a status repeats at most: the API server stores no resource above 1.5 MB.
 const LONGEST_RECORD: usize = 256 << 10;
@@ -29,9 +28,9 @@ pub const CONTROLLER: &str = "maglor.dev/controller";
 /// The status of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
-    /// Of an `AuthorizationPolicy`: with the rules in force, where they are known.
-    Authorization(Vec<Condition>, Option<InForce<AuthorizationPolicySpec>>),
-    /// Of the mesh's other own kinds.
+    /// Of the mesh's own kinds: with the last `spec` that could be used, where it is known.
+    Kept(Vec<Condition>, Option<InForce<Recorded>>),
+    /// Of Istio's kinds.
     Policy(Vec<Condition>),
     /// Of a route, for each Service and Gateway that it is attached to.
     Route(Vec<ParentStatus>),
@@ -61,7 +60,7 @@ impl Status {
     #[must_use]
     pub fn to_json(&self) -> Value {
         match self {
-            Self::Authorization(conditions, in_force) => match in_force {
+            Self::Kept(conditions, in_force) => match in_force {
                 Some(in_force) => {
                     let mut in_force = json!(in_force);
                     without_nulls(&mut in_force);
@@ -126,16 +125,39 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
         Kind::AuthorizationPolicy => Some(authorization(index.authorization.get(key)?)),
         Kind::MeshConfig => {
             let config = index.mesh.get(key)?;
+            let own = key.name == MESH_CONFIG_NAME;
             let misnamed = format!("only the one named `{MESH_CONFIG_NAME}` counts");
-            let problem = config.spec.problem.as_deref();
-            let problem = problem.or((key.name != MESH_CONFIG_NAME).then_some(misnamed.as_str()));
-            Some(accepted(problem, config.generation))
+            let (problem, closed) = match own {
+                true => (
+                    config.spec.problem.as_deref(),
+                    "until it can be used, only `mtls` and `trustDomain` of it are in force",
+                ),
+                false => (Some(misnamed.as_str()), ""),
+            };
+            let in_force = config.in_force.filter(|_| own);
+            let condition = accepted(problem, (in_force, closed), config.generation);
+            let record = record(in_force, config.spec.value.as_ref());
+            Some(Status::Kept(vec![condition], record))
         }
-        Kind::TrafficPolicy => Some(traffic_policy(index, key, index.traffic.get(key)?)),
+        Kind::TrafficPolicy => {
+            let policy = index.traffic.get(key)?;
+            let conditions = vec![traffic_policy(index, key, policy)];
+            Some(Status::Kept(
+                conditions,
+                record(policy.in_force, policy.spec.value.as_ref()),
+            ))
+        }
         Kind::DestinationRule => istio::destination_rule(index, key),
         Kind::HttpRoute => route(index, &(RouteKind::Http, key.clone())),
-        Kind::IstioAuthorizationPolicy => index.istio.authorization.get(key).map(istio::policy),
-        Kind::PeerAuthentication => index.istio.peers.get(key).map(istio::policy),
+        Kind::IstioAuthorizationPolicy => {
+            let policy = index.istio.authorization.get(key)?;
+            let closed = "all requests to its pods are denied";
+            Some(istio::policy(policy, closed))
+        }
+        Kind::PeerAuthentication => {
+            let policy = index.istio.peers.get(key)?;
+            Some(istio::policy(policy, "its pods take mutual TLS only"))
+        }
         Kind::VirtualService => istio::virtual_service(index, key),
         Kind::Gateway => gateway::gateway(index, key),
         Kind::GatewayClass => gateway::class(index, key),
@@ -144,22 +166,34 @@ pub(super) fn of(index: &Index, kind: Kind, key: &Key) -> Option<Status> {
     }
 }
 
-fn accepted(problem: Option<&str>, generation: Option<i64>) -> Status {
-    let condition = match problem {
-        None => Condition::new("Accepted", true, "Accepted", "it is in force", generation),
-        Some(problem) => Condition::new("Accepted", false, "Invalid", problem, generation),
+/// Whether a version can be used; where it cannot, which one is in force, or what holds without one.
+fn accepted(
+    problem: Option<&str>,
+    (in_force, otherwise): (Option<i64>, &str),
+    generation: Option<i64>,
+) -> Condition {
+    let Some(problem) = problem else {
+        return Condition::new("Accepted", true, "Accepted", "it is in force", generation);
     };
-    Status::Policy(vec![condition])
+    let message = match in_force.filter(|version| Some(*version) != generation) {
+        Some(version) => format!("{problem}; generation {version} stays in force"),
+        None if otherwise.is_empty() => problem.to_owned(),
+        None => format!("{problem}; {otherwise}"),
+    };
+    Condition::new("Accepted", false, "Invalid", message, generation)
+}
+
+/// The last version that could be used, for replicas that start.
+fn record<T: Serialize>(generation: Option<i64>, spec: Option<&T>) -> Option<InForce<Recorded>> {
+    let (generation, spec) = generation.zip(spec)?;
+    let spec = serde_json::to_value(spec).ok()?;
+    let length = serde_json::to_vec(&spec).map_or(usize::MAX, |text| text.len());
+    let spec = Recorded(spec);
+    (length <= LONGEST_RECORD).then_some(InForce { generation, spec })
 }
 
 /// With the rules in force: replicas that start find them there.
 fn authorization(policy: &AuthorizationPolicy) -> Status {
-    let in_force = || {
-        let generation = policy.in_force?;
-        let spec = policy.spec.value.clone()?;
-        let length = serde_json::to_vec(&spec).map_or(usize::MAX, |text| text.len());
-        (length <= LONGEST_RECORD).then_some(InForce { generation, spec })
-    };
     let condition = match &policy.spec.problem {
         None => Condition::new(
             "Accepted",
@@ -187,20 +221,21 @@ fn authorization(policy: &AuthorizationPolicy) -> Status {
             Condition::new("Accepted", false, reason, message, policy.generation)
         }
     };
-    Status::Authorization(vec![condition], in_force())
+    Status::Kept(
+        vec![condition],
+        record(policy.in_force, policy.spec.value.as_ref()),
+    )
 }
 
 /// A policy is accepted where it wins at least once; what it loses is in the message.
-fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Status {
-    if let Some(problem) = &policy.spec.problem {
-        return accepted(Some(problem), policy.generation);
-    }
-    let Some(spec) = &policy.spec.value else {
-        return accepted(None, policy.generation);
+fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Condition {
+    let problem = policy.spec.problem.as_deref();
+    let accepted = || accepted(problem, (policy.in_force, ""), policy.generation);
+    let (None, Some(spec)) = (problem, &policy.spec.value) else {
+        return accepted();
     };
     let no = |reason: &str, message: String| {
-        let condition = Condition::new("Accepted", false, reason, message, policy.generation);
-        Status::Policy(vec![condition])
+        Condition::new("Accepted", false, reason, message, policy.generation)
     };
     if spec.target_refs.is_empty() {
         // Who is the namespace's does not depend on the Service.
@@ -210,7 +245,7 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Status {
                 "Conflicted",
                 format!("the older TrafficPolicy {other} holds for the namespace"),
             ),
-            _ => accepted(None, policy.generation),
+            _ => accepted(),
         };
     }
     let (mut wins, mut missing, mut lost) = (0, Vec::new(), Vec::new());
@@ -240,8 +275,7 @@ fn traffic_policy(index: &Index, key: &Key, policy: &TrafficPolicy) -> Status {
         true => "it is in force".to_owned(),
         false => message,
     };
-    let condition = Condition::new("Accepted", true, "Accepted", message, policy.generation);
-    Status::Policy(vec![condition])
+    Condition::new("Accepted", true, "Accepted", message, policy.generation)
 }
 
 enum Target<'a> {

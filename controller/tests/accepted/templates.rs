@@ -72,8 +72,6 @@ spec:
       requestHeaderModifier: {set: [{name: x-set, value: one}], add: [{name: x-add, value: two}], remove: [x-gone]}
     - type: ResponseHeaderModifier
       responseHeaderModifier: {set: [{name: x-out, value: three}]}
-    - type: URLRewrite
-      urlRewrite: {hostname: a.example, path: {type: ReplacePrefixMatch, replacePrefixMatch: /w}}
     - type: RequestMirror
       requestMirror: {backendRef: {name: b, port: 80}}
     backendRefs:
@@ -81,6 +79,9 @@ spec:
     - {name: b, port: 80, weight: 1}
     timeouts: {request: 10s, backendRequest: 2s}
     retry: {codes: [503], attempts: 2, backoff: 100ms}
+  - matches: [{path: {type: PathPrefix, value: /v}}]
+    filters: [{type: URLRewrite, urlRewrite: {hostname: a.example, path: {type: ReplacePrefixMatch, replacePrefixMatch: /w}}}]
+    backendRefs: [{name: b, port: 80}]
   - matches: [{path: {value: /old}}]
     filters: [{type: RequestRedirect, requestRedirect: {scheme: https, hostname: new.example, path: {type: ReplaceFullPath, replaceFullPath: /new}, statusCode: 301}}]
 ---

@@ -337,3 +337,50 @@ fn a_mesh_config_that_cannot_be_used_lets_in_no_plain_text() {
         of(MeshMode::Permissive, "cluster.local")
     );
 }
+
+/// Pods whose policy cannot be read take no plain text, whatever was there before.
+#[test]
+fn a_peer_authentication_that_cannot_be_used_lets_in_no_plain_text() {
+    let peers = |spec: Value| {
+        json!({"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication",
+               "metadata": {"name": "peers", "namespace": "shop", "generation": 1}, "spec": spec})
+    };
+    let cart = json!({"matchLabels": {"app": "cart"}});
+    let good = peers(json!({"selector": cart, "mtls": {"mode": "PERMISSIVE"}}));
+    for (what, spec, web) in [
+        (
+            "an unknown mode",
+            json!({"selector": cart, "mtls": {"mode": "MOON"}}),
+            false,
+        ),
+        (
+            "a port that is none",
+            json!({"selector": cart, "mtls": {"mode": "PERMISSIVE"}, "portLevelMtls": {"a": {"mode": "STRICT"}}}),
+            false,
+        ),
+        ("no selector that can be read", json!({"selector": 5}), true),
+        ("no selector", json!({"mtls": {"mode": "MOON"}}), true),
+    ] {
+        let mut replica = Replica::of(&good);
+        assert_eq!(replica.inbound("shop/cart-0").mtls, MeshMode::Permissive);
+        let bad = peers(spec);
+        replica.apply(&bad);
+        for replica in [&replica, &Replica::of(&bad)] {
+            let is_strict = |pod: &str| replica.inbound(pod).mtls == MeshMode::Strict;
+            assert_eq!(
+                (is_strict("shop/cart-0"), is_strict("shop/web-0")),
+                (true, web),
+                "{what}"
+            );
+            assert!(!is_strict("other/other-0"), "{what}");
+            let mut all = replica.0.statuses();
+            let status = all.find(|(kind, ..)| *kind == Kind::PeerAuthentication);
+            let status = status.unwrap().2.to_json();
+            let message = status["conditions"][0]["message"].as_str().unwrap();
+            assert!(
+                message.ends_with("until it can be used, its pods take mutual TLS only"),
+                "{message}"
+            );
+        }
+    }
+}

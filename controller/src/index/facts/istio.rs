@@ -2,6 +2,8 @@
 //!
 //! A `VirtualService` is a [`Route`] like those of the Gateway API; the others are kept as they are.
 
+use std::collections::BTreeMap;
+
 use maglor_config::raw;
 use maglor_istio as istio;
 use maglor_istio::{Effect, Finding, Read};
@@ -24,7 +26,7 @@ pub struct Translated<T> {
     pub generation: Option<i64>,
     /// What it says.
     pub spec: Checked<T>,
-    /// The pods that it may be for where it cannot be used and says who may call what: these are closed.
+    /// The pods that it may be for where it cannot be used and says who may call what, or how: these are closed.
     pub closes: Option<Closes>,
     /// What it says, too, and is not done.
     pub notes: Vec<Finding>,
@@ -128,7 +130,19 @@ pub(super) fn destination_rule(meta: &Meta, value: &Value) -> DestinationRule {
 
 pub(super) fn peer_authentication(meta: &Meta, value: &Value) -> PeerAuthentication {
     let read = istio::PeerAuthentication::read(spec(value));
-    Translated::new(meta, read, |_| Ok(()))
+    let mut policy = Translated::new(meta, read, |_| Ok(()));
+    // What cannot be read is no reason to take plain text.
+    if policy.spec.problem.is_some() {
+        let closes = Closes::of(spec(value));
+        let selects = !spec(value)["selector"].is_null();
+        policy.spec.value = Some(istio::PeerAuthentication {
+            selector: selects.then(|| closes.labels.clone()),
+            mode: Some(raw::MeshMode::Strict),
+            ports: BTreeMap::new(),
+        });
+        policy.closes = Some(closes);
+    }
+    policy
 }
 
 pub(super) fn authorization_policy(meta: &Meta, value: &Value) -> AuthorizationPolicy {

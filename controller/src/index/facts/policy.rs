@@ -21,19 +21,10 @@ pub const OUTDATED: &str = "DefinitionOutdated";
 /// A `spec` that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked<T> {
-    /// What is in force: what was read, or, where that cannot be used, what was read before.
+    /// What is in force: what was read, or, where that cannot be used, what holds in its place.
     pub value: Option<T>,
     /// Why what was read cannot be used.
     pub problem: Option<String>,
-}
-
-impl<T: Clone> Checked<T> {
-    /// Keeps what was in force before, where this cannot be used.
-    pub fn keep(&mut self, before: &Self) {
-        if self.problem.is_some() {
-            self.value.clone_from(&before.value);
-        }
-    }
 }
 
 /// A `TrafficPolicy`.
@@ -47,6 +38,10 @@ pub struct TrafficPolicy {
     pub generation: Option<i64>,
     /// What it says.
     pub spec: Checked<TrafficPolicySpec>,
+    /// The version that is in force; `None` = none is.
+    pub in_force: Option<i64>,
+    /// What its status says of it.
+    pub recorded: Recorded<TrafficPolicySpec>,
 }
 
 /// An `AuthorizationPolicy`.
@@ -65,7 +60,7 @@ pub struct AuthorizationPolicy {
     /// Whether an operator has confirmed that this version is as it was written.
     pub confirmed: bool,
     /// What its status says of it.
-    pub recorded: Recorded,
+    pub recorded: Recorded<AuthorizationPolicySpec>,
 }
 
 /// The pods of a policy that cannot be used, as far as it can be read.
@@ -75,18 +70,18 @@ pub struct Closes {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What the status of an `AuthorizationPolicy` says: by this, replicas of the controller that were restarted and those
-/// that were not come to the same.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Recorded {
+/// What the status of a policy says: by this, replicas of the controller that were restarted and those that were not come to
+/// the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded<T> {
     /// The version that the status is about.
     pub observed: Option<i64>,
     /// Whether that version was accepted.
     pub accepted: bool,
     /// Why that version may lack what was written, if it does.
     pub outdated: Option<String>,
-    /// The last rules in force, and of which version they are.
-    pub in_force: Option<(i64, AuthorizationPolicySpec)>,
+    /// The last `spec` that could be used, and of which version it is.
+    pub in_force: Option<(i64, T)>,
 }
 
 /// A `MeshConfig`.
@@ -96,6 +91,10 @@ pub struct MeshConfig {
     pub generation: Option<i64>,
     /// What it says.
     pub spec: Checked<MeshConfigSpec>,
+    /// The version that is in force; `None` = none is.
+    pub in_force: Option<i64>,
+    /// What its status says of it.
+    pub recorded: Recorded<MeshConfigSpec>,
 }
 
 fn spec<T: DeserializeOwned>(
@@ -117,12 +116,32 @@ fn spec<T: DeserializeOwned>(
 
 impl TrafficPolicy {
     pub(super) fn read(meta: &Meta, value: &Value) -> Self {
+        let spec = spec(value, TrafficPolicySpec::check);
         Self {
             age: meta.age(),
             generated: meta.labels.contains_key(TUNED_BY),
             generation: meta.generation,
-            spec: spec(value, TrafficPolicySpec::check),
+            in_force: spec.value.as_ref().and(meta.generation),
+            spec,
+            recorded: Recorded::read(&value["status"], TrafficPolicySpec::check),
         }
+    }
+
+    /// Decides what is in force; `before` is what this replica knew. What cannot be used leaves the last version that could
+    /// in force, and without one has no effect.
+    pub(crate) fn settle(&mut self, before: Option<&Self>) {
+        if self.spec.problem.is_some() {
+            let own = before.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
+            let last = self.recorded.last(self.generation, own);
+            (self.in_force, self.spec.value) =
+                last.map_or((None, None), |(of, spec)| (of, Some(spec)));
+        }
+    }
+
+    /// Whether both have the same effect; what the status says apart from that is not compared.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.age, self.generated, &self.spec.value)
+            == (&other.age, other.generated, &other.spec.value)
     }
 }
 
@@ -141,7 +160,7 @@ impl AuthorizationPolicy {
             closes,
             outdated: false,
             confirmed: confirmed.is_some() && confirmed == meta.generation,
-            recorded: Recorded::read(&value["status"]),
+            recorded: Recorded::read(&value["status"], check),
         }
     }
 
@@ -160,24 +179,12 @@ impl AuthorizationPolicy {
         if self.spec.problem.is_none() {
             return;
         }
-        let decided = self.is_recorded() && !self.recorded.accepted;
         let own = before.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
-        let recorded = self.recorded.in_force.clone();
-        let recorded = recorded.map(|(generation, spec)| (Some(generation), spec));
-        let last = match decided {
-            true => recorded,
-            false => own.or(recorded),
-        };
-        let (in_force, value) = last.map_or((None, None), |(of, spec)| (of, Some(spec)));
-        (self.in_force, self.spec.value) = (in_force, value);
+        let last = self.recorded.last(self.generation, own);
+        (self.in_force, self.spec.value) = last.map_or((None, None), |(of, spec)| (of, Some(spec)));
         if self.spec.value.is_some() {
             self.closes = None;
         }
-    }
-
-    /// Whether the status is about this version.
-    fn is_recorded(&self) -> bool {
-        self.generation.is_some() && self.recorded.observed == self.generation
     }
 
     /// Why this version may lack a part of what was written: a rule without one of its conditions takes more. A version
@@ -186,7 +193,7 @@ impl AuthorizationPolicy {
         if self.confirmed {
             return None;
         }
-        if self.is_recorded() {
+        if self.recorded.is_of(self.generation) {
             return self.recorded.outdated.clone();
         }
         let field = pruned?;
@@ -241,8 +248,8 @@ impl Closes {
     }
 }
 
-impl Recorded {
-    fn read(status: &Value) -> Self {
+impl<T: Clone + DeserializeOwned> Recorded<T> {
+    fn read(status: &Value, check: impl FnOnce(&T) -> Result<(), crd::SpecError>) -> Self {
         let conditions = status["conditions"].as_array();
         let accepted = conditions
             .into_iter()
@@ -250,7 +257,7 @@ impl Recorded {
             .find(|condition| condition["type"] == "Accepted");
         let in_force = &status["inForce"];
         let spec = || {
-            let read = crd::check::spec::<AuthorizationPolicySpec>(in_force).ok()?;
+            let read = crd::check::spec::<T>(in_force).ok()?;
             check(&read).is_ok().then_some(read)
         };
         Self {
@@ -265,6 +272,28 @@ impl Recorded {
             in_force: in_force["generation"].as_i64().zip(spec()),
         }
     }
+
+    /// Whether the status is about this version.
+    fn is_of(&self, generation: Option<i64>) -> bool {
+        generation.is_some() && self.observed == generation
+    }
+
+    /// The last version that could be used: the one of the status where that is about this version, which cannot; `own`, which
+    /// this replica knew, until then. A file has no versions and no status: nothing is kept, as a replica that starts
+    /// could not know it.
+    fn last(
+        &self,
+        generation: Option<i64>,
+        own: Option<(Option<i64>, T)>,
+    ) -> Option<(Option<i64>, T)> {
+        generation?;
+        let recorded = self.in_force.clone();
+        let recorded = recorded.map(|(generation, spec)| (Some(generation), spec));
+        match self.is_of(generation) && !self.accepted {
+            true => recorded,
+            false => own.or(recorded),
+        }
+    }
 }
 
 impl MeshConfig {
@@ -276,7 +305,22 @@ impl MeshConfig {
         }
         Self {
             generation: meta.generation,
+            in_force: spec.problem.is_none().then_some(meta.generation).flatten(),
             spec,
+            recorded: Recorded::read(&value["status"], MeshConfigSpec::check),
+        }
+    }
+
+    /// Decides what is in force, as [`TrafficPolicy::settle`]; without a version that could be used [`closed`] is.
+    pub(crate) fn settle(&mut self, before: Option<&Self>) {
+        if self.spec.problem.is_none() {
+            return;
+        }
+        // What was closed before is no version that could be used.
+        let own = before.filter(|old| old.in_force.is_some());
+        let own = own.and_then(|old| Some((old.in_force, old.spec.value.clone()?)));
+        if let Some((generation, spec)) = self.recorded.last(self.generation, own) {
+            (self.in_force, self.spec.value) = (generation, Some(spec));
         }
     }
 }

@@ -159,12 +159,16 @@ impl Unsupported {
         }
     }
 
-    /// Several as one: the first with its path, the others after it with theirs. `None` where there are none.
+    /// Several as one: the first with its path, the others after it with theirs, each once though several matches of a rule
+    /// have it. `None` where there are none.
     pub(super) fn all(errors: impl IntoIterator<Item = Self>) -> Option<Self> {
-        let each = errors.into_iter().map(|one| SpecError::Value {
-            path: one.path,
-            message: one.message,
-        });
+        let mut each: Vec<SpecError> = Vec::new();
+        for Self { path, message } in errors {
+            let one = SpecError::Value { path, message };
+            if !each.contains(&one) {
+                each.push(one);
+            }
+        }
         check::all(each).map(Self::from)
     }
 }

@@ -22,14 +22,18 @@ fn notes<T>(resource: &Translated<T>) -> Vec<String> {
     resource.notes.iter().map(ToString::to_string).collect()
 }
 
-/// Of a policy that is for pods.
-pub(super) fn policy<T>(resource: &Translated<T>) -> Status {
+/// Of a policy that is for pods; `closed` says what holds for its pods where it cannot be used.
+pub(super) fn policy<T>(resource: &Translated<T>, closed: &str) -> Status {
     let generation = resource.generation;
     let condition = match &resource.spec.problem {
         None => in_force(&notes(resource), generation),
         Some(problem) => {
             let reason = "UnsupportedValue";
-            Condition::new("Accepted", false, reason, problem.as_str(), generation)
+            let message = match resource.closes {
+                Some(_) => format!("{problem}; until it can be used, {closed}"),
+                None => problem.clone(),
+            };
+            Condition::new("Accepted", false, reason, message, generation)
         }
     };
     Status::Policy(vec![condition])
@@ -38,7 +42,7 @@ pub(super) fn policy<T>(resource: &Translated<T>) -> Status {
 pub(super) fn destination_rule(index: &Index, key: &Key) -> Option<Status> {
     let rule = index.istio.destinations.get(key)?;
     let Some(value) = &rule.spec.value else {
-        return Some(policy(rule));
+        return Some(policy(rule, ""));
     };
     let no = |reason: &str, message: String| {
         let condition = Condition::new("Accepted", false, reason, message, rule.generation);
@@ -66,7 +70,7 @@ pub(super) fn destination_rule(index: &Index, key: &Key) -> Option<Status> {
             "Conflicted",
             format!("the older DestinationRule {other} holds for Service {target}"),
         ),
-        _ => Some(policy(rule)),
+        _ => Some(policy(rule, "")),
     }
 }
 

@@ -61,6 +61,8 @@ pub enum Source {
         replica: String,
         /// The proxies of `ProxyService`s.
         proxies: proxy_service::Settings,
+        /// Such proxies may be started.
+        inserts: bool,
         /// The proxies of Gateways; `None` = there are none, and Secrets are not read.
         gateways: Option<Box<gateway::run::Options>>,
         /// Pods may be moved, by `PlacementPolicy`s.
@@ -371,6 +373,7 @@ fn start(
         namespace,
         replica,
         proxies,
+        inserts,
         auto,
         gateways,
         term,
@@ -382,7 +385,7 @@ fn start(
     let written = status::write(clients.operators.clone(), wanted, term.subscribe());
     spawn("statuses", Box::pin(written));
     let asked = (replicas, Arc::clone(graphs), table.clone());
-    let operator = proxy_service::run::run(asked, proxies, auto, term.subscribe());
+    let operator = proxy_service::run::run(asked, (proxies, inserts), auto, term.subscribe());
     spawn("ProxyServices", Box::pin(operator));
     let with_gateways = gateways.is_some();
     if let Some(options) = gateways {

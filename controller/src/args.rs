@@ -248,6 +248,9 @@ struct Proxies {
     /// Where they reach this control plane. Default: where sidecars do.
     #[arg(long, value_name = "NAME:PORT")]
     proxy_control_plane: Option<String>,
+    /// Start proxies in front of Services, by ProxyServices. `false`: a ProxyService's status says that they are off.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    proxy_services: bool,
     /// Serve Gateways of the Gateway API: read their certificates from Secrets, and start their proxies.
     #[arg(long)]
     gateways: bool,
@@ -324,7 +327,7 @@ fn serve(run: Run) -> Result<(), String> {
     let identity = run.identity.settings(&run.namespace);
     let trust_domain = identity.as_ref().map(|one| one.trust_domain.to_string());
     let auto = Limits::patient(run.proxies.auto_patience);
-    let gateways = run.proxies.gateways;
+    let (inserts, gateways) = (run.proxies.proxy_services, run.proxies.gateways);
     let service_type = run.proxies.gateway_service_type.clone();
     let proxies = run.proxies.settings(&sidecar, trust_domain);
     let gateways = gateways.then(|| {
@@ -345,6 +348,7 @@ fn serve(run: Run) -> Result<(), String> {
                 .replica
                 .unwrap_or_else(|| format!("process-{}", std::process::id())),
             proxies,
+            inserts,
             gateways,
             moves: run.placement,
             tunes: run.tuning,

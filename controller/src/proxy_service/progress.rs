@@ -33,6 +33,8 @@ pub enum Progress {
     },
     /// Proxies start.
     Starting(Rollout),
+    /// No proxies may be started here; nothing is written but this.
+    SwitchedOff,
     /// Nothing of ours is left.
     Withdrawn,
     /// It is taken away.
@@ -107,6 +109,12 @@ pub fn conditions(
             let message = directly(&rollout.text(waiting));
             ready(false, "Starting", message)
         }
+        Progress::SwitchedOff => {
+            let message = directly(
+                "ProxyServices are switched off: see proxyServices.enabled of the chart, --proxy-services of the controller",
+            );
+            ready(false, "SwitchedOff", message)
+        }
         Progress::Withdrawing | Progress::Withdrawn => {
             let message = "requests go to the endpoints directly; the proxies end".to_owned();
             ready(false, "Withdrawing", message)
@@ -126,6 +134,7 @@ pub fn proxies(progress: &Progress) -> Option<String> {
         | Progress::Invalid(_)
         | Progress::NotAdvised
         | Progress::Refused(_)
+        | Progress::SwitchedOff
         | Progress::Withdrawing
         | Progress::Withdrawn => None,
     }

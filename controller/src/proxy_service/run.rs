@@ -58,10 +58,11 @@ enum Hint {
     Wide(Key, Option<Version>),
 }
 
-/// Runs until nobody holds the Lease any more, that is, for ever.
+/// Runs until nobody holds the Lease any more, that is, for ever. `inserts`: proxies may be started; else statuses say that
+/// they may not, and nothing else is written.
 pub(crate) async fn run(
     (replicas, graphs, table): (Replicas, Arc<Graphs>, Table),
-    settings: Settings,
+    (settings, inserts): (Settings, bool),
     limits: Limits,
     term: watch::Receiver<Term>,
 ) {
@@ -79,6 +80,7 @@ pub(crate) async fn run(
     drop(hints);
     let operator = Operator {
         server,
+        inserts,
         term,
         sharing: Sharing::new(replicas.clone(), table),
         advisor: Advisor::new(replicas, graphs, limits),
@@ -115,6 +117,8 @@ pub async fn step(
 
 struct Operator {
     server: Server,
+    /// Proxies may be started.
+    inserts: bool,
     term: watch::Receiver<Term>,
     advisor: Advisor,
     sharing: Sharing,
@@ -289,7 +293,7 @@ impl Operator {
             }
             let told = self.told(key, &seen, &next);
             self.server.tell(&seen, &told).await?;
-            let Some(step) = &next.step else {
+            let Some(step) = next.step.as_ref().filter(|_| self.inserts) else {
                 self.rejected.remove(key);
                 let wide = seen.claims.first().is_some_and(|claim| claim.is_wide);
                 return Ok(Some(Left { next, wide }));
@@ -319,6 +323,9 @@ impl Operator {
 impl Operator {
     /// What is said of how far things are. What was not taken is said until it is, and not half of the time.
     fn told(&self, key: &Key, seen: &Observed, next: &Next) -> Progress {
+        if next.step.is_some() && !self.inserts {
+            return Progress::SwitchedOff;
+        }
         let starts = matches!(next.progress, Progress::Starting(_));
         let why = match next.step {
             Some(_) => self.rejected.get(key).cloned(),

@@ -5,13 +5,14 @@
     reason = "a test fails by panicking"
 )]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 /// Values that change what there is, and how it is written.
-const CASES: [&[&str]; 8] = [
+const CASES: [&[&str]; 9] = [
     &[],
     &[
         "replicas=1",
@@ -39,6 +40,11 @@ const CASES: [&[&str]; 8] = [
         "imagePullSecrets[0].name=registry",
     ],
     &["placement.enabled=true", "tuning.enabled=true"],
+    &[
+        "proxyServices.enabled=true",
+        "gateway.enabled=true",
+        "externalMetrics=true",
+    ],
     &["networkPolicy.enabled=false"],
     &[
         r"nodeSelector.kubernetes\.io/os=linux,replicas=3,image=c:1",
@@ -127,6 +133,125 @@ fn compare(helm: &Path) {
         "{}",
         String::from_utf8_lossy(&lint.stdout)
     );
+}
+
+/// Where, group, resource, name, verb.
+type Permission = [String; 5];
+
+/// What the roles of the controller allow.
+fn permissions(documents: &[Value]) -> BTreeSet<Permission> {
+    let of = |kind: &str| {
+        let mut roles = documents.iter();
+        let found =
+            roles.find(|one| one["kind"] == kind && one["metadata"]["name"] == "maglor-controller");
+        found.unwrap()["rules"].as_array().unwrap().clone()
+    };
+    let mut all = BTreeSet::new();
+    for (place, kind) in [("everywhere", "ClusterRole"), ("own", "Role")] {
+        for rule in of(kind) {
+            let words = |field: &str| {
+                let list = rule[field].as_array().cloned().unwrap_or_default();
+                let words = list.iter().map(|one| one.as_str().unwrap().to_owned());
+                words.collect::<Vec<_>>()
+            };
+            let names = Some(words("resourceNames")).filter(|names| !names.is_empty());
+            let names = names.unwrap_or_else(|| vec!["any".to_owned()]);
+            let columns = [
+                words("apiGroups"),
+                words("resources"),
+                names,
+                words("verbs"),
+            ];
+            add(&mut all, place, columns);
+        }
+    }
+    all
+}
+
+/// Every combination of what the columns list.
+fn add(
+    all: &mut BTreeSet<Permission>,
+    place: &str,
+    [groups, resources, names, verbs]: [Vec<String>; 4],
+) {
+    for group in &groups {
+        let group = if group.is_empty() { "core" } else { group };
+        for resource in &resources {
+            for name in &names {
+                for verb in &verbs {
+                    all.insert([place, group, resource, name, verb].map(str::to_owned));
+                }
+            }
+        }
+    }
+}
+
+/// What docs/controller.md says of a value of the chart.
+fn documented(values: &[&str]) -> BTreeSet<Permission> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/controller.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, section) = text.split_once("\n## Permissions\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut all = BTreeSet::new();
+    for row in section.lines().filter(|line| line.starts_with('|')).skip(2) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [value, place, groups, resources, names, verbs, reason] = cells[..] else {
+            panic!("seven columns: {row}");
+        };
+        assert!(!reason.is_empty(), "{row}");
+        let words = |cell: &str| cell.split(", ").map(str::to_owned).collect::<Vec<_>>();
+        if values.contains(&value.trim_matches('`')) {
+            add(
+                &mut all,
+                place,
+                [groups, resources, names, verbs].map(words),
+            );
+        }
+    }
+    all
+}
+
+#[test]
+fn each_value_gives_the_permissions_that_are_documented() {
+    let of = |sets: &[&str]| {
+        let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        permissions(&documents(&maglor(&[&["install"], &sets[..]].concat())))
+    };
+    let none = of(&[]);
+    assert_eq!(none, documented(&["always"]));
+    for value in [
+        "proxyServices.enabled",
+        "gateway.enabled",
+        "placement.enabled",
+        "tuning.enabled",
+        "externalMetrics",
+    ] {
+        let set = format!("{value}=true");
+        assert_eq!(of(&[&set]), documented(&["always", value]), "{value}");
+    }
+    // What a stolen token must not do.
+    let writes = ["create", "delete", "patch", "update"];
+    for [place, group, resource, name, verb] in &none {
+        let everywhere = place == "everywhere" && name == "any";
+        let workloads = [
+            "deployments",
+            "pods",
+            "replicasets",
+            "services",
+            "serviceaccounts",
+        ];
+        let writes = writes.contains(&verb.as_str());
+        assert!(
+            !(everywhere && writes && workloads.contains(&resource.as_str())),
+            "{verb} {group}/{resource}"
+        );
+        let reads = matches!(verb.as_str(), "get" | "list" | "watch" | "*");
+        assert!(
+            !(resource == "secrets" && name == "any" && reads),
+            "{verb} secrets, {place}"
+        );
+        assert!(verb != "*" && verb != "escalate" && verb != "bind" && verb != "impersonate");
+    }
 }
 
 /// `off` without quotes is false to Kubernetes, and no word that a definition could list.

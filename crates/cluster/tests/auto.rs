@@ -36,7 +36,10 @@ use selector::Watch;
 const SHOP: &str = include_str!("auto/shop.yaml");
 
 /// What calls is seen at once, and it is thought about for ten seconds in place of two minutes.
-const VALUES: [&str; 1] = ["extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}"];
+const VALUES: [&str; 2] = [
+    "proxyServices.enabled=true",
+    "extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}",
+];
 
 /// Whom the Service selects: its own pods, or proxies.
 const OWN: &str = "details";

@@ -28,7 +28,10 @@ use installed::{Installed, until};
 const SHOP: &str = include_str!("auto/shop.yaml");
 
 /// What calls is seen at once, and it is thought about for ten seconds in place of two minutes.
-const VALUES: [&str; 1] = ["extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}"];
+const VALUES: [&str; 2] = [
+    "proxyServices.enabled=true",
+    "extraArgs={--load-interval=1s,--graph-window=10s,--auto-patience=10s}",
+];
 
 const CALLERS: u32 = 12;
 const SERVERS: u32 = 8;

@@ -146,7 +146,7 @@ struct Point {
 #[test]
 #[ignore = "an experiment of a quarter of an hour, and builds Kubernetes the first time"]
 fn latency_does_not_grow_with_replicas_behind_proxies() {
-    let Some(installed) = Installed::start("graphs", &[]) else {
+    let Some(installed) = Installed::start("graphs", &["proxyServices.enabled=true"]) else {
         return;
     };
     let replicas = std::env::var("REPLICAS").unwrap_or_else(|_| "2,5,10".into());

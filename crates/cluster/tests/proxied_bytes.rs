@@ -47,7 +47,7 @@ const PROXY_SERVICE: &str = "{apiVersion: maglor.dev/v1alpha1, kind: ProxyServic
 #[test]
 #[ignore = "builds Kubernetes the first time, for a quarter of an hour"]
 fn bytes_pass_in_the_callers_own_mutual_tls() {
-    let Some(installed) = Installed::start("bytes", &[]) else {
+    let Some(installed) = Installed::start("bytes", &["proxyServices.enabled=true"]) else {
         return;
     };
     let kubectl = installed.kubectl();

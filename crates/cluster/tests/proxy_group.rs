@@ -46,7 +46,8 @@ const MEMBERS: [&str; 3] = ["details", "ratings", "reviews"];
 const RATE: u32 = 40;
 
 /// What proxies have sent is known at once, and soon forgotten.
-const VALUES: [&str; 2] = [
+const VALUES: [&str; 3] = [
+    "proxyServices.enabled=true",
     "externalMetrics=true",
     "extraArgs={--load-interval=1s,--graph-window=10s}",
 ];

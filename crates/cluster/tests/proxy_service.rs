@@ -44,7 +44,8 @@ const RATE: u32 = 300;
 const FEW: u32 = 2;
 
 /// What proxies have sent is known at once, and soon forgotten.
-const VALUES: [&str; 2] = [
+const VALUES: [&str; 3] = [
+    "proxyServices.enabled=true",
     "externalMetrics=true",
     "extraArgs={--load-interval=1s,--graph-window=10s}",
 ];

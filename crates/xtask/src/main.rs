@@ -131,7 +131,13 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 4] = ["kubernetes", "install", "insertion", "kubernetes_identity"];
+    const OF_PROGRAMS: [&str; 5] = [
+        "kubernetes",
+        "install",
+        "insertion",
+        "kubernetes_identity",
+        "permissions",
+    ];
     let tests = OF_CLUSTERS.iter().chain(&OF_PROGRAMS);
     Cargo::new("test")
         .args(["--locked", "--no-fail-fast"])

@@ -30,6 +30,9 @@ pub enum ProxyError {
     /// No connection to the endpoint could be made.
     #[error("connect failed: {0}")]
     Connect(#[source] io::Error),
+    /// The endpoint left the cluster while a connection to it was being opened.
+    #[error("the endpoint left before it could be connected to")]
+    EndpointLeft,
     /// CONNECT where `allow_connect` is off.
     #[error("CONNECT is not allowed here")]
     ConnectNotAllowed,
@@ -158,7 +161,9 @@ impl ProxyError {
             Self::Denied => (S::FORBIDDEN, 7, "RBAC"),
             Self::MemoryBudget => (S::SERVICE_UNAVAILABLE, 8, "OM"),
             Self::ConnectNotAllowed => (S::METHOD_NOT_ALLOWED, 12, "NR"),
-            Self::Connect(_) | Self::ConnectTimeout => (S::SERVICE_UNAVAILABLE, 14, "UF"),
+            Self::Connect(_) | Self::ConnectTimeout | Self::EndpointLeft => {
+                (S::SERVICE_UNAVAILABLE, 14, "UF")
+            }
             Self::DownstreamBody(_) => (S::BAD_REQUEST, 13, "DPE"),
             Self::DownstreamHead(error) => (head_status(*error), 13, "DPE"),
             Self::HeaderTimeout => (S::REQUEST_TIMEOUT, 4, "DT"),
@@ -231,7 +236,7 @@ impl ProxyError {
     /// What retries go by; `None` where no endpoint has failed.
     pub(crate) fn as_failure(&self) -> Option<Failure> {
         Some(match self {
-            Self::Connect(_) | Self::ConnectTimeout => Failure::Connect,
+            Self::Connect(_) | Self::ConnectTimeout | Self::EndpointLeft => Failure::Connect,
             Self::EndpointsFull => Failure::Busy,
             Self::PerTryTimeout => Failure::PerTryTimeout,
             Self::UpstreamClosed { reused: true } => Failure::Stale,

@@ -7,12 +7,13 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use maglor_testkit::{Proxy, RawHttp1, TIMEOUT, Upstream, eventually};
 use maglor_xds::Kind;
 use support::control_plane::{ControlPlane, cluster_of};
-use support::start;
+use support::{outstanding, start};
 
 const CART: &str = "cart.shop.svc.cluster.local:80";
 
@@ -113,6 +114,53 @@ fn endpoints_that_stay_keep_their_connections() {
         (0..20).all(|_| get(&proxy, "cart") == ok("a"))
     });
     assert_eq!(a.connections(), 1);
+}
+
+/// A listener whose queue is full: what else is sent to it is answered by nothing, like what is sent to a pod that has
+/// gone.
+struct Silent {
+    _socket: socket2::Socket,
+    _queued: Vec<TcpStream>,
+    address: SocketAddr,
+}
+
+impl Silent {
+    fn start() -> Self {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        socket.bind(&any.into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let limit = Duration::from_millis(100);
+        let queued = std::iter::from_fn(|| TcpStream::connect_timeout(&address, limit).ok());
+        let queued = queued.take(10).collect();
+        Self {
+            _socket: socket,
+            _queued: queued,
+            address,
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_that_leaves_is_not_waited_for() {
+    let control = ControlPlane::start();
+    let (gone, well) = (Silent::start(), Upstream::start("b"));
+    for settings in ["", ", protocol: http1", ", protocol: http2"] {
+        let cluster = format!("{{name: cart, connect_timeout: 10m{settings}}}");
+        control.serve_with(CART, &cluster, &[gone.address]);
+        let proxy = proxy(control.address, "timeout: 5s");
+        let asking = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| get(&proxy, "cart"));
+            eventually(TIMEOUT, "it is being connected to", || {
+                outstanding(&proxy) == 1.0
+            });
+            control.assign("cart", &[well.address()]);
+            asking.join().unwrap()
+        });
+        assert_eq!(asking, ok("b"), "{settings}");
+    }
 }
 
 #[test]

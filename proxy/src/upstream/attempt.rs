@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -15,6 +16,9 @@ use crate::io::Io;
 use crate::metrics::Failures;
 use crate::mux;
 use crate::proxy_protocol::Addresses;
+
+/// While an endpoint does not answer, it is looked for in its cluster this often.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What it takes to connect, without the request.
 pub(super) struct Attempt {
@@ -39,13 +43,33 @@ pub(super) struct Opened {
     now: Instant,
 }
 
+/// Ready some time after the endpoint has left the cluster. What is sent to the address of a pod that has gone is
+/// answered by nothing, not even by a refusal, so that `connect_timeout` would be waited for.
+async fn left(cluster: &Cluster, target: &Arc<Target>) {
+    if cluster.config().original_destination.is_some() {
+        // Where a client wanted to go is no endpoint that leaves.
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if !cluster.has(target) {
+            return;
+        }
+    }
+}
+
 impl Attempt {
     /// Connects.
     ///
     /// # Errors
-    /// Those of [`connect`].
+    /// Those of [`connect`], and [`ProxyError::EndpointLeft`].
     pub(super) async fn run(self) -> Result<(Io, Open), ProxyError> {
-        let connected = connect(&self.cluster, &self.target, self.ends, self.speaks).await;
+        let connecting = connect(&self.cluster, &self.target, self.ends, self.speaks);
+        let connected = tokio::select! {
+            biased;
+            connected = connecting => connected,
+            () = left(&self.cluster, &self.target) => Err(ProxyError::EndpointLeft),
+        };
         if connected.is_err() {
             self.cluster.metrics().connect_failures.inc(self.shard);
         }

@@ -214,6 +214,12 @@ impl Cluster {
         self.endpoints.load_full()
     }
 
+    /// Whether it is among the endpoints in force.
+    pub(crate) fn has(&self, target: &Arc<Target>) -> bool {
+        let endpoints = self.endpoints.load();
+        endpoints.targets().iter().any(|one| one.id == target.id)
+    }
+
     /// Replaces the endpoints that stem from names.
     ///
     /// # Errors

@@ -277,6 +277,7 @@ pub(super) type Turn = OwnedMutexGuard<()>;
 #[derive(Debug)]
 enum Unopened {
     Late,
+    Left,
     Failed(io::ErrorKind, String),
     System(i32),
 }
@@ -286,6 +287,7 @@ impl Unopened {
     fn of(error: &ProxyError) -> Option<Self> {
         match error {
             ProxyError::ConnectTimeout => Some(Self::Late),
+            ProxyError::EndpointLeft => Some(Self::Left),
             ProxyError::Connect(error) => Some(match error.raw_os_error() {
                 Some(code) => Self::System(code),
                 None => Self::Failed(error.kind(), error.to_string()),
@@ -298,6 +300,7 @@ impl Unopened {
     fn again(&self) -> ProxyError {
         match self {
             Self::Late => ProxyError::ConnectTimeout,
+            Self::Left => ProxyError::EndpointLeft,
             Self::Failed(kind, why) => ProxyError::Connect(io::Error::new(*kind, why.clone())),
             Self::System(code) => ProxyError::Connect(io::Error::from_raw_os_error(*code)),
         }

@@ -41,7 +41,8 @@ pub struct Cluster {
     /// that client's requests share an HTTP/1.1 connection, and none an HTTP/2 one.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolOut>,
-    /// Time for the TCP and TLS handshakes together, 1ms-10m.
+    /// Time for the TCP and TLS handshakes together, 1ms-10m. An endpoint that leaves the cluster meanwhile is given up
+    /// within 200ms, and another one is connected to.
     #[schemars(extend("default" = "5s"))]
     pub connect_timeout: Option<TimeSpan>,
     /// A pooled connection without request is closed after this, 1ms-24h.

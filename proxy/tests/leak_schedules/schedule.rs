@@ -33,6 +33,16 @@ const BEHAVIOURS: [&str; 25] = [
     "/trailers",
     "/early-hints",
 ];
+/// Those that leave an upload under way, or take it whole.
+const OF_UPLOADS: [&str; 7] = [
+    "/early/200",
+    "/early/200/100",
+    "/early/413",
+    "/early/200/300000",
+    "/early/503",
+    "/upload",
+    "/hang",
+];
 /// The first part of a path chooses the transport to the server, the second one the route's policy.
 const TRANSPORTS: [&str; 4] = ["h1", "h2", "mesh", "mesh2"];
 const POLICIES: [&str; 5] = ["plain", "retry", "hedge", "mirror", "queue"];
@@ -196,10 +206,14 @@ impl Draw {
         };
         let (transport, policy) = (self.one_of(transports), self.one_of(&POLICIES));
         let with_body = self.percent(50);
+        let behaviour = match with_body && self.percent(60) {
+            true => self.one_of(&OF_UPLOADS),
+            false => self.one_of(&BEHAVIOURS),
+        };
         Request {
             path: format!("/{transport}/{policy}"),
-            behaviour: self.one_of(&BEHAVIOURS),
-            body: with_body.then(|| self.one_of(&[0, 10, 5000, 60_000, 300_000])),
+            behaviour,
+            body: with_body.then(|| self.one_of(&[0, 10, 5000, 60_000, 300_000, 1_000_000])),
             chunked: self.percent(30),
         }
     }

@@ -299,6 +299,7 @@ impl Metrics {
                 "memory_heap_bytes",
                 "Memory that is allocated, by all threads together.",
             ),
+            kept: gauge("memory_kept_bytes", "Bodies kept to be sent again."),
             used: gauge(
                 "memory_used_bytes",
                 "Memory in use, where there is a budget.",

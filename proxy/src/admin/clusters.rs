@@ -46,6 +46,8 @@ fn cluster(cluster: &Arc<Cluster>) -> Value {
         "available": view.available(),
         "requests": guard.requests.active(),
         "waiting": guard.waiting(),
+        "connections": guard.connections.active(),
+        "waiting_for_connection": guard.connections.waiting(),
         "circuit_breaker": guard.breaker().map(|breaker| breaker.phase().name()),
         "concurrency_limit": guard.concurrency().map(ConcurrencyLimit::limit),
         "endpoints": each.collect::<Vec<_>>(),

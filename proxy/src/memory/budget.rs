@@ -82,6 +82,8 @@ pub(crate) struct Metrics {
     pub(crate) limit: Gauge,
     pub(crate) heap: Gauge,
     pub(crate) used: Gauge,
+    /// Bodies kept to be sent again.
+    pub(crate) kept: Gauge,
     /// Requests answered with 503.
     pub(crate) requests: Counter,
     /// Times that accepting had to wait.
@@ -200,6 +202,10 @@ impl Budget {
     pub(crate) fn publish_control(&self) {
         self.publish(self.heaps.len() - 1, heap::balance());
         self.metrics.heap.set(self.allocated());
+        let kept = self.kept.load(Ordering::Relaxed);
+        self.metrics
+            .kept
+            .set(i64::try_from(kept).unwrap_or(i64::MAX));
     }
 
     /// Bytes of all heaps together, as far as threads have made them known.

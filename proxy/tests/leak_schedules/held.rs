@@ -8,7 +8,11 @@ pub(crate) struct Held {
     pub(crate) clients: f64,
     pub(crate) requests: f64,
     pub(crate) connections: f64,
-    pub(crate) waiting: u64,
+    /// By the clusters' own counts: requests let in, those that wait, requests under way by endpoint, and connections
+    /// where their number is limited.
+    pub(crate) places: u64,
+    /// Bytes of bodies kept to be sent again.
+    pub(crate) kept: f64,
     pub(crate) tasks: f64,
     pub(crate) files: usize,
     /// Bytes.
@@ -29,14 +33,25 @@ impl Held {
         };
         let clusters = proxy.admin_get("/clusters").json();
         let clusters = clusters["clusters"].as_array().unwrap();
+        let count = |value: &serde_json::Value| value.as_u64().unwrap();
+        let places = |cluster: &serde_json::Value| {
+            let names = [
+                "requests",
+                "waiting",
+                "connections",
+                "waiting_for_connection",
+            ];
+            let own: u64 = names.iter().map(|name| count(&cluster[name])).sum();
+            let endpoints = cluster["endpoints"].as_array().unwrap();
+            let theirs = endpoints.iter().map(|one| count(&one["outstanding"]));
+            own + theirs.sum::<u64>()
+        };
         Self {
             clients: sum("maglor_downstream_connections"),
             requests: sum("maglor_upstream_outstanding_requests"),
             connections: sum("maglor_upstream_connections"),
-            waiting: clusters
-                .iter()
-                .filter_map(|one| one["waiting"].as_u64())
-                .sum(),
+            places: clusters.iter().map(places).sum(),
+            kept: sum("maglor_memory_kept_bytes"),
             tasks: sum("maglor_worker_tasks"),
             files: proxy.open_files(),
             heap: sum("maglor_memory_heap_bytes"),
@@ -48,7 +63,8 @@ impl Held {
         self.clients == 0.0
             && self.requests == 0.0
             && self.connections == 0.0
-            && self.waiting == 0
+            && self.places == 0
+            && self.kept == 0.0
             && self.tasks <= before.tasks
             && self.files <= before.files
     }

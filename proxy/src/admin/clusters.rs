@@ -33,6 +33,7 @@ fn cluster(cluster: &Arc<Cluster>) -> Value {
             "priority": endpoint.priority,
             "locality": endpoint.locality.as_ref().map(locality),
             "outstanding": target.stats.outstanding(),
+            "places_taken": target.places_taken(),
             "healthy": target.stats.is_healthy(),
             "ejected": target.stats.is_ejected(),
             "draining": target.stats.is_draining(),

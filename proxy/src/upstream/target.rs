@@ -69,6 +69,11 @@ impl Drop for Seat {
 }
 
 impl Target {
+    /// Places for requests and connections that are taken, where their number is limited.
+    pub(crate) fn places_taken(&self) -> u32 {
+        self.requests.active() + self.connections.active()
+    }
+
     pub(super) fn new(
         config: &config::Cluster,
         address: SocketAddr,

@@ -8,8 +8,8 @@ pub(crate) struct Held {
     pub(crate) clients: f64,
     pub(crate) requests: f64,
     pub(crate) connections: f64,
-    /// By the clusters' own counts: requests let in, those that wait, requests under way by endpoint, and connections
-    /// where their number is limited.
+    /// By the clusters' own counts: requests let in, those that wait, connections
+    /// where their number is limited; and of each endpoint.
     pub(crate) places: u64,
     /// Bytes of bodies kept to be sent again.
     pub(crate) kept: f64,
@@ -43,7 +43,9 @@ impl Held {
             ];
             let own: u64 = names.iter().map(|name| count(&cluster[name])).sum();
             let endpoints = cluster["endpoints"].as_array().unwrap();
-            let theirs = endpoints.iter().map(|one| count(&one["outstanding"]));
+            let theirs = endpoints
+                .iter()
+                .map(|one| count(&one["outstanding"]) + count(&one["places_taken"]));
             own + theirs.sum::<u64>()
         };
         Self {

@@ -10,6 +10,8 @@
 mod closed;
 #[path = "index/endpoints.rs"]
 mod endpoints;
+#[path = "index/external.rs"]
+mod external;
 #[path = "index/levels.rs"]
 mod levels;
 mod support;

@@ -14,6 +14,7 @@
 mod build;
 mod confirm;
 mod effective;
+mod external;
 pub mod facts;
 mod gateways;
 mod give;
@@ -63,6 +64,7 @@ pub struct Index {
     traffic: BTreeMap<Key, TrafficPolicy>,
     workloads: BTreeMap<Key, Workload>,
     istio: istio::Istio,
+    externals: external::Externals,
     gateways: Gateways,
     links: Links,
     dirty: Dirty,
@@ -128,7 +130,7 @@ impl Index {
             }
             Facts::ReferenceGrant(grant) => {
                 if put(&mut self.gateways.grants, &key, grant) {
-                    self.touch_gateways();
+                    self.touch_grants();
                 }
             }
             Facts::Secret(secret) => {
@@ -144,6 +146,7 @@ impl Index {
                     self.touch_all();
                 }
                 self.mesh.insert(key.clone(), *config);
+                self.note_externals();
             }
             Facts::Namespace(namespace) => {
                 if put(&mut self.namespaces, &key, namespace) {
@@ -159,6 +162,7 @@ impl Index {
             Facts::Route(route) => self.apply_route(kind, &key, route),
             Facts::Service(service) => {
                 let before = self.services.insert(key.clone(), service.clone());
+                self.note_external(&key, before.as_ref(), Some(&service));
                 if before.as_ref() != Some(&service) {
                     self.touch_service(&key);
                     self.touch_front(&key, [Some(&service), before.as_ref()]);
@@ -203,7 +207,7 @@ impl Index {
             }
             Kind::ReferenceGrant => {
                 self.gateways.grants.remove(key);
-                self.touch_gateways();
+                self.touch_grants();
             }
             Kind::Secret => {
                 self.gateways.secrets.remove(key);
@@ -214,6 +218,7 @@ impl Index {
             Kind::MeshConfig => {
                 self.mesh.remove(key);
                 self.touch_all();
+                self.note_externals();
             }
             Kind::Namespace => {
                 self.namespaces.remove(key);
@@ -230,6 +235,7 @@ impl Index {
             }
             Kind::Service => {
                 let before = self.services.remove(key);
+                self.note_external(key, before.as_ref(), None);
                 self.touch_service(key);
                 self.touch_front(key, [None, before.as_ref()]);
             }

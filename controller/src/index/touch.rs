@@ -104,8 +104,33 @@ impl Index {
             self.dirty.statuses.insert(status_id(id));
         }
         self.touch_senders(key);
+        // A name that led outside may lead to this Service, or the other way round.
+        for external in self.externals.get(key).cloned().into_iter().flatten() {
+            self.touch_external(&external);
+        }
         self.touch_policies(&key.namespace);
         self.touch_gateway_of(key);
+    }
+
+    /// What routes to a Service of type ExternalName come to.
+    fn touch_external(&mut self, key: &Key) {
+        for id in self.links.routes_of_backend(key) {
+            self.dirty.statuses.insert(status_id(id));
+        }
+        self.touch_senders(key);
+    }
+
+    /// What grants permit.
+    pub(super) fn touch_grants(&mut self) {
+        self.touch_gateways();
+        self.touch_externals();
+    }
+
+    pub(super) fn touch_externals(&mut self) {
+        let externals: Vec<Key> = self.externals.values().flatten().cloned().collect();
+        for key in externals {
+            self.touch_external(&key);
+        }
     }
 
     /// Who sends to a Service by a route.

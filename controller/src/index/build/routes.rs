@@ -31,15 +31,19 @@ pub(crate) enum Caller {
     Gateway,
 }
 
-/// Kind and namespace of a route whose references need a grant.
-type Referrer<'a> = Option<(&'a str, &'a str)>;
+/// Kind and namespace of a route, and who sends by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Referrer<'a> {
+    from: (&'a str, &'a str),
+    caller: Caller,
+}
 
 impl Caller {
     /// Who refers to the backends of a route.
     pub(crate) fn of(self, id: &RouteId) -> Referrer<'_> {
-        match self {
-            Self::Client => None,
-            Self::Gateway => Some((id.0.kind(), &id.1.namespace)),
+        Referrer {
+            from: (id.0.kind(), &id.1.namespace),
+            caller: self,
         }
     }
 }
@@ -311,13 +315,13 @@ fn inherit(
         route.hash_policy.clone_from(&behind.hash_policy);
     }
     merge_route(route, policy);
-    match referrer {
+    match referrer.caller {
         // A Gateway is a client of the Services behind it, and attached to none.
-        Some(_) => merge_route(route, behind),
-        None if route.hash_policy.is_empty() => {
+        Caller::Gateway => merge_route(route, behind),
+        Caller::Client if route.hash_policy.is_empty() => {
             route.hash_policy.clone_from(&behind.hash_policy);
         }
-        None => {}
+        Caller::Client => {}
     }
 }
 
@@ -400,15 +404,18 @@ pub(crate) fn resolve<'a>(
         let what = format!("{} is no Service", backend.text);
         return Err(Unresolved::InvalidKind(what));
     };
-    if let Some(referrer) = referrer
-        && !index.is_granted(referrer, kind_name(), key)
-    {
+    if referrer.caller == Caller::Gateway && !index.is_granted(referrer.from, kind_name(), key) {
         let what = format!("no ReferenceGrant permits {} {key}", kind_name());
         return Err(Unresolved::NotPermitted(what));
     }
     let service = index.services.get(key);
     let service = service
         .ok_or_else(|| Unresolved::NotFound(format!("{} {key} does not exist", kind_name())))?;
+    if let Some(name) = &service.external_name
+        && let Some(why) = index.external_refusal(referrer.from, key, name)
+    {
+        return Err(Unresolved::NotPermitted(why));
+    }
     let inherited = || match service.ports.as_slice() {
         [only] => Some(only.port),
         _ => called.or(service.ports.first().map(|port| port.port)),

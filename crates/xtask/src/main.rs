@@ -131,10 +131,11 @@ fn end_to_end() -> ExitCode {
         "tuning",
         "live_graph",
     ];
-    const OF_PROGRAMS: [&str; 5] = [
+    const OF_PROGRAMS: [&str; 6] = [
         "kubernetes",
         "install",
         "insertion",
+        "kubernetes_attacks",
         "kubernetes_identity",
         "permissions",
     ];

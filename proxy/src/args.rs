@@ -54,18 +54,22 @@ Signals: TERM and INT drain and end; HUP reloads; USR1 reopens the access log.";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    group(ArgGroup::new("what").args(["config", "listen"]).required(true))
+    group(ArgGroup::new("what").args(["config", "file", "listen"]).required(true))
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
 
     /// Configuration file (YAML); docs/configuration.md describes it.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "upstream", "policy", "admin", "workers"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["listen", "upstream", "policy", "admin", "workers"])]
     config: Option<PathBuf>,
 
-    /// Address to listen on; port 0 lets the system choose.
-    #[arg(long, value_name = "ADDR", requires = "upstream")]
+    /// The same without a flag.
+    #[arg(value_name = "FILE", conflicts_with_all = ["config", "listen", "upstream", "policy", "admin", "workers"])]
+    file: Option<PathBuf>,
+
+    /// Address to listen on: ADDR:PORT, or a port of all IPv4 addresses; port 0 lets the system choose.
+    #[arg(long, value_name = "ADDR", requires = "upstream", value_parser = listening)]
     listen: Option<SocketAddr>,
 
     /// A server to forward to, by address or name: ADDR:PORT[,weight=N]. Repeat for more.
@@ -99,6 +103,16 @@ enum Command {
     Wait(wait::WaitArgs),
 }
 
+/// `8080` and `:8080` are what other proxies call so.
+fn listening(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse() {
+        return Ok(SocketAddr::from(([0, 0, 0, 0], port)));
+    }
+    text.parse()
+        .map_err(|_| "write an address and a port, as in 127.0.0.1:8080, or a port".to_owned())
+}
+
 impl Args {
     pub(crate) fn run(mut self) -> ExitCode {
         match self.command.take() {
@@ -108,6 +122,7 @@ impl Args {
             Some(Command::Sidecar(sidecar)) => sidecar.run(),
             Some(Command::Wait(wait)) => wait.run(),
             None => {
+                self.config = self.config.or(self.file.take());
                 let loaded = self.load();
                 self.running.run(loaded, self.config)
             }

@@ -36,6 +36,7 @@ mod bind;
 mod files;
 
 pub(crate) use bind::bind;
+pub use bind::unusable_addresses;
 pub use files::unusable_files;
 
 /// Label `route` of requests that no route took.

@@ -63,7 +63,7 @@ mod source;
 mod state;
 
 pub use app::ApplyError;
-pub use build::{BuildError, unusable_files};
+pub use build::{BuildError, unusable_addresses, unusable_files};
 pub use codec::{FramingError, HeadError};
 pub use error::{ProxyError, Verdict};
 #[doc(hidden)]

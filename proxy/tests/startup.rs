@@ -130,6 +130,40 @@ fn a_port_in_use_is_said_clearly() {
 }
 
 #[test]
+fn a_check_says_what_would_keep_the_proxy_from_starting_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("maglor.yaml");
+    let path = file.to_str().unwrap();
+    let good = Web::to(["127.0.0.1:1".parse().unwrap()]).yaml();
+    let tls = "  tls: {certificate: no.pem, private_key: no.key}\n  http:";
+    std::fs::write(&file, good.replace("  http:", tls)).unwrap();
+    let checked = run(&["--check", "--config", path]);
+    let said = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(1), "{said}");
+    assert!(said.contains("`web`") && said.contains("no.pem"), "{said}");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("address: {}", taken.local_addr().unwrap());
+    for part in ["listeners:", "admin:"] {
+        let at = good.find(part).unwrap();
+        let (before, after) = good.split_at(at);
+        let with_taken = after.replacen("127.0.0.1:0", &taken["address: ".len()..], 1);
+        std::fs::write(&file, format!("{before}{with_taken}")).unwrap();
+        let checked = run(&["--check", "--config", path]);
+        let said = text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("cannot bind") && said.contains("--reload"),
+            "{said}"
+        );
+        assert!(
+            run(&["--check", "--reload", "--config", path])
+                .status
+                .success()
+        );
+    }
+}
+
+#[test]
 fn a_check_says_what_is_wrong_and_where() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("maglor.yaml");
@@ -139,16 +173,17 @@ fn a_check_says_what_is_wrong_and_where() {
     let checked = run(&["--check", "--config", path]);
     assert!(checked.status.success(), "{}", text(&checked.stderr));
     assert_eq!(text(&checked.stderr), "");
-    // Files that it names may be elsewhere, but that is said.
-    let tls = "  tls: {certificate: no.pem, private_key: no.key}\n  http:";
-    std::fs::write(&file, good.replace("  http:", tls)).unwrap();
-    let checked = run(&["--check", "--config", path]);
-    let said = text(&checked.stderr);
-    assert!(
-        checked.status.success() && said.starts_with("warning: "),
-        "{said}"
-    );
-    assert!(said.contains("`web`") && said.contains("no.pem"), "{said}");
+    for words in [&["--check", path][..], &["-c", path, "--check"]] {
+        let checked = run(words);
+        assert!(
+            checked.status.success(),
+            "{words:?}: {}",
+            text(&checked.stderr)
+        );
+    }
+    std::fs::write(&file, good.replace("['*']", "[*.example.com]")).unwrap();
+    let said = text(&run(&["--check", "--config", path]).stderr).to_owned();
+    assert!(said.contains("'*.example.com'"), "{said}");
     std::fs::write(
         &file,
         good.replace("cluster: backend", "cluster: bakcend, timout: 1s"),
@@ -163,7 +198,7 @@ fn a_check_says_what_is_wrong_and_where() {
     // Who has given neither learns of both ways.
     for args in [&[][..], &["--check"]] {
         let said = text(&run(args).stderr).to_owned();
-        assert!(said.contains("--config <FILE>|--listen"), "{said}");
+        assert!(said.contains("--config <FILE>|FILE|--listen"), "{said}");
     }
     for args in [
         &[][..],

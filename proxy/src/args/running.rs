@@ -8,7 +8,7 @@ use std::{fmt, io};
 use clap::Args;
 use maglor_config::raw::{NotationError, Size};
 use maglor_config::{Config, Errors, Loaded};
-use maglor_proxy::Options;
+use maglor_proxy::{BuildError, Options};
 use maglor_telemetry::logs::{self, Format};
 
 /// See the module's documentation.
@@ -19,9 +19,15 @@ pub(super) struct RunningArgs {
     #[arg(long, value_name = "SIZE", value_parser = memory_budget)]
     pub(super) memory_budget: Option<u64>,
 
-    /// Check the configuration, print what is wrong with it, and end.
+    /// Check the configuration, print what is wrong with it, and end: with 2 where it is not valid, with 1
+    /// where the proxy could not start with it here and now (files that cannot be read, ports that are
+    /// taken).
     #[arg(long)]
     check: bool,
+
+    /// With --check: what a proxy that runs is to reload, so that its ports may be taken.
+    #[arg(long, requires = "check")]
+    reload: bool,
 
     /// Print the configuration as YAML and end.
     #[arg(long)]
@@ -70,15 +76,28 @@ impl RunningArgs {
             return print(&loaded.yaml);
         }
         if self.check {
-            for unusable in maglor_proxy::unusable_files(&loaded.config) {
-                tell(&format_args!(
-                    "warning: {unusable}: the proxy would not start with this here"
-                ));
-            }
-            let place = file.map_or_else(|| "flags".into(), |file| file.display().to_string());
-            return print(&format!("{place}: configuration is valid\n"));
+            return self.say_whether_it_starts(&loaded.config, file);
         }
         self.serve(loaded, file)
+    }
+
+    fn say_whether_it_starts(&self, config: &Config, file: Option<PathBuf>) -> ExitCode {
+        let mut unusable = maglor_proxy::unusable_files(config);
+        if !self.reload {
+            unusable.extend(maglor_proxy::unusable_addresses(config));
+        }
+        for error in &unusable {
+            tell(&format_args!("error: {error}"));
+            if matches!(error, BuildError::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+            {
+                tell(&"  = help: `--check --reload` checks what a proxy that runs is to reload");
+            }
+        }
+        if !unusable.is_empty() {
+            return ExitCode::FAILURE;
+        }
+        let place = file.map_or_else(|| "flags".into(), |file| file.display().to_string());
+        print(&format!("{place}: configuration is valid\n"))
     }
 
     fn serve(self, loaded: Loaded, file: Option<PathBuf>) -> ExitCode {

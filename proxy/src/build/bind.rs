@@ -25,10 +25,7 @@ pub(crate) fn bind(
     };
     let mut address = listener.address;
     if alone && address.port() != 0 {
-        // The kernel lets all processes of a user share a port; a probe that does not is refused.
-        socket(address, false)
-            .and_then(|probe| probe.bind(&address.into()))
-            .map_err(|source| failed(address, source))?;
+        probe(address).map_err(|source| failed(address, source))?;
     }
     let mut sockets = Vec::with_capacity(workers);
     for _ in 0..workers {
@@ -40,6 +37,33 @@ pub(crate) fn bind(
         sockets.push(bound.map_err(|source| failed(address, source))?);
     }
     Ok(sockets)
+}
+
+/// What keeps listeners and the admin server of this configuration from being bound now.
+#[must_use]
+pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
+    let listeners = config.listeners.iter();
+    let named = listeners.map(|one| (Arc::clone(&one.name), one.address));
+    let admin = config
+        .admin
+        .iter()
+        .map(|admin| ("admin".into(), admin.address));
+    let mut found = Vec::new();
+    for (listener, address) in named.chain(admin) {
+        if let Err(source) = probe(address) {
+            found.push(BuildError::Bind {
+                listener,
+                address,
+                source,
+            });
+        }
+    }
+    found
+}
+
+/// The kernel lets all processes of a user share a port; a socket that does not share it is refused.
+fn probe(address: SocketAddr) -> io::Result<()> {
+    socket(address, false)?.bind(&address.into())
 }
 
 fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {

@@ -1,5 +1,4 @@
-//! Whether what is not in a configuration but named there can be used on this machine: for those who
-//! check a configuration and run it somewhere else this is no error.
+//! Whether what is not in a configuration but named there can be used on this machine.
 
 use std::fmt::Display;
 

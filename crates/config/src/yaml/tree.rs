@@ -162,6 +162,8 @@ pub(super) fn syntax(place: Place, path: String, message: &str) -> Fault {
         Some("YAML is indented with spaces, never with tabs".to_owned())
     } else if message.contains("simple key") || message.contains("mapping values") {
         Some("check the indentation, and that there is a space after each `:`".to_owned())
+    } else if message.contains("unknown anchor") {
+        Some("a plain `*` begins an alias: quote the text, as in '*.example.com'".to_owned())
     } else {
         None
     };

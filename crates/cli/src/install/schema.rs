@@ -204,8 +204,10 @@ fn check_pattern(
     if pattern.is_match(text) {
         return Ok(());
     }
+    // A fault is one line; a description may be several.
     let meaning = schema["description"].as_str().unwrap_or_default();
-    let meaning = meaning.strip_suffix('.').unwrap_or(meaning);
+    let meaning = meaning.replace('\n', " ");
+    let meaning = meaning.strip_suffix('.').unwrap_or(&meaning);
     fault(path, format!("{value} is no valid value: {meaning}"))
 }
 

@@ -275,7 +275,7 @@ impl Succession {
         Ok(Some(then))
     }
 
-    /// The next step, if it is time for one. Clocks differ by [`SKEW`], but not by more than a leaf lives.
+    /// The next step, if it is time for one. Clocks differ by `SKEW`, but not by more than a leaf lives.
     ///
     /// # Errors
     /// When something cannot be used.

@@ -1,8 +1,8 @@
 //! `maglor demo` and `cargo xtask demo`: the mesh, or how one proxy balances, under real requests on this machine.
 //!
-//! [`mesh`] is an application of several services with a sidecar beside each replica, [`balancing`]
-//! one proxy before servers of different speeds. They share [`client`], how a request is sent,
-//! [`latencies`], what is made of the times, and [`stop`], how somebody ends a demo.
+//! `mesh` is an application of several services with a sidecar beside each replica, `balancing`
+//! one proxy before servers of different speeds. They share `client`, how a request is sent,
+//! `latencies`, what is made of the times, and `stop`, how somebody ends a demo.
 
 mod balancing;
 mod client;

@@ -124,7 +124,12 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
         return Next::rest(Progress::Refused(missing));
     };
     let rollout = seen.rollout();
-    let progress = Progress::Starting(rollout);
+    let directly = Progress::Starting(rollout);
+    // A step on the way, such as another owner of shared proxies, changes nothing of where requests go.
+    let progress = match selected.proxied && rollout.available > 0 {
+        true => Progress::Inserted(rollout),
+        false => directly.clone(),
+    };
     if !claim.held {
         return Next::step(Step::Hold(claim.key.clone()), progress);
     }
@@ -133,7 +138,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     }
     if seen.front != Front::of(&seen.name, own) {
         // Other proxies come when these have gone.
-        return withdraw(seen, progress);
+        return withdraw(seen, directly);
     }
     if let Some(policy) = seen.ours(seen.sidecar_policy.as_ref()) {
         // Proxies are no servers whose queues anybody tells.
@@ -142,7 +147,7 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
     let spec = &seen.in_force(own);
     let mut wanted = Wanted::of(seen, &selected.own_service(service), &selected.own, spec);
     if leads_astray(seen, &selected, &wanted.shared) {
-        return Next::step(restore(service, &selected), progress);
+        return Next::step(restore(service, &selected), directly);
     }
     let there = [&seen.target, &seen.policy, &seen.account];
     let made = [Some(wanted.target), Some(wanted.policy), wanted.account];
@@ -162,11 +167,10 @@ fn insert(seen: &Observed, claim: &Claim, own: &ProxyServiceSpec) -> Next {
             wanted.deployment["spec"]["replicas"] = json!(replicas);
         }
         let other_ports = !there.is_some_and(|there| same_ports(there, &wanted.deployment));
-        let step = match selected.proxied && other_ports {
-            true => restore(service, &selected),
-            false => Step::Apply(Box::new(wanted.deployment)),
+        return match selected.proxied && other_ports {
+            true => Next::step(restore(service, &selected), directly),
+            false => Next::step(Step::Apply(Box::new(wanted.deployment)), progress),
         };
-        return Next::step(step, progress);
     }
     if let Some(step) = autoscale(seen, wanted.autoscaler) {
         return Next::step(step, progress);

@@ -9,9 +9,12 @@ use maglor_controller::proxy_service::{
 };
 use serde_json::{Value, json};
 
+#[path = "../support/due.rs"]
+mod due;
 mod pods;
 mod steps;
 
+use due::due;
 use pods::{Endpoint, Pod};
 
 pub(crate) const NAMES: [&str; 3] = ["web", "cart", "db"];
@@ -143,7 +146,7 @@ impl World {
 
     pub(crate) fn make(&mut self, one: &Move) {
         match one {
-            Move::Look(at) => self.wanted = next(&self.observe(*at)).step,
+            Move::Look(at) => self.wanted = due(&self.observe(*at)),
             Move::Act => {
                 if let Some(step) = self.wanted.take() {
                     self.take(&step);
@@ -152,7 +155,7 @@ impl World {
             Move::Operate(at) => {
                 // There is one operator: what an earlier one has not done it never does.
                 self.wanted = None;
-                if let Some(step) = next(&self.observe(*at)).step {
+                if let Some(step) = due(&self.observe(*at)) {
                     self.take(&step);
                 }
             }
@@ -307,7 +310,7 @@ impl World {
         for _ in 0..2000 {
             quiet += 1;
             for at in order {
-                if let Some(step) = next(&self.observe(at)).step {
+                if let Some(step) = due(&self.observe(at)) {
                     steps.push(format!("{}: {}", NAMES[at], steps::told(&step)));
                     self.take(&step);
                     quiet = 0;

@@ -9,9 +9,12 @@ use maglor_controller::proxy_service::{
 use maglor_mcg::rule::Choice;
 use serde_json::{Value, json};
 
+#[path = "../support/due.rs"]
+mod due;
 mod steps;
 mod wide;
 
+use due::due;
 use steps::told;
 
 /// Something that happens.
@@ -178,7 +181,7 @@ impl World {
 
     pub(crate) fn make(&mut self, one: &Move) {
         match one {
-            Move::Look => self.wanted = next(&self.observe()).step,
+            Move::Look => self.wanted = due(&self.observe()),
             Move::Act => {
                 if let Some(step) = self.wanted.take() {
                     self.take(&step);
@@ -187,7 +190,7 @@ impl World {
             Move::Operate => {
                 // There is one operator: what an earlier one has not done it never does.
                 self.wanted = None;
-                if let Some(step) = next(&self.observe()).step {
+                if let Some(step) = due(&self.observe()) {
                     self.take(&step);
                 }
             }
@@ -310,7 +313,7 @@ impl World {
         let mut quiet = 0;
         for _ in 0..1000 {
             quiet += 1;
-            if let Some(step) = next(&self.observe()).step {
+            if let Some(step) = due(&self.observe()) {
                 steps.push(told(&step));
                 self.take(&step);
                 quiet = 0;

@@ -22,7 +22,7 @@ use crate::port::Port;
 
 use self::kubernetes::Kubernetes;
 use self::serving::{Ready, Serving};
-use self::threads::{Thread, Threads};
+use self::threads::{Boxed, Thread, Threads};
 use crate::admin::{self, Admin};
 use crate::clients::Clients;
 use crate::events::Events;
@@ -294,7 +294,7 @@ fn observe(
 ) -> Arc<Graphs> {
     let graphs = Arc::new(Graphs::new(settings));
     table.observe(Arc::clone(&graphs));
-    let mut spawn = |name, task| threads.spawn_boxed(Thread::Operators, name, task);
+    let mut spawn = |name, task: Boxed| threads.spawn(Thread::Operators, name, task);
     spawn("graph history", Box::pin(Arc::clone(&graphs).remember()));
     if let Some(kubernetes) = kubernetes {
         let publisher = kubernetes.publisher(&graphs);
@@ -329,7 +329,7 @@ fn secure(
         name: kubernetes.replica.clone(),
         term: kubernetes.term.subscribe(),
     });
-    let mut spawn = |name, task| threads.spawn_boxed(Thread::Discovery, name, task);
+    let mut spawn = |name, task: Boxed| threads.spawn(Thread::Discovery, name, task);
     let service = identity::start(
         settings,
         replica.as_ref(),
@@ -362,7 +362,7 @@ fn start(
             stop,
         };
     };
-    let mut spawn = |name, task| threads.spawn_boxed(Thread::Operators, name, task);
+    let mut spawn = |name, task: Boxed| threads.spawn(Thread::Operators, name, task);
     let replicas = kubernetes.replicas();
     let placed = placement::run::run(kubernetes.placement(graphs, metrics));
     spawn("placement", Box::pin(placed));

@@ -113,6 +113,13 @@ impl Table {
         self.server.holders(Kind::Bundle, xds::BUNDLE)
     }
 
+    /// The clients that do not trust it, by node id.
+    pub(crate) fn distrusting(&self) -> Vec<Arc<str>> {
+        let clients = self.trusting().into_iter();
+        let behind = clients.filter(|(_, holds)| !holds);
+        behind.map(|(node, _)| node).collect()
+    }
+
     /// The proxies that groups of Services share, of those that are connected and have put in force what they were told
     /// last: a proxy confirms it when it listens.
     pub(crate) fn shared_proxies(&self) -> Vec<SharedProxy> {

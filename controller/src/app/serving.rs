@@ -87,7 +87,7 @@ impl Serving {
             tokio::select! {
                 count = events.recv_many(&mut batch, AT_ONCE) => {
                     if count == 0 {
-                        // The source has ended; whoever waits for it says why.
+                        // The source has ended; its task returns the reason.
                         std::future::pending::<()>().await;
                     }
                     self.take(&mut batch);

@@ -162,11 +162,6 @@ impl Threads {
         self.names.insert(task.id(), name);
     }
 
-    /// The same with a task of any type.
-    pub(super) fn spawn_boxed(&mut self, thread: Thread, name: &'static str, task: Boxed) {
-        self.spawn(thread, name, task);
-    }
-
     /// The same; the result resolves when the task has ended.
     pub(super) fn spawn_watched(
         &mut self,

@@ -156,7 +156,11 @@ impl Follower {
             let now = fingerprint(&self.folder);
             let changed = seen.as_ref() != Some(&now);
             seen = Some(now);
-            let missing = missing(&table);
+            let missing: Vec<String> = table
+                .distrusting()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             let next = match changed.then(|| self.read()).flatten() {
                 Some(next) => Some(next),
                 None => self.step(&missing),
@@ -248,13 +252,6 @@ impl Follower {
         options.open(&new)?.write_all(next.to_json().as_bytes())?;
         std::fs::rename(&new, &file)
     }
-}
-
-/// Clients that do not trust what is to be trusted now.
-fn missing(table: &Table) -> Vec<String> {
-    let clients = table.trusting().into_iter();
-    let behind = clients.filter(|(_, holds)| !holds);
-    behind.map(|(node, _)| node.to_string()).collect()
 }
 
 fn fingerprint(folder: &Path) -> Fingerprint {

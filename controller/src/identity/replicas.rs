@@ -83,11 +83,7 @@ async fn say(
     bundle: &TrustBundle,
     table: &Table,
 ) -> Result<(), kube::Error> {
-    let clients = table.trusting().into_iter();
-    let missing: Vec<_> = clients
-        .filter(|(_, holds)| !holds)
-        .map(|(node, _)| node)
-        .collect();
+    let missing = table.distrusting();
     let mut named: Vec<String> = missing
         .iter()
         .take(NAMED)

@@ -58,7 +58,7 @@ enum Hint {
     Wide(Key, Option<Version>),
 }
 
-/// Runs until nobody holds the Lease any more, that is, for ever. `inserts`: proxies may be started; else statuses say that
+/// Runs until the sender of the term is dropped. `inserts`: proxies may be started; else statuses say that
 /// they may not, and nothing else is written.
 pub(crate) async fn run(
     (replicas, graphs, table): (Replicas, Arc<Graphs>, Table),

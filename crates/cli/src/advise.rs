@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use maglor_mcg::advise::{Advice, Advisor, Params, Snapshot};
 use maglor_mcg::file;
+use maglor_terminal::output;
 use thiserror::Error;
 
 use crate::input::{self, InputError};
 use crate::live::table::{self, Format};
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 The file says what was observed, one snapshot or several in the order of time:

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use maglor_controller::analyze::{Analysis, Problem, Severity, analyze};
+use maglor_terminal::output;
 use serde_json::{Value, json};
 
 use crate::input::read_text;
-use maglor_terminal::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

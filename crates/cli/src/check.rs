@@ -13,11 +13,12 @@ mod trust;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use maglor_terminal::output;
+
 use self::report::Report;
 use crate::live::LiveError;
 use crate::live::access::{Cluster, Where};
 use crate::live::table::Format;
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,13 +11,13 @@ use std::process::ExitCode;
 use maglor_controller::graph::delays::Delay;
 use maglor_controller::graph::parts::Part;
 use maglor_controller::graph::{Node, Service, Snapshot};
+use maglor_terminal::output;
 use serde::Deserialize;
 
 use self::prometheus::{Mesh, Url};
 use crate::input::read_text;
 use crate::live::access::Where;
 use crate::live::{self, LiveError, table};
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

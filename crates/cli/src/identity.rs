@@ -14,9 +14,9 @@ use std::time::{Duration, SystemTime};
 
 use maglor_config::raw::TimeSpan;
 use maglor_identity::{Authority, LeafRequest, SpiffeError, SpiffeId, TrustDomain};
+use maglor_terminal::output;
 
 use self::folder::{Folder, Leaf};
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

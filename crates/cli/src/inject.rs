@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use maglor_inject::manifest::{self, ManifestError};
 use maglor_inject::{Form, Redirect, Settings, SettingsError};
+use maglor_terminal::output;
 
 use crate::input::read_text;
-use maglor_terminal::output;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

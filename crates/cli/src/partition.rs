@@ -11,11 +11,11 @@ use maglor_mcg::{
     Graph, Infeasible, Node, Nodes, Objective, Outcome, PartitionError, Placement, Plan, Routing,
     Selection, Use, partition,
 };
+use maglor_terminal::output;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::input::{InputError, read};
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 The graph file says what runs and who calls whom; replicas of a service are alike:

@@ -10,6 +10,7 @@ use maglor_mcg::file::{self, FileError};
 use maglor_mcg::{
     Graph, Nodes, Objective, Outcome, Placement, PlannerParams, Routing, cost, partition,
 };
+use maglor_terminal::output;
 use serde::Serialize;
 
 use crate::graph;
@@ -17,7 +18,6 @@ use crate::live::access::Where;
 use crate::live::table::{self, Column, Format, Row};
 use crate::live::{self, LiveError};
 use crate::partition::{Way, objective};
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

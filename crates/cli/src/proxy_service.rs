@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use maglor_balance::Spec;
 use maglor_config::Flags;
+use maglor_terminal::output;
 use serde_json::Value;
 
 mod answer;
@@ -13,7 +14,6 @@ mod workload;
 
 use crate::input::read_text;
 use answer::Answer;
-use maglor_terminal::output;
 use workload::{Service, Services, WorkloadError};
 
 const PLAN: &str = "\

@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use maglor_balance::Spec;
+use maglor_terminal::output;
 use tokio::runtime::{Builder, LocalOptions};
 
 use self::load::Stage;
@@ -28,7 +29,6 @@ use self::proxy::Proxy;
 use self::screen::Screen;
 use self::servers::Servers;
 use super::stop::Stop;
-use maglor_terminal::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

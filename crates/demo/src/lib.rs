@@ -2,7 +2,7 @@
 //!
 //! `mesh` is an application of several services with a sidecar beside each replica, `balancing`
 //! one proxy before servers of different speeds. They share `client`, how a request is sent,
-//! `latencies`, what is made of the times, and `stop`, how somebody ends a demo.
+//! `latencies`, what is made of the times, and `stop`, how a demo is ended early.
 
 mod balancing;
 mod client;

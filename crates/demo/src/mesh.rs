@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use maglor_balance::Spec;
 use maglor_identity::SpiffeError;
+use maglor_terminal::output;
 use tokio::runtime::{Builder, LocalOptions};
 
 use self::fault::At;
@@ -40,7 +41,6 @@ use self::plan::{Plan, PlanError, Replicas};
 use self::report::Report;
 use self::screen::Screen;
 use super::stop::Stop;
-use maglor_terminal::output;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

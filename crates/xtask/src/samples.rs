@@ -84,7 +84,8 @@ fn try_run(options: &Options) -> Result<(), String> {
         }
     };
     let samples = all(&sources)?;
-    let work = tempfile(&options.out)?;
+    let work = options.out.join("work");
+    std::fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
     let mut report = Report::default();
     for sample in &samples {
         let outcome = analyze(&program, &work, sample)?;
@@ -94,13 +95,6 @@ fn try_run(options: &Options) -> Result<(), String> {
     print!("{}", report.summary());
     println!("Written to {}.", options.out.display());
     std::fs::remove_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))
-}
-
-/// A folder for the files that are analyzed.
-fn tempfile(out: &Path) -> Result<PathBuf, String> {
-    let work = out.join("work");
-    std::fs::create_dir_all(&work).map_err(|error| format!("{}: {error}", work.display()))?;
-    Ok(work)
 }
 
 /// Runs `maglor analyze`, and keeps what it reports for the sample itself.
@@ -117,15 +111,11 @@ fn analyze(program: &Path, work: &Path, sample: &Sample) -> Result<Outcome, Stri
         command.arg(name);
     }
     write("sample.yaml", &sample.text)?;
-    let alone = Command::new(program)
-        .args(["analyze", "sample.yaml"])
-        .current_dir(work)
-        .output()
-        .map_err(|error| format!("{}: {error}", program.display()))?;
-    let together = command
-        .arg("sample.yaml")
-        .output()
-        .map_err(|error| format!("{}: {error}", program.display()))?;
+    let run = |command: &mut Command| {
+        let run = command.arg("sample.yaml").output();
+        run.map_err(|error| format!("{}: {error}", program.display()))
+    };
+    let together = run(&mut command)?;
     // 1: there are errors. All else is a fault of the program.
     if !matches!(together.status.code(), Some(0 | 1)) {
         return Err(format!(
@@ -136,7 +126,14 @@ fn analyze(program: &Path, work: &Path, sample: &Sample) -> Result<Outcome, Stri
         ));
     }
     let text = String::from_utf8_lossy(&together.stdout);
-    let resources = report::resources(&String::from_utf8_lossy(&alone.stdout));
+    // How many resources are the sample's own.
+    let resources = match sample.beside.is_empty() {
+        true => report::resources(&text),
+        false => {
+            let alone = run(Command::new(program).arg("analyze").current_dir(work))?;
+            report::resources(&String::from_utf8_lossy(&alone.stdout))
+        }
+    };
     Ok(Outcome::read(&text, resources))
 }
 

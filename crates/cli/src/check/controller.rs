@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
+use maglor_telemetry::scrape::Meter;
 use serde::Deserialize;
 
 use super::report::{Advice, Report, some_of};
 use crate::live::LiveError;
 use crate::live::access::{Cluster, Instance, asked};
-use maglor_telemetry::scrape::Meter;
 
 const ABOUT: &str = "controller";
 const NAME: &str = "maglor-controller";

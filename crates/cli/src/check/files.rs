@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::input::read_text;
 use maglor_terminal::output;
+
+use crate::input::read_text;
 
 /// Prints what is wrong; the exit code is the proxy's: 2 if any file was refused. `-` is standard input.
 pub(super) fn run(files: &[PathBuf]) -> ExitCode {

@@ -9,11 +9,11 @@ use kube::Api;
 use kube::api::ListParams;
 use maglor_config::raw::MeshMode;
 use maglor_controller::crd::{MESH_CONFIG_NAME, MeshConfig};
+use maglor_telemetry::scrape::Meter;
 
 use super::report::{Advice, Report, some_of};
 use crate::live::LiveError;
 use crate::live::access::{Cluster, Instance, Pods, asked, has_proxy, workload};
-use maglor_telemetry::scrape::Meter;
 
 const PROXIES: &str = "proxies";
 const PODS: &str = "pods";

@@ -4,10 +4,10 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use maglor_identity::{Fingerprint, Identity, LeafRequest};
+use maglor_terminal::output;
 
 use super::folder::{Folder, Leaf};
 use super::{Error, TICK, show};
-use maglor_terminal::output;
 
 /// After a failure, wait this long; a day's certificate leaves seven hours for it.
 const AGAIN: Duration = Duration::from_secs(10);

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use maglor_config::raw::TimeSpan;
 use maglor_identity::x509::{self, Certificate};
+use maglor_terminal::output;
 
 use super::Error;
 use super::folder::{in_file, read};
-use maglor_terminal::output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {

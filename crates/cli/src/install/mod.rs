@@ -11,12 +11,12 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use maglor_terminal::output;
 use serde_json::{Value, json};
 
 use self::template::TemplateError;
 use self::values::{Chosen, ValuesError};
 use crate::input::read_text;
-use maglor_terminal::output;
 
 const VALUES: &str = include_str!("../../../../deploy/chart/values.yaml");
 

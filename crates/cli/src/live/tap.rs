@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use maglor_config::raw::TimeSpan;
+use maglor_terminal::output;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -12,7 +13,6 @@ use super::LiveError;
 use super::access::{Instance, Pods, Target, Where};
 use super::served::short;
 use super::table::{Format, serialized};
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

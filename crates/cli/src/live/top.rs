@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use maglor_config::raw::TimeSpan;
+use maglor_terminal::output;
 use tokio::sync::oneshot;
 
 use super::LiveError;
@@ -12,7 +13,6 @@ use super::access::{Pods, Target, Where};
 use super::stat::{self, By};
 use super::table::{self, Format};
 use super::traffic::{Observer, Traffic};
-use maglor_terminal::output;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
+use maglor_telemetry::scrape::{Histogram, Meter, Sample};
 
 use super::LiveError;
 use super::access::Instance;
 use super::served::{Clusters, Tables};
-use maglor_telemetry::scrape::{Histogram, Meter, Sample};
 
 /// Proxies that are asked at a time.
 const AT_ONCE: usize = 16;

@@ -5,11 +5,11 @@ use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use maglor_balance::Spec;
+use maglor_terminal::output;
 
 use super::plan::Plan;
 use super::tally::{Tally, Window};
 use crate::latencies::millis;
-use maglor_terminal::output;
 
 /// A bar of so many characters stands for all requests.
 const BAR: f64 = 60.0;

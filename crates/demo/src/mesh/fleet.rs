@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use maglor_balance::Spec;
+use maglor_telemetry::scrape::Meter;
 use tempfile::TempDir;
 
 use super::Error;
@@ -18,7 +19,6 @@ use super::members::Members;
 use super::plan::{INGRESS, Plan, Replica, SERVICES};
 use super::sidecar::{Program, Sidecar};
 use crate::client::Client;
-use maglor_telemetry::scrape::Meter;
 
 /// What replicas draw their times from.
 const SEED: u64 = 0x6d61_676c_6f72;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use maglor_telemetry::scrape::{Histogram, Sample};
+
 use super::plan::{Edge, SERVICES, edges};
-use maglor_telemetry::scrape::Histogram;
-use maglor_telemetry::scrape::Sample;
 
 /// The sidecars' listener for other members of the mesh.
 pub(super) const INBOUND: &str = "inbound";

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
+use maglor_terminal::output;
+
 use super::flow::{Flow, Flows};
 use super::record::Pages;
 use crate::latencies::millis;
-use maglor_terminal::output;
 
 /// Between the frames, in seconds: the numbers of a frame are per second.
 #[derive(Debug)]

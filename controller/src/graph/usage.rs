@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -17,29 +17,59 @@ use serde_json::Value;
 use super::{Graphs, Usage};
 use crate::index::facts::Key;
 
-/// As often as metrics-server measures: what is older is a burst that is answered later.
+/// Time between two requests: as often as metrics-server measures. What is older is a burst that is answered later.
+/// The same where nothing serves the API: it may be installed at any time, and the answer 404 costs little.
 const PERIOD: Duration = Duration::from_secs(15);
-/// Where nobody serves it, it is looked for again.
-const ABSENT: Duration = Duration::from_secs(300);
+/// How long the last values stand for those that an error keeps away: a restart of metrics-server or of the API
+/// server, whose errors do not mean that nothing is used.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// Asks again and again; never returns.
 pub(crate) async fn follow(client: Client, graphs: Arc<Graphs>) {
     let kind = GroupVersionKind::gvk("metrics.k8s.io", "v1beta1", "PodMetrics");
     let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let mut readings = Readings::default();
     loop {
-        let rest = match api.list(&ListParams::default()).await {
-            Ok(list) => {
-                graphs.set_usage(list.items.iter().filter_map(used).collect());
-                PERIOD
+        let answer = api.list(&ListParams::default()).await;
+        let answer = answer.map(|list| list.items.iter().filter_map(used).collect());
+        if let Some(usage) = readings.after(answer, Instant::now()) {
+            graphs.set_usage(usage);
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// What is in force, from one answer to the next.
+#[derive(Default)]
+struct Readings {
+    /// When the values in force were read; without, none are.
+    read: Option<Instant>,
+}
+
+impl Readings {
+    /// What is in force from now on; `None` where nothing changes.
+    fn after(
+        &mut self,
+        answer: Result<HashMap<Key, Usage>, kube::Error>,
+        now: Instant,
+    ) -> Option<HashMap<Key, Usage>> {
+        let error = match answer {
+            Ok(usage) => {
+                self.read = Some(now);
+                return Some(usage);
             }
-            Err(error) => {
-                tracing::debug!(%error, "no metrics API: CPU and memory in use are not known");
-                graphs.set_usage(HashMap::new());
-                ABSENT
-            }
+            Err(error) => error,
         };
-        tokio::time::sleep(rest).await;
+        let absent = matches!(&error, kube::Error::Api(status) if status.code == 404);
+        let old = |read: Instant| now.saturating_duration_since(read) > KEPT;
+        if self.read.is_some_and(|read| absent || old(read)) {
+            tracing::warn!(%error, "CPU and memory in use are not known any more");
+            self.read = None;
+            return Some(HashMap::new());
+        }
+        tracing::debug!(%error, "CPU and memory in use are not read");
+        None
     }
 }
 
@@ -68,9 +98,42 @@ fn used(pod: &DynamicObject) -> Option<(Key, Usage)> {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
     use serde_json::json;
 
     use super::*;
+
+    fn refused(code: u16) -> Result<HashMap<Key, Usage>, kube::Error> {
+        let status = Status::failure("storage is (re)initializing", "TooManyRequests");
+        Err(kube::Error::Api(Box::new(status.with_code(code))))
+    }
+
+    /// A CustomResourceDefinition just made, an API server just started: 429 and 503 for a few seconds.
+    #[test]
+    fn an_error_that_passes_keeps_the_values_for_a_minute() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut readings = Readings::default();
+        assert!(readings.after(refused(429), start).is_none());
+        let used = HashMap::from([(Key::new("shop", "web-0"), Usage::default())]);
+        let read = readings.after(Ok(used), start).unwrap();
+        assert_eq!(read.len(), 1);
+        for (seconds, code) in [(15, 429), (30, 503), (60, 500)] {
+            assert!(readings.after(refused(code), after(seconds)).is_none());
+        }
+        let kept = readings.after(refused(503), after(75)).unwrap();
+        assert!(kept.is_empty(), "they are too old");
+        assert!(readings.after(refused(503), after(90)).is_none());
+    }
+
+    #[test]
+    fn without_the_api_nothing_is_known_at_once() {
+        let now = Instant::now();
+        let mut readings = Readings::default();
+        let used = HashMap::from([(Key::new("shop", "web-0"), Usage::default())]);
+        readings.after(Ok(used), now).unwrap();
+        assert!(readings.after(refused(404), now).unwrap().is_empty());
+    }
 
     #[test]
     fn containers_add_up_and_are_known_each() {

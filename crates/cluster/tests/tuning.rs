@@ -120,17 +120,6 @@ fn a_service_gets_what_it_needs_and_no_request_fails() {
     };
     let kubectl = installed.kubectl();
     kubectl.apply(METRICS).unwrap();
-    // It looks for metrics when it begins, and then not for long where nobody has any.
-    for verb in ["restart", "status"] {
-        let rollout = [
-            "rollout",
-            verb,
-            "deployment/maglor-controller",
-            "-n",
-            "maglor",
-        ];
-        kubectl.run(&rollout).unwrap();
-    }
     kubectl.apply(SHOP).unwrap();
     kubectl.apply(BESIDE_CONFIG).unwrap();
     for (name, address, skipped) in SERVICES {

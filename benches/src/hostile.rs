@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use maglor_testkit::TIMEOUT;
-use maglor_testkit::hostile::{self, Case, Class, Http1, Http2, Outcome, Recorder};
+use maglor_testkit::hostile::{self, Case, Class, Http1, Http2, Outcome, Recorder, Response};
 
 use crate::error::{Error, Result};
 use crate::peer::{self, Origin, Peer, Running, Subject};
@@ -90,7 +90,16 @@ fn areas(filter: &str) -> Vec<Area> {
         },
         patience: |_| TIMEOUT,
     };
-    let mut areas = vec![http1, http2];
+    let responses = Area {
+        name: "http1-responses",
+        cases: hostile::http1_responses(),
+        run: |case, proxy, origin, patience| {
+            let seen = Response::run(case, proxy.address(Protocol::H1), origin, patience);
+            (seen.outcome(), hostile::check_response(case, &seen).err())
+        },
+        patience: |_| TIMEOUT,
+    };
+    let mut areas = vec![http1, responses, http2];
     for area in &mut areas {
         let name = area.name;
         area.cases

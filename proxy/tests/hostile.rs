@@ -9,7 +9,7 @@
 mod support;
 
 use maglor_testkit::TIMEOUT;
-use maglor_testkit::hostile::{self, Case, Http1, Http2, Recorder};
+use maglor_testkit::hostile::{self, Case, Http1, Http2, Recorder, Response};
 use support::Web;
 
 /// Runs cases, and names all that fail.
@@ -30,6 +30,18 @@ fn requests_in_http1() {
         let address = proxy.listener("web");
         let seen = Http1::run(case, address, &origin, hostile::patience(case));
         hostile::check_http1(case, &seen)
+    });
+}
+
+#[test]
+fn responses_in_http1() {
+    let cases = hostile::http1_responses();
+    assert!(cases.len() > 150, "{}", cases.len());
+    let origin = Recorder::start();
+    let proxy = Web::to([origin.address()]).start();
+    all(&cases, |case| {
+        let seen = Response::run(case, proxy.listener("web"), &origin, TIMEOUT);
+        hostile::check_response(case, &seen)
     });
 }
 

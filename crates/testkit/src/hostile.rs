@@ -8,11 +8,13 @@
 mod http1;
 mod http2;
 mod recorder;
+mod responses;
 pub mod table;
 
 pub use http1::{Http1, check as check_http1, patience};
 pub use http2::{Http2, check as check_http2};
 pub use recorder::{Arrival, Recorder};
+pub use responses::{Response, check as check_response};
 pub use table::Case;
 
 /// What a proxy did with a case.
@@ -54,6 +56,12 @@ pub struct Outcome {
 #[must_use]
 pub fn http1_requests() -> Vec<Case> {
     table::parse(include_str!("../hostile/http1-requests.txt"))
+}
+
+/// Responses of an HTTP/1.1 origin.
+#[must_use]
+pub fn http1_responses() -> Vec<Case> {
+    table::parse(include_str!("../hostile/http1-responses.txt"))
 }
 
 /// Frames of HTTP/2.

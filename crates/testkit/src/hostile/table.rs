@@ -91,9 +91,10 @@ fn case(group: &str, expected: &str, template: &[String], text: &str) -> Case {
     const LONGEST: usize = 60;
     let (text, expected) = text.split_once("=> ").unwrap_or((text, expected));
     let text = text.trim();
-    let (name, value) = match text.split_once(":: ") {
-        Some((name, value)) => (name.trim(), value.trim()),
-        None => (text, text),
+    let (name, value) = match (text.split_once(":: "), text.strip_suffix("::")) {
+        (Some((name, value)), _) => (name.trim(), value.trim()),
+        (None, Some(name)) => (name.trim(), ""),
+        (None, None) => (text, text),
     };
     let name: String = name.chars().take(LONGEST).collect();
     let lines = match template {
@@ -158,7 +159,7 @@ mod tests {
             "# About.\n[te] 400\n| POST / HTTP/1.1\n| te: @\n|\n> 0\n- x\\sy\n- chunked => ok\n- none ::\n[other] cut\n- abc\n",
         );
         let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
-        assert_eq!(names, ["te/x\\sy", "te/chunked", "te/none ::", "other/abc"]);
+        assert_eq!(names, ["te/x\\sy", "te/chunked", "te/none", "other/abc"]);
         assert_eq!(cases[0].bytes(), b"POST / HTTP/1.1\r\nte: x y\r\n\r\n0");
         assert_eq!(cases[1].expected, "ok");
         assert_eq!(cases[0].expected, "400");

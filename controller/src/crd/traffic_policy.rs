@@ -72,7 +72,15 @@ impl TrafficPolicySpec {
 const SAYS_NOTHING: &str = "say something about `cluster`, `route` or `localFirst`";
 
 /// Fields of a cluster that the Service decides.
-const OF_THE_SERVICE: [&str; 6] = ["address", "dns_refresh", "endpoints", "name", "tls", "type"];
+const OF_THE_SERVICE: [&str; 7] = [
+    "address",
+    "dns_addresses",
+    "dns_refresh",
+    "endpoints",
+    "name",
+    "tls",
+    "type",
+];
 /// Fields of a route that HTTPRoute, GRPCRoute and the Service decide.
 const OF_THE_ROUTE: [&str; 11] = [
     "cluster",

@@ -55,6 +55,8 @@ pub struct Cluster {
     pub max_concurrent_streams: u32,
     /// Bounds of the time after which a DNS name is resolved again (the record's TTL in between).
     pub dns_refresh: DnsRefresh,
+    /// Only the first address of a DNS name is an endpoint, as long as answers have it.
+    pub first_address_only: bool,
     /// Active health checks; `None` = none.
     pub health_check: Option<HealthCheck>,
     /// Ejection of endpoints with bad answers; `None` = nobody is ejected.

@@ -10,7 +10,10 @@
 
 use maglor_balance::Rng;
 use maglor_config::{raw, resource};
+use maglor_xds::proto::envoy::config::cluster::v3 as wire;
+use maglor_xds::proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use maglor_xds::{Health, Inbound, Listener, ServedEndpoint, decode, encode};
+use prost::Message as _;
 
 const ROUNDS: usize = 400;
 
@@ -87,6 +90,7 @@ const CLUSTER: &[(&str, &[&str])] = &[
         &["{window: 10s}", "{aggression: 1.5, min_weight_percent: 20}"],
     ),
     ("dns_refresh", &["{min: 2s}"]),
+    ("dns_addresses", &["first"]),
     (
         "health_check",
         &[
@@ -399,6 +403,7 @@ fn usual_settings_need_no_words_of_ours() {
         "{name: a, policy: maglev(table_size=251), limits: {max_requests: 10}}",
         "{name: a, endpoints: ['10.0.0.1:80', {address: '10.0.0.2:80', weight: 3}]}",
         "{name: a, outlier_ejection: {enabled: false}}",
+        "{name: a, endpoints: ['a.example:80'], dns_addresses: first}",
     ] {
         let raw: raw::Cluster = resource::read(text, "x").unwrap();
         let wire = encode::cluster(&raw).unwrap();
@@ -409,4 +414,30 @@ fn usual_settings_need_no_words_of_ours() {
     let raw: raw::RouteTable = resource::read(text, "x").unwrap();
     let wire = encode::routes(&raw).unwrap();
     assert!(!wire.body.windows(10).any(|w| w == b"maglor.dev"));
+}
+
+/// Envoy's `LOGICAL_DNS`: one name, of whose addresses the first is used.
+#[test]
+fn logical_dns_is_the_first_address_of_one_name() {
+    let of = |endpoints: &str| {
+        let text = format!("{{name: a, endpoints: [{endpoints}]}}");
+        let raw: raw::Cluster = resource::read(&text, "x").unwrap();
+        let wire = encode::cluster(&raw).unwrap();
+        let mut message = wire::Cluster::decode(&*wire.body).unwrap();
+        let logical = DiscoveryType::LogicalDns;
+        message.cluster_discovery_type = Some(ClusterDiscoveryType::Type(logical.into()));
+        decode::cluster("a", &message.encode_to_vec()).map(|got| got.raw)
+    };
+    let got = of("'a.example:80'").unwrap();
+    assert_eq!(got.dns_addresses, Some(raw::DnsAddresses::First));
+    assert_eq!(got.endpoints.len(), 1);
+    // An address is resolved to itself.
+    assert_eq!(of("'10.0.0.1:80'").unwrap().dns_addresses, None);
+    let error = of("'a.example:80', 'b.example:80'")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("LOGICAL_DNS has one endpoint, found 2"),
+        "{error}"
+    );
 }

@@ -215,6 +215,13 @@ impl Name {
             tracing::info!(cluster = %cluster.name(), name = %self.host, "resolved again");
         }
         let mut addresses: Vec<_> = found.iter().collect();
+        if cluster.config().first_address_only {
+            // The one in use stays while it is among them: servers shuffle their answers, and each other address would close
+            // the connections to this one.
+            let used = self.addresses.first();
+            let used = used.filter(|one| addresses.contains(one)).copied();
+            addresses = used.or(addresses.first().copied()).into_iter().collect();
+        }
         addresses.sort_unstable();
         std::mem::replace(&mut self.addresses, addresses) != self.addresses
     }

@@ -8,9 +8,9 @@ use maglor_balance as balance;
 
 use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND, Unique};
 use super::{Scope, endpoint, guard, health, outlier, tls};
-use crate::cluster::{DestinationAddress, DnsRefresh, ProxyProtocolOut, locality};
+use crate::cluster::{DestinationAddress, DnsRefresh, EndpointAddress, ProxyProtocolOut, locality};
 use crate::report::{At, Report};
-use crate::{Cluster, UpstreamProtocol, raw};
+use crate::{Cluster, Endpoint, UpstreamProtocol, raw};
 
 pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>, scope: &Scope<'_>) -> Vec<Cluster> {
     let mut names = Unique::default();
@@ -35,8 +35,7 @@ pub(super) fn one(
         names.check(name, &at.field("name"), "the cluster");
     }
     let (time, number) = (rule::time, rule::number::<u32>);
-    let requests = raw.max_requests_per_connection;
-    let requests = requests.map(|n| {
+    let requests = raw.max_requests_per_connection.map(|n| {
         number(
             Some(n),
             &at.field("max_requests_per_connection"),
@@ -59,6 +58,7 @@ pub(super) fn one(
     let outlier = outlier::outlier(ejection, &endpoints, &at.field("outlier_ejection"));
     let delay = raw.delay.as_ref();
     let original_destination = original_destination(raw, at);
+    let first_address_only = first_address_only(raw, &endpoints, at);
     let cluster = Cluster {
         name: name.unwrap_or_default(),
         policy: policy(raw, at),
@@ -88,6 +88,7 @@ pub(super) fn one(
         max_idle_connections: idle as usize,
         max_concurrent_streams: number(raw.max_concurrent_streams, streams, 100, 1..=65_536),
         dns_refresh: dns_refresh(raw.dns_refresh.as_ref(), &at.field("dns_refresh")),
+        first_address_only,
         health_check,
         // There is no other endpoint to go to.
         outlier: outlier.filter(|_| original_destination.is_none()),
@@ -204,7 +205,7 @@ fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
     }
     let listed = cluster.view.locality_weights.as_ref();
     if let Some(weights) = listed {
-        let used = |e: &crate::Endpoint| {
+        let used = |e: &Endpoint| {
             let place = e.locality.as_deref().map(locality);
             weights.weight(place.as_ref()) > 0
         };
@@ -297,6 +298,18 @@ fn slow_start(raw: &raw::SlowStart, at: &At<'_>) -> balance::SlowStart {
         aggression: rule::number(raw.aggression, &at.field("aggression"), 1.0, 0.01..=100.0),
         min_weight_percent: u8::try_from(percent).unwrap_or(100),
     }
+}
+
+fn first_address_only(raw: &raw::Cluster, endpoints: &[Endpoint], at: &At<'_>) -> bool {
+    let first = raw.dns_addresses == Some(raw::DnsAddresses::First);
+    let is_name = |one: &Endpoint| matches!(one.address, EndpointAddress::Dns { .. });
+    if first && !endpoints.is_empty() && !endpoints.iter().any(is_name) {
+        at.field("dns_addresses")
+            .error("no endpoint of the cluster is a name")
+            .on_key()
+            .help("remove the line, or write `endpoints: [NAME:PORT]`");
+    }
+    first
 }
 
 fn dns_refresh(raw: Option<&raw::DnsRefresh>, at: &At<'_>) -> DnsRefresh {

@@ -70,6 +70,9 @@ pub struct Cluster {
     pub slow_start: Option<SlowStart>,
     /// Bounds of the time after which a DNS name is resolved again; the record's TTL in between.
     pub dns_refresh: Option<DnsRefresh>,
+    /// Which addresses of a DNS name are endpoints, `all` or the `first` (Envoy's `LOGICAL_DNS`).
+    #[schemars(extend("default" = "all"))]
+    pub dns_addresses: Option<DnsAddresses>,
     /// How endpoints are asked whether they are well; a text is the path of an HTTP check. Absent:
     /// nobody asks.
     pub health_check: Option<Short<HealthCheck>>,
@@ -222,6 +225,16 @@ pub struct SlowStart {
     /// Where the ramp starts, in percent of the full weight, 1-100.
     #[schemars(range(min = 1, max = 100), extend("default" = 10))]
     pub min_weight_percent: Option<u32>,
+}
+
+/// Which addresses of a DNS name are endpoints.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DnsAddresses {
+    /// Each of them is an endpoint.
+    All,
+    /// The first of an answer, as long as later answers have it: for names that stand for one service at many addresses.
+    First,
 }
 
 /// Bounds of the time between two resolutions of a DNS name.

@@ -29,7 +29,8 @@ pub use authorization::{
     AuthorizationRule, AuthorizationSource, Effect,
 };
 pub use cluster::{
-    Cluster, ClusterType, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart, UpstreamProtocol,
+    Cluster, ClusterType, DnsAddresses, DnsRefresh, Endpoint, ProxyProtocolOut, SlowStart,
+    UpstreamProtocol,
 };
 pub use control_plane::{ControlPlane, Discovery, Node};
 pub use forms::{OneOrMany, Pairs, Short, Shorthand};

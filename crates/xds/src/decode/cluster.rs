@@ -1,5 +1,7 @@
 //! Clusters.
 
+use std::net::SocketAddr;
+
 use maglor_balance::Spec;
 use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
 use prost::Message as _;
@@ -154,7 +156,6 @@ fn discover(
 ) -> Result<(), Fault> {
     match kind {
         DiscoveryType::OriginalDst => {}
-        DiscoveryType::LogicalDns => return Err(Fault::unsupported("type")),
         DiscoveryType::Eds => {
             let config = message.eds_cluster_config.as_ref();
             let source = config.and_then(|config| config.eds_config.as_ref());
@@ -169,7 +170,7 @@ fn discover(
                 }
             }
         }
-        DiscoveryType::Static | DiscoveryType::StrictDns => {
+        DiscoveryType::LogicalDns | DiscoveryType::Static | DiscoveryType::StrictDns => {
             let assignment = message.load_assignment.clone().unwrap_or_default();
             let all = endpoints::decode(&assignment);
             let all = all.map_err(|fault| fault.within("load_assignment"))?;
@@ -177,6 +178,20 @@ fn discover(
                 .into_iter()
                 .filter(|e| e.health == crate::Health::Healthy);
             raw.endpoints = usable.map(|e| raw::Short(e.described)).collect();
+            if kind == DiscoveryType::LogicalDns {
+                // As Envoy: it would not be told which of several names a connection is for.
+                if raw.endpoints.len() != 1 {
+                    let found = raw.endpoints.len();
+                    let what = format!("LOGICAL_DNS has one endpoint, found {found}");
+                    return Err(Fault::new("load_assignment", what));
+                }
+                let address = raw
+                    .endpoints
+                    .first()
+                    .and_then(|one| one.0.address.as_deref());
+                let is_name = address.is_some_and(|one| one.parse::<SocketAddr>().is_err());
+                raw.dns_addresses = is_name.then_some(raw::DnsAddresses::First);
+            }
         }
     }
     Ok(())

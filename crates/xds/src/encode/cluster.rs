@@ -128,6 +128,11 @@ fn discovery(raw: &raw::Cluster, name: &str, message: &mut wire::Cluster) {
             let (assignment, names) = endpoints::inline(name, &raw.endpoints);
             message.load_assignment = Some(assignment);
             match names {
+                true if raw.dns_addresses == Some(raw::DnsAddresses::First)
+                    && raw.endpoints.len() == 1 =>
+                {
+                    DiscoveryType::LogicalDns
+                }
                 true => DiscoveryType::StrictDns,
                 false => DiscoveryType::Static,
             }

@@ -1,6 +1,9 @@
 use std::net::Ipv4Addr;
 
 use hickory_resolver::config::{NameServerConfig, ResolverConfig};
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name as DnsName, RData, Record};
 use maglor_balance::Time;
 use tokio::net::UdpSocket;
 
@@ -87,6 +90,30 @@ async fn a_silent_name_holds_no_other_back() {
             resolved.expect("resolved beside a silent name");
         }
     }
+}
+
+/// One of several addresses, which stays as long as answers have it.
+#[tokio::test]
+async fn of_a_service_at_many_addresses_one_is_used() {
+    let shared = Arc::new(Shared::new(1).0);
+    let yaml = "listeners: [{name: l, address: '127.0.0.1:80', tcp: {cluster: a}}]
+clusters: [{name: a, endpoints: ['good1.test:80'], dns_addresses: first}]";
+    let config = maglor_config::parse(yaml, "test").unwrap().config;
+    let config = Arc::clone(&config.clusters[0]);
+    let cluster = Cluster::new(config, None, &shared.metrics, None, Time::ZERO).unwrap();
+    let mut names = Name::all(&cluster);
+    let name = &mut names[0];
+    let mut found = |last: &[u8], changed: bool| {
+        let addresses = last.iter().map(|last| Ipv4Addr::new(127, 0, 0, *last));
+        let records =
+            addresses.map(|ip| Record::from_rdata(DnsName::root(), 1, RData::A(ip.into())));
+        let answer = LookupIp::from(Lookup::new_with_max_ttl(Query::default(), records));
+        assert_eq!(name.found(&answer, &cluster), changed, "{last:?}");
+        name.addresses.clone()
+    };
+    assert_eq!(found(&[3, 1, 2], true), [Ipv4Addr::new(127, 0, 0, 3)]);
+    assert_eq!(found(&[1, 2, 3], false), [Ipv4Addr::new(127, 0, 0, 3)]);
+    assert_eq!(found(&[2, 1], true), [Ipv4Addr::new(127, 0, 0, 2)]);
 }
 
 #[test]

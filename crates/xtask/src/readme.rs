@@ -16,6 +16,19 @@ const RESULTS: &str = "benches/results";
 const TABLE: &str = "\n## Side by side\n";
 /// A row that only a comparison of all parts has.
 const LAST: &str = "| stripped binary, MB";
+/// The rows that decide whether to use the proxy; the others are in the results. By how their first cell begins.
+const SHOWN: [&str; 10] = [
+    "CPU µs a request:",
+    "the same, h2c",
+    "the same, 1000 conn.",
+    "1000 req/s:",
+    "added p50 / p99",
+    "RSS idle, MB (",
+    "kB an idle keep-alive",
+    "RSS 10 s after",
+    "start to ready",
+    "stripped binary",
+];
 const NOTHING: &str = "Nothing has been measured yet; `cargo xtask compare` does it.\n";
 
 #[derive(Debug, clap::Args)]
@@ -99,12 +112,23 @@ fn section(root: &Path, folder: &str) -> Result<String, Error> {
     let (notes, rest) = summary
         .split_once(TABLE)
         .ok_or(Error::Lacks(path, "table"))?;
-    let table = rest.split("\n## ").next().unwrap_or(rest).trim();
+    let table = decisive(rest.split("\n## ").next().unwrap_or(rest).trim());
     let notes = notes.trim_start_matches("# Summary").trim();
     Ok(format!(
         "{table}\n\n{notes} Machine, versions, every cell and the raw data: \
          [{RESULTS}/{folder}]({RESULTS}/{folder}).\n"
     ))
+}
+
+/// The head of a table and those of its rows that are [`SHOWN`].
+fn decisive(table: &str) -> String {
+    let (head, rows) = table.split_at(table.match_indices('\n').nth(1).map_or(table.len(), |(at, _)| at + 1));
+    let shown = |row: &&str| {
+        let cell = row.trim_start_matches(['|', ' ']);
+        SHOWN.iter().any(|start| cell.starts_with(start))
+    };
+    let rows: Vec<&str> = rows.lines().filter(shown).collect();
+    format!("{head}{}", rows.join("\n"))
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -129,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_the_table_and_where_it_comes_from() {
+    fn a_section_has_the_rows_that_decide_and_where_they_come_from() {
         let root = std::env::temp_dir().join(format!("maglor-readme-{}", std::process::id()));
         let results = root.join(RESULTS);
         let add = |folder: &str, text: &str| {
             fs::create_dir_all(results.join(folder)).unwrap();
             fs::write(results.join(folder).join("summary.md"), text).unwrap();
         };
-        let text = "# Summary\n\nMedians of 5.\n\n## Side by side\n\n| stripped binary, MB |\n|---|\n\n## Bars\n\nx";
+        let text = "# Summary\n\nMedians of 5.\n\n## Side by side\n\n| |\n|---|\n| RSS idle after some traffic, MB |\n| stripped binary, MB |\n\n## Bars\n\nx";
         add("2026-01-02", text);
         add("2026-01-03-quick", text);
         add("2026-01-04-conformance", "# Summary\n");
@@ -148,7 +172,7 @@ mod tests {
         assert_eq!(newest(&results).as_deref(), Some("2026-01-02"));
         let section = section(&root, "2026-01-02").unwrap();
         assert!(
-            section.starts_with("| stripped binary, MB |\n|---|\n\nMedians of 5. Machine"),
+            section.starts_with("| |\n|---|\n| stripped binary, MB |\n\nMedians of 5. Machine"),
             "{section}"
         );
         assert!(

@@ -122,7 +122,12 @@ fn section(root: &Path, folder: &str) -> Result<String, Error> {
 
 /// The head of a table and those of its rows that are [`SHOWN`].
 fn decisive(table: &str) -> String {
-    let (head, rows) = table.split_at(table.match_indices('\n').nth(1).map_or(table.len(), |(at, _)| at + 1));
+    let (head, rows) = table.split_at(
+        table
+            .match_indices('\n')
+            .nth(1)
+            .map_or(table.len(), |(at, _)| at + 1),
+    );
     let shown = |row: &&str| {
         let cell = row.trim_start_matches(['|', ' ']);
         SHOWN.iter().any(|start| cell.starts_with(start))

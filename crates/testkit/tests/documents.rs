@@ -1,4 +1,4 @@
-//! Documents name files; the files exist.
+//! Documents name files; the files exist. Kept results and documents name no place of the machine that they were made on.
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -70,6 +70,53 @@ fn files_in_documents_exist() {
         }
     }
     assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
+}
+
+/// What only the machine had that a log was made on: home folders, and the registry that its compiler was told of.
+const OF_A_MACHINE: [&str; 5] = [
+    "/root/",
+    "/home/",
+    "/work/",
+    "/.cargo/registry",
+    "index.crates.io",
+];
+
+#[test]
+fn results_and_documents_name_no_place_of_a_machine() {
+    let mut files = vec![
+        root().join("README.md"),
+        root().join("ARCHITECTURE.md"),
+        root().join("CONTRIBUTING.md"),
+    ];
+    let mut folders = vec![root().join("benches/results"), root().join("docs")];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    assert!(files.len() > 100, "results were found");
+    let mut found = Vec::new();
+    for file in files {
+        // Charts and archives are no text.
+        let Ok(text) = fs::read_to_string(&file) else {
+            continue;
+        };
+        for (number, line) in text.lines().enumerate() {
+            if let Some(place) = OF_A_MACHINE.iter().find(|place| line.contains(**place)) {
+                found.push(format!("{}:{}: {place}", file.display(), number + 1));
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "places of a machine:\n{}",
+        found.join("\n")
+    );
 }
 
 /// A source file, or something below a folder that is certainly meant.

@@ -54,9 +54,6 @@ pub enum ProxyError {
     /// The request's head is malformed.
     #[error("malformed request: {0}")]
     DownstreamHead(#[source] HeadError),
-    /// HTTP/2 from the client failed.
-    #[error("downstream HTTP/2: {0}")]
-    DownstreamHttp2(#[source] h2::Error),
     /// Reading from or writing to the client failed.
     #[error("downstream i/o: {0}")]
     DownstreamIo(#[source] io::Error),
@@ -152,7 +149,7 @@ impl ProxyError {
     pub fn verdict(&self) -> Verdict {
         use StatusCode as S;
         let (status, grpc, flag) = match self {
-            Self::ClientGone | Self::DownstreamIo(_) | Self::DownstreamHttp2(_) => (
+            Self::ClientGone | Self::DownstreamIo(_) => (
                 S::from_u16(CLIENT_CLOSED).unwrap_or(S::BAD_REQUEST),
                 1,
                 "DC",

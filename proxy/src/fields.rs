@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+pub(crate) use self::hop::CONNECTION_FIELDS;
 pub(crate) use self::known::Known;
 
 /// Buffers kept for the next messages of this thread.
@@ -176,11 +177,21 @@ impl Fields {
         span
     }
 
+    /// The text, for what appends to it; spans given later refer to it.
+    pub(crate) fn text_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// Adds a field whose text is there already, and whose name is known.
+    pub(crate) fn push_line(&mut self, known: Known, name: Span, value: Span) {
+        self.list.push(Field { known, name, value });
+        self.present |= known.bit();
+    }
+
     /// Adds a field whose text is there already; returns what its name is.
     pub(crate) fn push_spans(&mut self, name: Span, value: Span) -> Known {
         let known = Known::of(self.slice(name));
-        self.list.push(Field { known, name, value });
-        self.present |= known.bit();
+        self.push_line(known, name, value);
         known
     }
 
@@ -317,12 +328,11 @@ impl Fields {
         })
     }
 
-    /// Every field, in order.
-    #[cfg(test)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    /// Every field, in order: what its name is, the name and the value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Known, &[u8], &[u8])> {
         self.list
             .iter()
-            .map(|field| (self.slice(field.name), self.slice(field.value)))
+            .map(|field| (field.known, self.slice(field.name), self.slice(field.value)))
     }
 
     /// Appends all fields as lines.

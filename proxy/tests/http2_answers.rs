@@ -153,7 +153,7 @@ fn fields_and_targets_are_what_http1_would_have_them_be() {
     // GET, http, / and the authority `a`, from the static table of HPACK; then names and values.
     let mut get = vec![0x82, 0x86, 0x84, 0x41, 1, b'a'];
     for (name, value) in [
-        ("x-a", " b\t"),
+        ("x-a", "b"),
         ("content-length", "3"),
         ("content-length", "3"),
     ] {
@@ -174,7 +174,130 @@ fn fields_and_targets_are_what_http1_would_have_them_be() {
     client.write_all(&frame(1, 5, 3, &whole)).unwrap();
     let (body, _) = read_until(&mut client, |kind, stream| kind == 0 && stream == 3);
     assert_eq!(body, b"malformed request: malformed request target\n");
+    // White space at an end of a value is not what an endpoint would see (RFC 9113, section 8.2.1).
+    let mut blank = vec![0x82, 0x86, 0x84, 0x41, 1, b'a', 0, 3];
+    blank.extend(b"x-a\x03 b\t");
+    client.write_all(&frame(1, 5, 5, &blank)).unwrap();
+    let (code, _) = read_until(&mut client, |kind, stream| kind == 3 && stream == 5);
+    assert_eq!(code, [0, 0, 0, 1], "PROTOCOL_ERROR");
     assert_eq!(upstream.requests(), 1);
+}
+
+#[test]
+fn a_malformed_request_costs_its_own_stream_while_others_go_on() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()]).start();
+    let mut client = shake_hands(proxy.listener("web"));
+    let post = |path: &[u8]| {
+        let mut head = vec![0x83, 0x86, 0x44, path.len() as u8];
+        head.extend(path);
+        head.extend([0x41, 1, b'a']);
+        head
+    };
+    // An upload and a download are under way all the time.
+    client
+        .write_all(&frame(1, 4, 1, &post(b"/upload")))
+        .unwrap();
+    client.write_all(&frame(0, 0, 1, b"half")).unwrap();
+    let mut drip = post(b"/drip/20/20ms");
+    drip[0] = 0x82;
+    client.write_all(&frame(1, 5, 3, &drip)).unwrap();
+    eventually(TIMEOUT, "both have begun", || upstream.requests() >= 2);
+    let bad: [&[u8]; 6] = [
+        b"\0\x01X\x01y",
+        b"\0\x01x\x03a\rb",
+        b"\0\x0aconnection\x05close",
+        b"\0\x05:path\x01/",
+        b"\0\x0econtent-length\x01x",
+        b"\x40\x02te\x04gzip",
+    ];
+    for (number, fields) in bad.iter().enumerate() {
+        let stream = 5 + 2 * number as u8;
+        let head = [&post(b"/x")[..], fields].concat();
+        client.write_all(&frame(1, 5, stream, &head)).unwrap();
+        let (code, _) = read_until(&mut client, |kind, of| kind == 3 && of == stream);
+        assert_eq!(code, [0, 0, 0, 1], "{number}");
+    }
+    client.write_all(&frame(0, 1, 1, b" and half")).unwrap();
+    let mut dripped = 0;
+    let mut ended = [false; 2];
+    while ended != [true; 2] {
+        let mut of = 0;
+        let (body, flags) = read_until(&mut client, |kind, stream| {
+            of = stream;
+            kind == 0
+        });
+        match of {
+            1 => assert!(
+                String::from_utf8_lossy(&body).contains("\"bytes\":13"),
+                "{body:?}"
+            ),
+            _ => dripped += body.len(),
+        }
+        ended[usize::from(of / 2)] |= flags & 1 == 1;
+    }
+    assert_eq!(dripped, 200);
+    assert_eq!(upstream.requests(), 2);
+}
+
+#[test]
+fn what_is_not_sent_to_its_end_has_a_time_limit() {
+    let upstream = Upstream::start("a");
+    let proxy = Web::to([upstream.address()])
+        .http("header_timeout: 300ms")
+        .start();
+    let get = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    let cases: [(&str, Vec<u8>); 4] = [
+        ("a preface", b"PRI * HTTP/2.0\r\n\r\n".to_vec()),
+        ("no settings", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec()),
+        ("a block", [shake(), frame(1, 1, 1, &get)].concat()),
+        (
+            "a frame of a block",
+            [shake(), frame(1, 5, 1, &get)[..12].to_vec()].concat(),
+        ),
+    ];
+    for (what, bytes) in cases {
+        let mut client = TcpStream::connect(proxy.listener("web")).unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
+        client.write_all(&bytes).unwrap();
+        // The end, not a reset.
+        client.read_to_end(&mut Vec::new()).expect(what);
+    }
+    assert_eq!(upstream.requests(), 0);
+    // A body may come as slowly as it wants.
+    let mut client = shake_hands(proxy.listener("web"));
+    client
+        .write_all(&frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']))
+        .unwrap();
+    let data = frame(0, 1, 1, b"abc");
+    client.write_all(&data[..10]).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    client.write_all(&data[10..]).unwrap();
+    let (body, _) = read_until(&mut client, |kind, stream| kind == 0 && stream == 1);
+    assert_eq!(body, b"a");
+}
+
+#[test]
+fn a_request_whose_answer_is_sent_early_is_given_up_without_error() {
+    let proxy = start(
+        "listeners:\n- name: web\n  address: 127.0.0.1:0\n  http: {virtual_hosts: [{domains: ['*'], \
+         routes: [{direct_response: {status: 200, body: hello}}]}]}\nclusters: []\n",
+    );
+    let mut client = shake_hands(proxy.listener("web"));
+    client
+        .write_all(&frame(1, 4, 1, &[0x83, 0x86, 0x84, 0x41, 1, b'a']))
+        .unwrap();
+    let (body, flags) = read_until(&mut client, |kind, stream| kind == 0 && stream == 1);
+    assert_eq!((&body[..], flags), (&b"hello"[..], 1));
+    let (code, _) = read_until(&mut client, |kind, stream| kind == 3 && stream == 1);
+    assert_eq!(code, [0; 4], "NO_ERROR");
+    // What was on its way meanwhile harms nothing.
+    client.write_all(&frame(0, 1, 1, b"late")).unwrap();
+    client
+        .write_all(&frame(1, 5, 3, &[0x82, 0x86, 0x84, 0x41, 1, b'a']))
+        .unwrap();
+    let (body, _) = read_until(&mut client, |kind, stream| kind == 0 && stream == 3);
+    assert_eq!(body, b"hello");
 }
 
 #[test]
@@ -289,12 +412,14 @@ fn a_response_whose_end_is_never_read_has_a_time_limit() {
 fn shake_hands(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client.write_all(&shake()).unwrap();
     client
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        .unwrap();
-    client.write_all(&frame(4, 0, 0, &[])).unwrap();
-    client.write_all(&frame(4, 1, 0, &[])).unwrap();
-    client
+}
+
+/// The preface, settings without change, and the answer to the proxy's.
+fn shake() -> Vec<u8> {
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    [&preface[..], &frame(4, 0, 0, &[]), &frame(4, 1, 0, &[])].concat()
 }
 
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
@@ -303,7 +428,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The payload and flags of the first frame that is wanted, by type and stream.
-fn read_until(client: &mut TcpStream, wanted: impl Fn(u8, u8) -> bool) -> (Vec<u8>, u8) {
+fn read_until(client: &mut TcpStream, mut wanted: impl FnMut(u8, u8) -> bool) -> (Vec<u8>, u8) {
     loop {
         let mut head = [0; 9];
         client.read_exact(&mut head).unwrap();

@@ -261,7 +261,7 @@ pub(crate) fn check_authority(authority: Option<&[u8]>, fields: &Fields) -> Resu
         Some(authority) if is_host(authority) => Ok(()),
         Some(_) => Err(HeadError::Host),
         // Without both, a server behind this proxy would take the request for one to its own address.
-        None if !fields.contains(Known::Host) => Err(HeadError::Host),
+        None if fields.get(Known::Host).is_none_or(<[u8]>::is_empty) => Err(HeadError::Host),
         None => check_host(fields, Version::HTTP_2),
     }
 }

@@ -22,7 +22,7 @@ pub(crate) use head::{
     encode_response, encode_trailers, parse_request, parse_response, parse_trailers,
     set_content_length, settle_length,
 };
-pub(crate) use scratch::{poll_read, poll_read_body};
+pub(crate) use scratch::{poll_read, poll_read_body, poll_read_some};
 pub(crate) use target::Target;
 pub(crate) use trailers::filter as filter_trailers;
 pub(crate) use write::Output;

@@ -30,8 +30,18 @@ pub(crate) fn poll_read<R>(
     cx: &mut Context<'_>,
     f: impl FnOnce(&[u8]) -> R,
 ) -> Poll<io::Result<R>> {
+    poll_read_some(io, cx, SIZE, f)
+}
+
+/// The same of at most so many bytes.
+pub(crate) fn poll_read_some<R>(
+    io: &mut Io,
+    cx: &mut Context<'_>,
+    most: usize,
+    f: impl FnOnce(&[u8]) -> R,
+) -> Poll<io::Result<R>> {
     SCRATCH.with_borrow_mut(|scratch| {
-        let mut buf = ReadBuf::new(scratch);
+        let mut buf = ReadBuf::new(&mut scratch[..most.min(SIZE)]);
         ready!(Pin::new(io).poll_read(cx, &mut buf))?;
         Poll::Ready(Ok(f(buf.filled())))
     })

@@ -2,6 +2,15 @@
 
 use super::{Fields, Key, Known};
 
+/// Fields that have no meaning where requests share connections (RFC 9113 §8.2.2).
+pub(crate) const CONNECTION_FIELDS: [Known; 5] = [
+    Known::Connection,
+    Known::KeepAlive,
+    Known::ProxyConnection,
+    Known::TransferEncoding,
+    Known::Upgrade,
+];
+
 impl Fields {
     /// Takes off what concerns only the connection that the message came by.
     pub(crate) fn remove_hop_by_hop(&mut self) {

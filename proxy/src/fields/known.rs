@@ -107,7 +107,7 @@ static BY_SLOT: [u8; SLOTS] = {
 
 impl Known {
     /// Recognises a name, whatever its case.
-    pub(super) fn of(name: &[u8]) -> Self {
+    pub(crate) fn of(name: &[u8]) -> Self {
         let (Some(first), Some(last)) = (name.first(), name.last()) else {
             return Self::Other;
         };

@@ -16,7 +16,7 @@ fn pairs(fields: &Fields) -> Vec<(String, String)> {
     let text = |part: &[u8]| String::from_utf8(part.to_vec()).unwrap();
     fields
         .iter()
-        .map(|(name, value)| (text(name), text(value)))
+        .map(|(_, name, value)| (text(name), text(value)))
         .collect()
 }
 

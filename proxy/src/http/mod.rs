@@ -6,7 +6,6 @@
 mod assertion;
 mod consult;
 mod deadline;
-mod farewell;
 mod forward;
 mod hash_key;
 mod headers;
@@ -26,6 +25,7 @@ mod sent;
 mod serve;
 mod service;
 mod streams;
+mod timers;
 mod tried;
 mod tries;
 mod upload;

@@ -3,7 +3,6 @@
 //! The connection's task reads and writes; each request is handled by a task of its own, which leaves what
 //! it has to say in the connection's buffer.
 
-use std::cell::{Cell, RefCell};
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -16,20 +15,15 @@ use tokio::time::Instant;
 use super::LEAVE_AFTER;
 use super::service::{RequestContext, Service};
 use super::streams::{self, Busy, Streams};
+use super::timers::{Lent, Timers};
 use crate::codec::{self, HeadError};
 use crate::error::ProxyError;
-use crate::fields::Known;
+use crate::fields::{CONNECTION_FIELDS, Known};
 use crate::io::Io;
 use crate::memory;
 use crate::message::{Body, Interim, Request, Response};
 use crate::mux::server::{Accepted, Server};
 use crate::mux::{Closed, Owner, Reason, Sending, Stream};
-use crate::timer::Timer;
-
-/// Timers kept for the next requests of a connection.
-const TIMERS: usize = 64;
-/// While there is none, so many.
-const KEPT: usize = 2;
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(io: Io, service: Rc<Service>) {
@@ -102,7 +96,7 @@ async fn handle(
 ) -> Option<Response> {
     let context = RequestContext {
         started: Instant::now(),
-        timer: Rc::clone(&timer.timer),
+        timer: timer.get(),
         interim: Some(Rc::<Stream>::clone(stream) as Rc<dyn Interim>),
     };
     let to_head = request.method == Method::HEAD;
@@ -133,7 +127,7 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
         mut body,
     } = response;
     // What a rule has added: it would be refused at the other end.
-    for name in crate::mux::CONNECTION_FIELDS {
+    for name in CONNECTION_FIELDS {
         fields.remove(name);
     }
     let end = body.is_end_stream();
@@ -164,45 +158,5 @@ async fn respond(stream: &Rc<Stream>, response: Response) {
     });
     if sent.await.is_err() {
         stream.give_up(Reason::Failed);
-    }
-}
-
-/// Timers of a connection's requests. They stay armed between two, which costs less than arming one for
-/// each.
-#[derive(Debug, Default)]
-struct Timers {
-    free: RefCell<Vec<Rc<Timer>>>,
-    lent: Cell<usize>,
-}
-
-/// A request's timer.
-struct Lent {
-    timer: Rc<Timer>,
-    home: Rc<Timers>,
-}
-
-impl Lent {
-    fn of(timers: &Rc<Timers>) -> Self {
-        timers.lent.set(timers.lent.get() + 1);
-        Self {
-            timer: timers.free.borrow_mut().pop().unwrap_or_default(),
-            home: Rc::clone(timers),
-        }
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let Timers { free, lent } = &*self.home;
-        let mut free = free.borrow_mut();
-        lent.set(lent.get() - 1);
-        // A body that is still held elsewhere keeps its timer.
-        if free.len() < TIMERS && Rc::strong_count(&self.timer) == 1 {
-            self.timer.set(Instant::now(), None);
-            free.push(Rc::clone(&self.timer));
-        }
-        if lent.get() == 0 {
-            free.truncate(KEPT);
-        }
     }
 }

@@ -1,41 +1,46 @@
-//! What both ends of an HTTP/2 connection share: its windows, its byte stream with the limits on what a peer
-//! may send, and bodies in either direction. The protocol itself is the crate `h2`'s.
+//! HTTP/2 as a server speaks it (RFC 9113): many requests on one connection.
+//!
+//! [`frame`] finds frames in bytes, [`hpack`] decodes fields into the text that the proxy keeps them in, `head` makes a
+//! request of them. `channel` is what the streams of a connection share, `dispatch` what each frame does to it, `stream`
+//! one request, `driver` the socket, and `server` all of them together. The driver of a connection is a task of its own;
+//! the tasks of requests leave frames in its buffer and wake it once.
+//!
+//! What is wrong with one message costs its stream, and nobody else's: the connection ends only where the RFC demands
+//! it, or where a peer causes more work than it may.
 
-mod frames;
-mod outflow;
-mod receiving;
+mod channel;
+mod closed;
+mod dispatch;
+mod driver;
+mod exercise;
+pub mod frame;
+mod head;
+mod header;
+pub mod hpack;
+mod incoming;
+mod past;
+mod reason;
 mod sending;
-mod wire;
+mod server;
+mod settings;
+mod stream;
 
 use std::time::Duration;
 
-pub(crate) use outflow::{Outflow, Parcel};
-pub(crate) use receiving::Receiving;
-pub(crate) use sending::{Sending, Unsent};
-pub(crate) use wire::{Traffic, Wire};
+pub(crate) use closed::Closed;
+#[doc(hidden)]
+pub use exercise::{Exercise, Seen};
+pub use reason::{Malformed, Reason};
+pub(crate) use sending::Sending;
+pub(crate) use server::{Accepted, Limits, Server};
+pub(crate) use stream::Stream;
 
 /// Bytes of a body that a peer may send before they are taken: the bound on what is buffered for a stream.
-pub(crate) const STREAM_WINDOW: u32 = 64 * 1024;
-/// Bytes of all bodies of a connection that a peer may send before they are taken: more than the windows of
-/// as many streams as a connection ever has (16 384; Go's client has the same). So no number of slow
-/// streams uses up what the others need.
-pub(crate) const CONNECTION_WINDOW: u32 = 1 << 30;
-/// Bytes that may wait to be written on a stream.
-pub(crate) const SEND_BUFFER: usize = 64 * 1024;
-/// Bytes of a frame that is received.
-pub(crate) const MAX_FRAME: u32 = 16 * 1024;
-/// Bytes of overhead of unread DATA frames that are small: about 16 000 frames.
-pub(crate) const DATA_FRAME_BUDGET: usize = 4 * 1024 * 1024;
-
-/// With connections of a peer that keeps its streams, a silent peer is sent a PING after three of these and has one
-/// to answer.
-pub(crate) const SERVER_PULSE: Duration = Duration::from_secs(20);
-/// The same for connections to an endpoint.
-pub(crate) const CLIENT_PULSE: Duration = Duration::from_secs(10);
-
-/// Removes fields that have no meaning in HTTP/2 (RFC 9113, section 8.2.2).
-pub(crate) fn remove_connection_fields(fields: &mut crate::fields::Fields) {
-    for name in crate::mux::CONNECTION_FIELDS {
-        fields.remove(name);
-    }
-}
+const STREAM_WINDOW: u32 = 64 * 1024;
+/// Bytes of all bodies together that may be on their way. Bytes that have arrived do not count, taken or
+/// not: so no number of slow streams uses up what the others need.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Windows before anybody has changed them (RFC 9113, section 6.9.2).
+const FIRST_WINDOW: u32 = 65_535;
+/// A silent peer is sent a PING after three of these and has one to answer.
+const PULSE: Duration = Duration::from_secs(20);

@@ -1,151 +1,104 @@
 //! A body on its way out.
 
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::{Reason, SendStream};
 use http_body::Body as _;
 
-use super::outflow::{Flow, Outflow, Parcel, SMALL};
+use super::stream::Stream;
 use crate::error::ProxyError;
 use crate::memory;
 use crate::message::Body;
 
-/// Moves a body to a stream as the peer takes it. Nothing is left with `h2` that the peer has no credit for, so
-/// that what waits for the peer is here, under the time limits of the body.
+/// So much is read the first time, in bytes, before it is known how fast the peer reads.
+const FIRST: u64 = 16 * 1024;
+/// And at least so much each time, even if the peer takes less.
+const LEAST: u64 = 4 * 1024;
+
+/// Moves a body to a stream as the peer takes it. No more is read than the peer has credit for, so that a stream that is
+/// not read holds next to nothing.
 #[derive(Debug)]
 pub(crate) struct Sending {
     body: Body,
-    stream: SendStream<Parcel>,
-    /// `None`: all that there will be is one small piece.
-    flow: Option<Rc<Flow>>,
-    /// Something of the body has been read.
-    begun: bool,
     /// What was read of the body and not yet sent.
     data: Bytes,
     /// Nothing comes after `data`.
     last: bool,
-}
-
-/// Why a body was not sent to its end.
-#[derive(Debug)]
-pub(crate) enum Unsent {
-    /// The body has failed, or took too long.
-    Body(ProxyError),
-    /// The peer has reset the stream, or the connection has ended.
-    Stream,
+    /// Something of the body has been asked for.
+    begun: bool,
 }
 
 impl Sending {
-    /// A body that leaves by a connection on which `outflow` waits.
-    pub(crate) fn new(body: Body, stream: SendStream<Parcel>, outflow: &Rc<Outflow>) -> Self {
-        let small = body.size_hint().upper().is_some_and(|most| most <= SMALL);
+    pub(crate) fn new(body: Body) -> Self {
         Self {
             body,
-            stream,
-            flow: (!small).then(|| Flow::new(outflow)),
-            begun: false,
             data: Bytes::new(),
             last: false,
+            begun: false,
         }
     }
 
-    /// Resets the stream.
-    pub(crate) fn reset(&mut self, reason: Reason) {
-        self.stream.send_reset(reason);
+    /// The peer has had credit for all of it, unless the stream was given up.
+    fn delivered(&mut self, stream: &Stream) {
+        if !stream.is_closed() {
+            self.body.delivered();
+        }
     }
 
-    /// Ready when all is sent.
+    /// Ready when all is sent, or nothing more is wanted.
     ///
     /// # Errors
-    /// See [`Unsent`].
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
+    /// When the body fails, or takes too long.
+    pub(crate) fn poll(
+        &mut self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ProxyError>> {
         loop {
-            if self.stream.poll_reset(cx).is_ready() {
+            if stream.is_closed() {
                 self.body.lost(&ProxyError::ClientGone);
-                return Poll::Ready(Err(Unsent::Stream));
+                return Poll::Ready(Ok(()));
             }
-            if !self.data.is_empty() {
-                match self.poll_data(cx) {
-                    Poll::Ready(Ok(())) if self.last && self.data.is_empty() => {
-                        return Poll::Ready(Ok(()));
-                    }
-                    Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(unsent)) => return Poll::Ready(Err(unsent)),
-                    Poll::Pending => {
-                        return self.body.poll_timeout(cx).map(|e| Err(Unsent::Body(e)));
-                    }
+            if self.last || !self.data.is_empty() {
+                if stream.poll_send(&mut self.data, self.last, cx).is_pending() {
+                    return self.body.poll_timeout(cx).map(Err);
                 }
+                self.body.moved();
+                if self.last && self.data.is_empty() {
+                    self.delivered(stream);
+                    return Poll::Ready(Ok(()));
+                }
+                continue;
             }
-            let most = match self
-                .flow
-                .as_ref()
-                .map(|flow| flow.poll_room(self.begun, cx))
-            {
-                Some(Poll::Pending) => {
-                    return self.body.poll_timeout(cx).map(|e| Err(Unsent::Body(e)));
-                }
-                Some(Poll::Ready(room)) => room,
-                None => SMALL,
+            let most = match self.begun {
+                false => FIRST,
+                true => match stream.poll_credit(cx) {
+                    Poll::Ready(credit) => u64::from(credit).max(LEAST),
+                    Poll::Pending => return self.body.poll_timeout(cx).map(Err),
+                },
             };
+            self.begun = true;
             let body = Pin::new(&mut self.body);
             let frame = ready!(memory::reading(most, || body.poll_frame(cx)));
-            self.begun = true;
-            let frame = match frame.transpose() {
-                Ok(frame) => frame,
-                Err(error) => return Poll::Ready(Err(Unsent::Body(error))),
-            };
-            let Some(frame) = frame else {
-                return Poll::Ready(self.send(Bytes::new(), true));
+            let Some(frame) = frame.transpose()? else {
+                self.last = true;
+                continue;
             };
             match frame.into_data() {
                 Ok(data) => {
-                    self.last = self.body.is_end_stream();
-                    if data.is_empty() && self.last {
-                        return Poll::Ready(self.send(data, true));
-                    }
                     self.data = data;
+                    self.last = self.body.is_end_stream();
                 }
                 Err(frame) => {
-                    if let Ok(trailers) = frame.into_trailers() {
-                        // What was reserved and not used goes to other streams.
-                        self.stream.reserve_capacity(0);
-                        if self.stream.send_trailers(trailers).is_err() {
-                            return Poll::Ready(Err(Unsent::Stream));
-                        }
-                        self.body.delivered();
+                    if let Some(trailers) = frame.trailers_ref() {
+                        stream.send_trailers(trailers);
+                        self.delivered(stream);
                         return Poll::Ready(Ok(()));
                     }
+                    self.last = true;
                 }
             }
         }
-    }
-
-    /// Sends some of the data.
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
-        let mut capacity = self.stream.capacity();
-        if capacity == 0 {
-            self.stream.reserve_capacity(self.data.len());
-            capacity = match ready!(self.stream.poll_capacity(cx)) {
-                Some(Ok(capacity)) => capacity,
-                Some(Err(_)) | None => return Poll::Ready(Err(Unsent::Stream)),
-            };
-        }
-        let piece = self.data.split_to(capacity.min(self.data.len()));
-        let end = self.last && self.data.is_empty();
-        Poll::Ready(self.send(piece, end))
-    }
-
-    fn send(&mut self, data: Bytes, end: bool) -> Result<(), Unsent> {
-        let parcel = Parcel::new(data, self.flow.as_ref());
-        let sent = self.stream.send_data(parcel, end);
-        sent.map_err(|_| Unsent::Stream)?;
-        match end {
-            true => self.body.delivered(),
-            false => self.body.moved(),
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use super::STREAM_WINDOW;
@@ -11,40 +11,7 @@ use super::frame::Reason;
 use super::stream::{Stream, remember};
 use crate::error::ProxyError;
 use crate::message::Source;
-
-/// Bytes of a body that wait for their reader.
-#[derive(Debug, Default)]
-pub(super) struct Received {
-    first: Bytes,
-    /// What has come before the first piece was taken, in one buffer: many small pieces must not take
-    /// many times their size.
-    rest: BytesMut,
-}
-
-impl Received {
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_empty() && self.rest.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
-    }
-
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        if self.is_empty() {
-            self.first = Bytes::copy_from_slice(bytes);
-        } else {
-            self.rest.extend_from_slice(bytes);
-        }
-    }
-
-    pub(super) fn take(&mut self) -> Bytes {
-        if self.first.is_empty() {
-            return std::mem::take(&mut self.rest).freeze();
-        }
-        std::mem::take(&mut self.first)
-    }
-}
+use crate::received::Received;
 
 /// The side of a stream that decides what becomes of it: gives it up on drop, unless it is over.
 #[derive(Debug)]
@@ -131,24 +98,5 @@ impl Drop for Incoming {
         let state = &mut *self.0.state.borrow_mut();
         state.unwanted = true;
         state.received = Received::default();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_has_come_is_taken_in_order_and_small_pieces_are_joined() {
-        let mut received = Received::default();
-        assert!(received.is_empty());
-        for piece in [&b"ab"[..], b"c", b"d"] {
-            received.push(piece);
-        }
-        assert_eq!(received.len(), 4);
-        assert_eq!(received.take()[..], b"ab"[..]);
-        received.push(b"e");
-        assert_eq!(received.take()[..], b"cde"[..]);
-        assert!(received.is_empty());
     }
 }

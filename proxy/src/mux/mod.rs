@@ -24,7 +24,7 @@ pub(crate) use closed::Closed;
 pub(crate) use frame::Reason;
 pub(crate) use incoming::{Incoming, Owner};
 pub(crate) use sending::Sending;
-pub(crate) use stream::{CONNECTION_FIELDS, Stream};
+pub(crate) use stream::Stream;
 
 /// The transport's name in ALPN.
 pub(crate) const ALPN: &[u8] = b"maglor/1";

@@ -12,11 +12,11 @@ use super::channel::{Channel, Core, Role};
 use super::closed::Failed;
 use super::dispatch::grown;
 use super::frame::{MAX_PAYLOAD, Malformed, Reason, flag, kind};
-use super::incoming::Received;
 use crate::codec::{self, Framing, FramingError, HeadError, Limits, ResponseHead};
-use crate::fields::{Fields, Known};
+use crate::fields::{CONNECTION_FIELDS, Fields};
 use crate::memory;
 use crate::message::Interim;
+use crate::received::Received;
 
 /// Heads of responses are bounded like those of HTTP/1.1.
 pub(super) const RESPONSE: Limits = Limits {
@@ -455,15 +455,6 @@ pub(super) fn check_fields(fields: &Fields) -> Result<(), HeadError> {
     let found = CONNECTION_FIELDS.iter().any(|name| fields.contains(*name));
     (!found).then_some(()).ok_or(HeadError::ConnectionField)
 }
-
-/// Fields that have no meaning where requests share connections.
-pub(crate) const CONNECTION_FIELDS: [Known; 5] = [
-    Known::Connection,
-    Known::KeepAlive,
-    Known::ProxyConnection,
-    Known::TransferEncoding,
-    Known::Upgrade,
-];
 
 pub(super) fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
     if !place

@@ -1,10 +1,17 @@
-//! A connection that many requests share, in HTTP/2.
+//! A connection that many requests share, in HTTP/2. The protocol itself is the crate `h2`'s at this end.
+
+mod frames;
+mod outflow;
+mod receiving;
+mod sending;
+mod wire;
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
@@ -16,22 +23,35 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use self::outflow::{Outflow, Parcel};
+use self::receiving::Receiving;
+use self::sending::{Sending, Unsent};
+use self::wire::{Traffic, Wire};
 use super::multiplexed::{Slot, Unanswered};
 use super::send::Sender;
 use crate::codec::{self, FramingError, HeadError};
 use crate::error::ProxyError;
-use crate::fields::{Fields, Known};
-use crate::http2::{
-    CLIENT_PULSE, CONNECTION_WINDOW, DATA_FRAME_BUDGET, MAX_FRAME, Outflow, Parcel, Receiving,
-    SEND_BUFFER, STREAM_WINDOW, Sending, Traffic, Unsent, Wire,
-};
+use crate::fields::{CONNECTION_FIELDS, Fields, Known};
 use crate::io::Io;
 use crate::memory;
 use crate::message::{Body, CARRIED_HTTP1, Request, Response, Source};
-use crate::mux;
 use crate::pulse::{Beat, Pulse};
 
 const MAX_HEADER_LIST: u32 = 128 * 1024;
+/// Bytes of a body that an endpoint may send before they are taken: the bound on what is buffered for a stream.
+const STREAM_WINDOW: u32 = 64 * 1024;
+/// Bytes of all bodies of a connection that an endpoint may send before they are taken: more than the windows of
+/// as many streams as a connection ever has (16 384; Go's client has the same). So no number of slow
+/// streams uses up what the others need.
+const CONNECTION_WINDOW: u32 = 1 << 30;
+/// Bytes that may wait to be written on a stream.
+const SEND_BUFFER: usize = 64 * 1024;
+/// Bytes of a frame that is received.
+const MAX_FRAME: u32 = 16 * 1024;
+/// Bytes of overhead of unread DATA frames that are small: about 16 000 frames.
+const DATA_FRAME_BUDGET: usize = 4 * 1024 * 1024;
+/// A silent endpoint with requests is sent a PING after three of these and has one to answer.
+const CLIENT_PULSE: Duration = Duration::from_secs(10);
 
 /// See the module's documentation. Closed when it is dropped and its streams are done.
 #[derive(Debug)]
@@ -54,7 +74,7 @@ struct Shared {
 impl Http2 {
     /// Speaks over a connection.
     pub(super) async fn start(io: Io) -> Result<Self, ProxyError> {
-        let (wire, traffic) = Wire::of_client(io);
+        let (wire, traffic) = Wire::new(io);
         let (sender, connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW)
@@ -333,7 +353,7 @@ fn http2_request(request: &Request, tls: bool) -> Result<http::Request<()>, Prox
 
 /// Fields that stand elsewhere, or have no meaning in HTTP/2 (RFC 9113, section 8.2.2).
 const LEFT_OUT: [Known; 7] = {
-    let [a, b, c, d, e] = mux::CONNECTION_FIELDS;
+    let [a, b, c, d, e] = CONNECTION_FIELDS;
     [Known::Host, Known::Expect, a, b, c, d, e]
 };
 

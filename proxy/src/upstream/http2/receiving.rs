@@ -10,7 +10,7 @@ use crate::codec;
 
 /// The body that comes on a stream. Credit is returned for what is taken.
 #[derive(Debug)]
-pub(crate) struct Receiving {
+pub(super) struct Receiving {
     stream: RecvStream,
     /// Bytes that are still to come, where the head says how many.
     left: Option<u64>,
@@ -19,7 +19,7 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     /// `length` is the body's, where that is known.
-    pub(crate) fn new(stream: RecvStream, length: Option<u64>) -> Self {
+    pub(super) fn new(stream: RecvStream, length: Option<u64>) -> Self {
         Self {
             stream,
             left: length,
@@ -28,7 +28,7 @@ impl Receiving {
     }
 
     /// The next frame; an error where the stream is reset, whatever the reason, before its end.
-    pub(crate) fn poll_frame(
+    pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
@@ -52,11 +52,11 @@ impl Receiving {
         }))
     }
 
-    pub(crate) fn is_end_stream(&self) -> bool {
+    pub(super) fn is_end_stream(&self) -> bool {
         self.stream.is_end_stream()
     }
 
-    pub(crate) fn size_hint(&self) -> SizeHint {
+    pub(super) fn size_hint(&self) -> SizeHint {
         self.left
             .map_or_else(SizeHint::default, SizeHint::with_exact)
     }

@@ -2,11 +2,11 @@
 
 /// Types of frames.
 pub(super) mod kind {
-    pub(in crate::http2) const DATA: u8 = 0;
-    pub(in crate::http2) const HEADERS: u8 = 1;
-    pub(in crate::http2) const RST_STREAM: u8 = 3;
-    pub(in crate::http2) const WINDOW_UPDATE: u8 = 8;
-    pub(in crate::http2) const CONTINUATION: u8 = 9;
+    pub(in crate::upstream::http2) const DATA: u8 = 0;
+    pub(in crate::upstream::http2) const HEADERS: u8 = 1;
+    pub(in crate::upstream::http2) const RST_STREAM: u8 = 3;
+    pub(in crate::upstream::http2) const WINDOW_UPDATE: u8 = 8;
+    pub(in crate::upstream::http2) const CONTINUATION: u8 = 9;
 }
 
 /// Of DATA and HEADERS.

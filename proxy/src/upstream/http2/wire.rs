@@ -15,11 +15,9 @@ use tokio::time::{Instant, Sleep};
 use super::frames::{END_STREAM, Frames, Head, PREFACE, kind};
 use crate::flood::Flood;
 
-/// What a connection may read before others of its worker have a turn: bytes, and so many besides for each
-/// frame and each request.
+/// What a connection may read before others of its worker have a turn: bytes, and so many besides for each frame.
 const TURN: usize = 64 * 1024;
 const BY_FRAME: usize = 512;
-const BY_REQUEST: usize = 2048;
 /// After many small frames so much is read at once: h2 takes all that was read in one turn.
 const SMALL_READ: usize = 1024;
 /// Frames whose cost is a multiple of their bytes.
@@ -36,8 +34,7 @@ const LINGER_BYTES: usize = 1024 * 1024;
 
 /// What the driver of a connection sees of its traffic.
 #[derive(Debug)]
-pub(crate) struct Traffic {
-    is_server: bool,
+pub(super) struct Traffic {
     /// What may still be read in this turn.
     turn: Cell<usize>,
     heard: Cell<bool>,
@@ -49,9 +46,8 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    fn new(is_server: bool) -> Rc<Self> {
+    fn new() -> Rc<Self> {
         Rc::new(Self {
-            is_server,
             turn: Cell::new(TURN),
             heard: Cell::new(false),
             flood: RefCell::default(),
@@ -62,27 +58,27 @@ impl Traffic {
     }
 
     /// To be called whenever the connection is polled.
-    pub(crate) fn begin_turn(&self) {
+    pub(super) fn begin_turn(&self) {
         self.turn.set(TURN);
     }
 
     /// Whether a byte has come since the last call.
-    pub(crate) fn take_heard(&self) -> bool {
+    pub(super) fn take_heard(&self) -> bool {
         self.heard.take()
     }
 
     /// The peer has sent more of what costs it nothing than it may: the connection is to be closed.
-    pub(crate) fn is_flooded(&self) -> bool {
+    pub(super) fn is_flooded(&self) -> bool {
         self.flooded.get()
     }
 
     /// Whether there is little credit at the moment.
-    pub(crate) fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.low_since.get().is_some()
     }
 
     /// Whether bodies can be sent without a wait for uploads that the peer does not take.
-    pub(crate) fn has_credit(&self, now: Instant) -> bool {
+    pub(super) fn has_credit(&self, now: Instant) -> bool {
         let since = self.low_since.get();
         since.is_none_or(|since| now.saturating_duration_since(since) < HELD)
     }
@@ -90,7 +86,6 @@ impl Traffic {
     fn received(&self, head: Head, now: &mut Option<Instant>) {
         let mut now = || *now.get_or_insert_with(Instant::now);
         let flood = &mut *self.flood.borrow_mut();
-        let mut cost = BY_FRAME;
         let allowed = match head.kind {
             kind::DATA if head.length > 0 => {
                 flood.data_received();
@@ -98,16 +93,10 @@ impl Traffic {
             }
             kind::DATA if head.flags & END_STREAM != 0 => true,
             kind::DATA | kind::CONTINUATION if head.length == 0 => flood.empty(),
-            kind::HEADERS if self.is_server => {
-                flood.opened(head.stream, now());
-                cost = BY_REQUEST;
-                true
-            }
             kind::HEADERS => {
                 flood.opened(head.stream, now());
                 true
             }
-            kind::RST_STREAM if self.is_server => flood.reset(head.stream, now()),
             kind::RST_STREAM | kind::CONTINUATION => true,
             kind::WINDOW_UPDATE => {
                 if head.stream == 0 {
@@ -117,7 +106,7 @@ impl Traffic {
             }
             _ => flood.control(),
         };
-        self.turn.set(self.turn.get().saturating_sub(cost));
+        self.turn.set(self.turn.get().saturating_sub(BY_FRAME));
         if !allowed {
             self.flooded.set(true);
         }
@@ -125,17 +114,11 @@ impl Traffic {
 
     fn sent(&self, head: Head, now: &mut Option<Instant>) {
         if head.kind == kind::DATA {
-            let flood = &mut *self.flood.borrow_mut();
-            flood.data_sent();
-            if head.flags & END_STREAM != 0 {
-                flood.answered();
-            }
+            self.flood.borrow_mut().data_sent();
             // At most 16 MB.
             self.credit(-(head.length as i64), &mut || {
                 *now.get_or_insert_with(Instant::now)
             });
-        } else if head.kind == kind::HEADERS && head.flags & END_STREAM != 0 {
-            self.flood.borrow_mut().answered();
         }
     }
 
@@ -152,7 +135,7 @@ impl Traffic {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Wire<T> {
+pub(super) struct Wire<T> {
     inner: T,
     traffic: Rc<Traffic>,
     incoming: Frames,
@@ -171,27 +154,13 @@ enum Closing {
 }
 
 impl<T> Wire<T> {
-    /// Of a connection to an endpoint.
-    pub(crate) fn of_client(inner: T) -> (Self, Rc<Traffic>) {
-        Self::new(inner, false)
-    }
-
-    /// Of a connection from a client.
-    pub(crate) fn of_server(inner: T) -> (Self, Rc<Traffic>) {
-        Self::new(inner, true)
-    }
-
-    fn new(inner: T, is_server: bool) -> (Self, Rc<Traffic>) {
-        let traffic = Traffic::new(is_server);
-        let (incoming, outgoing) = match is_server {
-            true => (PREFACE, 0),
-            false => (0, PREFACE),
-        };
+    pub(super) fn new(inner: T) -> (Self, Rc<Traffic>) {
+        let traffic = Traffic::new();
         let wire = Self {
             inner,
             traffic: Rc::clone(&traffic),
-            incoming: Frames::after(incoming),
-            outgoing: Frames::after(outgoing),
+            incoming: Frames::after(0),
+            outgoing: Frames::after(PREFACE),
             small: false,
             closing: Closing::No,
         };

@@ -24,7 +24,7 @@ const FULL: u64 = 8 * 1024;
 
 /// What waits on a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Outflow {
+pub(super) struct Outflow {
     waiting: Cell<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Flow {
 
 /// A piece of a body.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(super) struct Parcel {
     bytes: Bytes,
     length: usize,
     flow: Option<Rc<Flow>>,

@@ -1,0 +1,30 @@
+//! What a client of HTTP/2 sends: nothing panics, however the bytes are cut they come to the same, and what is buffered stays
+//! within the windows.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use maglor_proxy::http2::frame::PREFACE;
+use maglor_proxy::http2::{Exercise, Seen};
+
+/// Streams at a time of an exercise, and the window of each.
+const STREAMS: usize = 8;
+const WINDOW: usize = 64 * 1024;
+
+fn run(pieces: &[&[u8]]) -> Seen {
+    let mut exercise = Exercise::default();
+    let settings: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let begun = exercise.run(&[PREFACE, settings]);
+    assert_eq!(begun.closed, None);
+    exercise.run(pieces)
+}
+
+fuzz_target!(|input: (usize, &[u8])| {
+    let (cut, bytes) = input;
+    let (a, b) = bytes.split_at(cut.min(bytes.len()));
+    let whole = run(&[bytes]);
+    assert!(whole.streams <= STREAMS && whole.buffered <= STREAMS * WINDOW);
+    assert_eq!(run(&[a, b]), whole);
+    let single: Vec<_> = bytes.chunks(1).collect();
+    assert_eq!(run(&single), whole);
+});

@@ -1,0 +1,85 @@
+//! Streams that have ended: what may still come for them depends on how they did (RFC 9113, section 5.1).
+
+use std::collections::VecDeque;
+
+/// How a stream has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    /// Both sides have said all.
+    Over,
+    /// The peer has reset it.
+    ResetByPeer,
+    /// It was reset here: what the peer had sent before it knew is on its way.
+    ResetHere,
+    /// Long ago, or it was never begun.
+    Unknown,
+}
+
+/// The last streams that have ended, of each kind.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    over: Ring<32>,
+    reset_by_peer: Ring<64>,
+    reset_here: Ring<1024>,
+}
+
+#[derive(Debug, Default)]
+struct Ring<const MOST: usize>(VecDeque<u32>);
+
+impl<const MOST: usize> Ring<MOST> {
+    fn push(&mut self, stream: u32) {
+        if self.0.len() >= MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(stream);
+    }
+
+    fn contains(&self, stream: u32) -> bool {
+        self.0.iter().rev().any(|one| *one == stream)
+    }
+}
+
+impl Past {
+    pub(super) fn add(&mut self, stream: u32, end: End) {
+        match end {
+            End::Over => self.over.push(stream),
+            End::ResetByPeer => self.reset_by_peer.push(stream),
+            End::ResetHere => self.reset_here.push(stream),
+            End::Unknown => {}
+        }
+    }
+
+    pub(super) fn end(&self, stream: u32) -> End {
+        if self.reset_here.contains(stream) {
+            End::ResetHere
+        } else if self.over.contains(stream) {
+            End::Over
+        } else if self.reset_by_peer.contains(stream) {
+            End::ResetByPeer
+        } else {
+            End::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_known_and_memory_is_bounded() {
+        let mut past = Past::default();
+        for stream in (1..20_000).step_by(2) {
+            past.add(stream, End::ResetHere);
+            past.add(stream + 1, End::Over);
+        }
+        past.add(7, End::ResetByPeer);
+        assert_eq!(past.end(19_999), End::ResetHere);
+        assert_eq!(past.end(19_999 - 2 * 1023), End::ResetHere);
+        assert_eq!(past.end(19_999 - 2 * 1024), End::Unknown);
+        assert_eq!(past.end(20_000), End::Over);
+        assert_eq!(past.end(20_000 - 2 * 32), End::Unknown);
+        assert_eq!(past.end(7), End::ResetByPeer);
+        assert!(past.reset_here.0.capacity() <= 2048);
+    }
+}

@@ -1,0 +1,56 @@
+//! What has come of a body on a connection that many streams share.
+
+use bytes::{Bytes, BytesMut};
+
+/// Bytes of a body that wait for their reader.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    first: Bytes,
+    /// What has come before the first piece was taken, in one buffer: many small pieces must not take
+    /// many times their size.
+    rest: BytesMut,
+}
+
+impl Received {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.rest.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.first.len() + self.rest.len()
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.is_empty() {
+            self.first = Bytes::copy_from_slice(bytes);
+        } else {
+            self.rest.extend_from_slice(bytes);
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Bytes {
+        if self.first.is_empty() {
+            return std::mem::take(&mut self.rest).freeze();
+        }
+        std::mem::take(&mut self.first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_come_is_taken_in_order_and_small_pieces_are_joined() {
+        let mut received = Received::default();
+        assert!(received.is_empty());
+        for piece in [&b"ab"[..], b"c", b"d"] {
+            received.push(piece);
+        }
+        assert_eq!(received.len(), 4);
+        assert_eq!(received.take()[..], b"ab"[..]);
+        received.push(b"e");
+        assert_eq!(received.take()[..], b"cde"[..]);
+        assert!(received.is_empty());
+    }
+}

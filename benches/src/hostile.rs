@@ -5,13 +5,16 @@
 
 mod report;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
 use maglor_testkit::TIMEOUT;
-use maglor_testkit::hostile::{self, Case, Class, Http1, Http2, Outcome, Recorder, Response};
+use maglor_testkit::hostile::{
+    self, Case, Class, Http1, Http2, Outcome, Recorder, Response, Signer, Tls,
+};
 
 use crate::error::{Error, Result};
 use crate::peer::{self, Origin, Peer, Running, Subject};
@@ -29,6 +32,15 @@ const KNOWN: [&str; 5] = [
     "trailers/method",
     "trailers/path",
     "trailers/status",
+];
+
+/// The same of TLS. rustls, 0.23, does not know the sign of a fallback (RFC 7507), which TLS 1.3 has replaced by one of its own in
+/// the ServerHello; takes what is left of a list of names for a name of an unknown kind; and reads a ClientHello behind a
+/// close_notify, and nothing after it.
+const KNOWN_TLS: [&str; 3] = [
+    "record before/close_notify",
+    "server name by hand/name shorter than its list",
+    "suites/fallback of a client that could do more",
 ];
 
 /// Runs the kept hostile suite beside nginx, HAProxy and Envoy.
@@ -52,11 +64,55 @@ pub struct Options {
 /// What a proxy did with a case, and how that differs from what is expected of Maglor.
 type Judged = (Outcome, Option<String>);
 
+/// A proxy that is shown cases.
+struct Fixture {
+    origin: Recorder,
+    plain: Running,
+    /// The same as a server of TLS.
+    tls: Running,
+    root: Signer,
+    /// A root that nothing trusts.
+    foreign: Signer,
+}
+
+impl Fixture {
+    fn start(peer: &Peer) -> Result<Self> {
+        let cpus = sys::allowed_cpus();
+        let origin = Recorder::start();
+        let behind = Origin::at(origin.address());
+        let (root, foreign) = (Signer::root(), Signer::root());
+        let plain = Running::start(peer, &behind, cpus[0])?;
+        let tls = Running::start_tls(peer, &behind, cpus[0], |folder| write(&root, folder))?;
+        let _ = origin.take();
+        Ok(Self {
+            origin,
+            plain,
+            tls,
+            root,
+            foreign,
+        })
+    }
+}
+
+/// Certificates of a server, where configurations look for them.
+fn write(root: &Signer, folder: &Path) -> std::io::Result<()> {
+    let (leaf, key) = root.member("spiffe://mesh.test/ns/shop/sa/server");
+    for (name, text) in [
+        ("root.pem", root.pem()),
+        ("leaf.pem", &leaf),
+        ("key.pem", &key),
+        ("pair.pem", &format!("{leaf}{key}")),
+    ] {
+        fs::write(folder.join(name), text)?;
+    }
+    Ok(())
+}
+
 /// The cases of an area, and how a proxy is shown one.
 struct Area {
     name: &'static str,
     cases: Vec<Case>,
-    run: fn(&Case, &Running, &Recorder, Duration) -> Judged,
+    run: fn(&Case, &Fixture, Duration) -> Judged,
     patience: fn(&Case) -> Duration,
 }
 
@@ -75,8 +131,8 @@ fn areas(filter: &str) -> Vec<Area> {
     let http1 = Area {
         name: "http1-requests",
         cases: hostile::http1_requests(),
-        run: |case, proxy, origin, patience| {
-            let seen = Http1::run(case, proxy.address(Protocol::H1), origin, patience);
+        run: |case, at, patience| {
+            let seen = Http1::run(case, at.plain.address(Protocol::H1), &at.origin, patience);
             (seen.outcome(), hostile::check_http1(case, &seen).err())
         },
         patience: hostile::patience,
@@ -84,8 +140,8 @@ fn areas(filter: &str) -> Vec<Area> {
     let http2 = Area {
         name: "http2",
         cases: hostile::http2(),
-        run: |case, proxy, origin, patience| {
-            let seen = Http2::run(case, proxy.address(Protocol::H2c), origin, patience);
+        run: |case, at, patience| {
+            let seen = Http2::run(case, at.plain.address(Protocol::H2c), &at.origin, patience);
             (seen.outcome(), hostile::check_http2(case, &seen).err())
         },
         patience: |_| TIMEOUT,
@@ -93,19 +149,59 @@ fn areas(filter: &str) -> Vec<Area> {
     let responses = Area {
         name: "http1-responses",
         cases: hostile::http1_responses(),
-        run: |case, proxy, origin, patience| {
-            let seen = Response::run(case, proxy.address(Protocol::H1), origin, patience);
+        run: |case, at, patience| {
+            let seen = Response::run(case, at.plain.address(Protocol::H1), &at.origin, patience);
             (seen.outcome(), hostile::check_response(case, &seen).err())
         },
         patience: |_| TIMEOUT,
     };
-    let mut areas = vec![http1, responses, http2];
+    let mut areas = vec![http1, responses, http2, tls(), certificates()];
     for area in &mut areas {
         let name = area.name;
         area.cases
             .retain(|case| format!("{name}/{}", case.name).contains(filter));
     }
     areas
+}
+
+fn tls() -> Area {
+    let mut cases = hostile::tls();
+    // How Maglor reads a ClientHello to choose a filter chain.
+    cases.retain(|case| !case.name.starts_with("detecting "));
+    Area {
+        name: "tls",
+        cases,
+        run: |case, at, patience| {
+            let seen = Tls::run(case, at.tls.address(Protocol::H2c), patience);
+            (seen.outcome(), hostile::check_tls(case, &seen).err())
+        },
+        patience: |case| match case.expected == "waits" {
+            true => PATIENCE,
+            false => TIMEOUT,
+        },
+    }
+}
+
+/// Certificates of clients: the peers verify chains as they are told to, and Envoy SPIFFE ids besides.
+fn certificates() -> Area {
+    let mut cases = hostile::certificates();
+    let of_servers = |case: &Case| {
+        let mut names = case.name.split('/');
+        names.any(|name| name.starts_with("server "))
+    };
+    cases.retain(|case| !of_servers(case));
+    Area {
+        name: "certificates",
+        cases,
+        run: |case, at, _| {
+            let shown = at.root.make(case, &at.foreign);
+            let served = hostile::is_served(&shown, at.tls.mutual());
+            let _ = at.origin.take();
+            let outcome = hostile::certificate_outcome(served);
+            (outcome, hostile::check_certificate(case, served).err())
+        },
+        patience: |_| TIMEOUT,
+    }
 }
 
 /// Runs the suite; false if a case has not its expected outcome, or Maglor accepts what all peers refuse and what is
@@ -141,10 +237,7 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// All cases at one proxy.
 fn all_of(peer: &Peer, filter: &str) -> Result<Vec<Judged>> {
-    let cpus = sys::allowed_cpus();
-    let origin = Recorder::start();
-    let running = Running::start(peer, &Origin::at(origin.address()), cpus[0])?;
-    let _ = origin.take();
+    let fixture = Fixture::start(peer)?;
     let mut outcomes = Vec::new();
     for area in areas(filter) {
         for case in &area.cases {
@@ -152,7 +245,7 @@ fn all_of(peer: &Peer, filter: &str) -> Result<Vec<Judged>> {
                 Subject::Maglor => (area.patience)(case),
                 _ => PATIENCE,
             };
-            outcomes.push((area.run)(case, &running, &origin, patience));
+            outcomes.push((area.run)(case, &fixture, patience));
         }
     }
     Ok(outcomes)
@@ -202,7 +295,7 @@ impl Row {
     }
 
     fn is_known(&self) -> bool {
-        KNOWN.contains(&self.case.as_str())
+        KNOWN.contains(&self.case.as_str()) || KNOWN_TLS.contains(&self.case.as_str())
     }
 
     /// Maglor refuses what some peer accepts.

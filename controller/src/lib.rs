@@ -46,6 +46,7 @@ pub mod identity;
 pub mod index;
 pub mod lease;
 mod metrics;
+mod names;
 mod operate;
 pub mod pipeline;
 pub mod placement;

@@ -8,9 +8,16 @@
 
 mod support;
 
-use maglor_testkit::TIMEOUT;
-use maglor_testkit::hostile::{self, Case, Http1, Http2, Recorder, Response};
-use support::Web;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use maglor_testkit::hostile::{
+    self, Case, Http1, Http2, Impostor, Port, Recorder, Response, Signer, Tls, Transport,
+};
+use maglor_testkit::{Authority, Proxy, RawHttp1, TIMEOUT, Upstream};
+use support::mesh::{Pair, Root, id};
+use support::{Web, get, start};
+use tempfile::TempDir;
 
 /// Runs cases, and names all that fail.
 #[track_caller]
@@ -55,4 +62,147 @@ fn frames_of_http2() {
         let seen = Http2::run(case, proxy.listener("web"), &origin, TIMEOUT);
         hostile::check_http2(case, &seen)
     });
+}
+
+#[test]
+fn frames_of_the_mesh_transport() {
+    let cases = hostile::transport();
+    assert!(cases.len() > 120, "{}", cases.len());
+    let (root, origin) = (Root::new(), Recorder::start());
+    let proxy = Web::to([origin.address()])
+        .top(&root.member("server").yaml())
+        .listener("tls: mesh")
+        .start();
+    let config = root.member("client").client("maglor/1");
+    all(&cases, |case| {
+        let address = proxy.listener("web");
+        let client = RawHttp1::connect_tls(address, "a.test", config.clone());
+        let seen = Transport::run(case, client.into_connection(), &origin, TIMEOUT);
+        hostile::check_transport(case, &seen)
+    });
+}
+
+/// The same bytes to a listener that terminates TLS, and to one that reads the ClientHello itself to choose a filter chain.
+#[test]
+fn bytes_of_tls() {
+    let cases = hostile::tls();
+    assert!(cases.len() > 200, "{}", cases.len());
+    let (authority, upstream) = (Authority::new(), Upstream::start("a"));
+    let identity = authority.issue(&["a.example"]);
+    let (cert, key) = (identity.cert_file.display(), identity.key_file.display());
+    let tls = format!("tls: {{certificate: '{cert}', private_key: '{key}'}}");
+    let proxy = start(&format!(
+        "admin: {{address: '127.0.0.1:0'}}\nlisteners:\n- name: plain\n  address: 127.0.0.1:0\n  {tls}\n  http: {{routes: main}}\n\
+         - name: detecting\n  address: 127.0.0.1:0\n  filter_chains:\n  - match: {{server_names: [a.example]}}\n    {tls}\n    \
+         http: {{routes: main}}\n  - {tls}\n    http: {{routes: main}}\n\
+         route_tables:\n- {{name: main, virtual_hosts: [{{domains: ['*'], routes: [{{cluster: a}}]}}]}}\n\
+         clusters:\n- {{name: a, endpoints: ['{}']}}\n",
+        upstream.address()
+    ));
+    for listener in ["plain", "detecting"] {
+        let mut cases = cases.clone();
+        let other = if listener == "plain" {
+            "detecting "
+        } else {
+            "plain "
+        };
+        cases.retain(|case| !case.name.starts_with(other));
+        all(&cases, |case| {
+            let patience = match case.expected == "waits" {
+                true => Duration::from_millis(200),
+                false => TIMEOUT,
+            };
+            let seen = Tls::run(case, proxy.listener(listener), patience);
+            hostile::check_tls(case, &seen).map_err(|error| format!("{listener}: {error}"))
+        });
+    }
+    assert_eq!(get_over_tls(&proxy, &authority), 200);
+}
+
+fn get_over_tls(proxy: &Proxy, authority: &Authority) -> u16 {
+    let config = authority.client_config(None, &["http/1.1"]);
+    let address = proxy.listener("detecting");
+    let mut client = RawHttp1::connect_tls(address, "a.example", config);
+    client.get("/").status
+}
+
+/// Shown to our inbound side by a client, and to our outbound side by a server.
+#[test]
+fn certificates_of_peers() {
+    let cases = hostile::certificates();
+    assert!(cases.len() > 150, "{}", cases.len());
+    let (root, foreign, folder) = (Signer::root(), Signer::root(), TempDir::new().unwrap());
+    let (upstream, impostor) = (Upstream::start("a"), Impostor::start());
+    let member = support::mesh::Member::in_folder(folder.path());
+    let (certificate, key) = root.member(&id("server"));
+    member.write(&Pair { certificate, key }, root.pem());
+    let inbound = Web::to([upstream.address()])
+        .top(&member.yaml())
+        .listener("tls: mesh")
+        .start();
+    let outbound = Web::to([impostor.address()])
+        .top(&member.yaml())
+        .cluster("tls: mesh")
+        .route("retry: {attempts: 0}")
+        .start();
+    all(&cases, |case| {
+        let shown = root.make(case, &foreign);
+        let side = |word: &str| {
+            let (group, name) = case.name.split_once('/').unwrap();
+            group.starts_with(word) || name.starts_with(word)
+        };
+        if !side("server ") {
+            let served = hostile::is_served(&shown, inbound.listener("web"));
+            hostile::check_certificate(case, served).map_err(|error| format!("client: {error}"))?;
+        }
+        if !side("client ") {
+            impostor.show(&shown);
+            let served = get(&outbound, "/case").status == 200;
+            hostile::check_certificate(case, served).map_err(|error| format!("server: {error}"))?;
+        }
+        Ok(())
+    });
+}
+
+/// An address of this machine that is not loopback; what is sent there does not leave it.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Chooses a route; a connect of UDP sends nothing.
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+#[test]
+fn requests_to_the_admin_port() {
+    let cases = hostile::admin();
+    assert!(cases.len() > 200, "{}", cases.len());
+    let upstream = Upstream::start("a");
+    let yaml = Web::to([upstream.address()]).yaml();
+    let proxy = start(&yaml.replace(
+        "admin: {address: \"127.0.0.1:0\"}",
+        "admin: {address: \"0.0.0.0:0\"}",
+    ));
+    let port = proxy.admin().port();
+    let network = own_address();
+    if network.is_none() {
+        eprintln!("this machine has loopback only: cases from the network are skipped");
+    }
+    let before = proxy.admin_get("/logging").text().to_owned();
+    all(&cases, |case| {
+        let ip = match case.name.starts_with("network ") {
+            true => network,
+            false => Some(Ipv4Addr::LOCALHOST.into()),
+        };
+        let Some(ip) = ip else { return Ok(()) };
+        let client = RawHttp1::connect(SocketAddr::new(ip, port)).into_connection();
+        hostile::check_port(case, &Port::run(case, client))?;
+        let level = proxy.admin_get("/logging").text().to_owned();
+        let changes = case.name.starts_with("loopback log level/") && case.expected.contains("200");
+        match (level == before || changes, proxy.admin_get("/ready").status) {
+            (true, 200) => Ok(()),
+            (_, ready) => Err(format!("{}: ready {ready}, log level {level}", case.name)),
+        }
+    });
+    assert_eq!(get(&proxy, "/").status, 200, "it does not drain");
 }

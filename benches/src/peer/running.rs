@@ -79,6 +79,7 @@ pub struct Running {
     pub(super) admin: SocketAddr,
     h1: SocketAddr,
     h2: SocketAddr,
+    inbound: SocketAddr,
     /// The one that clients talk to first.
     children: Vec<Guarded>,
     scratch: Scratch,
@@ -101,6 +102,45 @@ impl Running {
                 both.into_iter().collect::<Result<_>>()?
             }
         };
+        Self::spawn(peer, &places, scratch, commands, cpu)
+    }
+
+    /// Starts `peer` as a server of TLS: at `h1` plain text, at `h2` TLS, and where [`Running::mutual`] says, TLS with
+    /// certificates of clients. `write` writes `root.pem`, `leaf.pem`, `key.pem` and `pair.pem` into a directory.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn start_tls(
+        peer: &Peer,
+        origin: &Origin,
+        cpu: usize,
+        write: impl FnOnce(&Path) -> std::io::Result<()>,
+    ) -> Result<Self> {
+        let scratch = Scratch::new(peer.subject.key())?;
+        write(scratch.path()).doing("write certificates")?;
+        let mut places = Places::choose(peer.subject, origin)?;
+        places.h2 = ports::free()?;
+        let template = match peer.subject {
+            Subject::Envoy => tls::ENVOY,
+            Subject::Haproxy => tls::HAPROXY,
+            Subject::Maglor => tls::MAGLOR,
+            Subject::Nginx => tls::NGINX,
+            Subject::Bare | Subject::Direct => return Err(Error::protocol("it speaks no TLS")),
+        };
+        let file = scratch.path().join("tls.yaml");
+        fs::write(&file, places.fill(template, &scratch)).doing("write a configuration")?;
+        let mut command = Command::new(&peer.binary);
+        with_file(&mut command, peer.subject, &file);
+        Self::spawn(peer, &places, scratch, vec![command], cpu)
+    }
+
+    fn spawn(
+        peer: &Peer,
+        places: &Places,
+        scratch: Scratch,
+        commands: Vec<Command>,
+        cpu: usize,
+    ) -> Result<Self> {
         let log = scratch.log_file()?;
         let began = Instant::now();
         let mut children = Vec::new();
@@ -113,7 +153,13 @@ impl Running {
                 .current_dir(scratch.path());
             children.push(Guarded::start(peer.subject.key(), &mut command, cpu)?);
         }
-        let Places { h1, h2, admin, .. } = places;
+        let &Places {
+            h1,
+            h2,
+            admin,
+            inbound,
+            ..
+        } = places;
         let ready_after = Duration::ZERO;
         let mut running = Self {
             subject: peer.subject,
@@ -121,6 +167,7 @@ impl Running {
             admin,
             h1,
             h2,
+            inbound,
             children,
             scratch,
         };
@@ -146,6 +193,11 @@ impl Running {
             Protocol::H1 => self.h1,
             Protocol::H2c => self.h2,
         }
+    }
+
+    /// Where it asks clients for certificates, if it was started so.
+    pub fn mutual(&self) -> SocketAddr {
+        self.inbound
     }
 
     /// Its processes, the first one started first.
@@ -265,6 +317,14 @@ const ENVOY: &str = include_str!("../../peers/envoy.yaml");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
 const NGINX: &str = include_str!("../../peers/nginx.conf");
 
+/// Templates of servers of TLS.
+mod tls {
+    pub(super) const ENVOY: &str = include_str!("../../peers/tls/envoy.yaml");
+    pub(super) const HAPROXY: &str = include_str!("../../peers/tls/haproxy.cfg");
+    pub(super) const MAGLOR: &str = include_str!("../../peers/tls/maglor.yaml");
+    pub(super) const NGINX: &str = include_str!("../../peers/tls/nginx.conf");
+}
+
 /// Templates of a pair: outbound, inbound.
 mod pair {
     pub(super) const ENVOY: [&str; 2] = [
@@ -377,6 +437,13 @@ mod tests {
             let text = places.fill(template, &scratch);
             assert!(!text.contains("{{"), "{text}");
             for port in 1001..=1005 {
+                assert!(text.contains(&port.to_string()), "{port} in {text}");
+            }
+        }
+        for template in [tls::ENVOY, tls::HAPROXY, tls::MAGLOR, tls::NGINX] {
+            let text = places.fill(template, &scratch);
+            assert!(!text.contains("{{"), "{text}");
+            for port in 1001..=1006 {
                 assert!(text.contains(&port.to_string()), "{port} in {text}");
             }
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::schema::Shape;
 use super::{Condition, LabelSelector, SpecError, is_zero};
+use crate::names::is_label;
 
 /// Services run where few of their calls leave a node (docs/placement.md). By default it is only said what
 /// would run elsewhere; with `mode: Apply` pods are moved, a few at a time, and back where that was no good.
@@ -296,7 +297,7 @@ impl PlacementPolicySpec {
             let message = "name a namespace: nothing else moves".to_owned();
             return Err(wrong("namespaces", message));
         }
-        if let Some(at) = self.namespaces.iter().position(|name| !is_name(name)) {
+        if let Some(at) = self.namespaces.iter().position(|name| !is_label(name)) {
             let message = "must be the name of a namespace: a-z, 0-9 and `-`".to_owned();
             return Err(wrong(&format!("namespaces[{at}]"), message));
         }
@@ -355,15 +356,6 @@ impl PlacementPolicySpec {
             ("guard.failurePercent", guard.failure_percent, 1, 100),
         ]
     }
-}
-
-/// A DNS label (RFC 1123), which names of namespaces are.
-fn is_name(name: &str) -> bool {
-    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&name.len())
-        && name.bytes().all(inside)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 pub(super) fn schema() -> Value {

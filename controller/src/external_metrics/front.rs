@@ -10,6 +10,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::{Event, watcher};
 use kube::{Api, Client};
+use maglor_identity::tls::StrictClients;
 use maglor_identity::x509;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject as _;
@@ -135,6 +136,7 @@ impl Front {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let signed =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        let signed = Arc::new(StrictClients(signed));
         Ok(Self { signed, names })
     }
 }

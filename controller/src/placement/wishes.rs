@@ -20,6 +20,7 @@ use super::status::is_wanted;
 use crate::api_server;
 use crate::crd::{PlacementMode, PlacementPolicy};
 use crate::index::facts::Key;
+use crate::names::is_subdomain;
 
 /// A failed watch rests for so long; where the kind is not defined, too.
 const REST: Duration = Duration::from_secs(5);
@@ -78,7 +79,8 @@ impl Wishes {
         let pod = Pod::read(pod);
         let (hash, deployment) = pod.deployment()?;
         let wanted = self.of(&Key::new(namespace, deployment))?;
-        let (set, server) = (pod.replica_set()?, Server::new(client.clone()));
+        let set = pod.replica_set().filter(|set| is_subdomain(set))?;
+        let server = Server::new(client.clone());
         let asked = async {
             let ticket = server.ticket(namespace, set).await?;
             let siblings = server.siblings(namespace, set, hash).await?;

@@ -20,6 +20,7 @@ use crate::api_server;
 use crate::events::Events;
 use crate::https::{LONGEST, refuse};
 use crate::metrics::Metrics;
+use crate::names::is_label;
 use crate::placement::wishes::Wishes;
 
 /// What answers are made of.
@@ -44,6 +45,11 @@ enum Question {
 }
 
 impl Question {
+    /// Whether it is about a pod.
+    fn is_of_pods(self) -> bool {
+        matches!(self, Self::InjectNamespace | Self::InjectPod)
+    }
+
     /// What it is called in metrics and logs.
     fn word(self) -> &'static str {
         match self {
@@ -76,6 +82,13 @@ impl Service {
             Ok(review) => review,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
+        // It becomes a part of a path of the API server, and whoever reaches this port can ask.
+        if question.is_of_pods() && !is_label(&review.namespace) {
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "request.namespace: must be the name of a namespace",
+            );
+        }
         let webhook = question.word();
         match self.decide(question, &review).await {
             Ok(decision) => {
@@ -186,3 +199,7 @@ fn answer(review: &Review, decision: Decision) -> Response<Full<Bytes>> {
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -16,6 +16,15 @@ pub(crate) const CART: &str = "token-of-the-cart-000";
 pub(crate) const WEB: &str = "token-of-the-web-0000";
 pub(crate) const OLD: &str = "token-that-has-expired";
 
+/// Accounts besides, each with a token of its own: how often one may ask is limited.
+const CASES: usize = 100;
+
+/// The token of account `shop/case-NUMBER`.
+pub(crate) fn case_token(number: usize) -> String {
+    assert!(number < CASES, "there are too few tokens");
+    format!("token-of-case-number-{number:04}")
+}
+
 pub(crate) fn domain() -> TrustDomain {
     DOMAIN.parse().unwrap()
 }
@@ -49,8 +58,12 @@ impl World {
         }
         let authority = Authority::create(&domain(), SystemTime::now()).unwrap();
         put(&at("resources/all.yaml"), resources);
-        let tokens =
+        let mut tokens =
             format!("{CART} shop/cart\n{WEB} shop/web\n{OLD} shop/cart 2020-01-01T00:00:00Z\n");
+        for number in 0..CASES {
+            let token = case_token(number);
+            tokens.push_str(&format!("{token} shop/case-{number}\n"));
+        }
         put(&at("tokens"), &tokens);
         write(&at("ca"), &authority, &authority.bundle().unwrap(), None);
         let controller = controller(folder.path(), "127.0.0.1:0", ttl, &variables).await;

@@ -64,7 +64,7 @@ impl TrustBundle {
             let added = store.add(root.clone());
             added.map_err(|source| Error::RootUnusable { position, source })?;
             let root = x509::parse(root).ok_or(Error::CertificateMalformed { position })?;
-            if !root.is_ca {
+            if !root.is_ca || !root.may_certify {
                 return Err(Error::RootNotAnAuthority { position });
             }
             ends.push(root.not_after);

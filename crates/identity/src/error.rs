@@ -139,6 +139,9 @@ pub enum SanError {
     /// It is an authority's.
     #[error("the certificate may sign others, which a workload's may not")]
     MaySign,
+    /// Its key usages leave out the signatures by which a peer proves to have the key.
+    #[error("the certificate's key usages are without `digitalSignature`")]
+    MayNotProve,
     /// It names the trust domain, not a workload.
     #[error("`{0}` names a trust domain, not a workload: it has no path")]
     NoPath(SpiffeId),

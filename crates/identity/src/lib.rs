@@ -13,6 +13,7 @@
 //! Nothing here has a runtime: handshakes are driven by who owns the socket, files are looked at
 //! when the caller asks ([`Files::poll`]).
 
+mod authorities;
 mod authority;
 mod bundle;
 mod der;

@@ -19,6 +19,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, ProducesTickets, WebPkiClientVerifier};
 use rustls::{CertificateError, RootCertStore};
 
+use crate::authorities::{self, StrictClients};
 use crate::provider::provider;
 use crate::{Error, Identity, SpiffeId, TrustBundle};
 
@@ -334,6 +335,7 @@ impl State {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), rustls::Error> {
+        authorities::check(intermediates)?;
         let leaf = ParsedCertificate::try_from(leaf)?;
         let algorithms = provider().signature_verification_algorithms.all;
         let by = |roots| {
@@ -357,5 +359,6 @@ fn client_verifier(
     roots: Arc<RootCertStore>,
 ) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
     let built = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider())).build();
-    built.map_err(|error| rustls::Error::General(error.to_string()))
+    let built = built.map_err(|error| rustls::Error::General(error.to_string()))?;
+    Ok(Arc::new(StrictClients(built)))
 }

@@ -89,7 +89,9 @@ impl Refusal {
             C::BadSignature | C::UnknownIssuer => Self::UnknownRoot,
             C::Other(other) => match other.0.downcast_ref::<PeerError>() {
                 // Nothing is wrong with its names.
-                Some(PeerError::San(SanError::MaySign)) | None => Self::Other,
+                Some(PeerError::San(SanError::MaySign | SanError::MayNotProve)) | None => {
+                    Self::Other
+                }
                 Some(PeerError::San(_)) => Self::BadSan,
                 Some(PeerError::Unexpected(_)) => Self::WrongIdentity,
             },

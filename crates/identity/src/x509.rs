@@ -28,8 +28,12 @@ const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
-/// Of the first byte of a key usage: keyCertSign and cRLSign (RFC 5280 §4.2.1.3).
-const SIGNS: u8 = 0x04 | 0x02;
+/// Of the first byte of a key usage: digitalSignature; keyCertSign, and that or cRLSign (RFC 5280 §4.2.1.3).
+const PROVES: u8 = 0x80;
+const CERTIFIES: u8 = 0x04;
+const SIGNS: u8 = CERTIFIES | 0x02;
+/// General names that are passed over: otherName, rfc822Name, x400Address, directoryName, ediPartyName, registeredID.
+const OTHER_NAMES: [u8; 6] = [0xa0, 0x81, 0xa3, 0xa4, 0xa5, 0x88];
 
 /// What is read from a certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -46,6 +50,10 @@ pub struct Certificate {
     pub is_ca: bool,
     /// Whether its key may sign certificates or lists of revoked ones.
     pub may_sign: bool,
+    /// Whether its key may sign certificates, as far as its key usages say: without any it may.
+    pub(crate) may_certify: bool,
+    /// The same of signatures by which a peer proves to have the key.
+    pub(crate) may_prove: bool,
     /// Seconds since 1970; the second itself is still valid.
     pub not_after: u64,
     /// Seconds since 1970.
@@ -78,6 +86,10 @@ impl Certificate {
         if self.is_ca || self.may_sign {
             return Err(SanError::MaySign);
         }
+        // RFC 8446, 4.4.2.2.
+        if !self.may_prove {
+            return Err(SanError::MayNotProve);
+        }
         let [uri] = self.uris.as_slice() else {
             return Err(SanError::Count(self.uris.len()));
         };
@@ -106,6 +118,8 @@ pub fn parse(der: &[u8]) -> Option<Certificate> {
     tbs.optional(VERSION);
     let mut found = Certificate {
         serial: tbs.expect(INTEGER)?.to_vec(),
+        may_certify: true,
+        may_prove: true,
         ..Certificate::default()
     };
     tbs.expect(SEQUENCE)?; // signature algorithm
@@ -151,7 +165,8 @@ fn common_name(subject: &[u8]) -> Option<String> {
             let id = pair.expect(OBJECT_IDENTIFIER)?;
             let (_, text) = pair.next()?;
             if id == COMMON_NAME {
-                found = Some(str::from_utf8(text).ok()?.to_owned());
+                // Older forms of texts are not UTF-8.
+                found = Some(String::from_utf8_lossy(text).into_owned());
             }
         }
     }
@@ -169,8 +184,10 @@ fn extensions(mut all: Der<'_>, found: &mut Certificate) -> Option<()> {
             SUBJECT_KEY_IDENTIFIER => found.key_id = Some(value.expect(OCTET_STRING)?.to_vec()),
             // The number of unused bits comes first.
             KEY_USAGE => {
-                let usage = value.expect(BIT_STRING)?.get(1);
-                found.may_sign = usage.is_some_and(|usage| usage & SIGNS != 0);
+                let usage = value.expect(BIT_STRING)?.get(1).copied();
+                let has = |bits| usage.is_some_and(|usage| usage & bits != 0);
+                (found.may_sign, found.may_certify) = (has(SIGNS), has(CERTIFIES));
+                found.may_prove = has(PROVES);
             }
             BASIC_CONSTRAINTS => {
                 let mut constraints = Der(value.expect(SEQUENCE)?);
@@ -196,7 +213,8 @@ fn alt_names(mut names: Der<'_>, found: &mut Certificate) -> Option<()> {
                 found.addresses.push(address.ok()?);
             }
             URI => found.uris.push(str::from_utf8(value).ok()?.to_owned()),
-            _ => {}
+            tag if OTHER_NAMES.contains(&tag) => {}
+            _ => return None,
         }
     }
     Some(())

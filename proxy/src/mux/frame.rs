@@ -88,6 +88,9 @@ impl Reason {
 /// What a peer may not send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Malformed {
+    /// Parts of a text that disagree about what follows it.
+    #[error("parts of a head with different flags")]
+    Flags,
     /// More bytes of a body than were allowed.
     #[error("more bytes than the window has room for")]
     FlowControl,
@@ -337,10 +340,14 @@ impl Decoder {
         if length > MAX_PAYLOAD {
             return Err(Malformed::Length(kind));
         }
-        if let Some(text) = &self.text
-            && (text.first.kind, text.first.stream) != (kind, stream)
-        {
-            return Err(Malformed::Interleaved);
+        if let Some(Text { first, .. }) = &self.text {
+            let same = |flag| first.has(flag) == header.has(flag);
+            if (first.kind, first.stream) != (kind, stream) {
+                return Err(Malformed::Interleaved);
+            }
+            if !same(flag::END) || !same(flag::HTTP2) {
+                return Err(Malformed::Flags);
+            }
         }
         let (fits, of_stream) = match kind {
             kind::DATA | kind::HEAD | kind::TRAILERS => (true, Some(true)),

@@ -154,14 +154,35 @@ fn a_text_longer_than_the_limit_is_told_as_such_and_no_more() {
     let part = vec![b'x'; MAX_PAYLOAD];
     let bytes = [
         frame(kind::HEAD, flag::MORE | flag::END, 1, &part),
-        frame(kind::HEAD, flag::MORE, 1, &part),
-        frame(kind::HEAD, 0, 1, &part),
+        frame(kind::HEAD, flag::MORE | flag::END, 1, &part),
+        frame(kind::HEAD, flag::END, 1, &part),
         frame(kind::HEAD, 0, 2, b"fine"),
     ]
     .concat();
     let all = decode([&bytes[..]]).unwrap();
     let fine = Told::Head(2, Some(b"fine".to_vec()), false, false);
     assert_eq!(all, [Told::Head(1, None, true, false), fine]);
+}
+
+#[test]
+fn parts_of_a_text_agree_about_what_follows_it() {
+    for (first, second) in [
+        (0, flag::END),
+        (flag::END, 0),
+        (flag::END, flag::END | flag::HTTP2),
+        (flag::HTTP2, 0),
+    ] {
+        let bytes = [
+            frame(kind::HEAD, flag::MORE | first, 1, b"a"),
+            frame(kind::HEAD, second, 1, b"b"),
+        ];
+        assert_eq!(decode([&bytes.concat()[..]]), Err(Malformed::Flags));
+        let bytes = [
+            frame(kind::HEAD, flag::MORE | first, 1, b"a"),
+            frame(kind::HEAD, first | 0xf8, 1, b"b"),
+        ];
+        assert!(decode([&bytes.concat()[..]]).is_ok());
+    }
 }
 
 /// A number below `n`.

@@ -153,6 +153,10 @@ fn parse(
     end: bool,
     http2: bool,
 ) -> Result<(Request, Option<u64>), HeadError> {
+    // The parser passes over an empty line before a request, for old clients of HTTP/1.1.
+    if text.first().is_some_and(u8::is_ascii_whitespace) {
+        return Err(HeadError::Malformed);
+    }
     let Some((head, length)) = codec::parse_request(text, limits)? else {
         return Err(HeadError::Malformed);
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use maglor_config::UpstreamTls;
+use maglor_identity::tls::StrictServers;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -58,7 +59,8 @@ fn server_verifier(
         None => roots.system()?,
     };
     let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider().clone()).build();
-    Ok(verifier.map_err(|e| Error::Settings(rustls::Error::General(e.to_string())))?)
+    let verifier = verifier.map_err(|e| Error::Settings(rustls::Error::General(e.to_string())))?;
+    Ok(Arc::new(StrictServers(verifier)))
 }
 
 /// Accepts whoever holds the key of whatever certificate is shown.

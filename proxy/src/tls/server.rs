@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use maglor_config::DownstreamTls;
+use maglor_identity::tls::StrictClients;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::danger::ClientCertVerifier;
@@ -49,7 +50,8 @@ fn client_verifier(
         true => builder,
         false => builder.allow_unauthenticated(),
     };
-    builder
+    let verifier = builder
         .build()
-        .map_err(|e| Error::Settings(rustls::Error::General(e.to_string())))
+        .map_err(|e| Error::Settings(rustls::Error::General(e.to_string())))?;
+    Ok(Arc::new(StrictClients(verifier)))
 }

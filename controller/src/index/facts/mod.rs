@@ -20,6 +20,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::names::{is_label, is_subdomain};
+
 pub use gateway::{Gateway, GatewayClass, ReferenceGrant, Secret};
 pub use node::{Namespace, Node};
 pub use policy::{AuthorizationPolicy, Checked, MeshConfig, TrafficPolicy};
@@ -335,6 +337,22 @@ impl Object {
         let mut meta: Meta = part(value, "metadata")?;
         if meta.name.is_empty() {
             return Err(ReadError::Nameless);
+        }
+        // A folder may hold what an API server never stores.
+        let names = [
+            ("name", is_subdomain(&meta.name)),
+            (
+                "namespace",
+                meta.namespace.is_empty() || is_label(&meta.namespace),
+            ),
+        ];
+        if let Some((field, _)) = names.into_iter().find(|(_, is_right)| !is_right) {
+            return Err(ReadError::Shape {
+                part: "metadata",
+                message: format!(
+                    "{field}: must be lower-case letters, digits, `-` and `.` (RFC 1123)"
+                ),
+            });
         }
         if !kind.is_namespaced() {
             meta.namespace.clear();

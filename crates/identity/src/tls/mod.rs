@@ -15,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 
 pub use self::client::{Client, Expected};
 pub use self::server::{OpenServer, Server};
+pub use crate::authorities::{StrictClients, StrictServers};
 
 use crate::error::SanError;
 use crate::live::State;

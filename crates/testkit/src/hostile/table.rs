@@ -40,11 +40,11 @@ impl Case {
         self.lines.iter().flat_map(|line| unescape(line)).collect()
     }
 
-    /// The lines as they are written, without line ends.
+    /// The lines as they are written, without line ends; a line may hold several commands, with ` && ` between them.
     pub fn commands(&self) -> impl Iterator<Item = &str> {
         self.lines
             .iter()
-            .map(|line| line.strip_suffix(r"\r\n").unwrap_or(line))
+            .flat_map(|line| line.strip_suffix(r"\r\n").unwrap_or(line).split(" && "))
     }
 }
 
@@ -164,6 +164,8 @@ mod tests {
         assert_eq!(cases[1].expected, "ok");
         assert_eq!(cases[0].expected, "400");
         assert_eq!(cases[3].bytes(), b"abc");
+        let two = &parse("[a] b\n| x\n| @\n- y && z\n")[0];
+        assert_eq!(two.commands().collect::<Vec<_>>(), ["x", "y", "z"]);
     }
 
     #[test]

@@ -1,0 +1,50 @@
+//! Names of Kubernetes that others send: what is no name must not become a part of a path of the API server.
+
+/// Whether a text is a label of RFC 1123, which names of namespaces are: 1 to 63 of `a-z 0-9 -`, and no hyphen at either end.
+pub(crate) fn is_label(text: &str) -> bool {
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inside)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Whether a text is a subdomain of RFC 1123, which most other names are: labels with dots between them, up to 253 bytes.
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_segment_of_a_path() {
+        for name in ["a", "shop-1", "0", &"a".repeat(63)] {
+            assert!(is_label(name) && is_subdomain(name), "{name}");
+        }
+        for name in ["a.b", "web-7d9f.v1"] {
+            assert!(!is_label(name) && is_subdomain(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../a",
+            "a?b",
+            "a#b",
+            "a%2fb",
+            "A",
+            "a b",
+            "a\0",
+            "-a",
+            "a-",
+            "a..b",
+            "é",
+            &"a".repeat(64),
+        ] {
+            assert!(!is_label(name) && !is_subdomain(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The kept hostile suite against the webhook: each case of `maglor_testkit::hostile::webhook` has its expected outcome, and the API
+//! server is asked for nothing but namespaces.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use http_body_util::BodyExt as _;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Config;
+use maglor_testkit::hostile::{self, Case, Port};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::*;
+
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// An API server that has the namespace `default`, and writes down what it is asked for.
+async fn api_server(asked: &Asked) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::clone(asked);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let asked = Arc::clone(&asked);
+            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                let target = request.uri().to_string();
+                let (status, body) = match target.as_str() {
+                    "/api/v1/namespaces/default" => (200, json!({"metadata": {"name": "default"}})),
+                    _ => (
+                        404,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "message": "no", "reason": "NotFound", "code": 404}),
+                    ),
+                };
+                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                asked.push(format!("{} {target}", request.method()));
+                let response = Response::builder()
+                    .status(status)
+                    .header(header::CONTENT_TYPE, "application/json")
+                    .body(Full::<Bytes>::from(body.to_string()));
+                std::future::ready(Ok::<_, Infallible>(response.unwrap()))
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection);
+        }
+    });
+    address
+}
+
+async fn service(asked: &Asked) -> Service {
+    let address = api_server(asked).await;
+    let mut config = Config::new(format!("http://{address}").parse().unwrap());
+    config.default_retry = false;
+    let client = Client::try_from(config).unwrap();
+    Service {
+        events: Events::new(client.clone(), "maglor.dev/webhook", "test"),
+        client,
+        settings: Settings::default(),
+        metrics: Arc::new(Metrics::new()),
+        wishes: Wishes::default(),
+    }
+}
+
+/// What the service answers to a case, as a client would see it; nothing where the case is about bytes below it.
+async fn ask(service: &Service, case: &Case) -> Option<Port> {
+    let (path, body) = hostile::api::review_parts(case)?;
+    let request = Request::post(path).body(Bytes::from(body)).unwrap();
+    let (head, body) = service.handle(request).await.into_parts();
+    let body = body.collect().await.unwrap().to_bytes().to_vec();
+    Some(Port {
+        statuses: vec![head.status.as_u16()],
+        body,
+        ..Port::default()
+    })
+}
+
+#[tokio::test]
+async fn hostile_reviews() {
+    let cases = hostile::webhook();
+    assert!(cases.len() > 100, "{}", cases.len());
+    let asked = Asked::default();
+    let service = service(&asked).await;
+    let mut failed = Vec::new();
+    for case in &cases {
+        if let Some(seen) = ask(&service, case).await {
+            failed.extend(hostile::check_port(case, &seen).err());
+        }
+    }
+    let count = failed.len();
+    assert!(failed.is_empty(), "{count} cases:\n{}", failed.join("\n"));
+    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    for request in &*asked {
+        let name = request.strip_prefix("GET /api/v1/namespaces/");
+        assert!(name.is_some_and(is_label), "{request}");
+    }
+}

@@ -1,0 +1,29 @@
+//! What an API server asks a controller, and others in its place: reviews for the webhook, questions for external metrics.
+//!
+//! The first word of a case's group is the path for bodies of the webhook (`validate`, `keys`, `inject/namespace`,
+//! `inject/pod`); the case is the body. A case of a group that begins with `request` is a whole request, but for its
+//! `content-length` where it has a body. The outcomes are those of a port.
+
+use super::Case;
+
+/// The request of a case for the webhook.
+#[must_use]
+pub fn review(case: &Case) -> Vec<u8> {
+    let group = case.name.split([' ']).next().unwrap_or_default();
+    if group == "request" {
+        return case.bytes();
+    }
+    let body = case.bytes();
+    let head = format!(
+        "POST /{group} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat()
+}
+
+/// The path and the body of a case for the webhook; nothing where it is a whole request.
+#[must_use]
+pub fn review_parts(case: &Case) -> Option<(String, Vec<u8>)> {
+    let group = case.name.split([' ']).next().unwrap_or_default();
+    (group != "request").then(|| (format!("/{group}"), case.bytes()))
+}

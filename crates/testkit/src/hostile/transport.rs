@@ -1,0 +1,279 @@
+//! Frames of the mesh transport (docs/transport.md), by hand, from a member of the mesh.
+//!
+//! Each line of a case is a command:
+//!
+//! | command | frame |
+//! | --- | --- |
+//! | `get STREAM FLAGS; name: value; …` | HEAD with `GET /c HTTP/1.1`, `host: a` and these fields |
+//! | `post STREAM FLAGS; name: value; …` | the same with `POST` |
+//! | `head STREAM FLAGS TEXT` | HEAD with this text |
+//! | `frame KIND FLAGS STREAM TEXT` | any frame; numbers are hexadecimal, the text has the escapes of the tables |
+//! | `raw TEXT` | these bytes |
+//! | `times N COMMAND` | the command N times |
+//! | `streams N COMMAND` | the command N times, with `#` for a stream number that rises from 1 |
+//!
+//! Flags of `get`, `post` and `head`: `e` ends the stream, `m` says that the text goes on, `2` that the request was HTTP/2,
+//! `-` none. Behind the case, in the same write, comes a good request on a stream of its own: it shows whether the connection
+//! still serves.
+//!
+//! Expected outcomes; what is about a stream is about stream 1:
+//!
+//! | words | meaning |
+//! | --- | --- |
+//! | `ok: A` | answered by the origin, at which this request arrived (`METHOD host target bytes-of-body`); the connection serves |
+//! | `400` or `400 431` | answered with one of these by the proxy; the connection serves |
+//! | `reset 3` or `reset 2 3` | RESET with one of these reasons; the connection serves |
+//! | `goaway 3` or `goaway 3 5` | GOAWAY with one of these reasons, and the end of the connection |
+//! | `ignored` | nothing; the connection serves |
+
+use std::time::{Duration, Instant};
+
+use super::table::unescape;
+use super::{Arrival, Case, Class, Outcome, Recorder};
+use crate::TIMEOUT;
+use crate::raw::RawConnection;
+
+const FENCE: u32 = 0x0100_0000;
+const FENCE_ARRIVES: &str = "GET after /after 0";
+const HEAD: u8 = 1;
+const RESET: u8 = 3;
+const GOAWAY: u8 = 7;
+const END: u8 = 1;
+const MORE: u8 = 2;
+const HTTP2: u8 = 4;
+
+/// What was observed.
+#[derive(Clone, Debug, Default)]
+pub struct Transport {
+    /// Of the answer on stream 1.
+    pub status: Option<u16>,
+    /// Of RESET on stream 1, where no answer came before.
+    pub reset: Option<u32>,
+    /// The reason of the last GOAWAY.
+    pub goaway: Option<u32>,
+    /// The connection was closed by the proxy.
+    pub closed: bool,
+    /// The good request behind the case was answered.
+    pub serves: bool,
+    /// What reached the origin, the good request left out.
+    pub arrived: Vec<Arrival>,
+}
+
+impl Transport {
+    /// Sends a case over a member's connection, and reads until nothing comes for `patience`, or all there is to know is
+    /// known.
+    ///
+    /// # Panics
+    ///
+    /// If the case is malformed.
+    #[must_use]
+    pub fn run(
+        case: &Case,
+        mut client: RawConnection,
+        origin: &Recorder,
+        patience: Duration,
+    ) -> Self {
+        // A proxy that refuses early may have closed before all is written.
+        let _ = client.send(bytes(case));
+        let mut seen = Self::default();
+        let until = Instant::now() + TIMEOUT;
+        while Instant::now() < until && !seen.is_complete(case) {
+            match client.is_silent_for(patience) {
+                Ok(true) => break,
+                Ok(false) if seen.read(&mut client).is_some() => {}
+                Ok(false) | Err(_) => {
+                    seen.closed = true;
+                    break;
+                }
+            }
+        }
+        drop(client);
+        seen.arrived = origin.take();
+        let fence = |one: &Arrival| matches!(one, Arrival::Whole(text) if text == FENCE_ARRIVES);
+        seen.arrived.retain(|one| !fence(one));
+        seen
+    }
+
+    /// Nothing that may still come changes the verdict.
+    fn is_complete(&self, case: &Case) -> bool {
+        let answered = self.status.or(self.reset.map(|_| 0)).is_some();
+        self.serves
+            && !case.expected.starts_with("goaway")
+            && (case.expected == "ignored" || answered)
+    }
+
+    /// Reads a frame; `None` at the end of the connection.
+    fn read(&mut self, client: &mut RawConnection) -> Option<()> {
+        let head = client.read_exact(8).ok()?;
+        let &[l0, l1, kind, _, s0, s1, s2, s3] = &head[..] else {
+            return None;
+        };
+        let stream = u32::from_be_bytes([s0, s1, s2, s3]);
+        let payload = client
+            .read_exact(u16::from_be_bytes([l0, l1]).into())
+            .ok()?;
+        let word = |at: usize| {
+            let bytes = payload.get(at..at + 4)?;
+            Some(u32::from_be_bytes(bytes.try_into().ok()?))
+        };
+        match (kind, stream) {
+            (GOAWAY, _) => self.goaway = word(4),
+            (RESET, 1) if self.status.is_none() => self.reset = word(0),
+            (HEAD, 1) if self.status.is_none_or(|status| status < 200) => {
+                self.status = Some(status(&payload));
+            }
+            (HEAD, FENCE) => self.serves = status(&payload) == 200,
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// The outcome in short.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let class = match (self.status, self.reset) {
+            (Some(status), _) if status < 400 => Class::Accepted,
+            (Some(_), _) | (None, Some(_)) => Class::Refused,
+            (None, None) if self.closed || self.goaway.is_some() => Class::Refused,
+            (None, None) if self.serves => Class::Accepted,
+            (None, None) => Class::Waits,
+        };
+        let mut facts = Vec::new();
+        facts.extend(self.status.map(|status| format!("answered {status}")));
+        facts.extend(self.reset.map(|reason| format!("reset {reason}")));
+        facts.extend(self.goaway.map(|reason| format!("goaway {reason}")));
+        facts.extend(self.closed.then(|| "closed".to_owned()));
+        facts.push(match self.serves {
+            true => "serves on".into(),
+            false => "serves no more".into(),
+        });
+        facts.extend(self.arrived.iter().map(|one| match one {
+            Arrival::Whole(text) => format!("arrived {text}"),
+            Arrival::Cut(_) => "arrived cut off".into(),
+            Arrival::Malformed(text) => format!("arrived malformed {text:.80}"),
+        }));
+        let detail = facts.join(", ");
+        Outcome { class, detail }
+    }
+}
+
+/// Compares with the expected outcome.
+///
+/// # Errors
+///
+/// What differs.
+pub fn check(case: &Case, seen: &Transport) -> Result<(), String> {
+    let expected = case.expected.as_str();
+    let (word, rest) = expected.split_once(' ').unwrap_or((expected, ""));
+    let one_of = |words: &str, code: Option<u32>| {
+        code.is_some_and(|code| words.split(' ').any(|word| word == code.to_string()))
+    };
+    let whole = |one: &Arrival| matches!(one, Arrival::Whole(_));
+    let malformed = |one: &Arrival| matches!(one, Arrival::Malformed(_));
+    let none_arrived = !seen.arrived.iter().any(whole);
+    let status = seen.status.map(u32::from);
+    let good = match word {
+        _ if seen.arrived.iter().any(malformed) => false,
+        "ok:" => {
+            seen.serves && status == Some(200) && seen.arrived == [Arrival::Whole(rest.into())]
+        }
+        "reset" => seen.serves && none_arrived && one_of(rest, seen.reset),
+        "goaway" => seen.closed && one_of(rest, seen.goaway) && !seen.serves,
+        "ignored" => seen.serves && none_arrived && status.is_none() && seen.reset.is_none(),
+        _ => seen.serves && none_arrived && one_of(expected, status),
+    };
+    match good {
+        true => Ok(()),
+        false => Err(format!(
+            "{}: expected {expected}, got {}",
+            case.name,
+            seen.outcome().detail
+        )),
+    }
+}
+
+/// All that the client writes.
+fn bytes(case: &Case) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for line in case.commands() {
+        command(case, line, &mut bytes);
+    }
+    let fence = b"GET /after HTTP/1.1\r\nhost: after\r\n\r\n";
+    bytes.extend(frame(HEAD, END, FENCE, fence));
+    bytes
+}
+
+fn command(case: &Case, line: &str, bytes: &mut Vec<u8>) {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match word {
+        "get" => bytes.extend(request("GET", rest)),
+        "post" => bytes.extend(request("POST", rest)),
+        "head" => {
+            let mut words = rest.splitn(3, ' ');
+            let stream = number(words.next());
+            let flags = flags(words.next().unwrap_or_default());
+            let text = unescape(words.next().unwrap_or_default());
+            bytes.extend(frame(HEAD, flags, stream, &text));
+        }
+        "frame" => {
+            let mut words = rest.splitn(4, ' ');
+            let mut byte = || number(words.next());
+            let (kind, flags, stream) = (byte() as u8, byte() as u8, byte());
+            let payload = unescape(words.next().unwrap_or_default());
+            bytes.extend(frame(kind, flags, stream, &payload));
+        }
+        "raw" => bytes.extend(unescape(rest)),
+        "times" | "streams" => {
+            let (count, line) = rest.split_once(' ').expect("N COMMAND");
+            for stream in 1..=count.parse::<u32>().expect("a number") {
+                match word {
+                    "times" => command(case, line, bytes),
+                    _ => command(case, &line.replace('#', &format!("{stream:x}")), bytes),
+                }
+            }
+        }
+        _ => panic!("{}: no command \"{word}\"", case.name),
+    }
+}
+
+/// `STREAM FLAGS; name: value; …`
+fn request(method: &str, text: &str) -> Vec<u8> {
+    let mut parts = text.split("; ");
+    let first = parts.next().unwrap_or_default();
+    let (stream, letters) = first.split_once(' ').expect("STREAM FLAGS");
+    let mut head = format!("{method} /c HTTP/1.1\r\nhost: a\r\n").into_bytes();
+    for field in parts {
+        head.extend(unescape(field));
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    frame(HEAD, flags(letters), number(Some(stream)), &head)
+}
+
+fn number(word: Option<&str>) -> u32 {
+    u32::from_str_radix(word.unwrap_or_default(), 16).expect("a hexadecimal number")
+}
+
+fn flags(letters: &str) -> u8 {
+    let flag = |letter, bit| if letters.contains(letter) { bit } else { 0 };
+    flag('e', END) | flag('m', MORE) | flag('2', HTTP2)
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).expect("a length of two bytes");
+    let head = [
+        &length.to_be_bytes()[..],
+        &[kind, flags],
+        &stream.to_be_bytes(),
+    ]
+    .concat();
+    [&head, payload].concat()
+}
+
+/// Of a head in the text of HTTP/1.1; 0 where it is none.
+fn status(head: &[u8]) -> u16 {
+    let digits = head
+        .get(9..12)
+        .and_then(|digits| str::from_utf8(digits).ok());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use self::forward::{Downstream, forward};
 use self::standing::{Refusal, Standing};
+use crate::client_address::ClientAddress;
 use crate::detect::{self, ClientHello, Protocol};
 use crate::http::{self, Client, Service};
 use crate::io::{Io, Stream};
@@ -82,7 +83,8 @@ struct Ready {
 /// Whom a connection joins.
 #[derive(Clone, Copy)]
 struct Ends {
-    addresses: Addresses,
+    /// `None` = a Unix socket, and no PROXY header that says more.
+    addresses: Option<Addresses>,
     /// Where the client wanted to go, if that is known and is not this listener.
     original: Option<SocketAddr>,
 }
@@ -200,8 +202,10 @@ fn came_back(tcp: &TcpStream, listener: &Listener, local: &Local) -> bool {
 
 /// Everything before the filter, under one time limit.
 async fn prepare(tcp: TcpStream, listener: &Listener, shard: usize) -> Result<Ready, Refused> {
-    tcp.set_nodelay(true)?;
-    send_queue::limit(&tcp)?;
+    if listener.config.address.ip().is_some() {
+        tcp.set_nodelay(true)?;
+        send_queue::limit(&tcp)?;
+    }
     let limit = listener.config.handshake_timeout;
     let handshake = handshake(tcp, listener, shard);
     // Plain connections are ready at once: no timer for them.
@@ -224,20 +228,19 @@ async fn handshake(
         let mode = listener.config.proxy_protocol;
         if let Some(told) = proxy_protocol::read_header(&mut tcp, &mut seen, mode).await? {
             ends = Ends {
-                addresses: told,
+                addresses: Some(told),
                 original: Some(told.destination),
             };
         }
     }
-    let destination = ends.addresses.destination;
-    let hello = match listener.selector.needs_client_hello(destination) {
+    let addresses = ends.addresses;
+    let hello = match listener.selector.needs_client_hello(addresses) {
         true => client_hello(&mut tcp, &mut seen, listener, ends).await?,
         false => Some(ClientHello::default()),
     };
     let mut protocol = hello.is_none().then_some(Protocol::Silent);
     let hello = hello.unwrap_or_default();
-    let source = ends.addresses.source.ip();
-    let chain = listener.selector.select(&hello, source, destination);
+    let chain = listener.selector.select(&hello, addresses);
     let chain = chain.ok_or(Refused::NoChain)?;
     let taken = listener.chains.get(chain);
     let tls = taken.and_then(|chain| chain.tls.clone());
@@ -282,14 +285,20 @@ async fn handshake(
 
 /// Both ends as they are known without a word of the client.
 fn ends(tcp: &TcpStream, listener: &Listener) -> io::Result<Ends> {
+    if listener.config.address.unix().is_some() {
+        return Ok(Ends {
+            addresses: None,
+            original: None,
+        });
+    }
     let local = tcp.local_addr()?;
     let redirected = listener.config.original_destination;
     let original = redirected.then(|| original_destination(tcp)).flatten();
     Ok(Ends {
-        addresses: Addresses {
+        addresses: Some(Addresses {
             source: tcp.peer_addr()?,
             destination: original.unwrap_or(local),
-        },
+        }),
         original,
     })
 }
@@ -302,12 +311,8 @@ async fn client_hello(
     listener: &Listener,
     ends: Ends,
 ) -> Result<Option<ClientHello>, Refused> {
-    let Addresses {
-        source,
-        destination,
-    } = ends.addresses;
     let nothing = ClientHello::default();
-    let silent = listener.selector.select(&nothing, source.ip(), destination);
+    let silent = listener.selector.select(&nothing, ends.addresses);
     let silent = silent.and_then(|chain| listener.chains.get(chain));
     let passes = silent.is_some_and(|c| c.tls.is_none() && c.filter.tcp().is_some());
     if passes && seen.is_empty() {
@@ -353,7 +358,9 @@ async fn tell(mut ready: Ready, listener: &Listener, local: &Local) -> Result<Re
 /// Whether the client is known to wait for the server, by the destination's port or by what was learned
 /// from connections before.
 fn server_speaks_first(ready: &Ready, listener: &Listener, local: &Local) -> bool {
-    let destination = ready.ends.addresses.destination;
+    let Some(Addresses { destination, .. }) = ready.ends.addresses else {
+        return false;
+    };
     let now = local.worker.time(Instant::now());
     let ports = &listener.config.server_first_ports;
     ready.stream.prefix.is_empty()
@@ -405,13 +412,14 @@ fn filter(
     let routed = protocol.is_none_or(Protocol::is_http);
     Some(match filter {
         Filter::Detect { http: chain, .. } | Filter::Http(chain) if routed => {
-            let client = Client::new(addresses.source, stream.io.is_tls(), peer);
+            let source = ClientAddress::new(addresses.map(|both| both.source));
+            let client = Client::new(source, stream.io.is_tls(), peer);
             let service = Service::new(
                 &local.worker,
                 &local.pools,
                 Arc::clone(chain),
                 client,
-                (addresses.destination, original),
+                (addresses, original),
                 slot,
             );
             Box::pin(http::serve(stream, service))

@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +12,11 @@ use maglor_config::listener::TrafficDirection;
 use maglor_config::{AccessLog as Settings, AccessLogFormat};
 use maglor_identity::SpiffeId;
 
+use crate::client_address::ClientAddress;
 use crate::error::ProxyError;
 use crate::fields::Known;
 use crate::message::Request;
+use maglor_config::Address;
 
 /// With so much waiting, lines are dropped (and counted) rather than held.
 const MAX_WAITING: usize = 4 * 1024 * 1024;
@@ -25,7 +26,7 @@ const MAX_WAITING: usize = 4 * 1024 * 1024;
 pub(crate) struct Entry {
     listener: Arc<str>,
     direction: TrafficDirection,
-    client: SocketAddr,
+    client: ClientAddress,
     /// Who the client has proved to be.
     peer: Option<SpiffeId>,
     method: Method,
@@ -34,7 +35,7 @@ pub(crate) struct Entry {
     host: Option<Vec<u8>>,
     user_agent: Option<Vec<u8>>,
     request_id: Option<Vec<u8>>,
-    upstream: Option<(SocketAddr, Arc<str>)>,
+    upstream: Option<(Address, Arc<str>)>,
     /// Tries, where the request came so far.
     tries: u32,
     error: Option<String>,
@@ -44,7 +45,7 @@ impl Entry {
     pub(crate) fn new(
         request: &Request,
         (listener, direction): (&Arc<str>, TrafficDirection),
-        client: SocketAddr,
+        client: ClientAddress,
         peer: Option<&SpiffeId>,
     ) -> Box<Self> {
         let field = |name| request.fields.get(name).map(<[u8]>::to_vec);
@@ -69,7 +70,7 @@ impl Entry {
     pub(crate) fn unread(
         version: Version,
         (listener, direction): (&Arc<str>, TrafficDirection),
-        client: SocketAddr,
+        client: ClientAddress,
         peer: Option<&SpiffeId>,
     ) -> Self {
         Self {
@@ -94,8 +95,8 @@ impl Entry {
         self.request_id = request.fields.get(Known::XRequestId).map(<[u8]>::to_vec);
     }
 
-    pub(crate) fn upstream(&mut self, address: SocketAddr, cluster: &Arc<str>, tries: u32) {
-        self.upstream = Some((address, Arc::clone(cluster)));
+    pub(crate) fn upstream(&mut self, address: &Address, cluster: &Arc<str>, tries: u32) {
+        self.upstream = Some((address.clone(), Arc::clone(cluster)));
         self.tries = tries;
     }
 
@@ -313,7 +314,7 @@ impl Entry {
         Self {
             listener: "outbound".into(),
             direction: TrafficDirection::Outbound,
-            client: SocketAddr::from(([10, 0, 0, 1], 4321)),
+            client: std::net::SocketAddr::from(([10, 0, 0, 1], 4321)).into(),
             peer: Some("spiffe://mesh.example/ns/shop/sa/web".parse().unwrap()),
             method: method.parse().unwrap(),
             target: target.into(),

@@ -5,7 +5,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashMap;
-use maglor_config::listener::TrafficDirection;
 use maglor_config::workload::Workloads;
 use maglor_config::{self as config, Errors};
 use maglor_xds::discovery::Used;
@@ -21,9 +19,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use self::listening::{Listening, socket_key};
 use self::names::has_names;
 use crate::access_log::AccessLog;
-use crate::build::{self, BuildError, Built, Sources};
+use crate::build::{self, BuildError, Built, Sockets, Sources};
 use crate::cache::KeepError;
 use crate::identity::Own;
 use crate::memory::{self, Memory};
@@ -38,6 +37,7 @@ use crate::{ejection, health};
 mod discovered;
 mod identity;
 mod inbound;
+mod listening;
 mod names;
 mod shown;
 
@@ -70,21 +70,6 @@ pub(crate) struct App {
     asks: Asks,
     /// Clusters that the control plane gave.
     discovered: Vec<Used>,
-}
-
-/// A listener that is in force.
-#[derive(Debug)]
-struct Listening {
-    state: watch::Sender<Arc<Listener>>,
-    bound: SocketAddr,
-    /// What the sockets are called by the workers; outlives a renaming of the listener.
-    key: Arc<str>,
-}
-
-impl Listening {
-    fn is_outbound(&self) -> bool {
-        self.state.borrow().config.direction == TrafficDirection::Outbound
-    }
 }
 
 /// Why a configuration was not put in force.
@@ -216,9 +201,10 @@ impl App {
                 metrics,
             )?;
             let sockets = match self.listening.contains_key(&key) {
-                true => Vec::new(),
+                true => Sockets::default(),
                 false => {
-                    let alone = !self.listens_on(listener.address.port());
+                    let port = listener.address.ip().map(|address| address.port());
+                    let alone = !port.is_some_and(|port| self.listens_on(port));
                     build::bind(listener, self.workers.len(), alone)?
                 }
             };
@@ -246,18 +232,22 @@ impl App {
 
     /// Whether a socket of our own has the port, perhaps under another address.
     fn listens_on(&self, port: u16) -> bool {
-        self.listening
-            .values()
-            .any(|listening| listening.bound.port() == port)
+        self.listening.values().any(|listening| {
+            listening
+                .bound
+                .ip()
+                .is_some_and(|bound| bound.port() == port)
+        })
     }
 
-    fn commit(&mut self, built: Vec<(Arc<str>, Built, Vec<std::net::TcpListener>)>) {
+    fn commit(&mut self, built: Vec<(Arc<str>, Built, Sockets)>) {
         let mut gone = std::mem::take(&mut self.listening);
         let mut left = Vec::new();
         for (key, built, sockets) in built {
             let listener = built.commit();
             let listening = match gone.remove(&key) {
                 Some(listening) => {
+                    listening.set_mode(listener.config.mode);
                     let before = listening.state.send_replace(Arc::clone(&listener));
                     retire(&before, Some(&listener));
                     if !Arc::ptr_eq(&before.metrics, &listener.metrics) {
@@ -270,7 +260,7 @@ impl App {
             self.listening.insert(key, listening);
         }
         let outbound = self.listening.values().filter(|one| one.is_outbound());
-        let bound = outbound.map(|one| one.bound).collect();
+        let bound = outbound.filter_map(|one| one.bound.ip()).collect();
         self.shared.own_connections.set_private(bound);
         for (_, listening) in gone {
             retire(&listening.state.borrow(), None);
@@ -285,16 +275,11 @@ impl App {
             .extend(left.into_iter().map(|listener| (until, listener)));
     }
 
-    fn listen(
-        &self,
-        key: &Arc<str>,
-        listener: &Arc<Listener>,
-        sockets: Vec<std::net::TcpListener>,
-    ) -> Listening {
+    fn listen(&self, key: &Arc<str>, listener: &Arc<Listener>, sockets: Sockets) -> Listening {
         let (state, _) = watch::channel(Arc::clone(listener));
-        let bound = sockets.first().and_then(|socket| socket.local_addr().ok());
-        let bound = bound.unwrap_or(listener.config.address);
-        for (worker, socket) in self.workers.iter().zip(sockets) {
+        let Sockets { each, bound, file } = sockets;
+        let bound = bound.unwrap_or_else(|| listener.config.address.clone());
+        for (worker, socket) in self.workers.iter().zip(each) {
             let name = Arc::clone(key);
             worker.send(Command::Listen {
                 name,
@@ -306,6 +291,7 @@ impl App {
         Listening {
             state,
             bound,
+            file,
             key: Arc::clone(key),
         }
     }
@@ -407,6 +393,11 @@ impl App {
     /// Stops accepting on all listeners but outbound ones, and lets their connections end.
     pub(crate) fn drain_all_but_outbound(&mut self) {
         self.draining = true;
+        for listening in self.listening.values_mut() {
+            if !listening.is_outbound() {
+                listening.file = None;
+            }
+        }
         for listening in self.listening.values().filter(|l| !l.is_outbound()) {
             retire(&listening.state.borrow(), None);
             self.tell(|| Command::Close {
@@ -425,6 +416,9 @@ impl App {
     /// Stops accepting and lets connections end; the receivers answer when a worker has none left.
     pub(crate) fn drain(&mut self) -> Vec<oneshot::Receiver<()>> {
         self.draining = true;
+        self.listening
+            .values_mut()
+            .for_each(|listening| listening.file = None);
         let drain = |worker: &Handle| {
             let (done, receiver) = oneshot::channel();
             worker.send(Command::Drain { done });
@@ -458,15 +452,6 @@ fn retire(before: &Listener, now: Option<&Listener>) {
         // Relaxed: a connection that misses it sees it at its next request.
         chain.retired.store(true, Ordering::Relaxed);
     }
-}
-
-/// A socket belongs to its address: a listener may be renamed without losing it. Port 0 is a new
-/// address each time, so there the name counts.
-fn socket_key(listener: &config::Listener) -> Arc<str> {
-    if listener.address.port() == 0 {
-        return Arc::clone(&listener.name);
-    }
-    listener.address.to_string().into()
 }
 
 /// Different in each process: replicas must not draw the same candidates in step.

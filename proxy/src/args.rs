@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Parser, Subcommand};
-use maglor_config::{Config, Errors, Loaded};
+use maglor_config::{Address, Config, Errors, Loaded};
 
 use self::running::RunningArgs;
 
@@ -68,11 +68,13 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE", conflicts_with_all = ["config", "listen", "upstream", "policy", "admin", "workers"])]
     file: Option<PathBuf>,
 
-    /// Address to listen on: ADDR:PORT, or a port of all IPv4 addresses; port 0 lets the system choose.
+    /// Address to listen on: ADDR:PORT, or a port of all IPv4 addresses; port 0 lets the system choose. Or a Unix socket:
+    /// unix:/PATH, unix:@NAME.
     #[arg(long, value_name = "ADDR", requires = "upstream", value_parser = listening)]
-    listen: Option<SocketAddr>,
+    listen: Option<Address>,
 
-    /// A server to forward to, by address or name: ADDR:PORT[,weight=N]. Repeat for more.
+    /// A server to forward to, by address, name or Unix socket: ADDR:PORT[,weight=N], unix:/PATH[,weight=N]. Repeat for
+    /// more.
     #[arg(long, value_name = "ADDR[,weight=N]", requires = "listen")]
     upstream: Vec<String>,
 
@@ -104,13 +106,16 @@ enum Command {
 }
 
 /// `8080` and `:8080` are what other proxies call so.
-fn listening(text: &str) -> Result<SocketAddr, String> {
+fn listening(text: &str) -> Result<Address, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse() {
-        return Ok(SocketAddr::from(([0, 0, 0, 0], port)));
+        return Ok(SocketAddr::from(([0, 0, 0, 0], port)).into());
     }
-    text.parse()
-        .map_err(|_| "write an address and a port, as in 127.0.0.1:8080, or a port".to_owned())
+    if text.starts_with("unix:") {
+        return text.parse();
+    }
+    let address = text.parse::<SocketAddr>().map(Address::Ip);
+    address.map_err(|_| "write an address and a port, as in 127.0.0.1:8080, or a port".to_owned())
 }
 
 impl Args {
@@ -134,7 +139,8 @@ impl Args {
             return maglor_config::load(file);
         }
         // clap has made sure that it is there.
-        let listen = self.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let loopback = || SocketAddr::from(([127, 0, 0, 1], 0)).into();
+        let listen = self.listen.clone().unwrap_or_else(loopback);
         let policy = self.policy.as_deref();
         Config::from_flags(
             listen,

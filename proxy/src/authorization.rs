@@ -99,7 +99,7 @@ impl Authorization {
         if let Some(unsaid) = self.log.allow() {
             let request = facts.request.as_ref();
             tracing::info!(
-                client = %facts.client,
+                client = facts.client.map(tracing::field::display),
                 peer = facts.peer.map(maglor_identity::SpiffeId::as_str),
                 port = facts.port,
                 method = request.map(|request| request.method.as_str()),

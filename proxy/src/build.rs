@@ -3,7 +3,6 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -35,8 +34,8 @@ use crate::upstream::{ClientMesh, ClientTls, Cluster, Clusters};
 mod bind;
 mod files;
 
-pub(crate) use bind::bind;
 pub use bind::unusable_addresses;
+pub(crate) use bind::{Sockets, UnixFile, bind};
 pub use files::unusable_files;
 
 /// Label `route` of requests that no route took.
@@ -51,7 +50,7 @@ pub enum BuildError {
         /// The listener's name.
         listener: Arc<str>,
         /// Its address.
-        address: SocketAddr,
+        address: config::Address,
         /// What the system said.
         source: io::Error,
     },

@@ -248,7 +248,7 @@ impl Watch {
         let Some(target) = known.find(|target| target.id == id) else {
             return false;
         };
-        let endpoint = target.address;
+        let endpoint = &target.address;
         match event {
             Event::Ejected {
                 finding,

@@ -1,7 +1,6 @@
 //! gRPC calls of our own (`PROTOCOL-HTTP2.md`): to the control plane, and to an application that is probed.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,7 +46,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) async fn open(cluster: &Cluster, target: &Target) -> Result<Self, CallError> {
         let connecting = connect_for_control(cluster, target);
-        Self::over(in_time(cluster, connecting).await?, target.address).await
+        Self::over(in_time(cluster, connecting).await?, target.authority()).await
     }
 
     /// To be certified by a server that proves itself by `roots`; as a client without an identity.
@@ -57,26 +56,24 @@ impl Connection {
         roots: TrustBundle,
     ) -> Result<Self, CallError> {
         let connecting = connect_to_enrol(cluster, target, roots);
-        Self::over(in_time(cluster, connecting).await?, target.address).await
+        Self::over(in_time(cluster, connecting).await?, target.authority()).await
     }
 
     /// What connects is said by whoever calls: with another type of stream all of HTTP/2 would be compiled once more.
-    pub(crate) async fn over(io: Io, address: SocketAddr) -> Result<Self, CallError> {
+    pub(crate) async fn over(io: Io, authority: String) -> Result<Self, CallError> {
         let (sender, connection) = Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(io))
             .await?;
+        let server = authority.clone();
         tokio::task::spawn_local(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, %address, "connection of a gRPC call ended");
+                tracing::debug!(%error, %server, "connection of a gRPC call ended");
             }
         });
-        Ok(Self {
-            sender,
-            authority: address.to_string(),
-        })
+        Ok(Self { sender, authority })
     }
 
     /// Calls a method; what comes of it, where it is not refused at once.

@@ -214,7 +214,7 @@ impl Checks {
     }
 
     fn changed(&self, health: Health, reason: Option<String>) {
-        let (cluster, endpoint) = (self.cluster.name(), self.target.address);
+        let (cluster, endpoint) = (self.cluster.name(), &self.target.address);
         let now = self.shared.time(Instant::now());
         if health == Health::Unhealthy {
             let reason = reason.unwrap_or_default();

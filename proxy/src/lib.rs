@@ -9,6 +9,7 @@ mod kept;
 mod thread;
 mod worker;
 // A connection, top to bottom.
+mod client_address;
 pub mod detect;
 pub mod io;
 mod original_destination;
@@ -16,6 +17,7 @@ mod own_connections;
 pub mod proxy_protocol;
 mod relay;
 mod send_queue;
+mod socket;
 pub mod tcp;
 pub mod tls;
 // A request, top to bottom.

@@ -48,7 +48,12 @@ impl Limiter {
     }
 
     /// Asks for a request of this client.
-    pub(crate) fn take(&self, request: &Request, client: IpAddr, now: Time) -> Standing<'_> {
+    pub(crate) fn take(
+        &self,
+        request: &Request,
+        client: Option<IpAddr>,
+        now: Time,
+    ) -> Standing<'_> {
         let verdict = match &self.buckets {
             Buckets::One(bucket) => bucket.take(now),
             Buckets::Keyed(key, buckets) => buckets.take(hash_of(key, request, client), now),
@@ -94,14 +99,16 @@ impl Standing<'_> {
     }
 }
 
-fn hash_of(key: &RateKey, request: &Request, client: IpAddr) -> u64 {
+fn hash_of(key: &RateKey, request: &Request, client: Option<IpAddr>) -> u64 {
     match (key, client) {
         (RateKey::Header(name), _) => {
             let value = request.fields.get(Key::from(name));
             hash_bytes(value.unwrap_or_default())
         }
-        (RateKey::SourceAddress, IpAddr::V4(address)) => hash_bytes(&address.octets()),
-        (RateKey::SourceAddress, IpAddr::V6(address)) => hash_bytes(&address.octets()),
+        (RateKey::SourceAddress, Some(IpAddr::V4(address))) => hash_bytes(&address.octets()),
+        (RateKey::SourceAddress, Some(IpAddr::V6(address))) => hash_bytes(&address.octets()),
+        // Clients of a Unix socket cannot be told apart: they share a bucket.
+        (RateKey::SourceAddress, None) => hash_bytes(&[]),
     }
 }
 

@@ -12,13 +12,13 @@ mod upstream;
 mod workers;
 mod xds;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use maglor_balance::EndpointStats;
+use maglor_config::Address;
 use maglor_telemetry::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Registry,
 };
@@ -324,7 +324,7 @@ impl Metrics {
     pub(crate) fn endpoint(
         &self,
         cluster: &str,
-        address: SocketAddr,
+        address: &Address,
         stats: &Arc<EndpointStats>,
     ) -> EndpointMetrics {
         let outstanding = self

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpListener as StdListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -19,6 +18,7 @@ use crate::fields;
 use crate::kept;
 use crate::memory;
 use crate::shared::Shared;
+use crate::socket::{Acceptor, Listening};
 use crate::state::Listener;
 use crate::throttle::Throttle;
 use crate::upstream::Pools;
@@ -37,7 +37,7 @@ pub(crate) enum Command {
     /// Accept on a new socket.
     Listen {
         name: Arc<str>,
-        socket: StdListener,
+        socket: Listening,
         state: watch::Receiver<Arc<Listener>>,
     },
     /// Stop accepting on a listener; its connections end by themselves.
@@ -118,7 +118,7 @@ async fn obey(local: Local, mut commands: UnboundedReceiver<Command>) {
                 name,
                 socket,
                 state,
-            } => match TcpListener::from_std(socket) {
+            } => match Acceptor::new(socket) {
                 Ok(socket) => {
                     let (stop, stopped) = oneshot::channel();
                     let accepting = accept(socket, state, local.clone(), stopped);
@@ -155,7 +155,7 @@ async fn drained(accepting: Vec<JoinHandle<()>>, worker: Rc<Worker>, done: onesh
 /// Accepts until `stopped`, and then still those who have already connected: closing the socket
 /// would reset them.
 async fn accept(
-    socket: TcpListener,
+    socket: Acceptor,
     state: watch::Receiver<Arc<Listener>>,
     local: Local,
     mut stopped: oneshot::Receiver<()>,
@@ -186,15 +186,8 @@ async fn accept(
             },
         }
     }
-    // By system calls: tokio would not ask before its reactor has heard of a connection.
-    let Ok(socket) = socket.into_std() else {
-        return;
-    };
-    while let Ok((tcp, _)) = socket.accept() {
-        match tcp
-            .set_nonblocking(true)
-            .and_then(|()| TcpStream::from_std(tcp))
-        {
+    for accepted in socket.waiting() {
+        match accepted {
             Ok(tcp) => serve(tcp),
             Err(error) => tracing::warn!(%error, "accept failed"),
         }
@@ -219,14 +212,14 @@ fn makes_room(tcp: &TcpStream, local: &Local, state: &watch::Receiver<Arc<Listen
 
 /// The next connection, while the listener may have more.
 async fn accept_one(
-    socket: &TcpListener,
+    socket: &Acceptor,
     shared: &Shared,
     state: &watch::Receiver<Arc<Listener>>,
 ) -> io::Result<TcpStream> {
     while !state.borrow().has_room() || !shared.memory.has_room() {
         tokio::time::sleep(ACCEPT_BACK_OFF).await;
     }
-    Ok(socket.accept().await?.0)
+    socket.accept().await
 }
 
 /// Errors that concern only the connection that was about to be accepted.

@@ -184,7 +184,7 @@ impl ConfigOptions {
     fn config(&self) -> Result<String, String> {
         let policy = self.policy.to_string();
         let flags = Flags {
-            listen: self.listen,
+            listen: self.listen.into(),
             upstreams: &self.upstream,
             policy: Some(&policy),
             admin: self.admin,

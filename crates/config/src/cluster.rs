@@ -14,7 +14,7 @@ use maglor_balance::guard::fault::Distance;
 use maglor_balance::guard::limits::LimitParams;
 use maglor_balance::guard::outlier::OutlierParams;
 
-use crate::{HealthCheck, Origination};
+use crate::{HealthCheck, Origination, UnixAddress};
 
 /// A set of endpoints that answer the same requests.
 ///
@@ -129,12 +129,13 @@ pub fn locality(text: &str) -> balance::Locality {
     balance::Locality::new(next(), next(), next())
 }
 
-/// `HOST:PORT`, as an operator would write it.
+/// `HOST:PORT` or `unix:/PATH`, as an operator would write it.
 impl fmt::Display for EndpointAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dns { host, port } => write!(f, "{host}:{port}"),
             Self::Socket(address) => address.fmt(f),
+            Self::Unix(address) => address.fmt(f),
         }
     }
 }
@@ -151,6 +152,8 @@ pub enum EndpointAddress {
     },
     /// An address.
     Socket(SocketAddr),
+    /// A Unix socket.
+    Unix(UnixAddress),
 }
 
 /// HTTP version towards a cluster.

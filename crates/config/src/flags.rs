@@ -7,13 +7,13 @@ use crate::diagnostic::{Diagnostic, Errors, Origin, Severity};
 use crate::load::{Loaded, finish};
 use crate::report::Step;
 use crate::source::Source;
-use crate::{Config, raw};
+use crate::{Address, Config, raw};
 
 /// What `maglor-proxy --listen … --upstream …` says.
 #[derive(Clone, Debug)]
 pub struct Flags<'a> {
     /// `--listen`
-    pub listen: SocketAddr,
+    pub listen: Address,
     /// `--upstream`, each `ADDR[,weight=N]`; the address may be a DNS name with port.
     pub upstreams: &'a [String],
     /// `--policy`
@@ -93,7 +93,7 @@ impl Flags<'_> {
                 address: Some(address.to_string()),
                 ..raw::Admin::default()
             }),
-            listeners: vec![listener(self.listen)],
+            listeners: vec![listener(&self.listen)],
             clusters: vec![raw::Cluster {
                 name: Some(CLUSTER.into()),
                 policy,
@@ -142,7 +142,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong; each error names its flag.
     pub fn from_flags(
-        listen: SocketAddr,
+        listen: Address,
         upstreams: &[String],
         policy: Option<&str>,
         admin: Option<SocketAddr>,
@@ -196,7 +196,7 @@ fn upstream(text: &str) -> Result<raw::Endpoint, (String, String)> {
     Ok(endpoint)
 }
 
-fn listener(address: SocketAddr) -> raw::Listener {
+fn listener(address: &Address) -> raw::Listener {
     let route = raw::Route {
         cluster: Some(CLUSTER.into()),
         ..raw::Route::default()

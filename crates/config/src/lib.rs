@@ -22,6 +22,7 @@
 //! assert_eq!(errors.0[0].help.as_deref(), Some("did you mean `backend`?"));
 //! ```
 
+mod address;
 pub mod authorization;
 pub mod bootstrap;
 mod check;
@@ -53,6 +54,7 @@ pub mod traffic;
 pub mod workload;
 mod yaml;
 
+pub use address::{Address, UnixAddress, UnixAddressError};
 pub use authorization::Authorization;
 pub use bootstrap::{AccessLog, AccessLogFormat, Admin, Config, LogLevel};
 pub use cluster::{Cluster, Endpoint, EndpointAddress, UpstreamProtocol};

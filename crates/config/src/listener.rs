@@ -1,6 +1,5 @@
 //! Listeners and their filter chains: what happens to a downstream connection.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::authorization::Authorization;
 use crate::traffic::RateLimit;
-use crate::{Discovery, RouteTable, Termination};
+use crate::{Address, Discovery, RouteTable, Termination};
 
 /// A listening socket and the chains that its connections may take.
 #[derive(Clone, Debug)]
@@ -16,7 +15,9 @@ pub struct Listener {
     /// Unique in the configuration; label `listener` in metrics.
     pub name: Arc<str>,
     /// Address to bind; port 0 lets the kernel choose.
-    pub address: SocketAddr,
+    pub address: Address,
+    /// Permissions of the file of a Unix socket, as of chmod(2).
+    pub mode: u32,
     /// PROXY protocol (v1 and v2) on accepted connections.
     pub proxy_protocol: ProxyProtocolIn,
     /// Tried in order of specificity (see [`FilterChainMatch`]), at least one.
@@ -40,6 +41,11 @@ pub struct Listener {
     /// The workload that the control plane is asked for: its TLS mode, ports and authorization; `None` =
     /// nobody is asked.
     pub workload: Option<Arc<str>>,
+}
+
+impl Listener {
+    /// Permissions of a Unix socket's file unless `mode` says others: owner and group connect.
+    pub const DEFAULT_MODE: u32 = 0o660;
 }
 
 /// Whether a listener reads the PROXY protocol.
@@ -229,7 +235,7 @@ pub struct Peers {
     /// Name of the cluster that has them all.
     pub cluster: Arc<str>,
     /// The server behind the chain, as the cluster knows it.
-    pub endpoint: SocketAddr,
+    pub endpoint: Address,
 }
 
 /// TCP on a chain.

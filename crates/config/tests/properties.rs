@@ -121,7 +121,7 @@ fn flag_errors_name_their_flag() {
 --upstream 127.0.0.1:9001,weight=x: error: `x` is not a weight
   = help: a weight is 1 to 1000000
 
---upstream a.b: error: `a.b` is not `IP:PORT` or `NAME:PORT`
+--upstream a.b: error: `a.b` is not `IP:PORT`, `NAME:PORT` or `unix:/PATH`
   = help: add a port
 
 --upstream b:1,weight=0: error: an endpoint of weight 0 would never be used

@@ -44,6 +44,8 @@ impl Ready {
             admin: json.get("admin").and_then(address),
             listeners: listeners
                 .iter()
+                // One on a Unix socket has no address that the system chose.
+                .filter(|(_, value)| !value.as_str().is_some_and(|text| text.starts_with("unix:")))
                 .map(|(name, value)| Some((name.clone(), address(value)?)))
                 .collect::<Option<_>>()?,
         })

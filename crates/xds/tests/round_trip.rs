@@ -135,6 +135,8 @@ const CLUSTER: &[(&str, &[&str])] = &[
             "['10.0.0.1:80']",
             "[{address: '10.0.0.1:80', weight: 3, priority: 1}, {address: '[fd00::1]:81', locality: eu/a/n1}]",
             "['a.example:80', {address: 'b.example:81', weight: 2}]",
+            "['unix:/run/a.sock', {address: 'unix:@b', weight: 2}]",
+            "['unix:///run/a.sock', '10.0.0.1:80']",
         ],
     ),
 ];
@@ -327,11 +329,11 @@ fn endpoints_mean_the_same_after_the_way() {
     for _ in 0..ROUNDS {
         let endpoint = |i: usize, draw: &mut Draw| ServedEndpoint {
             described: raw::Endpoint {
-                address: Some(format!(
-                    "10.0.{}.{i}:{}",
-                    draw.below(200),
-                    1 + draw.below(60_000)
-                )),
+                address: Some(match draw.below(4) {
+                    0 => format!("unix:/run/{i}.sock"),
+                    1 => format!("unix:@{i}"),
+                    _ => format!("10.0.{}.{i}:{}", draw.below(200), 1 + draw.below(60_000)),
+                }),
                 weight: (draw.below(2) == 0).then(|| 1 + draw.0.below(100)),
                 priority: (draw.below(2) == 0).then(|| 1 + draw.0.below(3)),
                 locality: (draw.below(2) == 0)
@@ -404,6 +406,7 @@ fn usual_settings_need_no_words_of_ours() {
         "{name: a, endpoints: ['10.0.0.1:80', {address: '10.0.0.2:80', weight: 3}]}",
         "{name: a, outlier_ejection: {enabled: false}}",
         "{name: a, endpoints: ['a.example:80'], dns_addresses: first}",
+        "{name: a, endpoints: ['unix:/run/a.sock', 'unix:@b']}",
     ] {
         let raw: raw::Cluster = resource::read(text, "x").unwrap();
         let wire = encode::cluster(&raw).unwrap();
@@ -433,6 +436,7 @@ fn logical_dns_is_the_first_address_of_one_name() {
     assert_eq!(got.endpoints.len(), 1);
     // An address is resolved to itself.
     assert_eq!(of("'10.0.0.1:80'").unwrap().dns_addresses, None);
+    assert_eq!(of("'unix:/run/a.sock'").unwrap().dns_addresses, None);
     let error = of("'a.example:80', 'b.example:80'")
         .unwrap_err()
         .to_string();

@@ -90,15 +90,17 @@ async fn learn(
     server: &mut Stream,
 ) -> bool {
     let first = tokio::time::timeout(idle, first_to_speak(client, server)).await;
-    let destination = ends.addresses.destination;
-    match first {
-        Ok(Ok(Some(First::Server))) => {
+    let destination = ends.addresses.map(|both| both.destination);
+    match (first, destination) {
+        (Ok(Err(_)) | Err(_), _) => return false,
+        (Ok(Ok(Some(First::Server))), Some(destination)) => {
             let now = worker.time(Instant::now());
             worker.server_first.learn(destination, now);
         }
-        Ok(Ok(Some(First::Client))) => worker.server_first.forget(destination),
-        Ok(Ok(None)) => {}
-        Ok(Err(_)) | Err(_) => return false,
+        (Ok(Ok(Some(First::Client))), Some(destination)) => {
+            worker.server_first.forget(destination);
+        }
+        (Ok(Ok(_)), _) => {}
     }
     true
 }
@@ -107,14 +109,15 @@ async fn learn(
 async fn reach(
     cluster: &Arc<Cluster>,
     pools: &Pools,
-    addresses: Addresses,
+    addresses: Option<Addresses>,
     worker: &Rc<Worker>,
 ) -> Result<(Stream, Place, Picked), ProxyError> {
     let started = Instant::now();
     let now = worker.time(started);
     let mut place = Place::enter(cluster, now).await?;
-    let source = addresses.source.ip().to_string();
-    let hash = Some(maglor_balance::hash_bytes(source.as_bytes()));
+    // A client of a Unix socket has no address to go by: each connection is as if of another client.
+    let source = addresses.map(|both| both.source.ip().to_string());
+    let hash = source.map(|source| maglor_balance::hash_bytes(source.as_bytes()));
     let mut tried = Vec::new();
     loop {
         let picked = worker.with_rng(|rng| cluster.pick(now, hash, &tried, rng))?;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 
 use crate::authorization::Facts;
+use crate::client_address::ClientAddress;
 use crate::detect::ClientHello;
 use crate::proxy_protocol::Addresses;
 use crate::state::{Listener, Termination};
@@ -27,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What a connection of bytes was let in by.
 pub(super) struct Standing {
     pub(super) state: watch::Receiver<Arc<Listener>>,
-    pub(super) addresses: Addresses,
+    pub(super) addresses: Option<Addresses>,
     /// Which member of the mesh it is.
     pub(super) peer: Option<Box<Peer>>,
     /// A proxy in front makes it: nobody knows for whom.
@@ -54,8 +55,8 @@ impl Standing {
         }
         let facts = Facts {
             peer: self.peer.as_deref().map(|peer| &peer.id),
-            client: self.addresses.source.ip().to_canonical(),
-            port: self.addresses.destination.port(),
+            client: self.client().ip(),
+            port: self.addresses.map(|both| both.destination.port()),
             request: None,
         };
         match &listener.authorization {
@@ -66,14 +67,13 @@ impl Standing {
         }
     }
 
+    fn client(&self) -> ClientAddress {
+        ClientAddress::new(self.addresses.map(|both| both.source))
+    }
+
     fn takes_plain_text(&self, listener: &Listener) -> bool {
-        let Addresses {
-            source,
-            destination,
-        } = self.addresses;
-        let chain = listener
-            .selector
-            .select(&ClientHello::default(), source.ip(), destination);
+        let hello = ClientHello::default();
+        let chain = listener.selector.select(&hello, self.addresses);
         let chain = chain.and_then(|chain| listener.chains.get(chain));
         match chain.and_then(|chain| chain.tls.as_ref()) {
             Some(Termination::Mesh(mesh)) => mesh.takes_plain_text(),
@@ -126,7 +126,7 @@ impl Standing {
         if let Some(unsaid) = listener.ended.allow() {
             tracing::info!(
                 listener = %listener.config.name,
-                client = %self.addresses.source,
+                client = %self.client(),
                 peer = self.peer.as_deref().map(|peer| peer.id.as_str()),
                 reason,
                 unsaid,

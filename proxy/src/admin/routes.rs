@@ -1,6 +1,5 @@
 //! `/routes`: what happens to requests, for each listener and each host that was asked for.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use maglor_config::route::{Forward, RouteAction};
@@ -9,8 +8,9 @@ use serde_json::{Value, json};
 use crate::access_log::direction_name;
 use crate::route::{Route, Table};
 use crate::state::{Chain, HttpChain, Listener};
+use maglor_config::Address;
 
-pub(super) fn describe(listeners: &[(Arc<Listener>, SocketAddr)]) -> Value {
+pub(super) fn describe(listeners: &[(Arc<Listener>, Address)]) -> Value {
     let each = listeners.iter().map(|(listener, bound)| {
         json!({
             "name": &*listener.config.name,

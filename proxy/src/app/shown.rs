@@ -1,7 +1,8 @@
 //! What of the proxy operators are shown.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
+
+use maglor_config::Address;
 
 use super::App;
 use crate::state::Listener;
@@ -13,14 +14,14 @@ impl App {
     }
 
     /// Name and bound address of each listener.
-    pub(crate) fn addresses(&self) -> Vec<(Arc<str>, SocketAddr)> {
+    pub(crate) fn addresses(&self) -> Vec<(Arc<str>, Address)> {
         let mut all: Vec<_> = self
             .listening
             .values()
             .map(|listening| {
                 (
                     Arc::clone(&listening.state.borrow().config.name),
-                    listening.bound,
+                    listening.bound.clone(),
                 )
             })
             .collect();
@@ -29,10 +30,15 @@ impl App {
     }
 
     /// The listeners in force and where they listen, by name.
-    pub(crate) fn listeners(&self) -> Vec<(Arc<Listener>, SocketAddr)> {
+    pub(crate) fn listeners(&self) -> Vec<(Arc<Listener>, Address)> {
         let all = self.listening.values();
         let mut all: Vec<_> = all
-            .map(|listening| (Arc::clone(&listening.state.borrow()), listening.bound))
+            .map(|listening| {
+                (
+                    Arc::clone(&listening.state.borrow()),
+                    listening.bound.clone(),
+                )
+            })
             .collect();
         all.sort_by(|(a, _), (b, _)| a.config.name.cmp(&b.config.name));
         all

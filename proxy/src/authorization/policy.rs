@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use http::Method;
+use ipnet::IpNet;
 use maglor_config::authorization::{
     Action, Authorization, AuthorizationRule, Effect, HeaderCondition, Operation, Pattern, Source,
 };
@@ -16,9 +17,10 @@ use crate::fields::Fields;
 pub(crate) struct Facts<'a> {
     /// Who the client has proved to be; `None` = it has proved nothing.
     pub(crate) peer: Option<&'a SpiffeId>,
-    pub(crate) client: IpAddr,
-    /// The port that the client has connected to.
-    pub(crate) port: u16,
+    /// `None` = it came over a Unix socket: it is of no network.
+    pub(crate) client: Option<IpAddr>,
+    /// The port that the client has connected to; `None` = a Unix socket.
+    pub(crate) port: Option<u16>,
     /// `None` = bytes are passed.
     pub(crate) request: Option<RequestFacts<'a>>,
 }
@@ -123,14 +125,11 @@ enum Reading {
 /// Who has proved nothing matches no identity, not even `*`.
 fn comes_from(source: &Source, facts: &Facts<'_>) -> bool {
     let peer = facts.peer;
+    let is_within = |net: &IpNet| facts.client.is_some_and(|client| net.contains(&client));
     any(&source.identities, peer.map(SpiffeId::as_str))
         && any(&source.namespaces, peer.and_then(SpiffeId::namespace))
         && any(&source.trust_domains, peer.map(SpiffeId::trust_domain))
-        && (source.networks.is_empty()
-            || source
-                .networks
-                .iter()
-                .any(|net| net.contains(&facts.client)))
+        && (source.networks.is_empty() || source.networks.iter().any(is_within))
 }
 
 /// Whether no pattern is given, or there is a text and one matches it.
@@ -140,7 +139,8 @@ fn any(patterns: &[Pattern], text: Option<&str>) -> bool {
 }
 
 fn is_done(operation: &Operation, facts: &Facts<'_>, reading: Reading) -> bool {
-    if !(operation.ports.is_empty() || operation.ports.contains(&facts.port)) {
+    let is_port = |port: &u16| facts.port == Some(*port);
+    if !(operation.ports.is_empty() || operation.ports.iter().any(is_port)) {
         return false;
     }
     let wide = reading == Reading::Wide;

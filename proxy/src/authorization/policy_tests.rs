@@ -20,7 +20,7 @@ fn id(text: &str) -> SpiffeId {
 /// Whether a request is allowed, and by which rule.
 struct Asker {
     peer: Option<SpiffeId>,
-    client: IpAddr,
+    client: Option<IpAddr>,
     port: u16,
 }
 
@@ -35,7 +35,7 @@ impl Asker {
     fn stranger() -> Self {
         Self {
             peer: None,
-            client: IpAddr::from([10, 0, 0, 9]),
+            client: Some(IpAddr::from([10, 0, 0, 9])),
             port: 4143,
         }
     }
@@ -44,7 +44,7 @@ impl Asker {
         Facts {
             peer: self.peer.as_ref(),
             client: self.client,
-            port: self.port,
+            port: Some(self.port),
             request,
         }
     }
@@ -149,7 +149,7 @@ fn sources_are_matched_by_all_that_is_given() {
     assert!(allowed(&Asker::member("a")) && allowed(&Asker::member("b")));
     let mut c = Asker::member("c");
     assert!(!allowed(&c));
-    c.client = IpAddr::from([192, 168, 1, 1]);
+    c.client = Some(IpAddr::from([192, 168, 1, 1]));
     assert!(allowed(&c));
     c.peer = Some(id("spiffe://mesh.test/ns/other/sa/c"));
     assert!(!allowed(&c));

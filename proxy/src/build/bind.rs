@@ -4,65 +4,104 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use maglor_config as config;
+use maglor_config::{self as config, Address, UnixAddress};
 use socket2::{Domain, Protocol, Socket, Type};
 
+pub(crate) use self::unix::UnixFile;
 use super::BuildError;
+use crate::socket::Listening;
+
+mod unix;
 
 /// Connections that may wait for `accept`.
 const BACKLOG: i32 = 4096;
+
+/// The listening sockets of one listener.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    /// One a worker.
+    pub(crate) each: Vec<Listening>,
+    /// Where they listen; `None` without sockets.
+    pub(crate) bound: Option<Address>,
+    /// Of a Unix socket that has one.
+    pub(crate) file: Option<UnixFile>,
+}
 
 /// One listening socket a worker, all on one address; with `alone` only if no other socket has it.
 pub(crate) fn bind(
     listener: &config::Listener,
     workers: usize,
     alone: bool,
-) -> Result<Vec<TcpListener>, BuildError> {
-    let failed = |address, source| BuildError::Bind {
-        listener: Arc::clone(&listener.name),
-        address,
-        source,
+) -> Result<Sockets, BuildError> {
+    let bound = match &listener.address {
+        Address::Ip(address) => bind_ip(*address, workers, alone),
+        Address::Unix(address) => bind_unix(address, listener.mode, workers),
     };
-    let mut address = listener.address;
+    bound.map_err(|source| failed(&listener.name, &listener.address, source))
+}
+
+fn failed(listener: &Arc<str>, address: &Address, source: io::Error) -> BuildError {
+    BuildError::Bind {
+        listener: Arc::clone(listener),
+        address: address.clone(),
+        source,
+    }
+}
+
+fn bind_ip(mut address: SocketAddr, workers: usize, alone: bool) -> io::Result<Sockets> {
     if alone && address.port() != 0 {
-        probe(address).map_err(|source| failed(address, source))?;
+        probe_ip(address)?;
     }
-    let mut sockets = Vec::with_capacity(workers);
+    let mut each = Vec::with_capacity(workers);
     for _ in 0..workers {
-        let bound = bind_one(address).and_then(|socket| {
-            // Port 0 is chosen once, for all workers.
-            address = socket.local_addr()?;
-            Ok(socket)
-        });
-        sockets.push(bound.map_err(|source| failed(address, source))?);
+        let socket = bind_one(address)?;
+        // Port 0 is chosen once, for all workers.
+        address = socket.local_addr()?;
+        each.push(Listening::Tcp(socket));
     }
-    Ok(sockets)
+    Ok(Sockets {
+        each,
+        bound: Some(address.into()),
+        file: None,
+    })
+}
+
+/// Workers share one Unix socket, which knows no `SO_REUSEPORT`: each accepts from it.
+fn bind_unix(address: &UnixAddress, mode: u32, workers: usize) -> io::Result<Sockets> {
+    let (socket, file) = unix::bind(address, mode)?;
+    let clones = (1..workers).map(|_| socket.try_clone());
+    let mut each = clones.collect::<io::Result<Vec<_>>>()?;
+    each.push(socket);
+    Ok(Sockets {
+        each: each.into_iter().map(Listening::Unix).collect(),
+        bound: Some(Address::Unix(address.clone())),
+        file,
+    })
 }
 
 /// What keeps listeners and the admin server of this configuration from being bound now.
 #[must_use]
 pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
     let listeners = config.listeners.iter();
-    let named = listeners.map(|one| (Arc::clone(&one.name), one.address));
+    let named = listeners.map(|one| (Arc::clone(&one.name), one.address.clone()));
     let admin = config
         .admin
         .iter()
-        .map(|admin| ("admin".into(), admin.address));
-    let mut found = Vec::new();
-    for (listener, address) in named.chain(admin) {
-        if let Err(source) = probe(address) {
-            found.push(BuildError::Bind {
-                listener,
-                address,
-                source,
-            });
-        }
-    }
-    found
+        .map(|admin| ("admin".into(), admin.address.into()));
+    let unusable = named.chain(admin).filter_map(|(listener, address)| {
+        let probed = match &address {
+            Address::Ip(address) => probe_ip(*address),
+            Address::Unix(address) => unix::probe(address),
+        };
+        probed
+            .err()
+            .map(|source| failed(&listener, &address, source))
+    });
+    unusable.collect()
 }
 
 /// The kernel lets all processes of a user share a port; a socket that does not share it is refused.
-fn probe(address: SocketAddr) -> io::Result<()> {
+fn probe_ip(address: SocketAddr) -> io::Result<()> {
     socket(address, false)?.bind(&address.into())
 }
 

@@ -7,13 +7,14 @@
 //! source prefix; at last, the first listed.
 
 use std::cmp::Reverse;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use hashbrown::HashMap;
 use ipnet::IpNet;
 use maglor_config::listener::FilterChainMatch;
 
 use super::ClientHello;
+use crate::proxy_protocol::Addresses;
 
 /// Chooses among a listener's filter chains. Built when the configuration is.
 #[derive(Clone, Debug, Default)]
@@ -78,22 +79,21 @@ impl ChainSelector {
     }
 
     /// The groups of a destination, the most specific first.
-    fn groups(&self, destination: SocketAddr) -> impl Iterator<Item = &Group> {
-        let ip = destination.ip().to_canonical();
-        [Some(destination.port()), None]
-            .into_iter()
-            .flat_map(move |port| {
-                let host = self.hosts.get(&(port, ip));
-                let networks = self.networks.get(&port).into_iter().flatten();
-                let containing =
-                    networks.filter(move |(net, _)| net.is_none_or(|net| net.contains(&ip)));
-                host.into_iter().chain(containing.map(|(_, group)| group))
-            })
+    fn groups(&self, addresses: Option<Addresses>) -> impl Iterator<Item = &Group> {
+        let destination = addresses.map(|both| both.destination);
+        let ip = destination.map(|destination| destination.ip().to_canonical());
+        let port = destination.map(|destination| Some(destination.port()));
+        port.into_iter().chain([None]).flat_map(move |port| {
+            let host = ip.and_then(|ip| self.hosts.get(&(port, ip)));
+            let networks = self.networks.get(&port).into_iter().flatten();
+            let containing = networks.filter(move |(net, _)| is_within(*net, ip));
+            host.into_iter().chain(containing.map(|(_, group)| group))
+        })
     }
 
     /// Whether the choice depends on the ClientHello; otherwise it need not be waited for.
-    pub fn needs_client_hello(&self, destination: SocketAddr) -> bool {
-        let mut groups = self.groups(destination);
+    pub fn needs_client_hello(&self, addresses: Option<Addresses>) -> bool {
+        let mut groups = self.groups(addresses);
         groups
             .find_map(|group| match group.needs_client_hello {
                 true => Some(true),
@@ -112,19 +112,20 @@ impl ChainSelector {
 
     /// The chain for a connection; `None` = no chain takes it.
     ///
-    /// The ClientHello is that of a client that speaks TLS, and empty for others.
-    pub fn select(
-        &self,
-        hello: &ClientHello,
-        source: IpAddr,
-        destination: SocketAddr,
-    ) -> Option<usize> {
-        let source = source.to_canonical();
+    /// The ClientHello is that of a client that speaks TLS, and empty for others. A connection without addresses, of a
+    /// Unix socket, is taken by chains that ask for none.
+    pub fn select(&self, hello: &ClientHello, addresses: Option<Addresses>) -> Option<usize> {
+        let source = addresses.map(|both| both.source.ip().to_canonical());
         let name = hello.server_name.as_deref();
         let name = name.map(|name| name.strip_suffix('.').unwrap_or(name));
-        self.groups(destination)
+        self.groups(addresses)
             .find_map(|group| group.select(name, &hello.alpn, source))
     }
+}
+
+/// Whether an address, where there is one, is of a network; every connection is of any (`None`).
+fn is_within(network: Option<IpNet>, ip: Option<IpAddr>) -> bool {
+    network.is_none_or(|network| ip.is_some_and(|ip| network.contains(&ip)))
 }
 
 fn any_or<T: Copy>(list: &[T]) -> Vec<Option<T>> {
@@ -164,7 +165,12 @@ impl Group {
         self.any.iter().any(open)
     }
 
-    fn select(&self, name: Option<&str>, alpn: &[Vec<u8>], source: IpAddr) -> Option<usize> {
+    fn select(
+        &self,
+        name: Option<&str>,
+        alpn: &[Vec<u8>],
+        source: Option<IpAddr>,
+    ) -> Option<usize> {
         let best = |candidates: &Vec<Candidate>| {
             let ranked = candidates
                 .iter()
@@ -188,7 +194,7 @@ type Rank = (usize, Reverse<u8>);
 
 impl Candidate {
     /// How specific this is for a connection; `None` when it does not take it.
-    fn rank(&self, alpn: &[Vec<u8>], source: IpAddr) -> Option<Rank> {
+    fn rank(&self, alpn: &[Vec<u8>], source: Option<IpAddr>) -> Option<Rank> {
         let protocol = if self.alpn.is_empty() {
             usize::MAX
         } else {
@@ -199,6 +205,7 @@ impl Candidate {
         let prefix = if self.source.is_empty() {
             0
         } else {
+            let source = source?;
             let containing = self.source.iter().filter(|net| net.contains(&source));
             containing.map(|net| net.prefix_len() + 1).max()?
         };

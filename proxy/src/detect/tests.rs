@@ -9,6 +9,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::proxy_protocol::Addresses;
 
 /// What a rustls client sends first.
 fn hello_bytes(server_name: &str, alpn: &[&str]) -> Vec<u8> {
@@ -233,21 +234,50 @@ fn selector(chains: &[&str]) -> ChainSelector {
     ChainSelector::new(&chains.iter().map(parse).collect::<Vec<_>>())
 }
 
+fn ends(source: IpAddr, destination: &str) -> Addresses {
+    Addresses {
+        source: (source, 1000).into(),
+        destination: destination.parse().unwrap(),
+    }
+}
+
 const DESTINATION: &str = "198.51.100.9:443";
 
 #[track_caller]
 fn check(selector: &ChainSelector, name: &str, alpn: &[&str], source: &str, expect: Option<usize>) {
     let hello = hello(Some(name).filter(|name| !name.is_empty()), alpn);
     let source: IpAddr = source.parse().unwrap();
-    let destination = DESTINATION.parse().unwrap();
-    assert_eq!(selector.select(&hello, source, destination), expect);
+    assert_eq!(
+        selector.select(&hello, Some(ends(source, DESTINATION))),
+        expect
+    );
 }
 
 #[track_caller]
 fn check_destination(selector: &ChainSelector, destination: &str, expect: Option<usize>) {
     let (hello, source) = (ClientHello::default(), IpAddr::from([192, 0, 2, 1]));
-    let destination = destination.parse().unwrap();
-    assert_eq!(selector.select(&hello, source, destination), expect);
+    assert_eq!(
+        selector.select(&hello, Some(ends(source, destination))),
+        expect
+    );
+}
+
+/// Of a Unix socket.
+#[test]
+fn a_connection_without_addresses_takes_a_chain_that_asks_for_none() {
+    let nothing = ClientHello::default();
+    let s = selector(&[
+        "||0.0.0.0/0",
+        "|||80",
+        "||||0.0.0.0/0",
+        "a.example.com||",
+        "||",
+    ]);
+    assert_eq!(s.select(&nothing, None), Some(4));
+    assert_eq!(s.select(&hello(Some("a.example.com"), &[]), None), Some(3));
+    assert!(s.needs_client_hello(None));
+    let s = selector(&["||0.0.0.0/0", "|||80", "||||0.0.0.0/0"]);
+    assert_eq!(s.select(&nothing, None), None);
 }
 
 #[test]
@@ -284,7 +314,8 @@ fn a_client_is_waited_for_only_where_its_hello_decides() {
         "b.example.com|||27|10.0.0.1/32",
         "||",
     ]);
-    let needs = |destination: &str| s.needs_client_hello(destination.parse().unwrap());
+    let source = IpAddr::from([192, 0, 2, 1]);
+    let needs = |destination: &str| s.needs_client_hello(Some(ends(source, destination)));
     assert!(s.may_need_client_hello());
     assert!(!needs("10.0.0.1:25"));
     assert!(needs("10.0.0.1:26") && needs("10.0.0.1:27") && needs("10.0.0.1:80"));

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,7 +18,6 @@ use crate::codec::Target as RequestTarget;
 use crate::error::ProxyError;
 use crate::fields::{Fields, Known};
 use crate::message::{Body, Request, Response};
-use crate::proxy_protocol::Addresses;
 use crate::upstream::{Cluster, Pools, Sender, Target};
 
 /// So much of an answer is read.
@@ -80,17 +78,13 @@ pub(crate) async fn check(
         Some(port) => Cow::Owned(target.at_port(port.get())),
         None => Cow::Borrowed(target),
     };
-    let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let sender = Sender {
         cluster,
         target: &target,
         pools,
         shard: 0,
         now: Instant::now(),
-        ends: Addresses {
-            source: nowhere,
-            destination: nowhere,
-        },
+        ends: None,
         interim: None,
         unlimited: true,
     };
@@ -129,10 +123,9 @@ pub(crate) async fn check(
 }
 
 fn host(configured: Option<&http::HeaderValue>, target: &Target) -> Vec<u8> {
-    match (configured, &target.host) {
-        (Some(value), _) => value.as_bytes().to_vec(),
-        (None, Some(name)) => format!("{name}:{}", target.address.port()).into_bytes(),
-        (None, None) => target.address.to_string().into_bytes(),
+    match configured {
+        Some(value) => value.as_bytes().to_vec(),
+        None => target.authority().into_bytes(),
     }
 }
 

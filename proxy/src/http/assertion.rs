@@ -2,7 +2,7 @@
 //! client of a request is, so that their rules hold for the client.
 //!
 //! `10.0.0.3;spiffe://mesh.example/ns/shop/sa/cart`, or the address alone of a client that has proved
-//! nothing. It is believed of a listener's `tls.delegates` only, and passed on to nobody.
+//! nothing. A client of a Unix socket has no address, which `unknown` says (RFC 7239 §6.2). It is believed of a listener's `tls.delegates` only, and passed on to nobody.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,14 @@ use maglor_identity::SpiffeId;
 use super::headers::Client;
 use crate::fields::{Fields, Known};
 
+/// In place of an address.
+const UNKNOWN: &str = "unknown";
+
 /// Who the client of a request is, as a proxy between says.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Assertion {
-    pub(crate) ip: IpAddr,
+    /// `None` = it came over a Unix socket.
+    pub(crate) ip: Option<IpAddr>,
     /// `None` = it has proved nothing.
     pub(crate) id: Option<SpiffeId>,
 }
@@ -41,14 +45,18 @@ impl Assertion {
             Some((ip, id)) => (ip, Some(id.parse().map_err(|_| Unreadable)?)),
             None => (text, None),
         };
-        let ip = ip.parse().map_err(|_| Unreadable)?;
+        let ip = match ip {
+            UNKNOWN => None,
+            ip => Some(ip.parse::<IpAddr>().map_err(|_| Unreadable)?.to_canonical()),
+        };
         Ok(Some(Self { ip, id }))
     }
 }
 
 /// Says in a request who its client is.
 pub(crate) fn set(fields: &mut Fields, client: &Client) {
-    let mut value = client.address.ip().to_canonical().to_string();
+    let ip = client.address.ip();
+    let mut value = ip.map_or_else(|| UNKNOWN.to_owned(), |ip| ip.to_string());
     if let Some(id) = client.peer() {
         value.push(';');
         value.push_str(id.as_str());
@@ -59,6 +67,7 @@ pub(crate) fn set(fields: &mut Fields, client: &Client) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_address::ClientAddress;
 
     fn read(values: &[&str]) -> Result<Option<Assertion>, Unreadable> {
         let mut fields = Fields::default();
@@ -71,10 +80,16 @@ mod tests {
     #[test]
     fn what_is_said_is_read_again() {
         let mut fields = Fields::default();
-        let client = Client::new("[::ffff:10.0.0.9]:5000".parse().unwrap(), true, None);
-        set(&mut fields, &client);
+        let address: std::net::SocketAddr = "[::ffff:10.0.0.9]:5000".parse().unwrap();
+        set(&mut fields, &Client::new(address.into(), true, None));
         let said = Assertion::of(&fields).unwrap().unwrap();
-        assert_eq!((said.ip, said.id), ([10, 0, 0, 9].into(), None));
+        assert_eq!((said.ip, said.id), (Some([10, 0, 0, 9].into()), None));
+        set(
+            &mut fields,
+            &Client::new(ClientAddress::new(None), true, None),
+        );
+        let said = Assertion::of(&fields).unwrap().unwrap();
+        assert_eq!((said.ip, said.id), (None, None));
         let said = read(&["fd00::1;spiffe://a.b/ns/shop/sa/cart"]);
         let said = said.unwrap().unwrap();
         assert_eq!(said.id.unwrap().as_str(), "spiffe://a.b/ns/shop/sa/cart");

@@ -153,17 +153,14 @@ impl<'a> Hop<'a> {
             Some(HostRewrite::Endpoint) | None => {
                 request
                     .fields
-                    .set(Known::Host, target_host(target).as_bytes());
+                    .set(Known::Host, target.authority().as_bytes());
             }
         }
     }
 
-    /// Both ends of the client's connection.
-    pub(super) fn ends(&self) -> Addresses {
-        Addresses {
-            source: self.service.client.address,
-            destination: self.service.local,
-        }
+    /// Both ends of the client's connection, where they have addresses.
+    pub(super) fn ends(&self) -> Option<Addresses> {
+        self.service.ends
     }
 
     /// The way to an endpoint.
@@ -184,12 +181,5 @@ impl<'a> Hop<'a> {
             interim: self.context.interim.as_deref(),
             unlimited: false,
         }
-    }
-}
-
-fn target_host(target: &Target) -> String {
-    match &target.host {
-        Some(host) => format!("{host}:{}", target.address.port()),
-        None => target.address.to_string(),
     }
 }

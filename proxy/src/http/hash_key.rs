@@ -1,5 +1,6 @@
 //! What of a request is hashed for `maglev` and `ring-hash`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use maglor_balance::{Rng, combine, hash_bytes};
@@ -57,9 +58,9 @@ pub(crate) fn of_kind(
             let value = query.as_ref().and_then(|query| query_value(query, name));
             value.map(|value| hash_bytes(value.as_bytes()))
         }
-        HashKind::SourceAddress => Some(match client.address.ip().to_canonical() {
-            std::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
-            std::net::IpAddr::V6(ip) => hash_bytes(&ip.octets()),
+        HashKind::SourceAddress => client.address.ip().map(|ip| match ip {
+            IpAddr::V4(ip) => hash_bytes(&ip.octets()),
+            IpAddr::V6(ip) => hash_bytes(&ip.octets()),
         }),
     };
     HashKey {
@@ -108,7 +109,11 @@ mod tests {
         if let Some(cookie) = cookie {
             request.fields.push(Known::Cookie, cookie.as_bytes());
         }
-        let client = Client::new("127.0.0.1:1".parse().unwrap(), false, None);
+        let client = Client::new(
+            std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+            false,
+            None,
+        );
         hash_key(policy, &request, &client, &mut Rng::seed(1))
     }
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::{Method, Version};
@@ -13,6 +13,7 @@ use maglor_config::route::HeaderRules;
 use maglor_identity::SpiffeId;
 
 use super::assertion::Assertion;
+use crate::client_address::ClientAddress;
 use crate::fields::{Fields, Known};
 use crate::message::Request;
 use crate::tls::Peer;
@@ -20,9 +21,10 @@ use crate::tls::Peer;
 /// The client of a connection, in the forms in which headers want it. Made once a connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: ClientAddress,
     pub(crate) tls: bool,
-    ip: String,
+    /// For `x-forwarded-for`, which knows addresses only: nothing of a Unix socket.
+    ip: Option<String>,
     /// `for=…;proto=…` of RFC 7239.
     forwarded: String,
     member: Option<Box<Member>>,
@@ -37,17 +39,18 @@ struct Member {
 }
 
 impl Client {
-    pub(crate) fn new(address: SocketAddr, tls: bool, peer: Option<Box<Peer>>) -> Self {
-        let ip = address.ip().to_canonical();
+    pub(crate) fn new(address: ClientAddress, tls: bool, peer: Option<Box<Peer>>) -> Self {
+        let ip = address.ip();
         let scheme = scheme(tls);
         let forwarded = match ip {
-            IpAddr::V4(ip) => format!("for={ip};proto={scheme}"),
-            IpAddr::V6(ip) => format!("for=\"[{ip}]\";proto={scheme}"),
+            None => format!("for=unknown;proto={scheme}"),
+            Some(IpAddr::V4(ip)) => format!("for={ip};proto={scheme}"),
+            Some(IpAddr::V6(ip)) => format!("for=\"[{ip}]\";proto={scheme}"),
         };
         Self {
             address,
             tls,
-            ip: ip.to_string(),
+            ip: ip.map(|ip| ip.to_string()),
             forwarded,
             member: peer.map(|peer| {
                 let element = format!("By={};URI={}", peer.by, peer.id);
@@ -149,15 +152,17 @@ pub(crate) fn add_forwarded(request: &mut Request, client: &Client, settings: &H
 }
 
 fn add_x_forwarded(request: &mut Request, client: &Client, append: bool) {
-    let ip = client.ip.as_bytes();
     let fields = &mut request.fields;
-    if append && fields.contains(Known::XForwardedFor) {
-        let mut list = Vec::new();
-        join(fields.all(Known::XForwardedFor), b", ", &mut list);
-        list.extend_from_slice(ip);
-        fields.set(Known::XForwardedFor, &list);
-    } else {
-        fields.set(Known::XForwardedFor, ip);
+    match client.ip.as_deref().map(str::as_bytes) {
+        Some(ip) if append && fields.contains(Known::XForwardedFor) => {
+            let mut list = Vec::new();
+            join(fields.all(Known::XForwardedFor), b", ", &mut list);
+            list.extend_from_slice(ip);
+            fields.set(Known::XForwardedFor, &list);
+        }
+        Some(ip) => fields.set(Known::XForwardedFor, ip),
+        None if append => {}
+        None => fields.remove(Known::XForwardedFor),
     }
     if !append || !fields.contains(Known::XForwardedProto) {
         fields.set(Known::XForwardedProto, client.scheme().as_bytes());

@@ -86,7 +86,8 @@ fn words_print_as_hexadecimal() {
 
 #[test]
 fn forwarded_for_is_appended_or_replaced() {
-    let client = Client::new("[::ffff:10.0.0.9]:5000".parse().unwrap(), true, None);
+    let address: std::net::SocketAddr = "[::ffff:10.0.0.9]:5000".parse().unwrap();
+    let client = Client::new(address.into(), true, None);
     let list = [
         ("host", "h"),
         ("x-forwarded-for", "1.2.3.4"),

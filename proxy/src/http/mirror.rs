@@ -79,7 +79,7 @@ struct Copy {
     pools: Rc<Pools>,
     cluster: Arc<Cluster>,
     request: Request,
-    ends: Addresses,
+    ends: Option<Addresses>,
     hurried: bool,
 }
 
@@ -96,7 +96,7 @@ impl Copy {
         }
         let target = Arc::clone(tried.target());
         if !self.request.fields.contains(Known::Host) {
-            let host = target.address.to_string();
+            let host = target.authority();
             self.request.fields.set(Known::Host, host.as_bytes());
         }
         let sender = Sender {

@@ -1,5 +1,6 @@
 //! Steps of a request without its sockets, for the benchmarks only.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -47,7 +48,11 @@ impl Router {
         };
         let (name, routes) = (&listener.name, &settings.routes);
         let table = Table::compile(routes, name, &clusters, &metrics, None, None);
-        let client = Client::new(([192, 0, 2, 7], 40_000).into(), false, None);
+        let client = Client::new(
+            SocketAddr::from(([192, 0, 2, 7], 40_000)).into(),
+            false,
+            None,
+        );
         let settings = Arc::new(HttpFilter::clone(settings));
         Some(Self {
             table,

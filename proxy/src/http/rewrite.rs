@@ -1,7 +1,6 @@
 //! Paths and locations: what a route makes of a request's target.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 
 use maglor_config::route::{Forward, PathRewrite, Redirect, RedirectPath};
 
@@ -9,6 +8,7 @@ use super::headers::Client;
 use crate::codec::HeadError;
 use crate::error::ProxyError;
 use crate::message::Request;
+use crate::proxy_protocol::Addresses;
 use crate::route::Route;
 
 /// Applies a route's path rewrite.
@@ -77,13 +77,15 @@ pub(crate) fn location(
     redirect: &Redirect,
     route: &Route,
     request: &Request,
-    (client, local): (&Client, SocketAddr),
+    (client, ends): (&Client, Option<Addresses>),
 ) -> Vec<u8> {
     let scheme = redirect.scheme.as_deref().unwrap_or(client.scheme());
     // Who names no host has asked for the address.
     let authority = match request.host().filter(|host| !host.is_empty()) {
         Some(host) => String::from_utf8_lossy(host),
-        None => Cow::Owned(local.to_string()),
+        None => ends.map_or(Cow::Borrowed("localhost"), |ends| {
+            Cow::Owned(ends.destination.to_string())
+        }),
     };
     let (own_host, own_port) = split_port(&authority);
     let host = redirect.host.as_deref().unwrap_or(own_host);

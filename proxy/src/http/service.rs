@@ -33,6 +33,7 @@ use crate::io::Stream;
 use crate::limit::Standing;
 use crate::message::{Account, Body, CARRIED_HTTP1, Interim, Request, Response};
 use crate::mux::Closed;
+use crate::proxy_protocol::Addresses;
 use crate::relay::relay;
 use crate::route::{Host, Route, Table, header_matches};
 use crate::state::HttpChain;
@@ -48,8 +49,8 @@ pub(crate) struct Service {
     pub(crate) pools: Rc<Pools>,
     chain: Arc<HttpChain>,
     pub(crate) client: Client,
-    /// The address that the client connected to.
-    pub(crate) local: SocketAddr,
+    /// The addresses of the client's connection; `None` = it came over a Unix socket.
+    pub(crate) ends: Option<Addresses>,
     /// Where the connection was going, if it was redirected here.
     pub(crate) original: Option<SocketAddr>,
     /// When the connection is old enough to end.
@@ -75,7 +76,7 @@ impl Service {
         pools: &Rc<Pools>,
         chain: Arc<HttpChain>,
         client: Client,
-        (local, original): (SocketAddr, Option<SocketAddr>),
+        (ends, original): (Option<Addresses>, Option<SocketAddr>),
         slot: usize,
     ) -> Rc<Self> {
         let age = chain.settings.max_connection_age;
@@ -89,7 +90,7 @@ impl Service {
             pools,
             chain,
             client,
-            local,
+            ends,
             original,
             expires,
             expired: Cell::new(false),
@@ -296,7 +297,7 @@ impl Service {
             RouteAction::Direct(direct) => reply::direct(direct, self.server()),
             RouteAction::Redirect(redirect) => {
                 let location =
-                    rewrite::location(redirect, route, &request, (&self.client, self.local));
+                    rewrite::location(redirect, route, &request, (&self.client, self.ends));
                 reply::redirect(redirect.status, &location, self.server())
             }
             RouteAction::Forward(forward) => {
@@ -372,7 +373,7 @@ impl Service {
         let mut last = None;
         let of_route = route.and_then(|route| route.rate_limit.as_ref());
         for limiter in table.rate_limit.as_ref().into_iter().chain(of_route) {
-            let client = self.client.address.ip().to_canonical();
+            let client = self.client.address.ip();
             let now = self.worker.time(context.started);
             let standing = limiter.take(request, client, now);
             if !standing.is_allowed() {

@@ -3,7 +3,6 @@
 //! From the pick to the last byte of the answer, or to whatever ends it before: it counts as
 //! outstanding, it is judged once for outlier ejection, and it ends in the metrics once.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use crate::fields::Known;
 use crate::message::Response;
 use crate::upstream::{Cluster, Picked, Seat, Target};
 use crate::worker::Worker;
+use maglor_config::Address;
 
 /// Status that is counted when there was no response.
 const NONE: u16 = 499;
@@ -98,8 +98,8 @@ impl Tried {
         self.number
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.target.address
+    pub(crate) fn address(&self) -> &Address {
+        &self.target.address
     }
 
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {

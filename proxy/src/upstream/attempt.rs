@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::connect::Speaks;
+use super::http1::Announced;
 use super::multiplexed::{Slot, Turn};
 use super::{ClientTls, Cluster, Connection, Open, Pool, Room, Target, connect};
 use crate::error::ProxyError;
@@ -24,8 +25,8 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) struct Attempt {
     pub(super) cluster: Arc<Cluster>,
     pub(super) target: Arc<Target>,
-    /// The client's connection, for a PROXY header.
-    pub(super) ends: Addresses,
+    /// The client's connection, for a PROXY header; `None` = it has no addresses, or there is no client.
+    pub(super) ends: Option<Addresses>,
     /// The worker's index.
     pub(super) shard: usize,
     pub(super) now: Instant,
@@ -38,7 +39,7 @@ pub(super) struct Opened {
     io: Io,
     open: Open,
     speaks: Speaks,
-    announced: Option<Addresses>,
+    announced: Option<Announced>,
     failures: Option<Arc<Failures>>,
     now: Instant,
 }
@@ -93,7 +94,11 @@ impl Attempt {
         let pool = Rc::downgrade(pool);
         let mesh = self.cluster.tls().and_then(ClientTls::mesh);
         let failures = mesh.map(|mesh| Arc::clone(&mesh.failures));
-        let announced = self.cluster.config().proxy_protocol.map(|_| self.ends);
+        let announced = self
+            .cluster
+            .config()
+            .proxy_protocol
+            .map(|_| Announced(self.ends));
         let (speaks, now) = (self.speaks, self.now);
         tokio::task::spawn_local(async move {
             let opened = self.run().await.map(|(io, open)| Opened {

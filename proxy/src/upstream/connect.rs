@@ -1,11 +1,12 @@
 //! A new connection to an endpoint: TCP, PROXY header, TLS, under one time limit.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
-use maglor_config::Origination;
+use maglor_config::{Address, Origination};
 use maglor_identity::tls::{Client, Expected};
 use maglor_identity::{Live, TrustBundle};
 use rustls::pki_types::ServerName;
@@ -19,6 +20,7 @@ use crate::mux;
 use crate::own_connections;
 use crate::proxy_protocol::{self, Addresses};
 use crate::send_queue;
+use crate::socket;
 use crate::tls;
 
 /// What is about to be spoken on a connection, and what ALPN may therefore promise.
@@ -62,22 +64,21 @@ impl Speaks {
     }
 }
 
-/// Connects to an endpoint; `ends` is the client's connection, for the PROXY header.
+/// Connects to an endpoint; `ends` is the client's connection, for the PROXY header: without addresses the proxy speaks for
+/// itself.
 ///
 /// # Errors
 /// [`ProxyError::Connect`], [`ProxyError::ConnectTimeout`].
 pub(crate) async fn connect(
     cluster: &Cluster,
     target: &Target,
-    ends: Addresses,
+    ends: Option<Addresses>,
     speaks: Speaks,
 ) -> Result<Io, ProxyError> {
     let limit = cluster.config().connect_timeout;
-    // Behind a health check is no client: the proxy speaks for itself.
-    let ends = (!ends.source.ip().is_unspecified()).then_some(&ends);
     let established = async {
         identified(cluster).await?;
-        establish(cluster, target, ends, cluster.tls(), speaks).await
+        establish(cluster, target, ends.as_ref(), cluster.tls(), speaks).await
     };
     match tokio::time::timeout(limit, established).await {
         Ok(Ok(io)) => Ok(io),
@@ -139,14 +140,16 @@ async fn establish(
     tls: Option<&ClientTls>,
     speaks: Speaks,
 ) -> io::Result<Io> {
-    if own_connections::is_admin(target.address) {
+    if target.address.ip().is_some_and(own_connections::is_admin) {
         let what = "the endpoint is this proxy's own admin port";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    let mut tcp = TcpStream::connect(target.address).await?;
-    prepare(&tcp)?;
-    if let Some(micros) = round_trip::of(&tcp) {
-        target.measured(micros);
+    let mut tcp = socket::connect(&target.address).await?;
+    if target.address.ip().is_some() {
+        prepare(&tcp)?;
+        if let Some(micros) = round_trip::of(&tcp) {
+            target.measured(micros);
+        }
     }
     if let Some(version) = cluster.config().proxy_protocol {
         let mut header = BytesMut::new();
@@ -185,7 +188,17 @@ fn server_name(cluster: &Cluster, target: &Target) -> io::Result<ServerName<'sta
     match configured.or(target.host.as_deref()) {
         Some(name) => ServerName::try_from(name.to_owned())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),
-        None => Ok(ServerName::from(target.address.ip())),
+        None => match &target.address {
+            Address::Ip(address) => Ok(ServerName::from(address.ip())),
+            // Members of the mesh are known by their identities, and an IP address is not sent as a name (RFC 6066 §3).
+            Address::Unix(_) if cluster.tls().is_some_and(|tls| tls.mesh().is_some()) => {
+                Ok(ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST)))
+            }
+            Address::Unix(_) => {
+                let what = "an endpoint on a Unix socket has no name to prove: `tls.server_name` is missing";
+                Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+            }
+        },
     }
 }
 

@@ -196,13 +196,16 @@ impl Name {
                 return None;
             };
             let of_name = endpoints.targets().iter().filter(|target| {
-                target.host.as_ref() == Some(host) && target.address.port() == *port
+                let own = target.address.ip().map(|address| address.port());
+                target.host.as_ref() == Some(host) && own == Some(*port)
             });
             Some(Self {
                 host: Arc::clone(host),
                 port: *port,
                 endpoint,
-                addresses: of_name.map(|target| target.address.ip()).collect(),
+                addresses: of_name
+                    .filter_map(|target| Some(target.address.ip()?.ip()))
+                    .collect(),
                 failing: false,
             })
         });
@@ -240,7 +243,7 @@ fn apply(names: &[Name], cluster: &Cluster, shared: &Shared) {
         .iter()
         .flat_map(|name| {
             name.addresses.iter().map(|ip| Resolved {
-                address: SocketAddr::new(*ip, name.port),
+                address: SocketAddr::new(*ip, name.port).into(),
                 endpoint: name.endpoint,
             })
         })

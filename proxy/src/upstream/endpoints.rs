@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use maglor_balance::exchange::Groups;
 use maglor_balance::{self as balance, Balancer, Excluded, Index, Time};
+use maglor_config::Address;
 use maglor_config::cluster::{self as config, EndpointAddress};
 
 use super::Target;
@@ -23,7 +24,7 @@ pub(crate) struct Endpoints {
 /// One address of the cluster, with the configured endpoint that it stems from.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     pub(crate) endpoint: usize,
 }
 
@@ -83,7 +84,7 @@ impl Endpoints {
         metrics: &Metrics,
         now: Time,
     ) -> Result<Self, balance::SpecError> {
-        let old: HashMap<_, _> = old.iter().map(|old| (old.address, old)).collect();
+        let old: HashMap<_, _> = old.iter().map(|old| (&old.address, old)).collect();
         let mut seen = HashSet::with_capacity(addresses.len());
         let mut targets: Vec<Arc<Target>> = Vec::with_capacity(addresses.len());
         let mut endpoints = Vec::with_capacity(addresses.len());
@@ -91,17 +92,20 @@ impl Endpoints {
             let Some(endpoint) = described.get(resolved.endpoint) else {
                 continue;
             };
-            if !seen.insert(resolved.address) {
+            if !seen.insert(&resolved.address) {
                 // Two names may lead to one address; it is still one endpoint.
                 continue;
             }
             let host = match &endpoint.address {
                 EndpointAddress::Dns { host, .. } => Some(Arc::clone(host)),
-                EndpointAddress::Socket(_) => None,
+                EndpointAddress::Socket(_) | EndpointAddress::Unix(_) => None,
             };
             let known = old.get(&resolved.address).filter(|old| old.host == host);
             let target = known.map_or_else(
-                || Arc::new(Target::new(config, resolved.address, host, metrics, now)),
+                || {
+                    let address = resolved.address.clone();
+                    Arc::new(Target::new(config, address, host, metrics, now))
+                },
                 |known| Arc::clone(known),
             );
             endpoints.push(describe(endpoint, &target));
@@ -127,9 +131,13 @@ fn describe(endpoint: &config::Endpoint, target: &Target) -> balance::Endpoint {
 pub(super) fn static_addresses(endpoints: &[config::Endpoint]) -> Vec<Resolved> {
     let endpoints = endpoints.iter().enumerate();
     endpoints
-        .filter_map(|(endpoint, described)| match described.address {
-            EndpointAddress::Socket(address) => Some(Resolved { address, endpoint }),
-            EndpointAddress::Dns { .. } => None,
+        .filter_map(|(endpoint, described)| {
+            let address = match &described.address {
+                EndpointAddress::Socket(address) => Address::Ip(*address),
+                EndpointAddress::Unix(address) => Address::Unix(address.clone()),
+                EndpointAddress::Dns { .. } => return None,
+            };
+            Some(Resolved { address, endpoint })
         })
         .collect()
 }
@@ -138,9 +146,9 @@ pub(super) fn static_addresses(endpoints: &[config::Endpoint]) -> Vec<Resolved> 
 pub(super) fn carried_names(endpoints: &[config::Endpoint], old: &[Arc<Target>]) -> Vec<Resolved> {
     let mut by_name: HashMap<_, Vec<SocketAddr>> = HashMap::new();
     for target in old {
-        if let Some(host) = &target.host {
-            let name = (Arc::clone(host), target.address.port());
-            by_name.entry(name).or_default().push(target.address);
+        if let (Some(host), Some(address)) = (&target.host, target.address.ip()) {
+            let name = (Arc::clone(host), address.port());
+            by_name.entry(name).or_default().push(address);
         }
     }
     let mut carried = Vec::new();
@@ -152,7 +160,10 @@ pub(super) fn carried_names(endpoints: &[config::Endpoint], old: &[Arc<Target>])
             .get(&(Arc::clone(host), *port))
             .into_iter()
             .flatten();
-        carried.extend(addresses.map(|&address| Resolved { address, endpoint }));
+        carried.extend(addresses.map(|&address| Resolved {
+            address: address.into(),
+            endpoint,
+        }));
     }
     carried
 }

@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     state: State,
     keep_alive: bool,
     /// Whose it is, where a PROXY header has said so.
-    announced: Option<Box<Addresses>>,
+    announced: Option<Box<Announced>>,
     /// Requests sent so far.
     requests: u32,
     /// When it was last given to the pool.
@@ -66,13 +66,17 @@ enum State {
     Failed,
 }
 
+/// Whom a PROXY header has named; `None` = nobody whose address is known.
+#[derive(Debug)]
+pub(crate) struct Announced(pub(crate) Option<Addresses>);
+
 impl Connection {
     /// `announced`: the client that a PROXY header has named.
     pub(crate) fn new(
         io: Io,
         home: Rc<Pool>,
         open: Open,
-        announced: Option<Addresses>,
+        announced: Option<Announced>,
         now: Instant,
     ) -> Box<Self> {
         Box::new(Self {
@@ -111,10 +115,10 @@ impl Connection {
     }
 
     /// Whether it serves the client at these addresses: any, or the one that a PROXY header has named.
-    pub(crate) fn is_for(&self, ends: &Addresses) -> bool {
+    pub(crate) fn is_for(&self, ends: Option<&Addresses>) -> bool {
         self.announced
             .as_deref()
-            .is_none_or(|announced| announced == ends)
+            .is_none_or(|Announced(named)| named.as_ref() == ends)
     }
 
     /// Whether an idle connection can take a request: nothing may have arrived on it.

@@ -265,7 +265,7 @@ impl Pool {
     }
 
     /// A connection that can take a request now, of the client at these addresses.
-    pub(crate) fn take(&self, ends: &Addresses) -> Option<Box<Connection>> {
+    pub(crate) fn take(&self, ends: Option<&Addresses>) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         let mut found = None;
         while let Some(mut connection) = idle.pop() {

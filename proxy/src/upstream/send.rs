@@ -32,7 +32,8 @@ pub(crate) struct Sender<'a> {
     pub(crate) shard: usize,
     pub(crate) now: Instant,
     /// The client's connection, for a PROXY header.
-    pub(crate) ends: Addresses,
+    /// `None` = it has no addresses, or there is no client.
+    pub(crate) ends: Option<Addresses>,
     /// Where informational responses go; `None` = they are dropped.
     pub(crate) interim: Option<&'a dyn Interim>,
     /// Limits on connections do not concern it.
@@ -101,14 +102,15 @@ impl Sender<'_> {
             ControlFlow::Break(response) => return Ok(response),
             ControlFlow::Continue(body) => body,
         };
-        let connection = match Box::pin(self.room(Turn::Last, || pool.take(&self.ends))).await? {
-            Found::Instead(connection) => connection,
-            Found::Room(room) => {
-                let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
-                let (opened, _) = connecting.await?;
-                opened.into_http1(&pool)
-            }
-        };
+        let connection =
+            match Box::pin(self.room(Turn::Last, || pool.take(self.ends.as_ref()))).await? {
+                Found::Instead(connection) => connection,
+                Found::Room(room) => {
+                    let connecting = self.attempt(room, Speaks::Http1).start(&pool, None);
+                    let (opened, _) = connecting.await?;
+                    opened.into_http1(&pool)
+                }
+            };
         exchange(connection, request, body, self.interim).await
     }
 
@@ -125,7 +127,7 @@ impl Sender<'_> {
         let mut body = Some(body);
         // What has come back belongs to those who wait.
         while !pool.is_waited_for()
-            && let Some(connection) = pool.take(&self.ends)
+            && let Some(connection) = pool.take(self.ends.as_ref())
         {
             let body = body.take().unwrap_or_else(Body::empty);
             match exchange(connection, request, body, self.interim).await {
@@ -193,7 +195,11 @@ impl Sender<'_> {
         }
         let free = || {
             let slot = pool.free_slot(now, false).map(Link::Shared);
-            let http1 = || (!never_alone).then(|| pool.take(&self.ends)).flatten();
+            let http1 = || {
+                (!never_alone)
+                    .then(|| pool.take(self.ends.as_ref()))
+                    .flatten()
+            };
             slot.or_else(|| http1().map(Link::Http1))
         };
         let link = match self.room(Turn::Any, free).await? {

@@ -1,7 +1,6 @@
 //! One endpoint of a cluster at run time. It outlives snapshots of its cluster's endpoints, and reloads
 //! that keep its address, so that statistics and pooled connections survive.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use maglor_balance::guard::limits::{Admission, Slots};
 use maglor_balance::guard::outlier::Monitor;
 use maglor_balance::{EndpointStats, Time};
-use maglor_config::cluster as config;
+use maglor_config::{Address, cluster as config};
 
 use super::guard::Queue;
 use super::{Guard, Picked};
@@ -30,7 +29,7 @@ static NEXT_TARGET: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Target {
     /// Unique in the process; the key of its pools.
     pub(crate) id: u64,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     /// The DNS name that led here.
     pub(crate) host: Option<Arc<str>>,
     pub(crate) stats: Arc<EndpointStats>,
@@ -76,13 +75,13 @@ impl Target {
 
     pub(super) fn new(
         config: &config::Cluster,
-        address: SocketAddr,
+        address: Address,
         host: Option<Arc<str>>,
         metrics: &Metrics,
         now: Time,
     ) -> Self {
         let stats = Arc::new(EndpointStats::new());
-        let metrics = metrics.endpoint(&config.name, address, &stats);
+        let metrics = metrics.endpoint(&config.name, &address, &stats);
         // Relaxed: only uniqueness matters.
         let id = NEXT_TARGET.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -103,8 +102,10 @@ impl Target {
 
     /// The same host at another port, which has its own health and nothing else.
     pub(crate) fn at_port(&self, port: u16) -> Arc<Self> {
-        let mut address = self.address;
-        address.set_port(port);
+        let mut address = self.address.clone();
+        if let Address::Ip(address) = &mut address {
+            address.set_port(port);
+        }
         Arc::new(Self {
             // Ids of endpoints stay far below: no pool is shared by mistake.
             id: self.id | 1 << 63,
@@ -176,6 +177,16 @@ impl Target {
                 line: Arc::clone(line),
             })
         })
+    }
+
+    /// What to call it in `host` where nobody has named it otherwise. A Unix socket is on this host (RFC 9110 §7.2 wants a
+    /// name or an IP address).
+    pub(crate) fn authority(&self) -> String {
+        match (&self.host, &self.address) {
+            (Some(host), Address::Ip(address)) => format!("{host}:{}", address.port()),
+            (None, Address::Ip(address)) => address.to_string(),
+            (_, Address::Unix(_)) => "localhost".to_owned(),
+        }
     }
 
     /// Whether it has so many connections, where their number is limited.

@@ -52,6 +52,7 @@ pub(crate) fn ask(stream: &mut TcpStream) -> bool {
     seen.starts_with(b"HTTP/1.1 200")
 }
 
+#[allow(dead_code, reason = "not every program that has this file uses it")]
 /// Sends what the peer takes in a moment; the rest is not sent.
 pub(crate) fn send(stream: &mut TcpStream, mut bytes: &[u8]) {
     let until = Instant::now() + PATIENCE;
@@ -67,6 +68,7 @@ pub(crate) fn send(stream: &mut TcpStream, mut bytes: &[u8]) {
     }
 }
 
+#[allow(dead_code, reason = "not every program that has this file uses it")]
 /// Connections that have sent these bytes, and read nothing.
 pub(crate) fn silent(address: SocketAddr, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     let mut streams = Vec::new();
@@ -99,6 +101,17 @@ impl Member {
         Ok(Self { stream, tls })
     }
 
+    /// Sends all of it; an error is the end of the connection.
+    #[allow(dead_code, reason = "not every program that has this file uses it")]
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.tls.writer().write_all(bytes)?;
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.stream)?;
+        }
+        Ok(())
+    }
+
+    #[allow(dead_code, reason = "not every program that has this file uses it")]
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.tls.writer().write_all(bytes).unwrap();
         let mut encrypted = Vec::new();

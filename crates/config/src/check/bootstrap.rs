@@ -17,6 +17,12 @@ pub(super) fn admin(raw: &raw::Document, at: &At<'_>) -> Option<Admin> {
     let admin = raw.admin.as_ref()?;
     let address = rule::listen_address(admin.address.as_ref(), &at.field("admin"))?;
     let at = at.field("admin");
+    let Some(address) = address.ip() else {
+        at.field("address")
+            .error("the admin server listens on IP addresses only")
+            .help("write `127.0.0.1:15000`, which only this host reaches");
+        return None;
+    };
     let opened = admin.remote_access == Some(raw::RemoteAccess::Full);
     let ip = address.ip().to_canonical();
     if !opened && !ip.is_loopback() && !ip.is_unspecified() {

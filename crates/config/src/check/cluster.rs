@@ -10,7 +10,7 @@ use super::rule::{self, DAY, MILLISECOND, MINUTE, SECOND, Unique};
 use super::{Scope, endpoint, guard, health, outlier, tls};
 use crate::cluster::{DestinationAddress, DnsRefresh, EndpointAddress, ProxyProtocolOut, locality};
 use crate::report::{At, Report};
-use crate::{Cluster, Endpoint, UpstreamProtocol, raw};
+use crate::{Cluster, Endpoint, Origination, UpstreamProtocol, raw};
 
 pub(super) fn all(raw: &[raw::Cluster], at: &At<'_>, scope: &Scope<'_>) -> Vec<Cluster> {
     let mut names = Unique::default();
@@ -104,9 +104,32 @@ pub(super) fn one(
             .map(|raw| guard::concurrency(raw, &at.field("concurrency_limit"))),
         delay: delay.and_then(|raw| guard::delay(&raw.0, &at.field("delay"))),
     };
-    guard::warn_of_queue(raw, at);
+    unix_endpoints(&cluster, at);
     warnings(raw, &cluster, at);
     raw.name.is_some().then_some(cluster)
+}
+
+/// Settings that an endpoint on a Unix socket cannot have.
+fn unix_endpoints(cluster: &Cluster, at: &At<'_>) {
+    let is_unix = |one: &Endpoint| matches!(one.address, EndpointAddress::Unix(_));
+    if !cluster.endpoints.iter().any(is_unix) {
+        return;
+    }
+    let port = cluster.health_check.as_ref().and_then(|check| check.port);
+    if port.is_some() {
+        at.field("health_check")
+            .field("port")
+            .error("an endpoint on a Unix socket has no ports")
+            .on_key()
+            .help("remove it: checks go to the socket itself");
+    }
+    if let Some(Origination::Names(tls)) = &cluster.tls
+        && tls.server_name.is_none()
+    {
+        at.field("tls")
+            .error("an endpoint on a Unix socket has no name that its certificate could prove")
+            .help("write `tls: {server_name: NAME}`");
+    }
 }
 
 /// Clusters that listeners' short forms stand for: nobody wrote them, so there is nothing to report.
@@ -176,6 +199,7 @@ fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
 }
 
 fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
+    guard::warn_of_queue(raw, at);
     if raw.endpoints.is_empty() && cluster.original_destination.is_none() {
         at.warning("the cluster has no endpoints; its requests are answered with 503")
             .when_readable();

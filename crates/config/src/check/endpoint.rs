@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use super::{host, rule};
 use crate::report::At;
-use crate::{Endpoint, EndpointAddress, raw};
+use crate::{Endpoint, EndpointAddress, UnixAddress, raw};
 
 pub(super) fn all(raw: &[raw::Short<raw::Endpoint>], at: &At<'_>) -> Vec<Endpoint> {
     let (mut endpoints, mut seen) = (Vec::with_capacity(raw.len()), HashSet::new());
@@ -36,7 +36,7 @@ fn one(raw: &raw::Endpoint, at: &At<'_>) -> Option<Endpoint> {
     let Some(text) = &raw.address else {
         at.missing(
             "address",
-            "write `address: IP:PORT` or `address: NAME:PORT`",
+            "write `address: IP:PORT`, `address: NAME:PORT` or `address: unix:/PATH`",
         );
         return None;
     };
@@ -70,6 +70,9 @@ pub(super) fn locality(text: &str, at: &At<'_>) -> bool {
 }
 
 fn address(text: &str, at: &At<'_>) -> Option<EndpointAddress> {
+    if let Some(unix) = UnixAddress::parse(text) {
+        return rule::unix_address(unix, text, at).map(EndpointAddress::Unix);
+    }
     match parse(text) {
         Ok(EndpointAddress::Socket(address)) if address.ip().is_unspecified() => {
             let near = if address.is_ipv4() {
@@ -90,7 +93,7 @@ fn address(text: &str, at: &At<'_>) -> Option<EndpointAddress> {
         Ok(address) => Some(address),
         Err(help) => {
             let message = format!(
-                "`{}` is not `IP:PORT` or `NAME:PORT`",
+                "`{}` is not `IP:PORT`, `NAME:PORT` or `unix:/PATH`",
                 crate::yaml::short(text)
             );
             at.error(message).help(help);
@@ -109,6 +112,9 @@ fn parse(text: &str) -> Result<EndpointAddress, String> {
     }
     if text.parse::<std::net::Ipv6Addr>().is_ok() {
         return Err(format!("write `[{text}]:PORT`"));
+    }
+    if text.starts_with(['/', '@']) {
+        return Err(format!("write `unix:{}`", crate::yaml::short(text)));
     }
     if text.contains("://") {
         let rest = text.split("://").nth(1).unwrap_or_default();

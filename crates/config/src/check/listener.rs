@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::route::Tables;
 use super::rule::{self, MILLISECOND, MINUTE, Unique};
-use super::{Scope, authorization, filter_chain, sidecar, traffic};
+use super::{Scope, authorization, filter_chain, sidecar, traffic, unix_listener};
 use crate::listener::{ProxyProtocolIn, TrafficDirection};
 use crate::report::At;
-use crate::{Filter, FilterChain, Listener, raw};
+use crate::{Address, Filter, FilterChain, Listener, raw};
 
 /// All listeners, each with its position in the list.
 pub(super) fn all(
@@ -70,9 +70,15 @@ pub(super) fn one(
     let authorization = raw.authorization.as_ref();
     let authorization =
         authorization.map(|raw| authorization::authorization(raw, place, &filter_chains));
+    let address = address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)).into());
+    let mode = unix_listener::mode(raw.mode.as_deref(), &address, &at.field("mode"));
+    if matches!(address, Address::Unix(_)) {
+        unix_listener::check(raw, at);
+    }
     Some(Listener {
         name: label,
-        address: address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
+        address,
+        mode,
         proxy_protocol: match raw.proxy_protocol {
             None | Some(raw::ProxyProtocolIn::Off) => ProxyProtocolIn::Off,
             Some(raw::ProxyProtocolIn::Accept) => ProxyProtocolIn::Accept,

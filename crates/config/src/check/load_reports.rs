@@ -1,11 +1,9 @@
 //! What a server's own proxy tells balancers.
 
-use std::net::SocketAddr;
-
 use super::Scope;
 use crate::listener::{HttpProtocol, LoadReports, Peers};
-use crate::raw;
 use crate::report::At;
+use crate::{Address, raw};
 
 pub(super) fn load_reports(
     raw: &raw::LoadReports,
@@ -43,15 +41,15 @@ fn peers(raw: &raw::LoadReports, at: &At<'_>, scope: &Scope<'_>) -> Option<Peers
     // The control plane may still have to give it.
     let cluster = scope.cluster(name, &at.field("cluster"));
     let at = at.field("endpoint");
-    let Ok(endpoint) = text.parse::<SocketAddr>() else {
-        at.error("not an address: `IP:PORT` or `[IPv6]:PORT` expected");
+    let Ok(endpoint) = text.parse::<Address>() else {
+        at.error("not an address: `IP:PORT`, `[IPv6]:PORT` or `unix:/PATH` expected");
         return None;
     };
     let known = cluster.map(|cluster| cluster.endpoints.iter());
     let mut known = known.map(|all| all.filter_map(|one| one.0.address.as_deref()));
     let is_there = known
         .as_mut()
-        .map(|all| all.any(|known| known.parse() == Ok(endpoint)));
+        .map(|all| all.any(|known| known.parse().as_ref() == Ok(&endpoint)));
     if is_there == Some(false) {
         at.error(format!("`{text}` is no endpoint of cluster `{name}`"))
             .help("the ledger knows servers by the addresses that their clients use");

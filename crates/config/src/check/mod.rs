@@ -37,6 +37,7 @@ mod scope;
 mod sidecar;
 mod tls;
 mod traffic;
+mod unix_listener;
 
 use std::sync::Arc;
 

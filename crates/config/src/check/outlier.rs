@@ -186,7 +186,12 @@ fn warn_of_detectors(params: &OutlierParams, at: &At<'_>) {
 
 /// A percentage that was written down and comes to nobody is probably a mistake.
 fn warn_of_percentage(params: &OutlierParams, endpoints: &[cluster::Endpoint], at: &At<'_>) {
-    let counted = |e: &cluster::Endpoint| matches!(e.address, EndpointAddress::Socket(_));
+    let counted = |e: &cluster::Endpoint| {
+        matches!(
+            e.address,
+            EndpointAddress::Socket(_) | EndpointAddress::Unix(_)
+        )
+    };
     let (n, percent) = (endpoints.len(), params.max_ejection_percent);
     if n > 1 && endpoints.iter().all(counted) && params.max_ejections(n) == 0 {
         at.field("max_ejection_percent")

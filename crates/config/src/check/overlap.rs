@@ -4,19 +4,26 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::rule::Unique;
 use crate::report::{At, Step};
-use crate::{Admin, Listener};
+use crate::{Address, Admin, Listener};
 
 const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// Compares all listeners and the admin server.
 pub(super) fn check(listeners: &[(usize, Listener)], admin: Option<&Admin>, at: &At<'_>) {
-    let mut sockets = Sockets::default();
+    let (mut sockets, mut paths) = (Sockets::default(), Unique::default());
     let list = at.field("listeners");
     for (i, listener) in listeners {
         let (at, owner) = (list.index(*i), format!("the listener `{}`", listener.name));
-        sockets.add(listener.address, owner, &at.field("address"));
+        let at = at.field("address");
+        match &listener.address {
+            Address::Ip(address) => sockets.add(*address, owner, &at),
+            Address::Unix(path) => {
+                paths.check(&path.to_string(), &at, "the Unix socket");
+            }
+        }
     }
     if let Some(admin) = admin {
         let at = at.field("admin");

@@ -11,6 +11,7 @@ use maglor_balance::guard::Percent;
 
 use crate::raw::{Size, TimeSpan};
 use crate::report::{At, Step};
+use crate::{Address, UnixAddress, UnixAddressError};
 
 pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -135,17 +136,20 @@ fn suggested_name(text: &str) -> Option<String> {
     good.then(|| format!("for example `{name}`"))
 }
 
-/// An `IP:PORT` to listen on.
-pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<SocketAddr> {
+/// An `IP:PORT` or a Unix socket to listen on.
+pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Address> {
     let Some(text) = value else {
         at.missing(
             "address",
-            "write `address: IP:PORT`, for example `0.0.0.0:8080`",
+            "write `address: IP:PORT`, for example `0.0.0.0:8080`, or `unix:/PATH`",
         );
         return None;
     };
-    if let Ok(address) = text.parse() {
-        return Some(address);
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address.into());
+    }
+    if let Some(unix) = UnixAddress::parse(text.trim()) {
+        return unix_address(unix, text, &at.field("address")).map(Address::Unix);
     }
     let text = text.trim();
     let port = text.rsplit(':').next().unwrap_or_default();
@@ -159,6 +163,8 @@ pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Sock
         format!("write `[{text}]:PORT`")
     } else if text.parse::<std::net::Ipv4Addr>().is_ok() {
         format!("write `{text}:PORT`")
+    } else if text.starts_with(['/', '@']) {
+        format!("write `unix:{text}`")
     } else {
         "a listener needs an address and a port, for example `0.0.0.0:8080` or `[::]:8080`".into()
     };
@@ -166,6 +172,23 @@ pub(super) fn listen_address(value: Option<&String>, at: &At<'_>) -> Option<Sock
         .error(format!("`{}` is not `IP:PORT`", crate::yaml::short(text)))
         .help(help);
     None
+}
+
+/// A Unix socket, or an error that says how to write one.
+pub(super) fn unix_address(
+    read: Result<UnixAddress, UnixAddressError>,
+    text: &str,
+    at: &At<'_>,
+) -> Option<UnixAddress> {
+    match read {
+        Ok(address) => Some(address),
+        Err(error) => {
+            let text = crate::yaml::short(text);
+            at.error(format!("`{text}` is not a Unix socket"))
+                .help(error.to_string());
+            None
+        }
+    }
 }
 
 /// Texts that may be there once.

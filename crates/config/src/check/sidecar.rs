@@ -15,11 +15,14 @@ use std::time::Duration;
 pub(super) use self::outbound::outbound;
 use super::filter_chain::{self, Context};
 use super::rule::{HOUR, Unique};
-use super::{Scope, http, route, tls};
+use super::{Scope, http, route, rule, tls};
 use crate::raw::{self, ApplicationProtocol, OneOrMany, TimeSpan};
 use crate::report::At;
 use crate::route::HeaderRules;
-use crate::{Domain, Filter, FilterChain, FilterChainMatch, HttpFilter, RouteTable, VirtualHost};
+use crate::{
+    Address, Domain, Filter, FilterChain, FilterChainMatch, HttpFilter, RouteTable, UnixAddress,
+    VirtualHost,
+};
 
 mod outbound;
 
@@ -68,7 +71,7 @@ fn cluster(listener: &raw::Listener) -> Option<raw::Cluster> {
     if let Some(inbound) = &listener.inbound {
         let name = application_name(name);
         let application = inbound.application.as_deref().unwrap_or("loopback");
-        return Some(match application.parse::<SocketAddr>() {
+        return Some(match application.parse::<Address>() {
             Ok(address) => raw::Cluster {
                 name: Some(name),
                 endpoints: vec![raw::Short(raw::Endpoint {
@@ -226,6 +229,10 @@ fn is_dns_name(text: &str, others: &str) -> bool {
 
 /// What `application` may be; anything but loopback may be redirected to the listener again.
 fn application(text: &str, at: &At<'_>) {
+    if let Some(unix) = UnixAddress::parse(text) {
+        rule::unix_address(unix, text, at);
+        return;
+    }
     let ip = text.parse::<IpAddr>();
     let ip = ip.or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
     match ip {
@@ -236,7 +243,7 @@ fn application(text: &str, at: &At<'_>) {
         }
         Err(_) => {
             at.error(format!(
-                "`{}` is neither `IP` nor `IP:PORT`",
+                "`{}` is neither `IP`, `IP:PORT` nor `unix:/PATH`",
                 crate::yaml::short(text)
             ))
             .help("write `127.0.0.1` for all ports, or `127.0.0.1:8080` for one");

@@ -126,7 +126,7 @@ impl JsonSchema for PolicySchema {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("required" = ["address"]))]
 pub struct Endpoint {
-    /// `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`; each address of a DNS name is an endpoint.
+    /// `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`, of whose addresses each is an endpoint; or a Unix socket, `unix:/PATH` or `unix:@NAME`.
     pub address: Option<String>,
     /// Share of requests relative to other endpoints, 1-1000000.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1))]

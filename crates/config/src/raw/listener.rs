@@ -16,8 +16,13 @@ use super::{
 pub struct Listener {
     /// Unique name; metrics are labelled with it.
     pub name: Option<String>,
-    /// `IP:PORT` to listen on; port 0 lets the kernel choose.
+    /// `IP:PORT` to listen on; port 0 lets the kernel choose. Or a Unix socket: `unix:/PATH`, or `unix:@NAME` in the
+    /// abstract namespace.
     pub address: Option<String>,
+    /// Permissions of the file of a Unix socket, in octal with a leading zero. Who may write may connect. Default: `0660`,
+    /// owner and group.
+    #[schemars(regex(pattern = r"^0o?[0-7]{3}$"))]
+    pub mode: Option<String>,
     /// Whether connections begin with a PROXY protocol header (v1 or v2) of a balancer in front.
     #[schemars(extend("default" = "off"))]
     pub proxy_protocol: Option<ProxyProtocolIn>,
@@ -276,7 +281,7 @@ pub struct LoadReports {
     /// Name of the cluster of all servers of the service, this one included, with the policy that its
     /// clients use. Absent: no ledger is kept.
     pub cluster: Option<String>,
-    /// `IP:PORT` under which clients know this server: one of the cluster's endpoints.
+    /// `IP:PORT` or `unix:/PATH` under which clients know this server: one of the cluster's endpoints.
     pub endpoint: Option<String>,
     /// Say it in responses in the ORCA format, too (`endpoint-load-metrics`), for other balancers.
     #[schemars(extend("default" = false))]

@@ -12,7 +12,8 @@ use super::{
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inbound {
-    /// Where the application listens: `IP`, which keeps the port that the client called, or `IP:PORT`.
+    /// Where the application listens: `IP`, which keeps the port that the client called, `IP:PORT`,
+    /// or a Unix socket, `unix:/PATH`.
     /// Default: the loopback address of the family that the client called, with its port.
     pub application: Option<String>,
     /// What is spoken on the application's ports: port → protocol. Others: `protocol`.

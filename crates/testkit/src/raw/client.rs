@@ -42,6 +42,18 @@ impl RawHttp1 {
         Self { connection }
     }
 
+    /// Connects to a Unix socket: what is written and read is the same as over TCP, so that it is carried as one.
+    #[must_use]
+    #[track_caller]
+    pub fn connect_unix(path: &std::path::Path) -> Self {
+        let socket = std::os::unix::net::UnixStream::connect(path);
+        let socket =
+            socket.unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()));
+        let socket = TcpStream::from(std::os::fd::OwnedFd::from(socket));
+        let connection = RawConnection::new(socket).expect("a fresh socket");
+        Self { connection }
+    }
+
     /// Connects from an address of this machine, for example `127.0.0.2`.
     #[must_use]
     #[track_caller]

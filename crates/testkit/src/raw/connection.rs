@@ -41,7 +41,10 @@ impl RawConnection {
         socket: TcpStream,
         stream: impl Read + Write + Send + 'static,
     ) -> io::Result<Self> {
-        socket.set_nodelay(true)?;
+        // A Unix socket has no address, and nothing to delay.
+        if socket.local_addr().is_ok() {
+            socket.set_nodelay(true)?;
+        }
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.set_write_timeout(Some(TIMEOUT))?;
         Ok(Self {

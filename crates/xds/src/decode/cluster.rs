@@ -1,8 +1,7 @@
 //! Clusters.
 
-use std::net::SocketAddr;
-
 use maglor_balance::Spec;
+use maglor_config::Address;
 use maglor_config::raw::{self, ClusterType, UpstreamProtocol};
 use prost::Message as _;
 
@@ -189,7 +188,7 @@ fn discover(
                     .endpoints
                     .first()
                     .and_then(|one| one.0.address.as_deref());
-                let is_name = address.is_some_and(|one| one.parse::<SocketAddr>().is_err());
+                let is_name = address.is_some_and(|one| one.parse::<Address>().is_err());
                 raw.dns_addresses = is_name.then_some(raw::DnsAddresses::First);
             }
         }

@@ -47,8 +47,13 @@ fn address(endpoint: &LbEndpoint) -> Result<String, Fault> {
         return Err(Fault::new("endpoint", "it is missing"));
     };
     let address = endpoint.address.as_ref().and_then(|a| a.address.as_ref());
-    let Some(Address::SocketAddress(socket)) = address else {
-        return Err(Fault::new("endpoint.address", "socket_address is missing"));
+    let socket = match address {
+        Some(Address::Pipe(pipe)) => return Ok(format!("unix:{}", pipe.path)),
+        Some(Address::SocketAddress(socket)) => socket,
+        None => {
+            let what = "socket_address or pipe is missing";
+            return Err(Fault::new("endpoint.address", what));
+        }
     };
     let port = match &socket.port_specifier {
         Some(PortSpecifier::PortValue(port)) if (1..=65_535).contains(port) => *port,

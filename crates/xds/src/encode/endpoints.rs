@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use maglor_config::raw;
+use maglor_config::{UnixAddress, raw};
 
 use super::EncodeError;
 use crate::proto::envoy::config::core::v3::{self as core, address, socket_address::PortSpecifier};
@@ -51,14 +51,12 @@ struct Groups {
 impl Groups {
     /// `false` if it has no address that could be sent.
     fn add(&mut self, endpoint: &raw::Endpoint, health: Health) -> bool {
-        let Some((host, port)) = endpoint.address.as_deref().and_then(host_and_port) else {
+        let Some(address) = endpoint.address.as_deref().and_then(address) else {
             return false;
         };
-        self.names |= host.parse::<std::net::IpAddr>().is_err();
-        let address = core::SocketAddress {
-            address: host.to_owned(),
-            port_specifier: Some(PortSpecifier::PortValue(port.into())),
-        };
+        if let address::Address::SocketAddress(socket) = &address {
+            self.names |= socket.address.parse::<std::net::IpAddr>().is_err();
+        }
         let health = match health {
             Health::Draining => core::HealthStatus::Draining,
             Health::Healthy => core::HealthStatus::Healthy,
@@ -70,7 +68,7 @@ impl Groups {
             load_balancing_weight: endpoint.weight,
             host_identifier: Some(HostIdentifier::Endpoint(Endpoint {
                 address: Some(core::Address {
-                    address: Some(address::Address::SocketAddress(address)),
+                    address: Some(address),
                 }),
                 hostname: String::new(),
             })),
@@ -100,6 +98,21 @@ impl Groups {
             policy: None,
         }
     }
+}
+
+/// A Unix socket, or a host and a port.
+fn address(text: &str) -> Option<address::Address> {
+    if let Some(unix) = UnixAddress::parse(text) {
+        return Some(address::Address::Pipe(core::Pipe {
+            path: unix.ok()?.as_str().to_owned(),
+            mode: 0,
+        }));
+    }
+    let (host, port) = host_and_port(text)?;
+    Some(address::Address::SocketAddress(core::SocketAddress {
+        address: host.to_owned(),
+        port_specifier: Some(PortSpecifier::PortValue(port.into())),
+    }))
 }
 
 /// `IP:PORT`, `[IPv6]:PORT` or `NAME:PORT`, the host without brackets.

@@ -157,10 +157,18 @@ pub mod socket_address {
         NamedPort(::prost::alloc::string::String),
     }
 }
+/// A Unix socket: a path, or a name of the abstract namespace behind an `@`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pipe {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub mode: u32,
+}
 /// Where something listens.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Address {
-    #[prost(oneof = "address::Address", tags = "1")]
+    #[prost(oneof = "address::Address", tags = "1, 2")]
     pub address: ::core::option::Option<address::Address>,
 }
 /// Nested message and enum types in `Address`.
@@ -169,6 +177,8 @@ pub mod address {
     pub enum Address {
         #[prost(message, tag = "1")]
         SocketAddress(super::SocketAddress),
+        #[prost(message, tag = "2")]
+        Pipe(super::Pipe),
     }
 }
 /// The stream on which all kinds of resources come.

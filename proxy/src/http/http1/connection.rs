@@ -111,6 +111,11 @@ impl Shared {
         })
     }
 
+    /// Whether bytes of a further request have come.
+    pub(super) fn has_input(&self) -> bool {
+        !self.inner.borrow().input.is_empty()
+    }
+
     pub(super) fn poll_request(&self, cx: &mut Context<'_>, service: &Service) -> Poll<Next> {
         let inner = &mut *self.inner.borrow_mut();
         let limits = service.limits();

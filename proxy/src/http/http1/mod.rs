@@ -121,6 +121,9 @@ async fn session(stream: Stream, begun: Option<Instant>, service: &Rc<Service>) 
                 shared.linger().await;
                 return End::Closed;
             }
+            // Nothing else of this worker runs while one connection goes on: who pipelines waits for the others before
+            // each further request, whether a server has to answer it or not.
+            After::NextRequest if shared.has_input() => tokio::task::yield_now().await,
             After::NextRequest => {}
             After::TakenOver(taken) => {
                 let Some(downstream) = Shared::into_stream(shared) else {

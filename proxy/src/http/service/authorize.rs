@@ -54,10 +54,10 @@ impl Service {
         let facts = Facts {
             peer: said.as_ref().map_or(own, |said| said.id.as_ref()),
             client: match &said {
-                Some(said) => said.ip.to_canonical(),
-                None => self.client.address.ip().to_canonical(),
+                Some(said) => said.ip,
+                None => self.client.address.ip(),
             },
-            port: self.local.port(),
+            port: self.ends.map(|ends| ends.destination.port()),
             request: Some(RequestFacts {
                 method: &request.method,
                 path: request.path(),

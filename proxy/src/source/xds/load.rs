@@ -125,7 +125,7 @@ fn times(now: &ClusterCounts, last: &ClusterCounts) -> Vec<Range> {
 fn round_trips(cluster: &Cluster) -> Vec<RoundTrip> {
     let endpoints = cluster.endpoints();
     let measured = endpoints.targets().iter().filter_map(|target| {
-        let (address, time) = (target.address, target.take_round_trip()?);
+        let (address, time) = (target.address.ip()?, target.take_round_trip()?);
         Some(RoundTrip { address, time })
     });
     measured.take(MAX_ROUND_TRIPS).collect()

@@ -1,0 +1,115 @@
+//! Stream sockets, of TCP and Unix ones, as one type.
+//!
+//! Behind `accept` and `connect` the data path needs what both have: `recv`, `send`, `splice`, `shutdown`, epoll. So a Unix
+//! socket travels as tokio's [`TcpStream`], and no read or write branches on what it is. What only TCP has, addresses and
+//! options, is asked for where the listener's or endpoint's [`Address`] is an IP address.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net as unix;
+use std::time::Duration;
+
+use maglor_config::{Address, UnixAddress};
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+
+/// A listener with a full backlog refuses at once instead of queueing (unix(7): `EAGAIN`): the pause before connecting is
+/// tried again.
+const FULL: Duration = Duration::from_millis(5);
+
+/// A listening socket on its way to a worker.
+#[derive(Debug)]
+pub(crate) enum Listening {
+    Tcp(std::net::TcpListener),
+    Unix(unix::UnixListener),
+}
+
+/// A listening socket of a worker.
+#[derive(Debug)]
+pub(crate) enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Acceptor {
+    /// To be called within the worker's runtime.
+    pub(crate) fn new(socket: Listening) -> io::Result<Self> {
+        Ok(match socket {
+            Listening::Tcp(socket) => Self::Tcp(TcpListener::from_std(socket)?),
+            Listening::Unix(socket) => Self::Unix(UnixListener::from_std(socket)?),
+        })
+    }
+
+    /// The next connection. Of several workers that share a Unix socket, the first one to ask gets it.
+    pub(crate) async fn accept(&self) -> io::Result<TcpStream> {
+        match self {
+            Self::Tcp(socket) => Ok(socket.accept().await?.0),
+            Self::Unix(socket) => adopt(socket.accept().await?.0.into_std()?),
+        }
+    }
+
+    /// The connections that are waiting now, by system calls: tokio would not ask before its reactor has heard of one.
+    pub(crate) fn waiting(self) -> impl Iterator<Item = io::Result<TcpStream>> {
+        let socket = match self {
+            Self::Tcp(socket) => socket.into_std().map(Listening::Tcp).ok(),
+            Self::Unix(socket) => socket.into_std().map(Listening::Unix).ok(),
+        };
+        std::iter::from_fn(move || match socket.as_ref()? {
+            Listening::Tcp(socket) => {
+                let (tcp, _) = socket.accept().ok()?;
+                let nonblocking = tcp.set_nonblocking(true);
+                Some(nonblocking.and_then(|()| TcpStream::from_std(tcp)))
+            }
+            Listening::Unix(socket) => Some(adopt(socket.accept().ok()?.0)),
+        })
+    }
+}
+
+/// Connects; the caller limits the time.
+pub(crate) async fn connect(address: &Address) -> io::Result<TcpStream> {
+    match address {
+        Address::Ip(address) => TcpStream::connect(*address).await,
+        Address::Unix(address) => loop {
+            match connect_unix(address) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(FULL).await;
+                }
+                connected => return adopt(connected?.into()),
+            }
+        },
+    }
+}
+
+/// A non-blocking connection to a Unix socket: it is there at once, or it fails.
+fn connect_unix(address: &UnixAddress) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&sock_addr(address)?)?;
+    Ok(socket)
+}
+
+/// Whether a process listens on a Unix socket.
+pub(crate) fn is_live(address: &UnixAddress) -> bool {
+    match connect_unix(address) {
+        Ok(_) => true,
+        // Nobody listens; it is not there.
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+        ),
+    }
+}
+
+/// For system calls of socket2.
+pub(crate) fn sock_addr(address: &UnixAddress) -> io::Result<SockAddr> {
+    match address.path() {
+        Some(path) => SockAddr::unix(path),
+        // An abstract name begins with a NUL in place of `@`.
+        None => SockAddr::unix(format!("\0{}", &address.as_str()[1..])),
+    }
+}
+
+fn adopt(stream: unix::UnixStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(OwnedFd::from(stream).into())
+}

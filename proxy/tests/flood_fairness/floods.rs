@@ -1,0 +1,215 @@
+//! The floods: each repeats what costs its sender little, on connections that begin anew as often as they are ended.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+
+use crate::clients::{self, Member};
+
+/// Where to send them.
+pub(crate) struct Target {
+    pub(crate) web: SocketAddr,
+    pub(crate) mesh: SocketAddr,
+    pub(crate) member: Arc<ClientConfig>,
+}
+
+/// What a connection of a flood does until it is ended, or the flood is.
+type Repeat = fn(&Target, &AtomicBool) -> io::Result<()>;
+
+pub(crate) struct Flood {
+    pub(crate) name: &'static str,
+    repeat: Repeat,
+}
+
+pub(crate) const FLOODS: [Flood; 15] = [
+    flood("h2-settings", |target, stop| {
+        h2(target, stop, &[], |_| frame(4, 0, 0, &[]))
+    }),
+    flood("h2-ping", |target, stop| {
+        h2(target, stop, &[], |_| frame(6, 0, 0, &[0; 8]))
+    }),
+    flood("h2-priority", |target, stop| {
+        h2(target, stop, &[], |n| {
+            frame(2, 0, 2 * (n % 1000) + 1, &[0, 0, 0, 0, 9])
+        })
+    }),
+    flood("h2-window-update", |target, stop| {
+        h2(target, stop, &[], |_| frame(8, 0, 0, &[0, 0, 0, 1]))
+    }),
+    flood("h2-unknown", |target, stop| {
+        h2(target, stop, &[], |_| frame(200, 0, 0, &[]))
+    }),
+    flood("h2-empty-data", |target, stop| {
+        h2(target, stop, &frame(1, 4, 1, &POST), |_| {
+            frame(0, 0, 1, &[])
+        })
+    }),
+    flood("h2-continuation", |target, stop| {
+        h2(target, stop, &frame(1, 0, 1, &GET), |_| frame(9, 0, 1, &[]))
+    }),
+    flood("h2-rapid-reset", |target, stop| {
+        h2(target, stop, &[], |n| {
+            [
+                frame(1, 5, 2 * n + 1, &GET),
+                frame(3, 0, 2 * n + 1, &[0, 0, 0, 8]),
+            ]
+            .concat()
+        })
+    }),
+    flood("mesh-head-reset", |target, stop| {
+        mesh(target, stop, |n| {
+            let head = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+            [
+                member_frame(1, 1, n, head),
+                member_frame(3, 0, n, &[0, 0, 0, 1]),
+            ]
+            .concat()
+        })
+    }),
+    flood("mesh-unknown", |target, stop| {
+        mesh(target, stop, |_| member_frame(99, 0, 0, &[]))
+    }),
+    flood("mesh-window", |target, stop| {
+        mesh(target, stop, |_| member_frame(4, 0, 0, &[0, 0, 0, 1]))
+    }),
+    flood("h1-pipeline", |target, stop| {
+        let requests = b"GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n".repeat(100);
+        let mut client = connect(target.web)?;
+        pump(&mut client, stop, |_| requests.clone())
+    }),
+    flood("h1-refused", |target, stop| {
+        let requests = b"GET / HTTP/1.1\r\nhost: nobody\r\n\r\n".repeat(100);
+        let mut client = connect(target.web)?;
+        pump(&mut client, stop, |_| requests.clone())
+    }),
+    flood("handshakes", |target, _| {
+        let mut client = connect(target.mesh)?;
+        client.write_all(&clients::hello(&target.member))?;
+        // The answer is what is dear: it is waited for, and not used.
+        client.read_exact(&mut [0; 1])
+    }),
+    flood("connections", |target, _| connect(target.web).map(drop)),
+];
+
+const fn flood(name: &'static str, repeat: Repeat) -> Flood {
+    Flood { name, repeat }
+}
+
+/// A flood that goes on until it is dropped.
+pub(crate) struct Running(Arc<AtomicBool>, Vec<thread::JoinHandle<u64>>);
+
+impl Running {
+    /// So many connections at once.
+    pub(crate) fn start(flood: &Flood, connections: usize, target: &Arc<Target>) -> Self {
+        let stop = Arc::<AtomicBool>::default();
+        let repeat = flood.repeat;
+        let one = |_| {
+            let (stop, target) = (Arc::clone(&stop), Arc::clone(target));
+            thread::spawn(move || {
+                yield_to_others();
+                let mut begun = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    begun += 1;
+                    // Ended by the proxy, as it should be, or refused: the next one.
+                    if repeat(&target, &stop).is_err() {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                begun
+            })
+        };
+        let threads = (0..connections).map(one).collect();
+        Self(stop, threads)
+    }
+
+    /// Ends it: how many connections were begun.
+    pub(crate) fn stop(mut self) -> u64 {
+        self.0.store(true, Ordering::Relaxed);
+        let threads = self.1.drain(..);
+        threads.map(|thread| thread.join().unwrap()).sum()
+    }
+}
+
+/// The sender has no claim to the processor that the proxy, the server and the measured client need: what is measured is
+/// how the proxy shares its own time.
+fn yield_to_others() {
+    let _ = rustix::process::nice(10);
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    clients::connect(address, None)
+}
+
+/// Sends pieces until the peer ends the connection, and reads what comes so that it is never a slow reader.
+fn pump(
+    client: &mut TcpStream,
+    stop: &AtomicBool,
+    mut next: impl FnMut(u32) -> Vec<u8>,
+) -> io::Result<()> {
+    client.set_nonblocking(true)?;
+    let (mut number, mut waiting, mut sink) = (0, Vec::new(), [0; 65_536]);
+    while !stop.load(Ordering::Relaxed) {
+        if waiting.is_empty() {
+            waiting = next(number);
+            number += 1;
+        }
+        let written = client.write(&waiting);
+        match client.read(&mut sink) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        match written {
+            Ok(written) => drop(waiting.drain(..written)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+const POST: [u8; 12] = [
+    0x83, 0x86, 0x44, 5, b'/', b'h', b'a', b'n', b'g', 0x41, 1, b'a',
+];
+const GET: [u8; 6] = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
+
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+fn h2(
+    target: &Target,
+    stop: &AtomicBool,
+    first: &[u8],
+    next: impl Fn(u32) -> Vec<u8>,
+) -> io::Result<()> {
+    let mut client = connect(target.web)?;
+    client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")?;
+    client.write_all(&frame(4, 0, 0, &[]))?;
+    client.write_all(first)?;
+    pump(&mut client, stop, |n| {
+        (100 * n..100 * n + 100).flat_map(&next).collect()
+    })
+}
+
+pub(crate) fn member_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+fn mesh(target: &Target, stop: &AtomicBool, next: impl Fn(u32) -> Vec<u8>) -> io::Result<()> {
+    let mut member = Member::connect(target.mesh, &target.member)?;
+    let mut number = 1;
+    while !stop.load(Ordering::Relaxed) {
+        let frames: Vec<u8> = (number..number + 100).flat_map(&next).collect();
+        number += 100;
+        member.try_send(&frames)?;
+    }
+    Ok(())
+}

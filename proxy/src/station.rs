@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use maglor_balance::exchange::{
-    Admission, Admitted, Announce, Groups, Inbound, Ledger, Load, Member, Name, Referral, Report,
+    Admission, Admitted, Among, Announce, Groups, Inbound, Ledger, Load, Member, Name, Referral,
+    Report,
 };
 use maglor_balance::{Index, Rng, Time};
 use tokio::sync::Notify;
@@ -167,13 +168,13 @@ impl Station {
         }
     }
 
-    /// The server that a request should go to, according to the ledger.
-    fn refer(&self, now: Time, rng: &mut Rng) -> Option<Referral> {
+    /// The server that a request should go to, according to the ledger; `None` where it is kept elsewhere.
+    fn refer(&self, among: Option<Among>, now: Time, rng: &mut Rng) -> Option<Referral> {
         let peers = self.peers.load_full()?;
         let endpoints = peers.cluster.endpoints();
         let mut desk = self.desk();
         let ledger = desk.ledger(&endpoints, peers.own, rng)?;
-        let (referral, audit) = ledger.ask(now, rng);
+        let (referral, audit) = ledger.ask_among(among, now, rng);
         match audit {
             // Its own server's proxy is this one.
             Some(audit) if audit.0 == peers.own => {
@@ -200,7 +201,9 @@ impl Reporter for Station {
 }
 
 impl Desk {
-    /// The ledger of the group that `own` belongs to, for the servers that there are now.
+    /// The ledger of the group that `own` belongs to, for the servers that there are now. `None` where its host
+    /// is another server, as far as this proxy knows: no server would report here, and what was reported to
+    /// a former host is out of date when it is the host again.
     fn ledger(
         &mut self,
         endpoints: &Arc<Endpoints>,
@@ -213,7 +216,12 @@ impl Desk {
             .is_some_and(|(of, _)| Arc::ptr_eq(of, endpoints));
         if !current {
             let groups = endpoints.groups()?;
-            let group = groups.of(groups.named(own)?)?;
+            let own = groups.named(own)?;
+            let group = groups.of(own)?;
+            if groups.host(group) != Some(own) {
+                self.ledger = None;
+                return None;
+            }
             let members = members(endpoints, groups, group);
             let slow_start = endpoints.balancer().view().slow_start().cloned();
             let ledger = match self.ledger.take() {
@@ -247,23 +255,21 @@ impl Desk {
     }
 }
 
-/// The usable servers of a group. Those that nobody may pick are left out: a
-/// referral to them would be of no use.
+/// The servers of a group. Those that are not usable are there, too, for balancers mean servers by their
+/// positions, and may find usable what this proxy does not; they are not offered.
 fn members(endpoints: &Endpoints, groups: &Groups, group: u32) -> Vec<Member> {
     let view = endpoints.balancer().view();
-    let usable = groups
-        .members(group)
-        .iter()
-        .filter(|at| view.is_usable(**at));
     let describe = |at: &Index| {
         let endpoint = view.endpoint(*at)?;
         Some(Member {
             name: Name::of(&endpoint.key),
             weight: endpoint.weight.get(),
             joined: endpoint.added_at,
+            offered: view.is_usable(*at),
         })
     };
-    usable.filter_map(describe).collect()
+    let members = groups.members(group).iter();
+    members.filter_map(describe).collect()
 }
 
 #[cfg(test)]

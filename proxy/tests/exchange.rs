@@ -105,7 +105,7 @@ fn own(server: &Server) -> usize {
 #[test]
 fn a_busy_server_sends_requests_back_before_it_sees_them() {
     let servers = servers(2);
-    let busy = servers[0].occupy(1, Duration::from_millis(300));
+    let busy = servers[0].occupy(1, Duration::from_secs(2));
     let outbound = outbound(&servers, "bounce(tries=3)");
     for _ in 0..40 {
         let response = get(&outbound, "/");
@@ -496,4 +496,47 @@ fn inside_the_mesh_only_members_are_believed() {
     );
     assert!((count(&inbound[0], "refused") - before).abs() < 0.5);
     busy.stop();
+}
+
+/// A channel outlives the configuration that it was opened under, and is opened again under the next one.
+#[test]
+fn channels_are_opened_again_after_a_reload() {
+    let servers = servers(2);
+    for server in &servers {
+        server.know(&servers, "ledger(group=40)");
+    }
+    let web = |timeout: &str| {
+        Web::to(servers.iter().map(Server::address)).cluster(&format!(
+            "policy: 'ledger(group=40)', connect_timeout: {timeout}"
+        ))
+    };
+    let outbound = web("3s").start();
+    let answered = |what: &str| {
+        let before = count(&outbound, "answers");
+        eventually(TIMEOUT, what, || {
+            assert_eq!(get(&outbound, "/").status, 200);
+            count(&outbound, "answers") >= before + 5.0
+        });
+    };
+    answered("the ledger answers");
+    reload(&outbound, &web("4s").yaml());
+    answered("the ledger answers under the new configuration");
+    // Another filter chain: the channels of the one before are closed.
+    for server in &servers {
+        let all: Vec<_> = servers
+            .iter()
+            .map(|one| one.address().to_string())
+            .collect();
+        let own = server.address();
+        let yaml = Server::web(&server.application)
+            .http(&format!(
+                "load_reports: {{cluster: all, endpoint: \"{own}\", orca: true}}"
+            ))
+            .yaml();
+        let all = all.join("\", \"");
+        let cluster =
+            format!("- {{name: all, endpoints: [\"{all}\"], policy: 'ledger(group=40)'}}\n");
+        reload(&server.inbound, &format!("{yaml}{cluster}"));
+    }
+    answered("the ledger answers over a new channel");
 }

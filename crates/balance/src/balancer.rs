@@ -28,8 +28,25 @@ impl Balancer {
         params: &ViewParams,
         now: Time,
     ) -> Result<Self, SpecError> {
+        Self::build_after(spec, None, endpoints, params, now)
+    }
+
+    /// The same in place of `before`: what that has learnt of those that it asks, and tables that fit, are
+    /// taken over, also by a policy with other parameters.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`build`](Self::build).
+    pub fn build_after(
+        spec: &Spec,
+        before: Option<&Self>,
+        endpoints: impl Into<Arc<[Endpoint]>>,
+        params: &ViewParams,
+        now: Time,
+    ) -> Result<Self, SpecError> {
+        spec.validate()?;
         let view = View::build(endpoints, params, now);
-        let policy = spec.build(&view)?;
+        let policy = spec.build_valid(&view, before.and_then(|one| one.policy.tables()));
         Ok(Self {
             spec: spec.clone(),
             view,

@@ -18,6 +18,7 @@
 
 mod announce;
 mod board;
+mod classes;
 mod decision;
 mod groups;
 mod inbound;
@@ -27,9 +28,10 @@ mod patience;
 
 pub use announce::Announce;
 pub use board::Board;
+pub(crate) use classes::Classes;
 pub use decision::{Asked, Decision, Step};
 pub use groups::Groups;
 pub use inbound::{Admitted, Held, Inbound};
 pub use ledger::{Audit, Ledger, Member};
-pub use message::{Admission, Answer, Load, Name, Question, Referral, Report, Ticket};
+pub use message::{Admission, Among, Answer, Load, Name, Question, Referral, Report, Ticket};
 pub(crate) use patience::{Patience, Trust};

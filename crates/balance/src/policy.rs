@@ -101,7 +101,8 @@ pub trait Policy: Send + Sync + Debug {
     /// An answer to such a question, or what a server said of its own accord.
     fn heard(&self, _from: Index, _load: &Load, _now: Time) {}
 
-    /// Hash tables that a policy for the next view may share. Not for callers outside the crate.
+    /// What a policy for the next view may go on with: hash tables, or what was learnt of those that are
+    /// asked. Not for callers outside the crate.
     #[doc(hidden)]
     fn tables(&self) -> Option<SharedTables> {
         None

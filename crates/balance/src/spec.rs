@@ -247,7 +247,7 @@ impl Spec {
         Ok(self.build_valid(view, None))
     }
 
-    /// Builds a spec known to be valid, sharing `previous` tables if they fit.
+    /// Builds a spec known to be valid, going on with what is `previous` if it fits.
     pub(crate) fn build_valid(
         &self,
         view: &View,
@@ -255,15 +255,15 @@ impl Spec {
     ) -> Box<dyn Policy> {
         match self {
             Self::ALsq { choices, .. } => Box::new(LeastOutstanding::<true>::new(*choices)),
-            Self::Bounce { tries } => Box::new(Bounce::new(tries.get())),
+            Self::Bounce { tries } => Box::new(Bounce::of(view, tries.get())),
             Self::JoinIdleQueue { boards, fallback } => {
-                Box::new(Hosted::board(view, boards.get(), *fallback))
+                Box::new(Hosted::board(view, boards.get(), *fallback, previous))
             }
             Self::LeastOutstanding { choices } => {
                 Box::new(LeastOutstanding::<false>::new(*choices))
             }
             Self::Ledger { group, fallback } => {
-                Box::new(Hosted::ledger(view, group.get(), *fallback))
+                Box::new(Hosted::ledger(view, group.get(), *fallback, previous))
             }
             Self::Maglev(p) => {
                 let (size, bound) = (p.table_size, p.hash_balance_factor);
@@ -271,7 +271,7 @@ impl Spec {
             }
             Self::PeakEwma(p) => Box::new(PeakEwma::new(p, view)),
             Self::Prequal(p) => Box::new(Prequal::new(*p)),
-            Self::Probe { choices } => Box::new(Probe::new(choices.get())),
+            Self::Probe { choices } => Box::new(Probe::of(view, choices.get(), previous)),
             Self::Random => Box::new(Random),
             Self::RingHash(p) => {
                 let size = RingSize {

@@ -161,11 +161,6 @@ impl View {
             && ctx.now >= self.ramp_end
     }
 
-    /// Whether traffic is divided by localities, so that a policy must stay within one.
-    pub(crate) fn divides_by_locality(&self) -> bool {
-        self.locality_weights.is_some()
-    }
-
     pub(crate) fn groups(&self) -> &[Group] {
         &self.groups
     }

@@ -78,7 +78,7 @@ fn drive(b: &Balancer, ctx: &PickCtx<'_>, rng: &mut Rng) -> Option<Index> {
                     let answer = match question {
                         Question::Idle => Answer::Idle(name),
                         Question::Load => load(rng.below(5)),
-                        Question::Referral => {
+                        Question::Referral | Question::ReferralAmong(_) => {
                             Answer::Referral(name.map(|server| Referral { server, ticket }))
                         }
                     };
@@ -286,7 +286,12 @@ fn a_ledger_is_shunned_after_three_silences_and_its_group_is_kept() {
             }
         }
     }
-    assert!(shunned > 60, "{shunned} of about 97");
+    let share = groups.members(0).len() as f64 / 10.0;
+    let expected = 197.0 * share;
+    assert!(
+        f64::from(shunned) > 0.6 * expected,
+        "{shunned} of about {expected}"
+    );
     // A while later one request finds out that it lives again.
     let alive = (0..200).any(|_| match b.begin(&mut decision, &at(400), &mut rng) {
         Step::Ask { to, .. } if to[0] == dead => {
@@ -300,6 +305,52 @@ fn a_ledger_is_shunned_after_three_silences_and_its_group_is_kept() {
     for _ in 0..100 {
         asked(&b.begin(&mut decision, &at(402), &mut rng));
     }
+}
+
+#[test]
+fn what_is_known_of_hosts_outlives_a_change_of_endpoints() {
+    let mut rng = Rng::seed(seed(51));
+    let params = ViewParams::default();
+    let b = balancer("ledger(group=40)", equal(10));
+    let host = |b: &Balancer| {
+        let groups = b.spec().groups(b.view()).unwrap();
+        let host = groups.host(0).unwrap();
+        Arc::clone(&b.view().endpoint(host).unwrap().key)
+    };
+    let mut decision = Decision::new();
+    for _ in 0..20 {
+        if let Step::Ask { .. } = b.begin(&mut decision, &at(1), &mut rng) {
+            b.timed_out(&mut decision, &at(1), &mut rng);
+        }
+    }
+    let asks = |b: &Balancer, ms: u64, rng: &mut Rng| {
+        let step = b.begin(&mut Decision::new(), &at(ms), rng);
+        matches!(step, Step::Ask { .. })
+    };
+    assert!(!asks(&b, 2, &mut rng), "it is left alone");
+    // Health changes; an endpoint joins that does not become the host; the group gets another size.
+    let after = |spec: &str, n: usize| {
+        let spec = spec.parse().unwrap();
+        Balancer::build_after(&spec, Some(&b), equal(n), &params, Time::ZERO).unwrap()
+    };
+    let mut joined = (11..40).map(|n| after("ledger(group=40)", n));
+    let joined = joined.rfind(|one| host(one) == host(&b)).unwrap();
+    let refreshed = b.rebuild(Arc::clone(b.view().endpoints()), &params, Time::ZERO);
+    for known in [&joined, &refreshed, &after("ledger(group=39)", 10)] {
+        assert!(!asks(known, 3, &mut rng), "it is still left alone");
+    }
+    let strange = balancer("ledger(group=40)", equal(10));
+    assert!(asks(&strange, 3, &mut rng), "nothing is known");
+    // What one of them learns the others know.
+    let (mut decision, ctx) = (Decision::new(), at(400));
+    let to = asked(&joined.begin(&mut decision, &ctx, &mut rng));
+    joined.answered(
+        &mut decision,
+        (to[0], Answer::Referral(None)),
+        &ctx,
+        &mut rng,
+    );
+    assert!((0..5).all(|_| asks(&b, 401, &mut rng)), "it has answered");
 }
 
 #[test]

@@ -44,6 +44,7 @@ impl Fixture {
             name: Name::of(&endpoint.key),
             weight: endpoint.weight.get(),
             joined: endpoint.added_at,
+            offered: true,
         };
         let members = view.endpoints().iter().map(member);
         Self {

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use maglor_balance::exchange::{Load, Name, Referral, Report, Ticket};
+use maglor_balance::exchange::{Among, Load, Name, Referral, Report, Ticket};
 
 /// Bytes of a frame.
 pub const LENGTH: usize = 32;
@@ -36,6 +36,8 @@ pub enum Frame {
     AskReferral {
         /// Of the question.
         number: u32,
+        /// To which servers of the group; `None`: to any.
+        among: Option<Among>,
     },
     /// Answer to [`Frame::AskReferral`].
     Referral {
@@ -129,10 +131,12 @@ impl Frame {
                 b: nanos(load.latency),
                 ..raw
             },
-            Self::AskReferral { number } => Raw {
+            Self::AskReferral { number, among } => Raw {
                 kind: kind::ASK_REFERRAL,
                 number,
-                ..raw
+                name: among.map_or(0, |among| among.membership | u64::from(among.equal)),
+                a: among.map_or(0, |among| (among.servers >> 64) as u64),
+                b: among.map_or(0, |among| among.servers as u64),
             },
             Self::Referral { number, referral } => Raw {
                 kind: kind::REFERRAL,
@@ -176,7 +180,14 @@ impl Frame {
                     latency: Duration::from_nanos(b),
                 },
             },
-            kind::ASK_REFERRAL => Self::AskReferral { number },
+            kind::ASK_REFERRAL => Self::AskReferral {
+                number,
+                among: (name != 0).then_some(Among {
+                    membership: name & !1,
+                    equal: name & 1 == 1,
+                    servers: u128::from(a) << 64 | u128::from(b),
+                }),
+            },
             kind::REFERRAL => Self::Referral {
                 number,
                 referral: match (name, unpack(a)) {
@@ -259,7 +270,18 @@ mod tests {
         vec![
             Frame::AskLoad { number: 1 },
             Frame::Load { number: 1, load },
-            Frame::AskReferral { number: u32::MAX },
+            Frame::AskReferral {
+                number: u32::MAX,
+                among: None,
+            },
+            Frame::AskReferral {
+                number: 2,
+                among: Some(Among {
+                    membership: Among::membership([server]),
+                    equal: true,
+                    servers: 1 << 127 | 5,
+                }),
+            },
             Frame::Referral {
                 number: 3,
                 referral: Some(referral),

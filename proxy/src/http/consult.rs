@@ -50,6 +50,7 @@ impl Tries<'_> {
         mut permit: Option<RetryPermit>,
     ) -> Result<Result<Response, ProxyError>, ProxyError> {
         let mut talk = self.talk();
+        let mut fallen_back = false;
         self.listen(&talk.endpoints);
         let mut step = self.step(&mut talk, now, |talk, context, rng| {
             let Talk {
@@ -70,6 +71,9 @@ impl Tries<'_> {
                 let until = now + patience;
                 step = self.ask(metrics, &mut talk, (&to, question), until).await;
                 now = Instant::now();
+            }
+            if talk.decision.has_fallen_back() && !std::mem::replace(&mut fallen_back, true) {
+                metrics.fallbacks.inc(self.shard());
             }
             let way = self.way(metrics, &talk, &step, now)?;
             let tried = self.tried(way.picked, now, permit.take());
@@ -148,7 +152,6 @@ impl Tries<'_> {
             let answer = timeout_at(until, heard.recv()).await;
             let now = Instant::now();
             let Ok(Some((from, answer))) = answer else {
-                metrics.fallbacks.inc(self.shard());
                 return self.step(talk, now, |talk, context, rng| {
                     let Talk {
                         endpoints,

@@ -93,9 +93,9 @@ fn answer(
             number,
             load: station.load(),
         }),
-        Frame::AskReferral { number } => Some(Frame::Referral {
+        Frame::AskReferral { number, among } => Some(Frame::Referral {
             number,
-            referral: host.worker.with_rng(|rng| station.refer(now, rng)),
+            referral: host.worker.with_rng(|rng| station.refer(among, now, rng)),
         }),
         Frame::Subscribe { overhead } => {
             station.listeners.add(overhead, outbox);

@@ -144,14 +144,14 @@ impl Cluster {
         let old = before
             .filter(|_| same_wire)
             .map(|before| before.endpoints.load_full());
-        let old_targets = old.as_ref().map_or(&[][..], |old| old.targets());
         let assigned = before.and_then(|before| before.assigned.load_full());
         let described = assigned.as_ref().map_or(&config.endpoints, |list| list);
         let mut known = static_addresses(described);
         if let Some(old) = &old {
             known.extend(carried_names(described, old.targets()));
         }
-        let endpoints = Endpoints::build(&config, described, &known, old_targets, metrics, now)?;
+        let old = old.as_deref();
+        let endpoints = Endpoints::build(&config, described, &known, old, metrics, now)?;
         let talks = config.policy.is_collaborative();
         let exchange = talks.then(|| metrics.exchange(&config.name));
         let metrics = metrics.cluster(&config.name);
@@ -253,8 +253,7 @@ impl Cluster {
         now: Time,
     ) -> Result<(), balance::SpecError> {
         let old = self.endpoints.load_full();
-        let endpoints =
-            Endpoints::build(&self.config, described, all, old.targets(), metrics, now)?;
+        let endpoints = Endpoints::build(&self.config, described, all, Some(&old), metrics, now)?;
         self.warn_of_uneven_shares(old.targets().len(), endpoints.targets().len());
         self.endpoints.store(Arc::new(endpoints));
         Ok(())

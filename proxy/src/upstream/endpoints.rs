@@ -76,14 +76,16 @@ impl Endpoints {
         )
     }
 
+    /// Those of `before` that stay keep their targets, and the policy what it has learnt.
     pub(super) fn build(
         config: &config::Cluster,
         described: &[config::Endpoint],
         addresses: &[Resolved],
-        old: &[Arc<Target>],
+        before: Option<&Self>,
         metrics: &Metrics,
         now: Time,
     ) -> Result<Self, balance::SpecError> {
+        let old = before.map_or(&[][..], Self::targets);
         let old: HashMap<_, _> = old.iter().map(|old| (&old.address, old)).collect();
         let mut seen = HashSet::with_capacity(addresses.len());
         let mut targets: Vec<Arc<Target>> = Vec::with_capacity(addresses.len());
@@ -111,7 +113,8 @@ impl Endpoints {
             endpoints.push(describe(endpoint, &target));
             targets.push(target);
         }
-        let balancer = Balancer::build(&config.policy, endpoints, &config.view, now)?;
+        let before = before.map(Self::balancer);
+        let balancer = Balancer::build_after(&config.policy, before, endpoints, &config.view, now)?;
         Ok(Self::new(balancer, targets))
     }
 }

@@ -48,7 +48,8 @@ pub(crate) type Heard = (Index, Answer);
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Link {
-    cluster: Weak<Cluster>,
+    /// As it was when the channel was last asked for: a channel outlives a configuration.
+    cluster: RefCell<Weak<Cluster>>,
     target: Weak<Target>,
     worker: Rc<Worker>,
     state: Cell<State>,
@@ -82,7 +83,7 @@ impl Link {
         worker: &Rc<Worker>,
     ) -> Rc<Self> {
         Rc::new(Self {
-            cluster: Arc::downgrade(cluster),
+            cluster: RefCell::new(Arc::downgrade(cluster)),
             target: Arc::downgrade(target),
             worker: Rc::clone(worker),
             state: Cell::new(State::Closed),
@@ -97,6 +98,18 @@ impl Link {
         })
     }
 
+    /// Goes by the settings that are in force now.
+    pub(super) fn follow(&self, cluster: &Arc<Cluster>) {
+        let mut known = self.cluster.borrow_mut();
+        if known.as_ptr() != Arc::as_ptr(cluster) {
+            *known = Arc::downgrade(cluster);
+        }
+    }
+
+    fn cluster(&self) -> Option<Arc<Cluster>> {
+        self.cluster.borrow().upgrade()
+    }
+
     /// Puts a question; the answer goes to `heard`. False: there will be none.
     pub(crate) fn ask(
         self: &Rc<Self>,
@@ -108,7 +121,14 @@ impl Link {
         self.numbers.set(number);
         let frame = match question {
             Question::Load => Frame::AskLoad { number },
-            Question::Referral => Frame::AskReferral { number },
+            Question::Referral => Frame::AskReferral {
+                number,
+                among: None,
+            },
+            Question::ReferralAmong(among) => Frame::AskReferral {
+                number,
+                among: Some(among),
+            },
             // Boards live in the simulator.
             Question::Idle => return false,
         };
@@ -242,7 +262,7 @@ impl Link {
     }
 
     fn told(&self, load: &Load) {
-        let (Some(cluster), Some(target)) = (self.cluster.upgrade(), self.target.upgrade()) else {
+        let (Some(cluster), Some(target)) = (self.cluster(), self.target.upgrade()) else {
             return;
         };
         if let Some(metrics) = cluster.exchange() {
@@ -291,7 +311,7 @@ async fn run(link: Rc<Link>) {
 
 /// Connects and leaves HTTP; `None` when the endpoint does not want to.
 async fn establish(link: &Link) -> io::Result<Option<Wire>> {
-    let (Some(cluster), Some(target)) = (link.cluster.upgrade(), link.target.upgrade()) else {
+    let (Some(cluster), Some(target)) = (link.cluster(), link.target.upgrade()) else {
         return Err(io::ErrorKind::NotFound.into());
     };
     let limit = cluster.config().connect_timeout;

@@ -57,6 +57,7 @@ impl Pools {
     ) -> Rc<Link> {
         let pool = self.get(cluster, target, Instant::now());
         let link = pool.link.get_or_init(|| Link::new(cluster, target, worker));
+        link.follow(cluster);
         Rc::clone(link)
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::classes::Classes;
 use super::message::{Admission, Question, Ticket};
 use crate::hash::mix;
 use crate::places::Candidate;
@@ -79,6 +80,8 @@ pub struct Decision {
     /// The part of the view, of one priority level and locality, that it stays in: comparing over
     /// its bounds would send traffic where shares and priorities send none.
     pub(crate) part: Option<u32>,
+    /// The class of endpoints that it stays in, where a part has several.
+    pub(crate) class: Option<u32>,
     /// Answers that are still to come.
     pub(crate) waiting: u32,
     /// When the question was asked.
@@ -111,10 +114,31 @@ impl Decision {
         self.seen.clear();
         self.scope = None;
         self.part = None;
+        self.class = None;
         self.waiting = 0;
         self.fallen_back = false;
         self.first = None;
         self.seed = 0;
+    }
+
+    /// Chooses the class of endpoints that the request is compared over, by drawing the first one of them.
+    pub(crate) fn enter_class(
+        &mut self,
+        classes: Option<&Classes>,
+        view: &View,
+        ctx: &PickCtx<'_>,
+        rng: &mut Rng,
+    ) {
+        let Some(classes) = classes else { return };
+        let drawn = view.field(ctx, rng).map(|field| field.draw(rng).index);
+        self.class = drawn.and_then(|drawn| classes.of(drawn));
+        self.first = drawn;
+    }
+
+    /// The endpoints that it is compared over; `None`: those of a part of the view.
+    pub(crate) fn members_of_class<'c>(&self, classes: Option<&'c Classes>) -> Option<&'c [Index]> {
+        let class = classes?.get(self.class?)?;
+        Some(&class.members)
     }
 
     /// Whether the policy's first plan failed: no answer in time, or an answer of no use.

@@ -1,22 +1,29 @@
 //! Which servers form a group, and which of them hosts the group's ledger or board.
 //!
-//! Every process computes it from the same membership and needs to agree with nobody: the servers
-//! of a priority level are ordered by the hash of their names and cut into runs of nearly equal
-//! length. The host is the member with the highest hash of name and purpose (rendezvous, Thaler and
-//! Ravishankar, 1998), so that a host which leaves moves its own ledger only. Health does not enter:
-//! processes see it at different times.
+//! Every process computes it from the membership and needs to agree with nobody. Only names enter:
+//! priorities, localities, weights and health differ from process to process, so a group may hold servers
+//! that a balancer must not compare; what it may choose from is its own to say
+//! ([`Among`](super::Among)).
+//!
+//! Groups of about a given size are the leaves of a binary tree over the hashes of names: a node is split
+//! by the next bit while it holds 1.5 times that size or more, unless a tiny part would be split off (see
+//! [`is_leaf`]). So a server that joins or leaves changes the groups of at most one group's servers, where
+//! positions in a sorted list would move a part of every group. The host is the member with the highest
+//! hash of name and purpose (rendezvous, Thaler and Ravishankar, 1998), so that a host which leaves moves
+//! its own ledger only.
 //!
 //! Invariant: each endpoint is in exactly one group, and its group's host is a member.
 
-use std::collections::BTreeMap;
-
-use super::message::Name;
+use super::message::{Among, Name};
+use crate::View;
 use crate::hash::mix;
 use crate::policy::Index;
-use crate::{Locality, View};
 
 /// Mixed into a name when hosts are compared, so that the order of names does not decide.
 const HOSTING: u64 = 0x6c65_6467_6572_2121;
+
+/// Mixed into a name for its place in the tree.
+const GROUPING: u64 = 0x6772_6f75_7069_6e67;
 
 /// A partition of a view's endpoints.
 #[derive(Clone, Debug)]
@@ -33,51 +40,62 @@ pub struct Groups {
 struct Group {
     members: Box<[Index]>,
     host: Index,
+    membership: u64,
+}
+
+/// An endpoint, and its place in the tree.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Leaf {
+    hash: u64,
+    name: Name,
+    index: Index,
 }
 
 impl Groups {
     /// Groups of about `size` servers each.
     #[must_use]
     pub fn of_size(view: &View, size: u32) -> Self {
-        let count = |members: usize| {
-            let size = size.max(1) as usize;
-            // Rounded: 50 servers in groups of 40 are one group rather than two halves.
-            (members + size / 2) / size
-        };
-        Self::build(view, count)
+        let size = size.max(1) as usize;
+        let mut leaves = leaves(view);
+        leaves.sort_unstable();
+        let mut parts = Vec::new();
+        split(&leaves, 0, size, &mut parts);
+        Self::new(view, parts)
     }
 
-    /// So many groups of each priority level and locality.
+    /// So many groups; those to which no server falls are left out.
     #[must_use]
     pub fn of_count(view: &View, groups: u32) -> Self {
-        Self::build(view, |_| groups as usize)
+        let mut parts = vec![Vec::new(); groups.max(1) as usize];
+        for leaf in leaves(view) {
+            let weight = |group: &usize| mix(leaf.hash ^ mix(*group as u64));
+            if let Some(group) = (0..parts.len()).max_by_key(weight) {
+                parts[group].push(leaf);
+            }
+        }
+        parts.retain(|part| !part.is_empty());
+        Self::new(view, parts)
     }
 
-    fn build(view: &View, count: impl Fn(usize) -> usize) -> Self {
-        let name = |index: Index| Name::of(&view.endpoints()[index.get()].key);
-        let mut names: Vec<_> = (0..view.len())
-            .map(Index::new)
-            .map(|i| (name(i), i))
-            .collect();
+    fn new(view: &View, parts: Vec<Vec<Leaf>>) -> Self {
+        let mut names: Vec<_> = parts.iter().flatten().map(|l| (l.name, l.index)).collect();
         names.sort_unstable();
-        let mut groups = Vec::new();
         let mut of = vec![0; view.len()];
-        for (_, mut members) in communities(view) {
-            members.sort_unstable_by_key(|index| (name(*index), *index));
-            let parts = count(members.len()).clamp(1, members.len());
-            for part in 0..parts {
-                let bound = |part: usize| part * members.len() / parts;
-                let members = &members[bound(part)..bound(part + 1)];
-                for index in members {
-                    of[index.get()] = groups.len() as u32;
-                }
-                let weight = |index: &&Index| (mix(name(**index).to_bits() ^ HOSTING), **index);
-                if let Some(host) = members.iter().max_by_key(weight) {
-                    groups.push(Group {
-                        members: members.into(),
-                        host: *host,
-                    });
-                }
+        let mut groups = Vec::with_capacity(parts.len());
+        for mut part in parts {
+            part.sort_unstable_by_key(|leaf| (leaf.name, leaf.index));
+            let members: Box<[Index]> = part.iter().map(|leaf| leaf.index).collect();
+            for index in &members {
+                of[index.get()] = groups.len() as u32;
+            }
+            let weight = |leaf: &&Leaf| (mix(leaf.name.to_bits() ^ HOSTING), leaf.index);
+            if let Some(host) = part.iter().max_by_key(weight) {
+                let host = host.index;
+                groups.push(Group {
+                    members,
+                    host,
+                    membership: Among::membership(part.iter().map(|leaf| leaf.name)),
+                });
             }
         }
         Self {
@@ -113,6 +131,23 @@ impl Groups {
             .map_or(&[], |group| &group.members)
     }
 
+    /// These members of a group, for a question to its ledger; `None` if the group is too large for that.
+    pub(crate) fn among(&self, group: u32, some: &[Index], equal: bool) -> Option<Among> {
+        let group = self.groups.get(group as usize)?;
+        if group.members.len() > Among::MOST {
+            return None;
+        }
+        let members = group.members.iter().enumerate();
+        let servers = members
+            .filter(|(_, member)| some.contains(member))
+            .fold(0, |servers, (at, _)| servers | 1 << at);
+        Some(Among {
+            membership: group.membership,
+            equal,
+            servers,
+        })
+    }
+
     /// Whose inbound proxy hosts the group's ledger or board.
     #[must_use]
     pub fn host(&self, group: u32) -> Option<Index> {
@@ -127,98 +162,58 @@ impl Groups {
     }
 }
 
-/// Who may be grouped together: members of one priority level, and of one locality where the
-/// traffic is divided by localities.
-fn communities(view: &View) -> BTreeMap<(u8, Option<&Locality>), Vec<Index>> {
-    let mut communities: BTreeMap<_, Vec<Index>> = BTreeMap::new();
-    for (at, endpoint) in view.endpoints().iter().enumerate() {
-        let locality = endpoint
-            .locality
-            .as_ref()
-            .filter(|_| view.divides_by_locality());
-        communities
-            .entry((endpoint.priority, locality))
-            .or_default()
-            .push(Index::new(at));
+fn leaves(view: &View) -> Vec<Leaf> {
+    let endpoints = view.endpoints().iter().enumerate();
+    let leaf = |(at, endpoint): (usize, &crate::Endpoint)| {
+        let name = Name::of(&endpoint.key);
+        Leaf {
+            hash: mix(name.to_bits() ^ GROUPING),
+            name,
+            index: Index::new(at),
+        }
+    };
+    endpoints.map(leaf).collect()
+}
+
+/// Adds the groups of a node of the tree to `groups`. `leaves` are ordered, and have their first `depth` bits in
+/// common.
+fn split(leaves: &[Leaf], depth: u32, size: usize, groups: &mut Vec<Vec<Leaf>>) {
+    if leaves.is_empty() {
+        return;
     }
-    communities
+    if is_leaf(leaves, depth, size) {
+        groups.push(leaves.to_vec());
+        return;
+    }
+    let (zeros, ones) = halves(leaves, depth);
+    split(zeros, depth + 1, size, groups);
+    split(ones, depth + 1, size, groups);
+}
+
+/// Whether a node of the tree is a group. It follows from the node's members alone, so that a join or a leave
+/// matters on one way from the root only: the highest node there that becomes a group, or is none any more,
+/// holds all servers whose group changes.
+fn is_leaf(leaves: &[Leaf], depth: u32, size: usize) -> bool {
+    // 50 servers in groups of 40 are one group, 60 are two.
+    if 2 * leaves.len() < 3 * size || depth == u64::BITS {
+        return true;
+    }
+    let (zeros, ones) = halves(leaves, depth);
+    let (less, more) = if zeros.len() < ones.len() {
+        (zeros, ones)
+    } else {
+        (ones, zeros)
+    };
+    // Of few servers a ledger knows little, of a single one nothing.
+    let least = size.div_ceil(2).max(2.min(size));
+    less.len() < least && is_leaf(more, depth + 1, size)
+}
+
+/// The members of a node without and with the bit at `depth`.
+fn halves(leaves: &[Leaf], depth: u32) -> (&[Leaf], &[Leaf]) {
+    let bit = 1_u64 << (u64::BITS - 1 - depth);
+    leaves.split_at(leaves.partition_point(|leaf| leaf.hash & bit == 0))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Endpoint, Time, ViewParams};
-
-    fn view(n: usize) -> View {
-        let endpoints: Vec<_> = (0..n).map(|i| Endpoint::new(format!("s{i}"))).collect();
-        View::build(endpoints, &ViewParams::default(), Time::ZERO)
-    }
-
-    #[test]
-    fn groups_are_a_partition_of_nearly_equal_parts() {
-        for (n, size, expected) in [
-            (40, 40, 1),
-            (200, 40, 5),
-            (50, 40, 1),
-            (60, 40, 2),
-            (3, 40, 1),
-        ] {
-            let view = view(n);
-            let groups = Groups::of_size(&view, size);
-            assert_eq!(groups.len(), expected, "{n} by {size}");
-            let mut seen = vec![0; n];
-            for group in 0..groups.len() as u32 {
-                let members = groups.members(group);
-                assert!(members.len().abs_diff(n / expected) <= 1);
-                assert!(members.contains(&groups.host(group).unwrap()));
-                for index in members {
-                    seen[index.get()] += 1;
-                    assert_eq!(groups.of(*index), Some(group));
-                }
-            }
-            assert!(seen.iter().all(|&times| times == 1));
-        }
-        assert!(Groups::of_size(&view(0), 40).is_empty());
-    }
-
-    #[test]
-    fn another_order_of_the_endpoints_gives_the_same_groups() {
-        let endpoints: Vec<_> = (0..30).map(|i| Endpoint::new(format!("s{i}"))).collect();
-        let reversed: Vec<_> = endpoints.iter().rev().cloned().collect();
-        let [a, b] =
-            [endpoints, reversed].map(|e| View::build(e, &ViewParams::default(), Time::ZERO));
-        let keys = |view: &View| -> Vec<(String, Vec<String>)> {
-            let groups = Groups::of_count(view, 4);
-            let key = |i: Index| view.endpoint(i).unwrap().key.to_string();
-            (0..4)
-                .map(|g| {
-                    let members = groups.members(g).iter().map(|i| key(*i)).collect();
-                    (key(groups.host(g).unwrap()), members)
-                })
-                .collect()
-        };
-        assert_eq!(keys(&a), keys(&b));
-    }
-
-    #[test]
-    fn names_lead_to_endpoints() {
-        let view = view(5);
-        let groups = Groups::of_count(&view, 2);
-        assert_eq!(groups.named(Name::of("s3")), Some(Index::new(3)));
-        assert_eq!(groups.named(Name::of("stranger")), None);
-        assert_eq!(groups.of(Index::new(9)), None);
-        assert!(groups.members(9).is_empty());
-    }
-
-    #[test]
-    fn levels_are_not_mixed() {
-        let mut endpoints: Vec<_> = (0..6).map(|i| Endpoint::new(format!("s{i}"))).collect();
-        for endpoint in &mut endpoints[4..] {
-            endpoint.priority = 1;
-        }
-        let view = View::build(endpoints, &ViewParams::default(), Time::ZERO);
-        let groups = Groups::of_size(&view, 40);
-        assert_eq!(groups.len(), 2);
-        assert_eq!(groups.members(1).len(), 2);
-    }
-}
+mod tests;

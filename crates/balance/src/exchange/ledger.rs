@@ -18,9 +18,10 @@
 //!
 //! Invariant: a belief is never below zero, and every member that has a place can be referred to.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use super::message::{Name, Referral, Report, Ticket};
+use super::message::{Among, Name, Referral, Report, Ticket};
 use crate::places::{Candidate, Contest, Tie};
 use crate::{Rng, SlowStart, Time};
 
@@ -63,9 +64,8 @@ pub struct Ledger {
     weigh_at: Option<Time>,
     /// Mean service time of the group's servers; zero while unknown.
     pace: Duration,
-    /// Sum of shares, of all and of those without a place.
-    weight: f64,
-    lost_weight: f64,
+    /// Which servers there are, for balancers that name some of them.
+    membership: u64,
 }
 
 /// A server of a ledger's group.
@@ -77,6 +77,9 @@ pub struct Member {
     pub weight: u32,
     /// When it joined: slow start ramps from here.
     pub joined: Time,
+    /// Whether balancers are referred to it that do not say which servers they may use. One that is leaving
+    /// is not.
+    pub offered: bool,
 }
 
 /// That a ledger wants a report from a server, for it has not heard of it for long.
@@ -89,6 +92,7 @@ struct Entry {
     name: Name,
     weight: u32,
     joined: Time,
+    offered: bool,
     /// Its weight, less while slow start ramps.
     share: f64,
     /// As last reported.
@@ -118,8 +122,29 @@ impl Member {
             name,
             weight,
             joined: Time::ZERO,
+            offered: true,
         }
     }
+}
+
+/// The servers that a question is about.
+#[derive(Clone, Copy, Debug)]
+enum Scope {
+    /// Those at these positions.
+    Among(Among),
+    /// All that are offered.
+    Offered,
+}
+
+/// What a look at all servers finds.
+struct Scan {
+    /// The one to refer to.
+    best: Option<usize>,
+    /// One that should have been heard of.
+    silent: Option<usize>,
+    /// Sum of the shares of the servers in question, and of those of them without a place.
+    weight: f64,
+    lost: f64,
 }
 
 impl Ledger {
@@ -138,8 +163,7 @@ impl Ledger {
             slow_start: None,
             weigh_at: None,
             pace: Duration::ZERO,
-            weight: 0.0,
-            lost_weight: 0.0,
+            membership: Among::membership([]),
         };
         ledger.set_members(members, slow_start);
         ledger
@@ -157,6 +181,7 @@ impl Ledger {
                 Some(at) => Entry {
                     weight: member.weight.max(1),
                     joined: member.joined,
+                    offered: member.offered,
                     ..self.entries[at].clone()
                 },
                 None => Entry::new(&member),
@@ -164,6 +189,7 @@ impl Ledger {
             .collect();
         entries.sort_by_key(|entry| entry.name);
         entries.dedup_by_key(|entry| entry.name);
+        self.membership = Among::membership(entries.iter().map(|entry| entry.name));
         self.entries = entries;
         self.slow_start = slow_start.filter(|ramp| !ramp.window.is_zero());
         // With the first question, which tells the time.
@@ -191,15 +217,6 @@ impl Ledger {
         self.order = (0..self.entries.len() as u32).collect();
         let share = |at: &u32| self.entries[*at as usize].share;
         self.order.sort_by(|a, b| share(b).total_cmp(&share(a)));
-        self.sum_up();
-    }
-
-    fn sum_up(&mut self) {
-        let sum = |lost: bool| {
-            let counted = self.entries.iter().filter(|entry| entry.lost || !lost);
-            counted.map(|entry| entry.share).sum()
-        };
-        (self.weight, self.lost_weight) = (sum(false), sum(true));
     }
 
     /// The answer to [`Question::Referral`](super::Question::Referral): the server with the least
@@ -208,15 +225,31 @@ impl Ledger {
     /// A server that neither reports nor answers audits has no place here: believed loads would grow for
     /// ever, and the others with them. Its share of the requests is left to balancers.
     pub fn ask(&mut self, now: Time, rng: &mut Rng) -> (Option<Referral>, Option<Audit>) {
+        self.ask_among(None, now, rng)
+    }
+
+    /// The same, of some servers only.
+    ///
+    /// A balancer that knows other members than the ledger means others by its positions: it gets no
+    /// referral, or any where it may use most of the group.
+    pub fn ask_among(
+        &mut self,
+        among: Option<Among>,
+        now: Time,
+        rng: &mut Rng,
+    ) -> (Option<Referral>, Option<Audit>) {
         if self.weigh_at.is_some_and(|at| at <= now) {
             self.weigh(now);
         }
-        let (best, silent) = self.scan(now, rng);
-        let audit = silent.and_then(|at| self.audit(at, now));
-        if self.lost_weight > 0.0 && rng.unit() * self.weight < self.lost_weight {
-            return (self.turn(rng), audit);
+        let Some(scope) = self.scope(among) else {
+            return (None, None);
+        };
+        let scan = self.scan(scope, now, rng);
+        let audit = scan.silent.and_then(|at| self.audit(at, now));
+        if scan.lost > 0.0 && rng.unit() * scan.weight < scan.lost {
+            return (self.turn(scope, scan.lost, rng), audit);
         }
-        let Some(best) = best else {
+        let Some(best) = scan.best else {
             return (None, audit);
         };
         let entry = &mut self.entries[best];
@@ -245,21 +278,22 @@ impl Ledger {
             return Some(Audit(entry.name));
         }
         entry.lost = true;
-        self.sum_up();
         None
     }
 
     /// The server without a place whose turn it is, by weight.
-    fn turn(&self, rng: &mut Rng) -> Option<Referral> {
-        let mut left = rng.unit() * self.lost_weight;
-        let lost = self.entries.iter().filter(|entry| entry.lost);
+    fn turn(&self, scope: Scope, lost: f64, rng: &mut Rng) -> Option<Referral> {
+        let mut left = rng.unit() * lost;
         let mut last = None;
-        for entry in lost {
+        for (at, entry) in self.entries.iter().enumerate() {
+            if !entry.lost || !scope.has(at, entry) {
+                continue;
+            }
             last = Some(Referral {
                 server: entry.name,
                 ticket: None,
             });
-            left -= entry.share;
+            left -= scope.share(entry);
             if left < 0.0 {
                 break;
             }
@@ -290,7 +324,6 @@ impl Ledger {
         }
         if returns {
             entry.seen = entry.sent;
-            self.sum_up();
         }
         self.pace = (self.pace * 63 + report.pace) / 64;
     }
@@ -307,29 +340,65 @@ impl Ledger {
             .ok()
     }
 
+    /// `None` where it is not known which servers are meant.
+    fn scope(&self, among: Option<Among>) -> Option<Scope> {
+        let Some(among) = among else {
+            return Some(Scope::Offered);
+        };
+        if among.membership == self.membership {
+            return Some(Scope::Among(among));
+        }
+        let most = 4 * among.servers.count_ones() as usize >= 3 * self.entries.len();
+        most.then_some(Scope::Offered)
+    }
+
     /// One pass: the server to refer to, by its believed load and its share ([`places`](crate::places)), and
     /// one that should have been heard of.
-    fn scan(&self, now: Time, rng: &mut Rng) -> (Option<usize>, Option<usize>) {
+    fn scan(&self, scope: Scope, now: Time, rng: &mut Rng) -> Scan {
         let patience = self.silence();
         let mut contest = Contest::new();
         let mut silent = None;
-        for at in &self.order {
+        let (mut weight, mut lost) = (0.0, 0.0);
+        for at in self.order(scope).iter() {
             let of = *at as usize;
             let entry = &self.entries[of];
             if silent.is_none() && entry.is_silent(now, patience) {
                 silent = Some(of);
             }
+            if !scope.has(of, entry) {
+                continue;
+            }
+            let share = scope.share(entry);
+            weight += share;
             if entry.lost {
+                lost += share;
                 continue;
             }
             let candidate = Candidate {
                 of,
                 load: entry.believed(),
-                weight: entry.share,
+                weight: share,
             };
             contest.offer(candidate, rng, |best| entry.against(&self.entries[best]));
         }
-        (contest.winner(rng), silent)
+        Scan {
+            best: contest.winner(rng),
+            silent,
+            weight,
+            lost,
+        }
+    }
+
+    /// Positions of entries, the greatest share first.
+    fn order(&self, scope: Scope) -> Cow<'_, [u32]> {
+        let ramps = self.weigh_at.is_some();
+        if !ramps || !matches!(scope, Scope::Among(Among { equal: true, .. })) {
+            return Cow::Borrowed(&self.order);
+        }
+        let mut order = self.order.clone();
+        let share = |at: &u32| scope.share(&self.entries[*at as usize]);
+        order.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        Cow::Owned(order)
     }
 
     fn silence(&self) -> Duration {
@@ -341,6 +410,23 @@ impl Ledger {
     }
 }
 
+impl Scope {
+    fn has(self, at: usize, entry: &Entry) -> bool {
+        match self {
+            Self::Among(among) => at < Among::MOST && among.servers >> at & 1 == 1,
+            Self::Offered => entry.offered,
+        }
+    }
+
+    fn share(self, entry: &Entry) -> f64 {
+        match self {
+            // What slow start leaves of it.
+            Self::Among(Among { equal: true, .. }) => entry.share / f64::from(entry.weight),
+            Self::Among(_) | Self::Offered => entry.share,
+        }
+    }
+}
+
 impl Entry {
     fn new(member: &Member) -> Self {
         let weight = member.weight.max(1);
@@ -348,6 +434,7 @@ impl Entry {
             name: member.name,
             weight,
             joined: member.joined,
+            offered: member.offered,
             share: f64::from(weight),
             in_flight: 0,
             sent: 0,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::hash::hash_bytes;
+use crate::hash::{hash_bytes, mix};
 
 /// An endpoint in messages: the hash (XXH64) of its key, the same in every process.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -47,6 +47,35 @@ pub enum Question {
     Load,
     /// A ledger: where should this request go?
     Referral,
+    /// The same, where the balancer may send the request to some servers of the group only.
+    ReferralAmong(Among),
+}
+
+/// The servers of a group that a balancer may send a request to: those of the priority level and locality
+/// that the request's share of the traffic leads to, less those that are down in the balancer's eyes, and
+/// those that the request has tried.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Among {
+    /// Which servers there are in the group, as [`membership`](Self::membership) sums them up.
+    pub membership: u64,
+    /// Whether they are to have equal shares, whatever weights the ledger knows. Weights may differ from
+    /// node to node: `localFirst` gives each its own.
+    pub equal: bool,
+    /// Positions in the group, ordered by name, one bit each.
+    pub servers: u128,
+}
+
+impl Among {
+    /// The largest group of which a part can be named.
+    pub const MOST: usize = 128;
+
+    /// A number that differs between two sets of names with near certainty. Never 0; its lowest bit is 0.
+    #[must_use]
+    pub fn membership(names: impl IntoIterator<Item = Name>) -> u64 {
+        let names = names.into_iter().map(|name| mix(name.0));
+        let sum = names.fold(0, u64::wrapping_add) << 1;
+        if sum == 0 { 2 } else { sum }
+    }
 }
 
 /// The answer to a [`Question`].

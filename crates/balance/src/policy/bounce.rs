@@ -10,21 +10,32 @@
 
 use super::least_outstanding::LeastOutstanding;
 use super::{Choices, Index, PickCtx, Policy};
-use crate::exchange::{Decision, Step};
+use crate::exchange::{Classes, Decision, Step};
 use crate::places::{limit, rounded, unit_of};
 use crate::{Rng, View};
 
 #[derive(Debug)]
 pub(crate) struct Bounce {
     tries: u32,
+    /// Where weights are those of localities.
+    classes: Option<Classes>,
     local: LeastOutstanding,
 }
 
 impl Bounce {
+    /// For callers that say which endpoints are compared.
     pub(crate) fn new(tries: u32) -> Self {
         Self {
             tries,
+            classes: None,
             local: LeastOutstanding::new(Choices::TWO),
+        }
+    }
+
+    pub(crate) fn of(view: &View, tries: u32) -> Self {
+        Self {
+            classes: Classes::by_locality(view),
+            ..Self::new(tries)
         }
     }
 
@@ -114,7 +125,10 @@ impl Policy for Bounce {
         rng: &mut Rng,
     ) -> Step {
         decision.reset();
-        match self.next(decision, view, None, ctx, rng) {
+        let classes = self.classes.as_ref();
+        decision.enter_class(classes, view, ctx, rng);
+        let members = decision.members_of_class(classes);
+        match self.next(decision, view, members, ctx, rng) {
             // Everything has been tried before: repeating beats giving up.
             Step::Fail => Step::send(self.pick(view, ctx, rng)),
             step => step,
@@ -128,6 +142,7 @@ impl Policy for Bounce {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        self.next(decision, view, None, ctx, rng)
+        let members = decision.members_of_class(self.classes.as_ref());
+        self.next(decision, view, members, ctx, rng)
     }
 }

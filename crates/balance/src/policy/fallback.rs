@@ -1,11 +1,12 @@
 //! What a policy does that has nobody to ask: the same within one group, or over all endpoints.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::bounce::Bounce;
 use super::probe::Probe;
 use super::{Index, PickCtx};
-use crate::exchange::{Answer, Decision, Step};
+use crate::exchange::{Answer, Decision, Patience, Step};
 use crate::places::{least, unit_of};
 use crate::{Rng, View};
 
@@ -59,11 +60,12 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(fallback: Fallback) -> Self {
+    /// `patience` is for questions of the fallback itself.
+    pub(crate) fn new(fallback: Fallback, patience: Arc<Patience>) -> Self {
         match fallback {
             Fallback::Bounce => Self::Bounce(Bounce::new(TRIES)),
             Fallback::LeastOutstanding => Self::LeastOutstanding,
-            Fallback::Probe => Self::Probe(Probe::new(CHOICES)),
+            Fallback::Probe => Self::Probe(Probe::new(CHOICES, patience)),
         }
     }
 

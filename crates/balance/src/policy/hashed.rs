@@ -18,7 +18,8 @@ use super::{Index, PickCtx, Policy};
 use crate::hash::{combine, hash_bytes, mix};
 use crate::{Rng, View};
 
-/// Tables of some hash policy, for the next view's policy to share if they still fit.
+/// What the next view's policy may go on with: tables of a hash policy, if they still fit, or what a policy
+/// that asks has learnt.
 pub(crate) type SharedTables = Arc<dyn Any + Send + Sync>;
 
 /// A consistent-hash table over the members of one level.

@@ -1,51 +1,161 @@
 //! `ledger` and `join-idle-queue`: policies that ask one host about a group of servers.
 //!
 //! A server is drawn as any policy draws, by weight, health and slow start; its group's host is
-//! asked. So every group gets traffic in proportion to what its servers deserve. Without an answer
-//! in time, or with an answer of no use, the fallback decides. A host that is silent several times in
-//! a row is left alone for a while; `ledger` then keeps to the servers of its group, for the other
-//! ledgers' servers have their own share of the traffic already.
+//! asked. So every group gets traffic in proportion to what its servers deserve. Groups are the same at
+//! every node, but which of a group's servers a request may go to is not: the ledger is asked for one of
+//! the drawn server's [cell](Cell). Without an answer in time, or with an answer of no use, the fallback
+//! decides. A host that is silent several times in a row is left alone for a while; `ledger` then keeps to
+//! the servers of the cell, for the other ledgers' servers have their own share of the traffic already.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::fallback::{Fallback, Plan};
 use super::least_outstanding::LeastOutstanding;
-use super::{Choices, Index, PickCtx, Policy};
+use super::{Choices, Index, PickCtx, Policy, SharedTables};
 use crate::exchange::{
-    Admission, Answer, Asked, Decision, Groups, Patience, Question, Step, Ticket, Trust,
+    Admission, Answer, Asked, Classes, Decision, Groups, Name, Patience, Question, Step, Ticket,
+    Trust,
 };
 use crate::{Rng, View};
+
+/// No cell: the endpoint is not usable.
+const NONE: u32 = u32::MAX;
 
 /// A policy that asks a group's host.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     question: Question,
     groups: Groups,
-    /// One a group.
-    trust: Box<[Trust]>,
-    patience: Patience,
+    cells: Vec<Cell>,
+    /// The cell of each endpoint.
+    cell_of: Box<[u32]>,
+    learnt: Arc<Learnt>,
     fallback: Plan,
     local: LeastOutstanding,
 }
 
+/// The usable servers of a group that requests may be compared over, see [`Classes`].
+#[derive(Debug)]
+struct Cell {
+    group: u32,
+    members: Box<[Index]>,
+    /// Whether they are to have equal shares.
+    equal: bool,
+    /// `None`: the ledger cannot be asked for these.
+    question: Option<Question>,
+}
+
+/// What is known of hosts. It outlives the view.
+#[derive(Debug, Default)]
+struct Learnt {
+    patience: Arc<Patience>,
+    /// Of the fallback.
+    probe: Arc<Patience>,
+    /// One a group, with the name of its host.
+    trust: Box<[(Name, Arc<Trust>)]>,
+}
+
 impl Hosted {
     /// `ledger(group=…)`.
-    pub(crate) fn ledger(view: &View, size: u32, fallback: Fallback) -> Self {
-        Self::new(Question::Referral, Groups::of_size(view, size), fallback)
+    pub(crate) fn ledger(
+        view: &View,
+        size: u32,
+        fallback: Fallback,
+        previous: Option<SharedTables>,
+    ) -> Self {
+        let groups = Groups::of_size(view, size);
+        Self::new(view, Question::Referral, groups, fallback, previous)
     }
 
     /// `join-idle-queue(boards=…)`.
-    pub(crate) fn board(view: &View, boards: u32, fallback: Fallback) -> Self {
-        Self::new(Question::Idle, Groups::of_count(view, boards), fallback)
+    pub(crate) fn board(
+        view: &View,
+        boards: u32,
+        fallback: Fallback,
+        previous: Option<SharedTables>,
+    ) -> Self {
+        let groups = Groups::of_count(view, boards);
+        Self::new(view, Question::Idle, groups, fallback, previous)
     }
 
-    fn new(question: Question, groups: Groups, fallback: Fallback) -> Self {
-        Self {
+    fn new(
+        view: &View,
+        question: Question,
+        groups: Groups,
+        fallback: Fallback,
+        previous: Option<SharedTables>,
+    ) -> Self {
+        let previous = previous.and_then(|previous| previous.downcast::<Learnt>().ok());
+        let learnt = Learnt::new(view, &groups, previous.as_deref());
+        let mut hosted = Self {
             question,
-            trust: (0..groups.len()).map(|_| Trust::default()).collect(),
             groups,
-            patience: Patience::default(),
-            fallback: Plan::new(fallback),
+            cells: Vec::new(),
+            cell_of: vec![NONE; view.len()].into(),
+            fallback: Plan::new(fallback, Arc::clone(&learnt.probe)),
+            learnt: Arc::new(learnt),
             local: LeastOutstanding::new(Choices::TWO),
+        };
+        hosted.lay_out(view);
+        hosted
+    }
+
+    fn lay_out(&mut self, view: &View) {
+        let classes = Classes::new(view);
+        let mut cells: BTreeMap<(u32, u32), Vec<Index>> = BTreeMap::new();
+        for index in (0..view.len()).map(Index::new) {
+            if let (Some(class), Some(group)) = (classes.of(index), self.groups.of(index)) {
+                cells.entry((class, group)).or_default().push(index);
+            }
         }
+        for ((class, group), members) in cells {
+            for member in &members {
+                self.cell_of[member.get()] = self.cells.len() as u32;
+            }
+            let equal = classes.get(class).is_some_and(|class| class.equal);
+            let question = self.question_about(view, group, &members, equal);
+            self.cells.push(Cell {
+                group,
+                members: members.into(),
+                equal,
+                question,
+            });
+        }
+    }
+
+    fn question_about(
+        &self,
+        view: &View,
+        group: u32,
+        members: &[Index],
+        equal: bool,
+    ) -> Option<Question> {
+        let all = self.groups.members(group).len();
+        if self.question != Question::Referral {
+            return Some(self.question);
+        }
+        // Weights that the ledger knows may be those of its own node.
+        let alike = !equal || view.endpoints().iter().all(|one| one.locality.is_none());
+        if members.len() == all && alike {
+            return Some(Question::Referral);
+        }
+        match self.groups.among(group, members, equal) {
+            Some(among) => Some(Question::ReferralAmong(among)),
+            // What it names fits most often.
+            None => (4 * members.len() >= 3 * all).then_some(Question::Referral),
+        }
+    }
+
+    /// The question for this request, which does not want those that it has tried.
+    fn question(&self, cell: &Cell, ctx: &PickCtx<'_>) -> Option<Question> {
+        if ctx.excluded.is_empty() || cell.question == Some(Question::Idle) {
+            return cell.question;
+        }
+        let left = cell.members.iter().copied();
+        let left: Vec<Index> = left.filter(|at| !ctx.excluded.contains(at)).collect();
+        let among = self.groups.among(cell.group, &left, cell.equal);
+        among.map(Question::ReferralAmong).or(cell.question)
     }
 
     fn fall_back(
@@ -69,16 +179,36 @@ impl Hosted {
     /// The servers that the fallback may choose from.
     fn members(&self, decision: &Decision) -> Option<&[Index]> {
         match self.question {
-            Question::Referral => decision.scope.map(|group| self.groups.members(group)),
+            Question::Referral | Question::ReferralAmong(_) => {
+                self.cell(decision).map(|cell| &*cell.members)
+            }
             // A board hands out idle servers only: its group has no share of the rest.
             Question::Idle | Question::Load => None,
         }
+    }
+
+    fn cell(&self, decision: &Decision) -> Option<&Cell> {
+        self.cells.get(decision.scope? as usize)
+    }
+
+    /// The endpoint of this name, if it is one that the request may be compared over.
+    fn known(&self, name: Name, decision: &Decision) -> Option<Index> {
+        let index = self.groups.named(name)?;
+        let fits = match self.question {
+            Question::Referral | Question::ReferralAmong(_) => {
+                let cell = self.cell_of.get(index.get());
+                cell.is_some_and(|cell| decision.scope == Some(*cell))
+            }
+            Question::Idle | Question::Load => true,
+        };
+        fits.then_some(index)
     }
 
     /// The server that an answer names, if the request may go there.
     fn named(
         &self,
         answer: Answer,
+        decision: &Decision,
         view: &View,
         ctx: &PickCtx<'_>,
     ) -> Option<(Index, Option<Ticket>)> {
@@ -90,23 +220,47 @@ impl Hosted {
             }
             Answer::Load(_) => return None,
         };
-        let index = self.groups.named(name)?;
+        let index = self.known(name, decision)?;
         let fits = view.is_usable(index) && !ctx.excluded.contains(&index);
         fits.then_some((index, ticket))
     }
 
     /// The server whose turn it is, where its load is not known.
-    fn turn_of(&self, answer: Answer) -> Option<Index> {
+    fn turn_of(&self, answer: Answer, decision: &Decision) -> Option<Index> {
         match answer {
             Answer::Referral(Some(referral)) if referral.ticket.is_none() => {
-                self.groups.named(referral.server)
+                self.known(referral.server, decision)
             }
             Answer::Referral(_) | Answer::Idle(_) | Answer::Load(_) => None,
         }
     }
 
     fn trust(&self, decision: &Decision) -> Option<&Trust> {
-        self.trust.get(decision.scope? as usize)
+        let group = self.cell(decision)?.group;
+        let (_, trust) = self.learnt.trust.get(group as usize)?;
+        Some(trust)
+    }
+}
+
+impl Learnt {
+    /// Hosts that were known before are known as they were.
+    fn new(view: &View, groups: &Groups, previous: Option<&Self>) -> Self {
+        let trust = (0..groups.len() as u32).filter_map(|group| {
+            let host = view.endpoint(groups.host(group)?)?;
+            let name = Name::of(&host.key);
+            let known = previous.and_then(|previous| previous.of(name));
+            Some((name, known.unwrap_or_default()))
+        });
+        Self {
+            trust: trust.collect(),
+            patience: previous.map_or_else(Arc::default, |one| Arc::clone(&one.patience)),
+            probe: previous.map_or_else(Arc::default, |one| Arc::clone(&one.probe)),
+        }
+    }
+
+    fn of(&self, host: Name) -> Option<Arc<Trust>> {
+        let known = self.trust.iter().find(|(name, _)| *name == host);
+        known.map(|(_, trust)| Arc::clone(trust))
     }
 }
 
@@ -128,7 +282,8 @@ impl Policy for Hosted {
             return Step::Fail;
         };
         let drawn = field.draw(rng).index;
-        decision.scope = self.groups.of(drawn);
+        let cell = self.cell_of.get(drawn.get()).copied();
+        decision.scope = cell.filter(|cell| *cell != NONE);
         if self
             .members(decision)
             .is_some_and(|members| members == [drawn])
@@ -136,14 +291,18 @@ impl Policy for Hosted {
             // The ledger of a single server could name no other: a round trip for nothing.
             return Step::send(Some(drawn));
         }
-        let host = decision.scope.and_then(|group| self.groups.host(group));
-        let trusted = self
-            .trust(decision)
-            .is_some_and(|trust| trust.allows(ctx.now));
+        let host = self.cell(decision).and_then(|cell| {
+            let question = self.question(cell, ctx)?;
+            Some((self.groups.host(cell.group)?, question))
+        });
         match host {
-            Some(host) if trusted => {
-                let to = Asked::from_slice(&[host]);
-                decision.ask(to, self.question, self.patience.get(), ctx.now)
+            Some((host, question))
+                if self
+                    .trust(decision)
+                    .is_some_and(|trust| trust.allows(ctx.now)) =>
+            {
+                let (to, patience) = (Asked::from_slice(&[host]), self.learnt.patience.get());
+                decision.ask(to, question, patience, ctx.now)
             }
             _ => self.fall_back(decision, view, ctx, rng),
         }
@@ -163,18 +322,18 @@ impl Policy for Hosted {
                 .fallback
                 .answered(decision, view, members, answer, ctx, rng);
         }
-        self.patience.learn(decision.asked_at, ctx.now);
+        self.learnt.patience.learn(decision.asked_at, ctx.now);
         if let Some(trust) = self.trust(decision) {
             trust.answered();
         }
-        match self.named(answer, view, ctx) {
+        match self.named(answer, decision, view, ctx) {
             Some((to, ticket)) => Step::Send {
                 to,
                 admission: Admission::Always,
                 ticket,
             },
             None => {
-                decision.first = self.turn_of(answer);
+                decision.first = self.turn_of(answer, decision);
                 self.fall_back(decision, view, ctx, rng)
             }
         }
@@ -202,10 +361,14 @@ impl Policy for Hosted {
             let members = self.members(decision);
             return self.fallback.timed_out(decision, view, members, ctx, rng);
         }
-        self.patience.waited_in_vain();
+        self.learnt.patience.waited_in_vain();
         if let Some(trust) = self.trust(decision) {
             trust.silent(decision.asked_at, ctx.now);
         }
         self.fall_back(decision, view, ctx, rng)
+    }
+
+    fn tables(&self) -> Option<SharedTables> {
+        Some(Arc::clone(&self.learnt) as SharedTables)
     }
 }

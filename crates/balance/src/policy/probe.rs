@@ -4,16 +4,21 @@
 //!
 //! Candidates are distinct, unlike those of `lor`: asking a server twice tells nothing.
 
+use std::sync::Arc;
+
 use super::least_outstanding::LeastOutstanding;
-use super::{Choices, Index, PickCtx, Policy};
-use crate::exchange::{Answer, Asked, Decision, Patience, Question, Step};
+use super::{Choices, Index, PickCtx, Policy, SharedTables};
+use crate::exchange::{Answer, Asked, Classes, Decision, Patience, Question, Step};
 use crate::places::{least, unit_of};
 use crate::{Rng, View};
 
 #[derive(Debug)]
 pub(crate) struct Probe {
     choices: u32,
-    patience: Patience,
+    /// Outlives the view.
+    patience: Arc<Patience>,
+    /// Where weights are those of localities.
+    classes: Option<Classes>,
     local: LeastOutstanding,
 }
 
@@ -21,11 +26,21 @@ impl Probe {
     /// The most servers that one request may ask.
     pub(crate) const MAX_CHOICES: u32 = 16;
 
-    pub(crate) fn new(choices: u32) -> Self {
+    /// For callers that say which endpoints are compared.
+    pub(crate) fn new(choices: u32, patience: Arc<Patience>) -> Self {
         Self {
             choices,
-            patience: Patience::default(),
+            patience,
+            classes: None,
             local: LeastOutstanding::new(Choices::TWO),
+        }
+    }
+
+    pub(crate) fn of(view: &View, choices: u32, previous: Option<SharedTables>) -> Self {
+        let patience = previous.and_then(|previous| previous.downcast().ok());
+        Self {
+            classes: Classes::by_locality(view),
+            ..Self::new(choices, patience.unwrap_or_default())
         }
     }
 
@@ -138,7 +153,10 @@ impl Policy for Probe {
         rng: &mut Rng,
     ) -> Step {
         decision.reset();
-        match self.ask(decision, view, None, ctx, rng) {
+        let classes = self.classes.as_ref();
+        decision.enter_class(classes, view, ctx, rng);
+        let members = decision.members_of_class(classes);
+        match self.ask(decision, view, members, ctx, rng) {
             Step::Fail => Step::send(self.pick(view, ctx, rng)),
             step => step,
         }
@@ -152,7 +170,8 @@ impl Policy for Probe {
         ctx: &PickCtx<'_>,
         rng: &mut Rng,
     ) -> Step {
-        self.heard_from(decision, view, None, answer, ctx, rng)
+        let members = decision.members_of_class(self.classes.as_ref());
+        self.heard_from(decision, view, members, answer, ctx, rng)
     }
 
     fn timed_out(
@@ -163,7 +182,12 @@ impl Policy for Probe {
         rng: &mut Rng,
     ) -> Step {
         decision.fallen_back = true;
-        let best = self.give_up(decision, view, None, ctx, rng);
+        let members = decision.members_of_class(self.classes.as_ref());
+        let best = self.give_up(decision, view, members, ctx, rng);
         Step::send(best.or_else(|| self.pick(view, ctx, rng)))
+    }
+
+    fn tables(&self) -> Option<SharedTables> {
+        Some(Arc::<Patience>::clone(&self.patience))
     }
 }

@@ -315,8 +315,13 @@ impl World<'_> {
         match question {
             Question::Idle => Some(Answer::Idle(help.host_of(to)?.board.take(rng))),
             Question::Load => Some(Answer::Load(help.inbounds[to as usize].load())),
-            Question::Referral => {
-                let (referral, audit) = help.host_of(to)?.ledger.ask(now, rng);
+            Question::Referral | Question::ReferralAmong(_) => {
+                let among = match question {
+                    Question::ReferralAmong(among) => Some(among),
+                    _ => None,
+                };
+                let ledger = &mut help.host_of(to)?.ledger;
+                let (referral, audit) = ledger.ask_among(among, now, rng);
                 let audited = audit.and_then(|Audit(name)| help.server(name));
                 if let Some(to) = audited {
                     self.mail(Mail::Audit { service, to });

@@ -174,7 +174,7 @@ impl Help {
     /// at the beginning of the world it is told of all.
     fn start_host(&self, group: u32, rng: &mut Rng) -> Host {
         let mut board = Board::new();
-        for member in self.members(group) {
+        for member in self.members(group).iter().filter(|member| member.offered) {
             board.post(member.name);
         }
         Host {
@@ -185,13 +185,14 @@ impl Help {
         }
     }
 
-    /// The names and weights of a group's servers that are there.
+    /// A group's servers; those that have left are not offered.
     fn members(&self, group: u32) -> Vec<Member> {
         let members = self.groups.as_ref().map_or(&[][..], |g| g.members(group));
-        let present = members.iter().filter(|index| !self.absent[index.get()]);
-        let describe =
-            |index: &Index| Member::new(self.names[index.get()], self.weights[index.get()]);
-        present.map(describe).collect()
+        let describe = |index: &Index| Member {
+            offered: !self.absent[index.get()],
+            ..Member::new(self.names[index.get()], self.weights[index.get()])
+        };
+        members.iter().map(describe).collect()
     }
 
     /// A server has left or returned, as far as ledgers know.

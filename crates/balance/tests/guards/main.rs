@@ -9,6 +9,7 @@
 mod adaptive;
 mod breaker;
 mod budget;
+mod concurrency;
 mod limits;
 mod outlier;
 mod rate;

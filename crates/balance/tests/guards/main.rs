@@ -10,6 +10,7 @@ mod adaptive;
 mod breaker;
 mod budget;
 mod concurrency;
+mod difference;
 mod limits;
 mod outlier;
 mod rate;

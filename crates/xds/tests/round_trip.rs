@@ -109,6 +109,7 @@ const CLUSTER: &[(&str, &[&str])] = &[
             "{consecutive_5xx: 3, interval: 1s}",
             "{consecutive_gateway_failure: 0, max_ejection_percent: 10, always_eject_one_host: true}",
             "{enforcing_success_rate: 0, failure_percentage_threshold: 50, max_ejection_time: 10m, probe_interval: 1s}",
+            "{status_difference_threshold: 50, enforcing_status_difference: 10}",
         ],
     ),
     (

@@ -41,7 +41,7 @@ pub(crate) struct Tried {
     success: bool,
     /// The head of the response was a good one: judged with its last byte, since a response that is cut off is
     /// none.
-    promising: bool,
+    promising: Option<Sample>,
     /// The response is an error, of whatever kind, or there is none: no sign of speed.
     erred: bool,
     /// It was not judged, because its client did not want to wait.
@@ -74,7 +74,7 @@ impl Tried {
             status: StatusCode::from_u16(NONE).unwrap_or_default(),
             judged: false,
             success: true,
-            promising: false,
+            promising: None,
             erred: false,
             excused: false,
             hurried: None,
@@ -119,7 +119,7 @@ impl Tried {
                 self.timed_out(Sample::of_status(status));
             }
             _ => match Sample::of_status(status) {
-                Sample::Success => self.promising = true,
+                sample if sample.is_success() => self.promising = Some(sample),
                 sample => self.judge(sample),
             },
         }
@@ -198,14 +198,14 @@ impl Tried {
 
     /// Nothing has come between the good head and the end of what was wanted of the response.
     fn settle(&mut self) {
-        if self.promising {
-            self.judge(Sample::Success);
+        if let Some(sample) = self.promising {
+            self.judge(sample);
         }
     }
 
     fn judge(&mut self, sample: Sample) {
         if !std::mem::replace(&mut self.judged, true) {
-            self.success = sample == Sample::Success;
+            self.success = sample.is_success();
             self.cluster
                 .judge(&self.target, sample, self.worker.shared());
         }

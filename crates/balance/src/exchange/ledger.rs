@@ -325,7 +325,17 @@ impl Ledger {
         if returns {
             entry.seen = entry.sent;
         }
-        self.pace = (self.pace * 63 + report.pace) / 64;
+        self.learn_pace(report.pace);
+    }
+
+    /// The first one known counts whole: an average that begins at zero would audit everybody at once. A
+    /// server that has ended nothing well yet knows none.
+    fn learn_pace(&mut self, pace: Duration) {
+        if self.pace.is_zero() {
+            self.pace = pace;
+        } else if !pace.is_zero() {
+            self.pace = (self.pace * 63 + pace) / 64;
+        }
     }
 
     /// What the ledger believes is in flight at a server; `None` for a stranger.

@@ -21,13 +21,15 @@
 //! probed, so the first one that recovers is found within `probe_interval`. A caller without probes
 //! answers [`Event::Probe`] with success at once, and has Envoy's behaviour.
 //!
-//! Detectors and numbers are Envoy's; the differences are in [`OutlierParams`]. A failure without
+//! Detectors and numbers are Envoy's; the differences are in [`OutlierParams`]. One is not there: an endpoint
+//! whose answers have statuses that its peers' have not, 4xx included, is found without any volume to configure. A failure without
 //! answer counts as a server error and a gateway failure, too, as with Envoy's
 //! `split_external_local_origin_errors` off.
 //!
 //! [`EndpointStats::set_ejected`]: crate::EndpointStats::set_ejected
 
 mod detector;
+mod difference;
 mod monitor;
 mod params;
 mod rates;
@@ -62,16 +64,24 @@ pub enum Finding {
         /// What it should have been.
         threshold: f64,
     },
+    /// It answers requests with errors, those of clients (4xx) included, that its peers answer well.
+    StatusDifference {
+        /// Which part of its answers were errors, 0–100.
+        percent: f64,
+        /// Which part of the other endpoints' were, 0–100.
+        peers: f64,
+    },
 }
 
 impl Finding {
     /// Every name.
-    pub const NAMES: [&str; 5] = [
+    pub const NAMES: [&str; 6] = [
         "consecutive-5xx",
         "consecutive-gateway-failure",
         "consecutive-local-origin-failure",
         "failure-percentage",
         "success-rate",
+        "status-difference",
     ];
 
     /// The reason in metrics and logs.
@@ -89,6 +99,7 @@ impl Finding {
             Self::ConsecutiveLocalOriginFailure => 2,
             Self::FailurePercentage { .. } => 3,
             Self::SuccessRate { .. } => 4,
+            Self::StatusDifference { .. } => 5,
         }
     }
 
@@ -100,6 +111,7 @@ impl Finding {
             Self::ConsecutiveLocalOriginFailure => enforcing.consecutive_local_origin_failure,
             Self::FailurePercentage { .. } => enforcing.failure_percentage,
             Self::SuccessRate { .. } => enforcing.success_rate,
+            Self::StatusDifference { .. } => enforcing.status_difference,
         }
     }
 }

@@ -9,6 +9,8 @@
 mod adaptive;
 mod breaker;
 mod budget;
+mod concurrency;
+mod difference;
 mod limits;
 mod outlier;
 mod rate;

@@ -55,13 +55,14 @@ pub(super) fn one(
     let protocol = protocol(raw);
     let health_check = health_check(raw, protocol, at);
     let ejection = raw.outlier_ejection.as_ref();
-    let outlier = outlier::outlier(ejection, &endpoints, &at.field("outlier_ejection"));
+    let policy = policy(raw, at);
+    let outlier = outlier::outlier(ejection, &policy, &endpoints, &at.field("outlier_ejection"));
     let delay = raw.delay.as_ref();
     let original_destination = original_destination(raw, at);
     let first_address_only = first_address_only(raw, &endpoints, at);
     let cluster = Cluster {
         name: name.unwrap_or_default(),
-        policy: policy(raw, at),
+        policy,
         view,
         original_destination,
         endpoints,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use maglor_balance as balance;
 use maglor_balance::guard::Percent;
 use maglor_balance::guard::outlier::{Enforcing, OutlierParams};
 
@@ -12,13 +13,13 @@ use crate::{EndpointAddress, cluster, raw};
 /// The parameters; `None` when it is turned off.
 pub(super) fn outlier(
     raw: Option<&raw::OutlierEjection>,
+    policy: &balance::Spec,
     endpoints: &[cluster::Endpoint],
     at: &At<'_>,
 ) -> Option<OutlierParams> {
-    let Some(raw) = raw else {
-        return Some(OutlierParams::default());
-    };
-    let params = params(raw, at);
+    let absent = raw::OutlierEjection::default();
+    let raw = raw.unwrap_or(&absent);
+    let params = params(raw, policy, at);
     let enabled = raw.enabled.unwrap_or(true);
     if enabled {
         warn_of_detectors(&params, at);
@@ -29,7 +30,7 @@ pub(super) fn outlier(
     enabled.then_some(params)
 }
 
-fn params(raw: &raw::OutlierEjection, at: &At<'_>) -> OutlierParams {
+fn params(raw: &raw::OutlierEjection, policy: &balance::Spec, at: &At<'_>) -> OutlierParams {
     let default = OutlierParams::default();
     let streak = |value, name: &str| rule::number::<u32>(value, &at.field(name), 5, 0..=1_000_000);
     let time = |value, name: &str, default: Duration, range| {
@@ -63,7 +64,7 @@ fn params(raw: &raw::OutlierEjection, at: &At<'_>) -> OutlierParams {
             raw.consecutive_local_origin_failure,
             "consecutive_local_origin_failure",
         ),
-        enforcing: enforcing(raw, at),
+        enforcing: enforcing(raw, policy, at),
         interval: time(
             raw.interval,
             "interval",
@@ -86,14 +87,10 @@ fn rates(raw: &raw::OutlierEjection, at: &At<'_>) -> OutlierParams {
     let count = |value, name: &str, default| {
         rule::number::<u32>(value, &at.field(name), default, 1..=1_000_000)
     };
-    let threshold = &at.field("failure_percentage_threshold");
-    let percentage = u32::from(default.failure_percentage_threshold);
-    let percentage = rule::number(
-        raw.failure_percentage_threshold,
-        threshold,
-        percentage,
-        0..=100,
-    );
+    let threshold = |value, name: &str, default: u8| {
+        let percent = rule::number(value, &at.field(name), u32::from(default), 0..=100);
+        u8::try_from(percent).unwrap_or(100)
+    };
     OutlierParams {
         success_rate_minimum_hosts: count(
             raw.success_rate_minimum_hosts,
@@ -111,7 +108,16 @@ fn rates(raw: &raw::OutlierEjection, at: &At<'_>) -> OutlierParams {
             default.success_rate_stdev_factor,
             0..=100_000,
         ),
-        failure_percentage_threshold: u8::try_from(percentage).unwrap_or(100),
+        failure_percentage_threshold: threshold(
+            raw.failure_percentage_threshold,
+            "failure_percentage_threshold",
+            default.failure_percentage_threshold,
+        ),
+        status_difference_threshold: threshold(
+            raw.status_difference_threshold,
+            "status_difference_threshold",
+            default.status_difference_threshold,
+        ),
         failure_percentage_minimum_hosts: count(
             raw.failure_percentage_minimum_hosts,
             "failure_percentage_minimum_hosts",
@@ -131,12 +137,15 @@ fn percent(value: Option<u32>, name: &str, default: u32, at: &At<'_>) -> Percent
     Percent::whole(u8::try_from(percent).unwrap_or(100))
 }
 
-fn enforcing(raw: &raw::OutlierEjection, at: &At<'_>) -> Enforcing {
+fn enforcing(raw: &raw::OutlierEjection, policy: &balance::Spec, at: &At<'_>) -> Enforcing {
     let streak = "enforcing_consecutive_5xx";
     let gateway = "enforcing_consecutive_gateway_failure";
     let local = "enforcing_consecutive_local_origin_failure";
     let failures = "enforcing_failure_percentage";
     let successes = "enforcing_success_rate";
+    let difference = "enforcing_status_difference";
+    // Where a client's requests go to one endpoint, it alone could make that one differ, and then the next.
+    let sticky = if policy.uses_hash() { 0 } else { 100 };
     Enforcing {
         consecutive_5xx: percent(raw.enforcing_consecutive_5xx, streak, 100, at),
         consecutive_gateway_failure: percent(
@@ -153,6 +162,7 @@ fn enforcing(raw: &raw::OutlierEjection, at: &At<'_>) -> Enforcing {
         ),
         failure_percentage: percent(raw.enforcing_failure_percentage, failures, 0, at),
         success_rate: percent(raw.enforcing_success_rate, successes, 100, at),
+        status_difference: percent(raw.enforcing_status_difference, difference, sticky, at),
     }
 }
 
@@ -173,6 +183,10 @@ fn warn_of_detectors(params: &OutlierParams, at: &At<'_>) {
             enforcing.failure_percentage,
         ),
         (1, enforcing.success_rate),
+        (
+            params.status_difference_threshold.into(),
+            enforcing.status_difference,
+        ),
     ];
     if streaks
         .iter()

@@ -189,6 +189,15 @@ pub struct OutlierEjection {
     /// The same for failure percentages; 0: off.
     #[schemars(range(max = 100), extend("default" = 0))]
     pub enforcing_failure_percentage: Option<u32>,
+    /// An endpoint differs from its peers that answers so many percent of those requests with errors (4xx, 5xx,
+    /// other gRPC statuses than OK, no answer) that its peers answer well, 0-100; 0: off.
+    #[schemars(range(max = 100), extend("default" = 30))]
+    pub status_difference_threshold: Option<u32>,
+    /// Percentage of those that differ from their peers that are ejected, 0-100. Default: 100; 0 where the policy
+    /// is `maglev` or `ring-hash`, for a client could make its endpoint differ there: they are only named, in
+    /// the log and in metrics.
+    #[schemars(range(max = 100))]
+    pub enforcing_status_difference: Option<u32>,
     /// Between two probes of an endpoint that may return, 10ms-1h.
     #[schemars(extend("default" = "500ms"))]
     pub probe_interval: Option<TimeSpan>,

@@ -87,6 +87,8 @@ pub(super) fn outlier(
             .enforcing_consecutive_local_origin_failure,
         enforcing_success_rate: message.enforcing_success_rate,
         enforcing_failure_percentage: message.enforcing_failure_percentage,
+        status_difference_threshold: None,
+        enforcing_status_difference: None,
         probe_interval: None,
     }))
 }

@@ -106,6 +106,26 @@ fn a_silent_server_is_audited_now_and_then() {
 }
 
 #[test]
+fn audits_begin_at_the_pace_of_the_first_report() {
+    let mut rng = Rng::seed(4);
+    let mut ledger = Ledger::new(names(3), None, 1);
+    refer(&mut ledger, 3, at(0), &mut rng);
+    // An average that began at zero would say 0.3 ms, and the others would be audited after 1.2 ms.
+    ledger.report(Name::from_bits(1), &report(0, None), at(20));
+    assert_eq!(ledger.ask(at(79), &mut rng).1, None);
+    assert!(ledger.ask(at(81), &mut rng).1.is_some(), "four times 20 ms");
+    // Who has ended nothing well knows no pace.
+    let unknown = Report {
+        pace: Duration::ZERO,
+        ..report(0, None)
+    };
+    for _ in 0..200 {
+        ledger.report(Name::from_bits(1), &unknown, at(82));
+    }
+    assert_eq!(ledger.silence(), Duration::from_millis(80));
+}
+
+#[test]
 fn equals_are_told_apart_by_clear_speed_only() {
     let mut rng = Rng::seed(6);
     let mut ledger = Ledger::new(names(3), None, 1);

@@ -4,12 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::difference::{Answers, differing};
+use super::monitor::Totals;
 use super::rates::{Counts, outliers};
 use super::{Event, Finding, Monitor, OutlierParams, Spared, Standing};
 use crate::{Rng, Time};
 
 /// How long a probe may go unanswered before another one is sent.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Statuses are compared over windows of so many answers an endpoint, so that little traffic is judged
+/// too, but of so many intervals at most.
+const WINDOW_ANSWERS: u64 = 50;
+const WINDOW_INTERVALS: u32 = 6;
 
 /// One endpoint as the caller names it.
 #[derive(Clone, Debug)]
@@ -28,6 +35,8 @@ pub struct Detector {
     next_sweep: Time,
     /// When it was last asked whether anybody answers well.
     last_look: Time,
+    /// Intervals of the window in which statuses are compared.
+    window: u32,
 }
 
 #[derive(Debug)]
@@ -38,9 +47,10 @@ struct Host {
     count: u32,
     /// While it is out: when it is probed next, if its time is over or nobody answers.
     probe_due: Time,
-    /// Totals of the monitor at the last sweep, and at the last look.
-    swept: (u32, u32),
-    looked: (u32, u32),
+    /// Totals of the monitor at the last sweep, at the last look, and at the beginning of the window.
+    swept: Totals,
+    looked: Totals,
+    window: Totals,
 }
 
 impl Host {
@@ -53,6 +63,7 @@ impl Host {
             probe_due: Time::ZERO,
             swept: totals,
             looked: totals,
+            window: totals,
         }
     }
 
@@ -84,6 +95,19 @@ impl Host {
         }
     }
 
+    /// Since the beginning of the window.
+    fn answers(&self) -> Answers {
+        let (now, then) = (self.watched.monitor.totals(), self.window);
+        let successes = now.successes.wrapping_sub(then.successes);
+        let client_errors = now.client_errors.wrapping_sub(then.client_errors);
+        let failures = now.failures.wrapping_sub(then.failures);
+        // Counters of one answer are read at different moments.
+        Answers {
+            all: successes.saturating_add(failures),
+            errors: failures.saturating_add(client_errors.min(successes)),
+        }
+    }
+
     fn back(&mut self, now: Time) -> Event {
         let since = match self.standing {
             Standing::Ejected { since, .. } => since,
@@ -111,6 +135,7 @@ impl Detector {
             hosts: Vec::new(),
             next_sweep,
             last_look: now,
+            window: 0,
         }
     }
 
@@ -129,8 +154,10 @@ impl Detector {
     ) -> Vec<Event> {
         let old = std::mem::take(&mut self.hosts).into_iter();
         let mut old: HashMap<u64, Host> = old.map(|host| (host.watched.id, host)).collect();
+        let mut changed = false;
         for watched in endpoints {
             let known = old.remove(&watched.id);
+            changed |= known.is_none();
             self.hosts.push(known.unwrap_or_else(|| Host::new(watched)));
         }
         let mut events = Vec::new();
@@ -144,6 +171,10 @@ impl Detector {
                 break;
             };
             events.push(first.back(now));
+            changed = true;
+        }
+        if changed {
+            self.begin_window();
         }
         events
     }
@@ -198,12 +229,38 @@ impl Detector {
             host.count = host.count.saturating_sub(1);
             serving.push(at);
             counts.push(Counts {
-                successes: totals.0.wrapping_sub(before.0),
-                failures: totals.1.wrapping_sub(before.1),
+                successes: totals.successes.wrapping_sub(before.successes),
+                failures: totals.failures.wrapping_sub(before.failures),
             });
         }
         for (which, finding) in outliers(&counts, &self.params) {
             events.push(self.judge(serving[which], finding, now, rng));
+        }
+        self.compare(now, rng, events);
+    }
+
+    /// Compares what answers were like since the beginning of the window.
+    fn compare(&mut self, now: Time, rng: &mut Rng, events: &mut Vec<Event>) {
+        let serving =
+            |(at, host): (usize, &Host)| (!host.is_ejected()).then(|| (at, host.answers()));
+        let (serving, answers): (Vec<usize>, Vec<Answers>) =
+            self.hosts.iter().enumerate().filter_map(serving).unzip();
+        for (which, finding) in differing(&answers, &self.params) {
+            events.push(self.judge(serving[which], finding, now, rng));
+        }
+        self.window += 1;
+        let volume: u64 = answers.iter().map(|own| u64::from(own.all)).sum();
+        if volume >= WINDOW_ANSWERS * answers.len() as u64 || self.window >= WINDOW_INTERVALS {
+            self.begin_window();
+        }
+    }
+
+    /// Begins the window anew, for all: whose answers are of different times cannot be compared, as what
+    /// clients ask for changes with time.
+    fn begin_window(&mut self) {
+        self.window = 0;
+        for host in &mut self.hosts {
+            host.window = host.watched.monitor.totals();
         }
     }
 
@@ -233,8 +290,8 @@ impl Detector {
             let totals = host.watched.monitor.totals();
             let before = std::mem::replace(&mut host.looked, totals);
             if !host.is_ejected() {
-                succeeded |= totals.0 != before.0;
-                failed |= totals.1 != before.1;
+                succeeded |= totals.successes != before.successes;
+                failed |= totals.failures != before.failures;
             }
         }
         failed && !succeeded
@@ -249,7 +306,9 @@ impl Detector {
             return None;
         }
         if answers {
-            return Some(host.back(now));
+            let event = host.back(now);
+            self.begin_window();
+            return Some(event);
         }
         host.probe_due = now + self.params.probe_interval;
         None

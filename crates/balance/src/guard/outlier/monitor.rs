@@ -2,11 +2,14 @@
 
 use super::{Finding, OutlierParams};
 use crate::guard::{GrpcStatus, Percent};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// How a request to an endpoint ended, as outlier ejection sees it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Sample {
+    /// An error that is the client's by its status: 400–499, or another gRPC status than `OK`. It counts as a
+    /// success, but for the comparison with peers.
+    ClientError,
     /// The gateway kind of server error: 502, 503, 504, or gRPC `UNAVAILABLE`, `DEADLINE_EXCEEDED`.
     GatewayError,
     /// No answer: connect failure, reset, timeout of the try. Failures of the client's side (it went
@@ -14,7 +17,7 @@ pub enum Sample {
     LocalFailure,
     /// Another server error: 500–599, or gRPC `UNKNOWN`, `INTERNAL`, `DATA_LOSS`.
     ServerError,
-    /// Everything else: what a client did wrong is no fault of the endpoint.
+    /// Everything else.
     Success,
 }
 
@@ -24,6 +27,7 @@ impl Sample {
     pub const fn of_status(status: u16) -> Self {
         match status {
             502..=504 => Self::GatewayError,
+            400..=499 => Self::ClientError,
             500..=599 => Self::ServerError,
             _ => Self::Success,
         }
@@ -36,14 +40,15 @@ impl Sample {
         match status {
             GrpcStatus::UNAVAILABLE | GrpcStatus::DEADLINE_EXCEEDED => Self::GatewayError,
             GrpcStatus::DATA_LOSS | GrpcStatus::INTERNAL | GrpcStatus::UNKNOWN => Self::ServerError,
-            _ => Self::Success,
+            GrpcStatus::OK => Self::Success,
+            _ => Self::ClientError,
         }
     }
 
-    /// Whether it is one.
+    /// Whether the endpoint has done what was its own to do: what a client did wrong is no fault of it.
     #[must_use]
     pub const fn is_success(self) -> bool {
-        matches!(self, Self::Success)
+        matches!(self, Self::ClientError | Self::Success)
     }
 }
 
@@ -63,6 +68,17 @@ pub struct Monitor {
     /// Successes in the upper half, failures in the lower, both modulo 2^32 (a carry from one into
     /// the other, once in 2^32 failures, is harmless).
     counts: AtomicU64,
+    /// Errors of clients, among the successes, modulo 2^32.
+    client_errors: AtomicU32,
+}
+
+/// All answers of an endpoint so far, modulo 2^32 each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) successes: u32,
+    /// Among the successes.
+    pub(super) client_errors: u32,
+    pub(super) failures: u32,
 }
 
 impl Monitor {
@@ -77,6 +93,9 @@ impl Monitor {
     #[inline]
     pub fn record(&self, sample: Sample, params: &OutlierParams) -> Option<Finding> {
         if sample.is_success() {
+            if sample == Sample::ClientError {
+                self.client_errors.fetch_add(1, Ordering::Relaxed);
+            }
             self.counts.fetch_add(1 << 32, Ordering::Relaxed);
             // Reading first keeps the line clean in the usual case.
             if self.streaks.load(Ordering::Relaxed) != 0 {
@@ -109,13 +128,16 @@ impl Monitor {
     /// Successes so far, modulo 2^32.
     #[must_use]
     pub fn successes(&self) -> u32 {
-        self.totals().0
+        self.totals().successes
     }
 
-    /// Successes and failures so far, modulo 2^32 each.
-    pub(super) fn totals(&self) -> (u32, u32) {
+    pub(super) fn totals(&self) -> Totals {
         let word = self.counts.load(Ordering::Relaxed);
-        ((word >> 32) as u32, word as u32)
+        Totals {
+            successes: (word >> 32) as u32,
+            client_errors: self.client_errors.load(Ordering::Relaxed),
+            failures: word as u32,
+        }
     }
 
     /// Forgets the streaks, when the endpoint returns.
@@ -213,7 +235,8 @@ mod tests {
 
     #[test]
     fn statuses_are_classified() {
-        assert_eq!(Sample::of_status(499), Sample::Success);
+        assert_eq!(Sample::of_status(399), Sample::Success);
+        assert_eq!(Sample::of_status(499), Sample::ClientError);
         assert_eq!(Sample::of_status(500), Sample::ServerError);
         assert_eq!(Sample::of_status(503), Sample::GatewayError);
         assert_eq!(Sample::of_status(599), Sample::ServerError);
@@ -222,14 +245,14 @@ mod tests {
             (0, Sample::Success),
             (2, Sample::ServerError),
             (4, Sample::GatewayError),
-            (5, Sample::Success),
-            (7, Sample::Success),
-            (8, Sample::Success),
-            (12, Sample::Success),
+            (5, Sample::ClientError),
+            (7, Sample::ClientError),
+            (8, Sample::ClientError),
+            (12, Sample::ClientError),
             (13, Sample::ServerError),
             (14, Sample::GatewayError),
             (15, Sample::ServerError),
-            (16, Sample::Success),
+            (16, Sample::ClientError),
         ] {
             assert_eq!(Sample::of_grpc(GrpcStatus::new(code)), sample, "{code}");
         }
@@ -292,7 +315,10 @@ mod tests {
             let _ = monitor.record(Sample::Success, &params);
         }
         let _ = monitor.record(Sample::GatewayError, &params);
-        assert_eq!(monitor.totals(), (7, 1));
-        assert_eq!(monitor.successes(), 7);
+        let _ = monitor.record(Sample::ClientError, &params);
+        let totals = monitor.totals();
+        let counts = (totals.successes, totals.failures, totals.client_errors);
+        assert_eq!(counts, (8, 1, 1));
+        assert_eq!(monitor.successes(), 8);
     }
 }

@@ -49,6 +49,9 @@ pub struct OutlierParams {
     pub failure_percentage_minimum_hosts: u32,
     /// As for success rates. Default 50.
     pub failure_percentage_request_volume: u32,
+    /// An endpoint differs from its peers that answers so many percent of those requests with errors, those
+    /// of clients (4xx) included, that its peers answer well; 0: off. Default 30. (Not in Envoy.)
+    pub status_difference_threshold: u8,
     /// Between two probes of an endpoint that may return. Default 500 ms. (Not in Envoy.)
     pub probe_interval: Duration,
 }
@@ -70,6 +73,9 @@ pub struct Enforcing {
     pub failure_percentage: Percent,
     /// Of success rates.
     pub success_rate: Percent,
+    /// Of differences from peers. Where a policy sends a client's requests to the same endpoint again and again
+    /// (`maglev`, `ring-hash`), enforce nothing: there a client can make one endpoint differ after the other.
+    pub status_difference: Percent,
 }
 
 impl Default for Enforcing {
@@ -80,6 +86,7 @@ impl Default for Enforcing {
             consecutive_local_origin_failure: Percent::ALL,
             failure_percentage: Percent::NONE,
             success_rate: Percent::ALL,
+            status_difference: Percent::ALL,
         }
     }
 }
@@ -103,6 +110,7 @@ impl Default for OutlierParams {
             failure_percentage_threshold: 85,
             failure_percentage_minimum_hosts: 5,
             failure_percentage_request_volume: 50,
+            status_difference_threshold: 30,
             probe_interval: Duration::from_millis(500),
         }
     }

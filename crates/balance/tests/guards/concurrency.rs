@@ -1,0 +1,162 @@
+//! The adaptive limit: noise does not lower it, queues do.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use maglor_balance::guard::concurrency::{ConcurrencyLimit, ConcurrencyParams};
+use maglor_balance::{Rng, Time};
+
+use crate::support::seed;
+
+/// The time of a request without queue, in nanoseconds.
+type Law = fn(&mut Rng) -> f64;
+
+/// All of them 20 ms on average.
+const LAWS: [(&str, Law); 4] = [
+    ("exponential", |rng| -(1.0 - rng.unit()).ln() * 20e6),
+    ("bimodal", |rng| if rng.unit() < 0.9 { 2e6 } else { 182e6 }),
+    ("lognormal", |rng| {
+        let normal = (-2.0 * (1.0 - rng.unit()).ln()).sqrt();
+        let normal = normal * (std::f64::consts::TAU * rng.unit()).cos();
+        let variance = 5.0_f64.ln();
+        (variance.sqrt() * normal - variance / 2.0).exp() * 20e6
+    }),
+    ("deterministic", |_| 20e6),
+];
+
+/// A service with so many places, first in first out, behind one limit.
+struct Fixture {
+    law: Law,
+    places: usize,
+    limit: ConcurrencyLimit,
+    /// Ends, with beginnings and the numbers in progress then.
+    served: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    waiting: VecDeque<(u64, u32)>,
+    /// Ends of what would be in progress if nothing were turned away.
+    free: BinaryHeap<Reverse<u64>>,
+    rng: Rng,
+    answered: f64,
+    latency: f64,
+}
+
+impl Fixture {
+    fn new(law: Law, places: usize) -> Self {
+        Self {
+            law,
+            places,
+            limit: ConcurrencyLimit::new(ConcurrencyParams::default()),
+            served: BinaryHeap::new(),
+            waiting: VecDeque::new(),
+            free: BinaryHeap::new(),
+            rng: Rng::seed(seed(94)),
+            answered: 0.0,
+            latency: 0.0,
+        }
+    }
+
+    /// The share of windows of 100 ms in which the limit is never below the most that are in progress.
+    fn run(&mut self, rate: f64, seconds: f64) -> f64 {
+        let (mut now, mut window_end) = (0.0, 100e6);
+        let (mut need, mut least) = (0, u32::MAX);
+        let (mut windows, mut enough) = (0.0, 0.0);
+        while now < seconds * 1e9 {
+            now -= (1.0 - self.rng.unit()).ln() / rate * 1e9;
+            self.end_until(now as u64);
+            least = least.min(self.limit.limit());
+            while now >= window_end {
+                windows += 1.0;
+                enough += f64::from(u8::from(least as usize >= need));
+                (need, least) = (self.free.len(), self.limit.limit());
+                window_end += 100e6;
+            }
+            self.arrive(now as u64);
+            need = need.max(self.free.len());
+        }
+        enough / windows
+    }
+
+    fn arrive(&mut self, now: u64) {
+        let end = now + (self.law)(&mut self.rng) as u64;
+        self.free.push(Reverse(end));
+        let active = (self.served.len() + self.waiting.len()) as u32;
+        if active >= self.limit.limit() {
+            return;
+        }
+        if self.served.len() < self.places {
+            self.served.push(Reverse((end, now, active + 1)));
+        } else {
+            self.waiting.push_back((now, active + 1));
+        }
+    }
+
+    fn end_until(&mut self, now: u64) {
+        while self.free.peek().is_some_and(|end| end.0 <= now) {
+            self.free.pop();
+        }
+        while let Some(Reverse((end, began, active))) = self.served.peek().copied() {
+            if end > now {
+                break;
+            }
+            self.served.pop();
+            let latency = Duration::from_nanos(end - began);
+            self.answered += 1.0;
+            self.latency += latency.as_secs_f64();
+            let at = Time::from_nanos(end);
+            let _ = self.limit.sample(latency, active, at, &mut self.rng);
+            if let Some((began, active)) = self.waiting.pop_front() {
+                let work = (self.law)(&mut self.rng) as u64;
+                self.served.push(Reverse((end + work, began, active)));
+            }
+        }
+    }
+}
+
+/// A running minimum of means fell to 4 here, in nearly all windows of all but the last law.
+#[test]
+fn where_nothing_queues_there_is_room_for_all() {
+    for (name, law) in LAWS {
+        for rate in [100.0, 1000.0] {
+            let enough = Fixture::new(law, usize::MAX).run(rate, 40.0);
+            println!("{name} at {rate}/s: {enough:.3}");
+            assert!(enough >= 0.95, "{name} at {rate}/s: {enough}");
+        }
+    }
+}
+
+/// Twice what the service can do: it does nearly all that it can, and what it answers has waited little.
+#[test]
+fn overload_makes_no_long_queue() {
+    for (name, law) in LAWS {
+        let (places, seconds) = (40, 30.0);
+        let capacity = places as f64 / 0.02;
+        let mut fixture = Fixture::new(law, places);
+        fixture.run(2.0 * capacity, seconds);
+        let goodput = fixture.answered / seconds / capacity;
+        let latency = 1e3 * fixture.latency / fixture.answered;
+        println!("{name}: {goodput:.3} of the capacity, {latency:.1} ms");
+        assert!(
+            goodput > 0.85 && latency < 40.0,
+            "{name}: {goodput} {latency}"
+        );
+    }
+}
+
+/// Its places become a sixth: the baseline that is measured with a queue in there is no new normal.
+#[test]
+fn a_queue_does_not_become_the_baseline() {
+    let mut fixture = Fixture::new(LAWS[0].1, 60);
+    fixture.run(6000.0, 10.0);
+    let before = fixture.limit.baseline().unwrap();
+    let mut slower = Fixture::new(LAWS[0].1, 10);
+    slower.limit = fixture.limit;
+    // It begins at time zero again, but the limit's next measurement is at a time that comes.
+    slower.run(6000.0, 100.0);
+    let after = slower.limit.baseline().unwrap();
+    assert!(after < before.mul_f64(1.5), "{before:?} {after:?}");
+    assert!(
+        (8..40).contains(&slower.limit.limit()),
+        "{}",
+        slower.limit.limit()
+    );
+}

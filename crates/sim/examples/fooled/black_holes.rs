@@ -1,0 +1,116 @@
+//! Servers that answer every request with an error: what share of the requests each of them gets, over
+//! its fair one, without ejection and with.
+
+use maglor_balance::guard::outlier::OutlierParams;
+use maglor_sim::des::{Faults, Outcome, Scenario};
+
+use crate::table::{base, head, requests_in, row, simulate};
+
+/// All policies.
+const POLICIES: [&str; 15] = [
+    "random",
+    "round-robin",
+    "lor(choices=2)",
+    "lor(choices=all)",
+    "subset(size=10)",
+    "peak-ewma",
+    "maglev",
+    "ring-hash",
+    "a-lsq",
+    "bounce(tries=3)",
+    "probe(choices=2)",
+    "ledger(group=40)",
+    "ledger(group=40,fallback=lor)",
+    "join-idle-queue",
+    "prequal",
+];
+
+const LOADS: [f64; 4] = [0.3, 0.5, 0.75, 0.9];
+
+/// Faulty servers, status, work of an error in parts of that of a good answer (20 ms).
+const FAULTS: [(u32, u16, f64); 8] = [
+    (1, 500, 0.01),
+    (1, 404, 0.01),
+    (1, 500, 1.0),
+    (1, 404, 1.0),
+    (4, 500, 0.01),
+    (4, 404, 0.01),
+    (4, 500, 1.0),
+    (4, 404, 1.0),
+];
+
+pub(crate) fn print() {
+    print_with(false);
+}
+
+pub(crate) fn print_ejected() {
+    print_with(true);
+}
+
+fn print_with(ejection: bool) {
+    let (title, what) = if ejection {
+        (
+            "with ejection",
+            "share of all requests, in percent (of all faulty servers together)",
+        )
+    } else {
+        (
+            "without ejection",
+            "the worst faulty server's share over its fair one, 2.5 %",
+        )
+    };
+    println!("## Black holes, {title}: {what}\n");
+    for (servers, status, work) in FAULTS {
+        let ms = 20.0 * work;
+        println!("### {servers} of 40, status {status}, after {ms} ms\n");
+        let loads = LOADS.iter().map(|rho| format!("ρ = {rho}"));
+        head(
+            &std::iter::once("policy".to_owned())
+                .chain(loads)
+                .collect::<Vec<_>>(),
+        );
+        for policy in POLICIES {
+            let scenarios: Vec<Scenario> = LOADS
+                .iter()
+                .map(|rho| scenario(policy, *rho, (servers, status, work), ejection))
+                .collect();
+            let cells = simulate(&scenarios);
+            let cells = cells.iter().map(|outcome| cell(outcome, servers, ejection));
+            row(&std::iter::once(format!("`{policy}`"))
+                .chain(cells)
+                .collect::<Vec<_>>());
+        }
+        println!();
+    }
+}
+
+fn scenario(policy: &str, rho: f64, faults: (u32, u16, f64), ejection: bool) -> Scenario {
+    let (servers, status, work) = faults;
+    let mut scenario = Scenario {
+        rho,
+        runs: 2,
+        faults: Some(Faults {
+            servers,
+            share: 1.0,
+            work,
+            status,
+        }),
+        ..base(policy)
+    };
+    scenario.guards.ejection = ejection.then(OutlierParams::default);
+    // Shares are of the second half.
+    scenario.requests = requests_in(if ejection { 100.0 } else { 40.0 }, &scenario);
+    scenario
+}
+
+/// Of the faulty server with most requests.
+fn cell(outcome: &Outcome, servers: u32, ejection: bool) -> String {
+    let shares = &outcome.shares[..servers as usize];
+    let most = shares.iter().copied().fold(0.0, f64::max);
+    if ejection {
+        let all: f64 = shares.iter().sum();
+        format!("{:.2}", 100.0 * all)
+    } else {
+        format!("{:.2}", most * f64::from(40))
+    }
+}

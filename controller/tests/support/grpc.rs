@@ -227,26 +227,46 @@ impl Stream {
         while !holds(&self.seen) {
             let part = timeout(LIMIT, self.response.frame()).await;
             let part = part.unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"));
-            let data = part.unwrap().unwrap().into_data().unwrap();
-            self.deframer.put(&data);
-            while let Some(message) = self.deframer.message().unwrap() {
-                let response = DeltaDiscoveryResponse::decode(message).unwrap();
-                let Some(update) = self.client.receive(response) else {
-                    continue;
-                };
-                for received in &update.resources {
-                    let key = (update.kind, received.name.to_string());
-                    self.seen.insert(key, Some(received.body.clone()));
-                }
-                for name in &update.removed {
-                    self.seen.insert((update.kind, name.to_string()), None);
-                }
-                match &mut self.held {
-                    Some(held) => held.push_back(update),
-                    None => self.client.accept(&update),
-                }
-                self.say();
+            self.take(&part.unwrap().unwrap().into_data().unwrap());
+        }
+    }
+
+    /// The same for as long as it takes; `false` where the stream ends before.
+    #[allow(dead_code, reason = "only one of the tests waits so")]
+    pub(crate) async fn waits_until(
+        &mut self,
+        holds: impl Fn(&BTreeMap<(Kind, String), Option<Bytes>>) -> bool,
+    ) -> bool {
+        while !holds(&self.seen) {
+            let part = self.response.frame().await.and_then(Result::ok);
+            let Some(data) = part.and_then(|part| part.into_data().ok()) else {
+                return false;
+            };
+            self.take(&data);
+        }
+        true
+    }
+
+    /// Takes a part of the response, and answers what is complete.
+    fn take(&mut self, data: &Bytes) {
+        self.deframer.put(data);
+        while let Some(message) = self.deframer.message().unwrap() {
+            let response = DeltaDiscoveryResponse::decode(message).unwrap();
+            let Some(update) = self.client.receive(response) else {
+                continue;
+            };
+            for received in &update.resources {
+                let key = (update.kind, received.name.to_string());
+                self.seen.insert(key, Some(received.body.clone()));
             }
+            for name in &update.removed {
+                self.seen.insert((update.kind, name.to_string()), None);
+            }
+            match &mut self.held {
+                Some(held) => held.push_back(update),
+                None => self.client.accept(&update),
+            }
+            self.say();
         }
     }
 }

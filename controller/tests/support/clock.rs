@@ -1,7 +1,7 @@
 //! A system clock that a test sets: processes that are started with it see its jumps, at once and without a restart.
 //!
 //! A small library is put before libc's, whose `clock_gettime` adds what a file says to the time of day. The clock
-//! that never jumps stays as it is.
+//! that never jumps stays as it is. A process can be given a resolv.conf(5) of its own by the same library.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -10,7 +10,9 @@ use std::process::Command;
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -31,6 +33,16 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
   int failed = syscall(SYS_clock_gettime, clock, now);
   if (!failed && clock == CLOCK_REALTIME && offset) now->tv_sec += *offset;
   return failed;
+}
+
+int open64(const char *path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  int mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, int) : 0;
+  va_end(rest);
+  const char *ours = getenv("TEST_RESOLV_CONF");
+  if (ours && !strcmp(path, "/etc/resolv.conf")) path = ours;
+  return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 "#;
 
@@ -62,8 +74,12 @@ impl Clock {
 
     /// By how many days it is ahead from now on.
     pub(crate) fn set_days(&self, days: i64) {
-        let seconds = (days * DAY).to_ne_bytes();
-        self.file.write_all_at(&seconds, 0).unwrap();
+        self.set_seconds(days * DAY);
+    }
+
+    /// By how many seconds it is ahead from now on.
+    pub(crate) fn set_seconds(&self, seconds: i64) {
+        self.file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
 
     /// The environment of a process that goes by it.

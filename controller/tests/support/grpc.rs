@@ -255,12 +255,27 @@ impl Stream {
         while !holds(&self.seen) {
             let part = timeout(LIMIT, self.response.frame()).await;
             let part = part.unwrap_or_else(|_| panic!("{what}: not within {LIMIT:?}"));
-            let data = part.unwrap().unwrap().into_data().unwrap();
-            self.take(&data);
+            self.take(&part.unwrap().unwrap().into_data().unwrap());
         }
     }
 
-    /// Takes what came.
+    /// The same for as long as it takes; `false` where the stream ends before.
+    #[allow(dead_code, reason = "only one of the tests waits so")]
+    pub(crate) async fn waits_until(
+        &mut self,
+        holds: impl Fn(&BTreeMap<(Kind, String), Option<Bytes>>) -> bool,
+    ) -> bool {
+        while !holds(&self.seen) {
+            let part = self.response.frame().await.and_then(Result::ok);
+            let Some(data) = part.and_then(|part| part.into_data().ok()) else {
+                return false;
+            };
+            self.take(&data);
+        }
+        true
+    }
+
+    /// Takes a part of the response, and answers what is complete.
     fn take(&mut self, data: &[u8]) {
         self.deframer.put(data);
         while let Some(message) = self.deframer.message().unwrap() {

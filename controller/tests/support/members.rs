@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use maglor_testkit::{Proxy, ProxyBuilder, RawHttp1, TIMEOUT, Upstream, eventually};
 
@@ -71,7 +72,7 @@ clusters:
         token.display(),
         world.path("trust.pem").display(),
         world.path(&format!("cache-{account}")).display(),
-        world.controller.listen,
+        world.control_plane(),
     )
 }
 
@@ -124,8 +125,19 @@ impl Mesh {
         controller: Vec<(String, String)>,
         variables: Vec<(String, String)>,
     ) -> Option<Self> {
+        Self::start_named(ttl, controller, variables, None).await
+    }
+
+    /// The same, where proxies find the controller by this name.
+    pub(crate) async fn start_named(
+        ttl: &'static str,
+        controller: Vec<(String, String)>,
+        variables: Vec<(String, String)>,
+        name: Option<&'static str>,
+    ) -> Option<Self> {
         let binary = binary()?;
-        let world = World::start_with(MESH, ttl, controller).await;
+        let mut world = World::start_with(MESH, ttl, controller).await;
+        world.name = name;
         put(&world.path("trust.pem"), &world.bundle().to_pem());
         put(&world.path("cart-token"), CART);
         put(&world.path("web-token"), WEB);
@@ -176,7 +188,7 @@ impl Mesh {
     }
 }
 
-fn proxy(binary: &Path, config: String, variables: &[(String, String)]) -> Proxy {
+pub(crate) fn proxy(binary: &Path, config: String, variables: &[(String, String)]) -> Proxy {
     let builder = ProxyBuilder::new(binary).config(config);
     let builder = variables
         .iter()
@@ -202,10 +214,15 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn start(address: SocketAddr) -> Self {
+        Self::with_pauses(address, Duration::ZERO)
+    }
+
+    /// Each client waits for so long between two calls.
+    pub(crate) fn with_pauses(address: SocketAddr, pause: Duration) -> Self {
         let (stop, answered) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
         let thread = |keep: bool| {
             let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
-            std::thread::spawn(move || call_until(&stop, &answered, address, keep))
+            std::thread::spawn(move || call_until(&stop, &answered, address, (keep, pause)))
         };
         let threads = [true, true, false].map(thread).into();
         Self {
@@ -234,11 +251,12 @@ fn call_until(
     stop: &AtomicBool,
     answered: &AtomicU64,
     address: SocketAddr,
-    keep: bool,
+    (keep, pause): (bool, Duration),
 ) -> Vec<String> {
     let mut failed = Vec::new();
     let mut client = RawHttp1::connect(address);
     while !stop.load(SeqCst) && failed.len() < 10 {
+        std::thread::sleep(pause);
         if !keep {
             client = RawHttp1::connect(address);
         }

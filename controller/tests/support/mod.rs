@@ -4,6 +4,7 @@
 pub(crate) mod clock;
 pub(crate) mod grpc;
 pub(crate) mod members;
+pub(crate) mod names;
 pub(crate) mod process;
 pub(crate) mod world;
 

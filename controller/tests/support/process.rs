@@ -31,8 +31,15 @@ impl Controller {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
+        let mut controller = Self::spawn(ready, arguments, variables);
+        controller.serves(ready).await;
+        controller
+    }
+
+    /// The same, without waiting for anything: one that does not reach what it needs does not serve.
+    pub(crate) fn spawn(ready: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let log = ready.with_extension("log");
-        let child = Command::new(env!("CARGO_BIN_EXE_maglor-controller"))
+        let child = Command::new(program())
             .args(match arguments.contains(&"--admin") {
                 true => &[][..],
                 false => &["--admin", "127.0.0.1:0"],
@@ -44,25 +51,28 @@ impl Controller {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut controller = Self {
+        Self {
             child,
             log,
             listen: String::new(),
             admin: String::new(),
-        };
+        }
+    }
+
+    /// Waits until it serves.
+    pub(crate) async fn serves(&mut self, ready: &Path) {
         let started = Instant::now();
         while !ready.exists() {
-            let ended = controller.child.try_wait().unwrap();
+            let ended = self.child.try_wait().unwrap();
             let late = started.elapsed() > LIMIT;
-            assert!(ended.is_none() && !late, "{ended:?}\n{}", controller.log());
+            assert!(ended.is_none() && !late, "{ended:?}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let text = std::fs::read_to_string(ready).unwrap();
         let addresses: Value = serde_json::from_str(&text).unwrap();
         let address = |name: &str| addresses[name].as_str().unwrap().to_owned();
-        controller.listen = address("listen");
-        controller.admin = address("admin");
-        controller
+        self.listen = address("listen");
+        self.admin = address("admin");
     }
 
     /// What it has logged.
@@ -73,9 +83,20 @@ impl Controller {
     /// Memory that it has now, in bytes.
     #[allow(dead_code, reason = "only one of the tests asks for it")]
     pub(crate) fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// The most memory that it has had, in bytes.
+    #[allow(dead_code, reason = "only one of the tests asks for it")]
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    /// A line of its status (proc_pid_status(5)), in bytes.
+    fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let line = status.lines().find(|line| line.starts_with(name));
         let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
         kilobytes.parse::<u64>().unwrap() * 1024
     }
@@ -123,6 +144,12 @@ impl Controller {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// The controller that was built together with this test, or the one that `MAGLOR_CONTROLLER` names: a release, say.
+fn program() -> PathBuf {
+    let other = std::env::var_os("MAGLOR_CONTROLLER").map(PathBuf::from);
+    other.unwrap_or_else(|| env!("CARGO_BIN_EXE_maglor-controller").into())
 }
 
 impl Controller {

@@ -37,6 +37,8 @@ pub(crate) struct World {
     ttl: &'static str,
     /// Of the controller's environment.
     variables: Vec<(String, String)>,
+    /// The name by which proxies find the controller, in place of its address.
+    pub(crate) name: Option<&'static str>,
 }
 
 impl World {
@@ -73,6 +75,16 @@ impl World {
             controller,
             ttl,
             variables,
+            name: None,
+        }
+    }
+
+    /// Where proxies find the controller.
+    pub(crate) fn control_plane(&self) -> String {
+        let listen = &self.controller.listen;
+        match (self.name, listen.rsplit_once(':')) {
+            (Some(name), Some((_, port))) => format!("{name}:{port}"),
+            _ => listen.clone(),
         }
     }
 

@@ -29,10 +29,18 @@ impl Received {
     }
 
     pub(crate) fn take(&mut self) -> Bytes {
-        if self.first.is_empty() {
-            return std::mem::take(&mut self.rest).freeze();
+        self.take_some(usize::MAX)
+    }
+
+    /// The same of at most so many bytes, where they were joined.
+    pub(crate) fn take_some(&mut self, most: usize) -> Bytes {
+        if !self.first.is_empty() {
+            return std::mem::take(&mut self.first);
         }
-        std::mem::take(&mut self.first)
+        if self.rest.len() > most {
+            return self.rest.split_to(most).freeze();
+        }
+        std::mem::take(&mut self.rest).freeze()
     }
 }
 

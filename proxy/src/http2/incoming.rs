@@ -13,6 +13,9 @@ use crate::memory;
 use crate::message::Source;
 use crate::received::Received;
 
+/// So much is handed on at a time, in bytes: streams that wait for credit together get it in turn, by pieces.
+const PIECE: usize = 16 * 1024;
+
 /// The side of a stream that decides what becomes of it: gives it up on drop, unless it is over.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(super) Rc<Stream>);
@@ -51,7 +54,7 @@ impl Source for Incoming {
             return Poll::Ready(Some(Err(failed.of_downstream())));
         }
         if !state.received.is_empty() {
-            let bytes = state.received.take();
+            let bytes = state.received.take_some(PIECE);
             // At most a window's.
             state.taken += bytes.len() as u32;
             if let Some(credit) = state.credit() {

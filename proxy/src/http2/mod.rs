@@ -38,8 +38,8 @@ pub(crate) use stream::Stream;
 /// Bytes of a body that a peer may send before they are taken: the bound on what is buffered for a stream.
 const STREAM_WINDOW: u32 = 64 * 1024;
 /// Bytes of all bodies together that may be on their way. Bytes that have arrived do not count, taken or
-/// not: so no number of slow streams uses up what the others need.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// not: so no number of slow streams uses up what the others need. What is buffered is bounded by the windows of streams.
+const CONNECTION_WINDOW: u32 = 1 << 30;
 /// Windows before anybody has changed them (RFC 9113, section 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
 /// A silent peer is sent a PING after three of these and has one to answer.

@@ -267,9 +267,9 @@ impl Scenario {
         Ok(())
     }
 
-    /// How many ledgers or boards each service has.
+    /// How many ledgers or boards the first service has: groups follow from the names of servers.
     fn hosts(&self) -> u32 {
-        let endpoint = |server: u32| Endpoint::new(Arc::from(server.to_string()));
+        let endpoint = |server: u32| Endpoint::new(Arc::from(format!("s0-{server}")));
         let endpoints: Vec<Endpoint> = (0..self.servers).map(endpoint).collect();
         let view = View::build(endpoints, &ViewParams::default(), Time::ZERO);
         let groups = self.policy.groups(&view);

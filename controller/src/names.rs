@@ -2,16 +2,18 @@
 
 /// Whether a text is a label of RFC 1123, which names of namespaces are: 1 to 63 of `a-z 0-9 -`, and no hyphen at either end.
 pub(crate) fn is_label(text: &str) -> bool {
-    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len())
-        && text.bytes().all(inside)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+    text.len() <= 63 && is_part(text)
 }
 
-/// Whether a text is a subdomain of RFC 1123, which most other names are: labels with dots between them, up to 253 bytes.
+/// Whether a text is what Kubernetes calls a subdomain of RFC 1123, as most other names are: parts like labels with dots
+/// between them, up to 253 bytes in all. A part alone has no limit there.
 pub(crate) fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_label)
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+fn is_part(text: &str) -> bool {
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty() && text.bytes().all(inside) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]
@@ -23,7 +25,7 @@ mod tests {
         for name in ["a", "shop-1", "0", &"a".repeat(63)] {
             assert!(is_label(name) && is_subdomain(name), "{name}");
         }
-        for name in ["a.b", "web-7d9f.v1"] {
+        for name in ["a.b", "web-7d9f.v1", &"a".repeat(64), &"a".repeat(253)] {
             assert!(!is_label(name) && is_subdomain(name), "{name}");
         }
         for name in [
@@ -42,7 +44,7 @@ mod tests {
             "a-",
             "a..b",
             "é",
-            &"a".repeat(64),
+            &"a".repeat(254),
         ] {
             assert!(!is_label(name) && !is_subdomain(name), "{name}");
         }

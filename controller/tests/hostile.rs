@@ -238,7 +238,6 @@ fn request(word: &str, rest: &str) -> DeltaDiscoveryRequest {
             request.error_detail = Some(Status {
                 code: 3,
                 message: text(message),
-                ..Status::default()
             });
         }
         ("versions", [name, version]) => {

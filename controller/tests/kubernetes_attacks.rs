@@ -1,5 +1,4 @@
-//! A controller on a real API server, while one source attacks all of its ports: admission answers, and the Lease is kept. Then
-//! the webhook gets the kept hostile suite (docs/hostile.md).
+//! A controller on a real API server, while one source attacks all of its ports: admission answers, and the Lease is kept.
 //!
 //! Ignored without `cargo xtask e2e`: the first time it builds Kubernetes. It needs root, and says so when it skips.
 #![allow(
@@ -16,8 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use maglor_cluster::{Cluster, Kubectl, Options};
-use maglor_testkit::RawHttp1;
-use maglor_testkit::hostile::{self, Port};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -221,24 +218,6 @@ async fn admission_answers_and_the_lease_is_kept_while_all_ports_are_attacked() 
         "the term never ended"
     );
     assert_eq!(log.matches("the lease cannot be renewed").count(), 0);
-    let failed = tokio::task::spawn_blocking(move || hostile_reviews(webhook, &config)).await;
-    let failed = failed.unwrap();
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-    let log = controller.log();
-    assert!(!log.contains("panicked"), "{log}");
     drop(controller);
     cluster.stop().unwrap();
-}
-
-/// The kept hostile suite against the webhook, by way of its port: cases without their expected outcome.
-fn hostile_reviews(port: u16, config: &Arc<ClientConfig>) -> Vec<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let cases = hostile::webhook();
-    let failed = cases.iter().filter_map(|case| {
-        let name = "maglor-controller.maglor.svc";
-        let client = RawHttp1::connect_tls(address, name, Arc::clone(config)).into_connection();
-        let seen = Port::send(&hostile::api::review(case), &case.expected, client);
-        hostile::check_port(case, &seen).err()
-    });
-    failed.collect()
 }

@@ -207,10 +207,10 @@ impl Stream {
         let key = (kind, name.to_owned());
         while !self.seen.contains_key(&key) {
             let part = timeout(LIMIT, self.response.frame()).await;
-            let part = match part.unwrap_or_else(|_| panic!("{name}: not within {LIMIT:?}")) {
-                Some(Ok(part)) => part,
-                // The connection has ended, or the stream without a status.
-                Some(Err(_)) | None => return Err(-1),
+            let part = part.unwrap_or_else(|_| panic!("{name}: not within {LIMIT:?}"));
+            // Else the connection has ended, or the stream without a status.
+            let Some(Ok(part)) = part else {
+                return Err(-1);
             };
             match part.into_data() {
                 Ok(data) => self.take(&data),

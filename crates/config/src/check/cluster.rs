@@ -105,7 +105,6 @@ pub(super) fn one(
             .map(|raw| guard::concurrency(raw, &at.field("concurrency_limit"))),
         delay: delay.and_then(|raw| guard::delay(&raw.0, &at.field("delay"))),
     };
-    unix_endpoints(&cluster, at);
     warnings(raw, &cluster, at);
     raw.name.is_some().then_some(cluster)
 }
@@ -200,6 +199,7 @@ fn policy(raw: &raw::Cluster, at: &At<'_>) -> balance::Spec {
 }
 
 fn warnings(raw: &raw::Cluster, cluster: &Cluster, at: &At<'_>) {
+    unix_endpoints(cluster, at);
     guard::warn_of_queue(raw, at);
     if raw.endpoints.is_empty() && cluster.original_destination.is_none() {
         at.warning("the cluster has no endpoints; its requests are answered with 503")

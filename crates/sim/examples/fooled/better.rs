@@ -271,7 +271,7 @@ impl Model {
         match self.way {
             Way::Bounce { .. } => self.tries(request),
             Way::LateBinding { .. } | Way::Ledger { .. } => {
-                self.after(DELAY, Event::Asked(request.into()))
+                self.after(DELAY, Event::Asked(request.into()));
             }
             Way::Prefetched { .. } => {
                 let kept = self.balancers[balancer as usize].kept.take();

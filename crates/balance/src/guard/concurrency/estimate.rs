@@ -92,7 +92,9 @@ impl Estimate {
         let phase = std::mem::replace(&mut self.phase, Phase::Adapting);
         let limit = match phase {
             Phase::Settling(lowered) => self.settle(lowered, now),
-            Phase::Measuring(lowered, before) => self.measure(lowered, before, window, params, now),
+            Phase::Measuring(lowered, before) => {
+                self.measure(lowered, before.as_ref(), window, params, now)
+            }
             Phase::Adapting if self.baseline.is_some() && now >= self.measure_at => {
                 self.begin(&window, params, now, rng)
             }
@@ -143,13 +145,13 @@ impl Estimate {
     fn measure(
         &mut self,
         lowered: Lowered,
-        before: Option<Counted>,
+        before: Option<&Counted>,
         window: Window,
         params: &ConcurrencyParams,
         now: Time,
     ) -> f64 {
         let mut counted = window.latencies;
-        if let Some(before) = &before {
+        if let Some(before) = before {
             counted.add(before);
         }
         if counted.len() < MEASURED && now < lowered.since + LONGEST {

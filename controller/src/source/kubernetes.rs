@@ -5,6 +5,8 @@
 //! asked for again; but where it was known, it has to be unknown for a while first: a server that has just
 //! restarted may not serve every definition yet, and a mesh must not be without its policies meanwhile.
 
+mod namespaced;
+
 use std::pin::pin;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use tokio::time::Instant;
 use super::{Event, definition};
 use crate::api_server;
 use crate::index::facts::{Key, Kind, Object};
+use crate::scope::Scope;
 
 /// How long a watch rests after its first failure; each further one doubles it.
 const REST: Duration = Duration::from_millis(500);
@@ -49,14 +52,21 @@ const OF_GATEWAYS: [Kind; 4] = [
     Kind::Secret,
 ];
 
-/// Watches all kinds, as long as anybody listens; those of Gateways only `with_gateways`.
-pub async fn watch(client: Client, events: mpsc::Sender<Event>, with_gateways: bool) {
+/// Watches all kinds, as long as anybody listens. Those of Gateways only where `gateways` are served, and Secrets in these
+/// namespaces only.
+pub async fn watch(client: Client, events: mpsc::Sender<Event>, gateways: Scope) {
     let mut watches = tokio::task::JoinSet::new();
     let (said, known) = watch::channel(false);
     watches.spawn(definition::follow(client.clone(), events.clone(), said));
     for kind in Kind::ALL {
-        if !with_gateways && OF_GATEWAYS.contains(&kind) {
+        if gateways == Scope::Off && OF_GATEWAYS.contains(&kind) {
             let _ = events.send(Watch::new(kind).reset()).await;
+            continue;
+        }
+        if let (Kind::Secret, Scope::In(namespaces)) = (kind, &gateways) {
+            let watched =
+                namespaced::watch(client.clone(), kind, namespaces.clone(), events.clone());
+            watches.spawn(watched);
             continue;
         }
         let (watched, mut known) = (
@@ -76,13 +86,17 @@ pub async fn watch(client: Client, events: mpsc::Sender<Event>, with_gateways: b
     }
 }
 
-async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
-    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
-    let config = match kind {
+/// What is watched of a kind.
+fn config(kind: Kind) -> watcher::Config {
+    match kind {
         Kind::Secret => api_server::watch().fields("type=kubernetes.io/tls"),
         _ => api_server::watch(),
-    };
-    let mut stream = pin!(watcher(api, config));
+    }
+}
+
+async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {
+    let api: Api<DynamicObject> = Api::all_with(client, &api_resource(kind));
+    let mut stream = pin!(watcher(api, config(kind)));
     let mut watch = Watch::new(kind);
     while let Some(watched) = stream.next().await {
         let Step { events: said, rest } = watch.take(watched, Instant::now());

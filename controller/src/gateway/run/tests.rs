@@ -101,7 +101,10 @@ async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
     let client = start(&applied).await;
     let operator = Operator {
         client: client.clone(),
-        options: Options::default(),
+        options: Options {
+            scope: Scope::Everywhere,
+            ..Options::default()
+        },
         events: Events::new(client, "maglor.dev/gateway", "test"),
     };
     let (_held, term) = watch::channel(Term::held());

@@ -13,6 +13,7 @@ use crate::placement::api::Written;
 use crate::placement::fits::fixed;
 use crate::placement::moving::{self, Step, Ticket};
 use crate::placement::pod::Pod;
+use crate::scope::Scope;
 
 /// A pod that is made is ready after so many seconds where nobody says otherwise.
 const READY_SECONDS: u32 = 180;
@@ -21,11 +22,12 @@ impl Operator {
     /// Takes the next step of each pod that is on its way, whatever has become of its policy.
     pub(super) async fn advance(&mut self) -> Result<(), kube::Error> {
         // Nothing of ours is under way where nothing may be.
-        if !self.options.moves {
+        if self.options.moves == Scope::Off {
             return Ok(());
         }
         let mut under_way = self.server.moving().await?;
-        under_way.retain(|pod| !pod.ends);
+        let moves = &self.options.moves;
+        under_way.retain(|pod| !pod.ends && moves.covers(&pod.key.namespace));
         self.options.metrics.moving(under_way.len());
         self.blocked
             .retain(|uid| under_way.iter().any(|pod| pod.uid == *uid));

@@ -198,7 +198,8 @@ impl Operator {
         };
         let (namespace, ..) = id(stage.policy);
         for (service, own) in &stage.policies.own {
-            if !wanted(service, &own.spec) && self.options.tunes && self.writes() {
+            if !wanted(service, &own.spec) && self.options.tunes.covers(&namespace) && self.writes()
+            {
                 self.server.delete(&namespace, &name(service)).await?;
                 tracing::info!(
                     namespace,

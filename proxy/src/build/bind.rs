@@ -42,20 +42,22 @@ pub(crate) fn bind(
 /// What keeps listeners and the admin server of this configuration from being bound now.
 #[must_use]
 pub fn unusable_addresses(config: &config::Config) -> Vec<BuildError> {
-    let listeners = config.listeners.iter();
-    let named = listeners.map(|one| (Arc::clone(&one.name), one.address));
-    let admin = config
-        .admin
-        .iter()
-        .map(|admin| ("admin".into(), admin.address));
     let mut found = Vec::new();
-    for (listener, address) in named.chain(admin) {
+    for listener in &config.listeners {
+        let address = listener.address;
         if let Err(source) = probe(address) {
+            let listener = Arc::clone(&listener.name);
             found.push(BuildError::Bind {
                 listener,
                 address,
                 source,
             });
+        }
+    }
+    if let Some(admin) = &config.admin {
+        let address = admin.address;
+        if let Err(source) = probe(address) {
+            found.push(BuildError::BindAdmin { address, source });
         }
     }
     found

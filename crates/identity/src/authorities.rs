@@ -23,7 +23,7 @@ pub(crate) fn check(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     }
 }
 
-/// Verifies clients as another verifier does, and [`check`]s their authorities.
+/// Verifies clients as another verifier does, and checks their authorities.
 #[derive(Debug)]
 pub struct StrictClients(pub Arc<dyn ClientCertVerifier>);
 
@@ -73,7 +73,7 @@ impl ClientCertVerifier for StrictClients {
     }
 }
 
-/// Verifies servers as another verifier does, and [`check`]s their authorities.
+/// Verifies servers as another verifier does, and checks their authorities.
 #[derive(Debug)]
 pub struct StrictServers(pub Arc<dyn ServerCertVerifier>);
 

@@ -82,7 +82,7 @@ impl Service {
             Ok(review) => review,
             Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         };
-        // It becomes a part of a path of the API server, and whoever reaches this port can ask.
+        // It becomes a part of a path of the API server, and any client of this port can send it.
         if question.is_of_pods() && !is_label(&review.namespace) {
             return refuse(
                 StatusCode::BAD_REQUEST,

@@ -1,6 +1,6 @@
 //! Which servers form a group, and which of them hosts the group's ledger or board.
 //!
-//! Every process computes it from the membership and needs to agree with nobody. Only names enter:
+//! Every process computes it from the membership, without coordination. Only names enter:
 //! priorities, localities, weights and health differ from process to process, so a group may hold servers
 //! that a balancer must not compare; what it may choose from is its own to say
 //! ([`Among`](super::Among)).

@@ -93,7 +93,7 @@ pub(super) fn probe(address: &UnixAddress) -> io::Result<()> {
     }
 }
 
-/// Removes what nobody listens on any more.
+/// Removes a socket file without a listener.
 fn make_room(address: &UnixAddress, path: &Path) -> io::Result<()> {
     if is_stale(address, path)? {
         tracing::info!(path = %path.display(), "replacing a socket's file that no process listens on");

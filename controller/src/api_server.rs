@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use http::{Request, StatusCode};
+use kube::client::Body;
 use kube::runtime::watcher;
 use kube::{Client, Config};
 
@@ -41,6 +43,28 @@ async fn config() -> Result<Config, kube::Error> {
 /// How a kind is watched; the caller adds selectors.
 pub(crate) fn watch() -> watcher::Config {
     watcher::Config::default().timeout(WATCH)
+}
+
+/// The same client; `answered` is called when the API server has answered a request, also that it does not know the kind.
+/// Who lacks a right is not answered.
+pub(crate) fn noting_answers(
+    client: &Client,
+    answered: impl Fn() + Clone + Send + 'static,
+) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let client = client.clone();
+    let send = move |request: Request<Body>| {
+        let (client, answered) = (client.clone(), answered.clone());
+        async move {
+            let response = client.send(request).await?;
+            let status = response.status();
+            if status.is_success() || status == StatusCode::NOT_FOUND {
+                answered();
+            }
+            Ok::<_, kube::Error>(response)
+        }
+    };
+    Client::new(tower::service_fn(send), namespace)
 }
 
 /// Whether it is what an API server has answered, with this status code.

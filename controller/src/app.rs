@@ -149,6 +149,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
         Some(service) => service.table.clone(),
         None => Table::new(false),
     };
+    table.count(metrics.on_call.pushes.clone());
     let graphs = observe(options.graph, &table, kubernetes.as_ref(), &mut threads);
     let webhook_ready = Arc::new(AtomicBool::new(options.webhook.is_none()));
     if let (Some(webhook), Some(kubernetes)) = (options.webhook, &kubernetes) {
@@ -196,7 +197,10 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
             table.clone(),
             peers,
             tls,
-            metrics.clients("discovery"),
+            (
+                metrics.clients("discovery"),
+                metrics.on_call.expiries.clone(),
+            ),
         ),
         metrics,
         whole,
@@ -333,7 +337,7 @@ fn secure(
     let service = identity::start(
         settings,
         replica.as_ref(),
-        metrics.certificates.clone(),
+        (metrics.certificates.clone(), &metrics.on_call.expiries),
         &mut spawn,
     )?;
     if let Some(kubernetes) = kubernetes {
@@ -397,12 +401,13 @@ fn start(
     let shown = show_term(term.subscribe(), Arc::clone(metrics));
     spawn("leader metric", Box::pin(shown));
     let (watched, client) = (clients.discovery, clients.lease);
+    let answered = metrics.on_call.answered.clone();
     let lease = async move {
         lease::hold(client, &namespace, LEASE, &replica, term, stopped).await;
     };
     Started {
         watch: tokio::spawn(async move {
-            source::kubernetes::watch(watched, events, with_gateways).await;
+            source::kubernetes::watch(watched, events, with_gateways, answered).await;
             Ok(())
         }),
         statuses: Some(statuses),

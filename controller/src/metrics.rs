@@ -1,5 +1,7 @@
 //! What the controller counts. Names and labels are documented in docs/controller.md.
 
+pub(crate) mod on_call;
+
 use std::time::Duration;
 
 use maglor_mcg::tune::Part;
@@ -13,6 +15,7 @@ use crate::index::{Change, ResourceKind};
 use crate::serve::Table;
 use crate::source::Event;
 use crate::webhook;
+use on_call::OnCall;
 
 /// Every family of the controller.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(crate) struct Metrics {
     rotation: [(Phase, Gauge); Phase::ALL.len()],
     authority_refused: Gauge,
     pub(crate) certificates: CertifyMetrics,
+    pub(crate) on_call: OnCall,
+    pending: Gauge,
     clients: [(&'static str, ClientMetrics); PORTS.len()],
     pub(crate) placement: PlacementMetrics,
     pub(crate) tuning: TuningMetrics,
@@ -228,6 +233,14 @@ impl Metrics {
                 Phase::ALL.map(|phase| (phase, family.with(&[phase.word()])))
             },
             certificates: CertifyMetrics::new(&registry),
+            on_call: OnCall::new(&registry),
+            pending: registry
+                .gauge(
+                    "controller_push_pending_seconds",
+                    "How long the proxy that has left a response without an answer for longest has done so.",
+                    &[],
+                )
+                .with(&[]),
             clients: ClientMetrics::of_ports(&registry),
             placement: PlacementMetrics::new(&registry),
             tuning: TuningMetrics::new(&registry),
@@ -294,6 +307,8 @@ impl Metrics {
                 gauge.set(count);
             }
         }
+        let pending = table.longest_unanswered().as_secs();
+        self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
         self.registry.encode()
     }
 }

@@ -18,6 +18,7 @@ use tokio_rustls::server::TlsStream;
 use crate::clients::{ClientMetrics, Clients};
 use crate::graph::peers::Peers;
 use crate::identity::own::{self, REPLICA_ALPN};
+use crate::metrics::on_call::Expiries;
 use crate::serve::Table;
 
 /// Handshakes: 20 kB each. A thousand proxies may come back at once, from one address where addresses are translated.
@@ -60,6 +61,7 @@ struct Served {
     arriving: Clients,
     enrolling: Arc<Connections>,
     members: Arc<Connections>,
+    expiries: Expiries,
 }
 
 impl Port {
@@ -69,7 +71,7 @@ impl Port {
         table: Table,
         peers: Peers,
         tls: Option<Tls>,
-        metrics: ClientMetrics,
+        (metrics, expiries): (ClientMetrics, Expiries),
     ) -> Self {
         let served = Served {
             table,
@@ -77,6 +79,7 @@ impl Port {
             arriving: Clients::new(ARRIVING, metrics),
             enrolling: Arc::new(Connections::new(ENROLLING)),
             members: Arc::new(Connections::new(MEMBERS)),
+            expiries,
         };
         Self {
             listener,
@@ -137,6 +140,7 @@ impl Served {
         let Some((stream, proved)) = self.handshake(&place, socket, address, &server).await else {
             return;
         };
+        let expires = proved.as_ref().ok().map(|(_, expires)| *expires);
         let (identity, limit) = until(proved, address);
         let among = match identity {
             Some(_) => &self.members,
@@ -144,6 +148,7 @@ impl Served {
         };
         let place = self.arriving.next(place, among, address);
         let is_replica = stream.get_ref().1.alpn_protocol() == Some(REPLICA_ALPN);
+        let _connected = expires.map(|expires| self.expiries.of_member(expires));
         let served = async {
             match is_replica {
                 true => self.peers.clone().serve(stream, identity.as_ref()).await,

@@ -28,6 +28,7 @@ use crate::graph::Graphs;
 use crate::identity::certify::Certifier;
 use crate::index::facts::Key;
 use crate::index::{Change, Endpoint, Place, Resource, ResourceId, ResourceKind};
+use crate::metrics::on_call::PushMetrics;
 use crate::shown::{self, protocol_name};
 
 /// What proxies are served. A clone is the same table.
@@ -38,6 +39,7 @@ pub struct Table {
     accounts: Accounts,
     shared: Shared,
     graphs: Arc<OnceLock<Arc<Graphs>>>,
+    pushes: Arc<OnceLock<PushMetrics>>,
 }
 
 /// A proxy that a group of Services shares, and the ports on which it has said that it listens.
@@ -78,9 +80,10 @@ impl Table {
 
     fn with(strict: bool, certifier: Option<Certifier>) -> Self {
         let (consumers, accounts) = (Consumers::default(), Accounts::default());
-        let graphs = Arc::default();
+        let (graphs, pushes) = (Arc::default(), Arc::default());
         let access = Access {
             graphs: Arc::clone(&graphs),
+            pushes: Arc::clone(&pushes),
             strict,
             certifier,
             consumers: Arc::clone(&consumers),
@@ -92,6 +95,7 @@ impl Table {
             accounts,
             shared: Shared::default(),
             graphs,
+            pushes,
         }
     }
 
@@ -99,6 +103,17 @@ impl Table {
     pub fn observe(&self, graphs: Arc<Graphs>) {
         // The first one stays: there is one graph.
         let _ = self.graphs.set(graphs);
+    }
+
+    /// Counts what clients say of what they are sent, from now on.
+    pub fn count(&self, pushes: PushMetrics) {
+        // The first one stays, as above.
+        let _ = self.pushes.set(pushes);
+    }
+
+    /// How long the client that has left a response without an answer for longest has done so.
+    pub(crate) fn longest_unanswered(&self) -> Duration {
+        self.server.longest_unanswered()
     }
 
     /// Tells clients whom to trust from now on.
@@ -321,6 +336,7 @@ struct Access {
     consumers: Consumers,
     accounts: Accounts,
     graphs: Arc<OnceLock<Arc<Graphs>>>,
+    pushes: Arc<OnceLock<PushMetrics>>,
 }
 
 /// Who a client is, and where.
@@ -416,6 +432,12 @@ impl Policy for Access {
                 _ => Some(name.into()),
             }
         }))
+    }
+
+    fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
+        if let Some(pushes) = self.pushes.get() {
+            pushes.answered(delays, refused);
+        }
     }
 
     fn certify<'a>(&'a self, peer: &'a Peer, request: CertifyRequest) -> Certified<'a> {

@@ -16,7 +16,7 @@ use maglor_ads::{CertifyRequest, CertifyResponse, Code, Status};
 use maglor_balance::guard::rate::{KeyedBuckets, RateParams};
 use maglor_balance::{Rng, Time, hash_bytes};
 use maglor_identity::{Error, LeafRequest, SpiffeId};
-use maglor_telemetry::{Counter, Registry};
+use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
 use maglor_xds::Timestamp;
 use tokio::time::Instant;
 
@@ -84,9 +84,12 @@ const RESULTS: [&str; 8] = [
     "unavailable",
 ];
 
-/// How many were certified, and how many not.
+/// How many were certified, and how many not, and how long those have waited that were.
 #[derive(Clone, Debug)]
-pub struct CertifyMetrics(Vec<(&'static str, Counter)>);
+pub struct CertifyMetrics {
+    results: Vec<(&'static str, Counter)>,
+    issued: Histogram,
+}
 
 impl CertifyMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
@@ -95,11 +98,20 @@ impl CertifyMetrics {
             "Keys that were certified, and those that were not, by reason.",
             &["result"],
         );
-        Self(RESULTS.map(|word| (word, family.with(&[word]))).into())
+        let issued = registry.histogram(
+            "controller_certificate_seconds",
+            "From a request for a certificate to the certificate, the review of the token included.",
+            &[],
+            Buckets::latency(),
+        );
+        Self {
+            results: RESULTS.map(|word| (word, family.with(&[word]))).into(),
+            issued: issued.with(&[]),
+        }
     }
 
     fn count(&self, result: &str) {
-        for (_, counter) in self.0.iter().filter(|(word, _)| *word == result) {
+        for (_, counter) in self.results.iter().filter(|(word, _)| *word == result) {
             counter.add_shared(1);
         }
     }
@@ -184,9 +196,11 @@ impl Certifier {
         request: CertifyRequest,
     ) -> Result<CertifyResponse, Status> {
         let mut caller = None;
+        let asked = Instant::now();
         match self.issue(address.ip(), request, &mut caller).await {
             Ok((response, id)) => {
                 self.metrics.count("issued");
+                self.metrics.issued.observe_shared(asked.elapsed());
                 let pod = caller.as_ref().and_then(|caller| caller.pod.as_deref());
                 tracing::info!(%id, pod, %address, "certificate issued");
                 Ok(response)

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::authority::{Ca, Watched};
+use crate::metrics::on_call::Expiries;
 
 /// No handshake takes longer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -47,6 +48,8 @@ pub struct Own {
     pub dns_names: Vec<String>,
     /// How long a certificate holds, at most [`MAX_TTL`](maglor_identity::MAX_TTL).
     pub ttl: Duration,
+    /// Where it is shown when it expires.
+    pub expiries: Expiries,
 }
 
 impl Own {
@@ -109,6 +112,7 @@ impl Own {
                 *live = Some(new);
             }
         }
+        self.expiries.of_controller(issued.expires);
         let expires = k8s_openapi::jiff::Timestamp::try_from(issued.expires).ok();
         let expires = expires.map(tracing::field::display);
         tracing::info!(expires, "identity of the controller in force");

@@ -22,6 +22,7 @@ use super::tokens::{FileError, Tokens};
 use super::trust_bundles;
 use crate::events::Events;
 use crate::lease::Term;
+use crate::metrics::on_call::Expiries;
 use crate::serve::Table;
 
 /// The service account of the controller.
@@ -113,15 +114,17 @@ pub(crate) type Spawn<'a> =
 pub(crate) fn start(
     settings: &Settings,
     replica: Option<&Replica>,
-    metrics: CertifyMetrics,
+    (metrics, expiries): (CertifyMetrics, &Expiries),
     spawn: Spawn<'_>,
 ) -> Result<Service, StartError> {
     let own = Own {
         id: SpiffeId::workload(&settings.trust_domain, &settings.namespace, ACCOUNT)?,
         dns_names: dns_names(&settings.namespace),
         ttl: settings.ttl,
+        expiries: expiries.clone(),
     };
     let (sender, ca) = watch::channel(None);
+    expiries.of_authority(ca.clone());
     let (progressing, progress) = watch::channel(None);
     let authenticator: Box<dyn Authenticator> = match (&settings.tokens, replica) {
         (Some(path), _) => Box::new(Tokens::open(path)?),

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::{Event, definition};
 use crate::api_server;
 use crate::index::facts::{Key, Kind, Object};
+use crate::metrics::on_call::Answered;
 
 /// How long a watch rests after its first failure; each further one doubles it.
 const REST: Duration = Duration::from_millis(500);
@@ -50,17 +51,27 @@ const OF_GATEWAYS: [Kind; 4] = [
 ];
 
 /// Watches all kinds, as long as anybody listens; those of Gateways only `with_gateways`.
-pub async fn watch(client: Client, events: mpsc::Sender<Event>, with_gateways: bool) {
+pub async fn watch(
+    client: Client,
+    events: mpsc::Sender<Event>,
+    with_gateways: bool,
+    answered: Answered,
+) {
     let mut watches = tokio::task::JoinSet::new();
     let (said, known) = watch::channel(false);
-    watches.spawn(definition::follow(client.clone(), events.clone(), said));
+    let definitions = heard(&client, &answered, "CustomResourceDefinition");
+    watches.spawn(definition::follow(definitions, events.clone(), said));
     for kind in Kind::ALL {
         if !with_gateways && OF_GATEWAYS.contains(&kind) {
             let _ = events.send(Watch::new(kind).reset()).await;
             continue;
         }
         let (watched, mut known) = (
-            watch_kind(client.clone(), kind, events.clone()),
+            watch_kind(
+                heard(&client, &answered, kind.label()),
+                kind,
+                events.clone(),
+            ),
             known.clone(),
         );
         watches.spawn(async move {
@@ -74,6 +85,13 @@ pub async fn watch(client: Client, events: mpsc::Sender<Event>, with_gateways: b
         () = events.closed() => {}
         () = async { while watches.join_next().await.is_some() {} } => {}
     }
+}
+
+/// A client for one kind, whose answers are noted.
+fn heard(client: &Client, answered: &Answered, kind: &'static str) -> Client {
+    answered.now(kind);
+    let answered = answered.clone();
+    api_server::noting_answers(client, move || answered.now(kind))
 }
 
 async fn watch_kind(client: Client, kind: Kind, events: mpsc::Sender<Event>) {

@@ -102,13 +102,21 @@ impl Certificate {
 
     /// Whether another one is to be made: this one ends soon, is for other names, or cannot be read.
     pub(super) fn is_due(&self, names: &[String], now: SystemTime) -> bool {
-        let leaf = CertificateDer::from_pem_slice(self.chain.as_bytes());
-        let leaf = leaf.ok().and_then(|leaf| x509::parse(&leaf));
-        let fine = leaf.is_some_and(|leaf| {
+        let fine = self.leaf().is_some_and(|leaf| {
             now + BEFORE_END < leaf.expires()
                 && names.iter().all(|name| leaf.dns_names.contains(name))
         });
         !fine || self.server().is_err() || split(&self.bundle).is_empty()
+    }
+
+    fn leaf(&self) -> Option<x509::Certificate> {
+        let leaf = CertificateDer::from_pem_slice(self.chain.as_bytes());
+        x509::parse(&leaf.ok()?)
+    }
+
+    /// When it expires; `None` where it cannot be read.
+    pub(super) fn expires(&self) -> Option<SystemTime> {
+        Some(self.leaf()?.expires())
     }
 
     /// What connections are taken with.

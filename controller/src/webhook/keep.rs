@@ -32,6 +32,7 @@ use super::{INJECT, SECRET, SERVICE, VALIDATE};
 use crate::api_server;
 use crate::external_metrics::API_SERVICE;
 use crate::lease::Term;
+use crate::metrics::on_call::Expiries;
 
 /// How often everything is looked at, whether or not anything has changed.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -84,7 +85,7 @@ impl Keeper {
     }
 
     /// Keeps, as long as it is polled. `ready` says whether the API server knows the certificate that is served.
-    pub(super) async fn run(&self, serving: &Serving, ready: &AtomicBool) {
+    pub(super) async fn run(&self, serving: &Serving, ready: &AtomicBool, expiries: &Expiries) {
         let changed = Notify::new();
         tokio::join!(
             poke(self.secrets.clone(), SECRET, &changed),
@@ -95,7 +96,8 @@ impl Keeper {
                 let mut served = None;
                 let mut term = self.term.clone();
                 loop {
-                    let looked = timeout(LONGEST, self.look(serving, &mut served)).await;
+                    let looked =
+                        timeout(LONGEST, self.look((serving, expiries), &mut served)).await;
                     let rest = match looked.unwrap_or(Err(KeepError::Slow)) {
                         Ok(known) => {
                             ready.store(known, Ordering::Relaxed);
@@ -120,7 +122,7 @@ impl Keeper {
     /// Looks at everything once and does what is to be done; whether the API server knows what is served.
     async fn look(
         &self,
-        serving: &Serving,
+        (serving, expiries): (&Serving, &Expiries),
         served: &mut Option<Certificate>,
     ) -> Result<bool, KeepError> {
         let secret = self.secrets.get_opt(SECRET).await?;
@@ -143,6 +145,9 @@ impl Keeper {
         };
         if served.as_ref() != Some(&stored) {
             serving.send_replace(Some(stored.server()?));
+            if let Some(expires) = stored.expires() {
+                expiries.of_webhook(expires);
+            }
             *served = Some(stored.clone());
         }
         self.tell(&stored.bundle).await

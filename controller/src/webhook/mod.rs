@@ -85,6 +85,7 @@ impl Webhook {
         let names = certificate::names(SERVICE, &self.namespace, &self.settings.cluster_domain);
         let certificates = self.serving.subscribe();
         let keeper = keep::Keeper::new(&self.client, &self.namespace, names, self.term.clone());
+        let expiries = self.metrics.on_call.expiries.clone();
         let wishes = Wishes::default();
         let following = wishes.clone().follow(self.client.clone());
         let service = Arc::new(server::Service {
@@ -100,7 +101,7 @@ impl Webhook {
         };
         tokio::join!(
             following,
-            keeper.run(&self.serving, &self.ready),
+            keeper.run(&self.serving, &self.ready, &expiries),
             https::serve(socket, certificates, "webhook", self.clients, handle),
         );
         self.ready.store(false, Ordering::Relaxed);

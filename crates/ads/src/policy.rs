@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use maglor_identity::SpiffeId;
+use maglor_xds::Kind;
 use maglor_xds::load::LoadReport;
 use maglor_xds::server::Scope;
 
@@ -40,6 +41,12 @@ pub trait Policy: Send + Sync {
     /// # Errors
     /// When it may see nothing at all: its stream ends so.
     fn authorize(&self, peer: &Peer, node: &Node) -> Result<Scope, Status>;
+
+    /// A client has answered: how long each change that it was sent took since it was made, and the kind of the
+    /// resources that it refuses, if it refuses any.
+    fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
+        let (_, _) = (delays, refused);
+    }
 
     /// Certifies a key; by default nobody's.
     fn certify<'a>(&'a self, peer: &'a Peer, request: CertifyRequest) -> Certified<'a> {

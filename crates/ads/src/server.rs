@@ -108,6 +108,17 @@ impl Server {
         open.values().map(report).collect()
     }
 
+    /// How long the client that has left a response without an answer for longest has done so; zero = all are answered.
+    #[must_use]
+    pub fn longest_unanswered(&self) -> Duration {
+        let open = lock(&self.0.sessions);
+        let since = open
+            .values()
+            .filter_map(|open| lock(&open.session).unanswered_since());
+        let since = since.min();
+        since.map_or(Duration::ZERO, |since| self.0.now().saturating_since(since))
+    }
+
     /// Who asks for a resource by its name, by node id, and whether it holds the one that is served now:
     /// it has said so, and has refused none since.
     #[must_use]

@@ -149,13 +149,15 @@ impl Stream {
     }
 
     fn receive(&self, open: &Registered, asked: &Asked) -> Result<(), Status> {
-        let (nack, named) = self.server.with(&open.session, |cache, session, now| {
+        let (nack, named, delays) = self.server.with(&open.session, |cache, session, now| {
             let nack = match asked {
                 Asked::Delta(request) => session.receive_delta(cache, request, now),
                 Asked::Whole(request) => session.receive_whole(cache, request, now),
             };
-            (nack, session.named())
+            (nack, session.named(), session.take_delays())
         });
+        let refused = nack.as_ref().map(|nack| nack.kind);
+        self.server.policy.answered(&delays, refused);
         if let Some(Nack {
             kind,
             reason,

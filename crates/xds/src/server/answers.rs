@@ -30,6 +30,7 @@ pub struct Nack {
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) nonce: String,
+    pub(super) at: Time,
     pub(super) changes: Vec<ChangeId>,
     /// The resources in it, in order; none: everything that the client wants.
     pub(super) names: Vec<Arc<str>>,
@@ -98,6 +99,11 @@ impl Answers {
         let answered = self.last.as_ref().map(|(last, _)| last);
         let last = self.open.back().or(answered);
         !nonce.is_empty() && last.is_some_and(|last| last.nonce != nonce)
+    }
+
+    /// Since when the client has left a response without an answer.
+    pub(super) fn open_since(&self) -> Option<Time> {
+        self.open.front().map(|sent| sent.at)
     }
 
     /// What was refused and has not come better since.

@@ -103,20 +103,20 @@ impl Receipts {
         }
     }
 
+    /// Notes a client's answer; how long after the change was made, where a client that was sent it answers it for the
+    /// first time.
     pub(super) fn answered(
         &mut self,
         change: ChangeId,
         node: &Arc<str>,
         now: Time,
         outcome: &Result<(), Arc<str>>,
-    ) {
-        let Some(receipt) = self.find(change) else {
-            return;
-        };
+    ) -> Option<Duration> {
+        let receipt = self.find(change)?;
         let open = |d: &&mut Delivery| d.outcome.is_none() && d.node == *node;
-        if let Some(delivery) = receipt.deliveries.iter_mut().find(open) {
-            delivery.outcome = Some((now, outcome.clone()));
-        }
+        let delivery = receipt.deliveries.iter_mut().find(open)?;
+        delivery.outcome = Some((now, outcome.clone()));
+        Some(now.saturating_since(receipt.made))
     }
 
     /// A client has gone: nobody waits for its answers.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use maglor_balance::Time;
 use prost_types::Any;
@@ -39,6 +40,8 @@ pub struct Session {
     /// Changes up to this one have been looked at.
     seen: ChangeId,
     nonces: u64,
+    /// See [`Session::take_delays`].
+    delays: Vec<Duration>,
 }
 
 impl fmt::Debug for Session {
@@ -71,6 +74,7 @@ impl Session {
             answers: Default::default(),
             seen: ChangeId::default(),
             nonces: 0,
+            delays: Vec::new(),
         }
     }
 
@@ -89,6 +93,18 @@ impl Session {
     /// What the client has refused and not been sent better since.
     pub fn nacks(&self) -> impl Iterator<Item = &Nack> {
         self.answers.iter().flat_map(Answers::nacks)
+    }
+
+    /// How long each change took to be confirmed or refused by the client that it was sent to, of those that it has
+    /// answered since the last call. What a client gets for the first time is no change to it.
+    pub fn take_delays(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.delays)
+    }
+
+    /// Since when the client has left a response without an answer; `None` = it has answered all.
+    #[must_use]
+    pub fn unanswered_since(&self) -> Option<Time> {
+        self.answers.iter().filter_map(Answers::open_since).min()
     }
 
     /// How many resources of a kind the client asks for by name.
@@ -218,7 +234,8 @@ impl Session {
         };
         for change in &found.changes {
             let receipts = cache.receipts_mut();
-            receipts.answered(*change, &self.node, now, &outcome);
+            let delay = receipts.answered(*change, &self.node, now, &outcome);
+            self.delays.extend(delay);
         }
         let nack = outcome.err().map(|reason| Nack {
             kind,
@@ -368,6 +385,7 @@ impl Session {
         }
         self.answers[kind.index()].sent(Sent {
             nonce: nonce.clone(),
+            at: now,
             changes,
             names,
         });

@@ -229,7 +229,7 @@ fn a_receipt_says_who_has_a_change_and_when() {
     other.end(&mut cache);
     let complete: Receipt = receipt(&cache);
     assert!(complete.is_complete());
-    assert_eq!(complete.took(), Some(std::time::Duration::from_millis(5)));
+    assert_eq!(complete.took(), Some(Duration::from_millis(5)));
 }
 
 #[test]

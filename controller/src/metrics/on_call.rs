@@ -1,0 +1,262 @@
+//! What those on call look at: when certificates expire, how old what is known of the cluster is, and how long changes take
+//! to be confirmed by proxies.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use maglor_identity::x509;
+use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
+use maglor_xds::Kind;
+use tokio::time::Instant;
+
+use crate::identity::authority::{Ca, Watched};
+
+/// When certificates expire. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Expiries(Arc<Mutex<Certificates>>);
+
+#[derive(Debug, Default)]
+struct Certificates {
+    ca: Option<Watched>,
+    controller: Option<SystemTime>,
+    webhook: Option<SystemTime>,
+    /// Of members that are connected, and how many have one that expires then.
+    members: BTreeMap<SystemTime, usize>,
+}
+
+/// A member that is connected, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    all: Expiries,
+    expires: SystemTime,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let members = &mut self.all.lock().members;
+        if let Some(count) = members.get_mut(&self.expires) {
+            *count -= 1;
+            if *count == 0 {
+                members.remove(&self.expires);
+            }
+        }
+    }
+}
+
+impl Expiries {
+    fn lock(&self) -> MutexGuard<'_, Certificates> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The authority to look at.
+    pub(crate) fn of_authority(&self, ca: Watched) {
+        self.lock().ca = Some(ca);
+    }
+
+    /// The controller's own certificate expires then.
+    pub(crate) fn of_controller(&self, expires: SystemTime) {
+        self.lock().controller = Some(expires);
+    }
+
+    /// The certificate that the webhook is served with expires then.
+    pub(crate) fn of_webhook(&self, expires: SystemTime) {
+        self.lock().webhook = Some(expires);
+    }
+
+    /// A member is connected by a certificate that expires then.
+    pub(crate) fn of_member(&self, expires: SystemTime) -> Connected {
+        *self.lock().members.entry(expires).or_default() += 1;
+        Connected {
+            all: self.clone(),
+            expires,
+        }
+    }
+
+    /// By what expires, the first of each; without those that are not known.
+    fn all(&self) -> Vec<(&'static str, SystemTime)> {
+        let known = self.lock();
+        let ca = known.ca.as_ref().and_then(|ca| ca.borrow().clone());
+        let ca = ca.as_deref();
+        let all = [
+            ("authority", ca.map(|ca| ca.authority.expires())),
+            ("controller", known.controller),
+            ("member", known.members.keys().next().copied()),
+            ("root", ca.and_then(first_root)),
+            ("webhook", known.webhook),
+        ];
+        let known = all.into_iter();
+        known
+            .filter_map(|(what, expires)| Some((what, expires?)))
+            .collect()
+    }
+}
+
+/// When the first of the roots that members trust expires.
+fn first_root(ca: &Ca) -> Option<SystemTime> {
+    let roots = ca.bundle.certificates().iter();
+    let expires = roots.filter_map(|root| Some(x509::parse(root)?.expires()));
+    expires.min()
+}
+
+/// When the API server has last answered for each kind. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Answered(Arc<Mutex<BTreeMap<&'static str, Instant>>>);
+
+impl Answered {
+    /// It has answered now, or is asked for the first time.
+    pub(crate) fn now(&self, kind: &'static str) {
+        self.lock().insert(kind, Instant::now());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ages(&self, now: Instant) -> Vec<(&'static str, Duration)> {
+        let known = self.lock();
+        let age = |(kind, at): (&&'static str, &Instant)| (*kind, now.duration_since(*at));
+        known.iter().map(age).collect()
+    }
+}
+
+/// What proxies have said of what they were sent.
+#[derive(Clone, Debug)]
+pub struct PushMetrics {
+    delays: Histogram,
+    refused: [(Kind, Counter); Kind::ALL.len()],
+}
+
+impl PushMetrics {
+    fn new(registry: &Registry) -> Self {
+        let delays = registry.histogram(
+            "controller_push_seconds",
+            "From a change to its confirmation or refusal by a proxy that has the resource.",
+            &[],
+            Buckets::latency(),
+        );
+        let refused = registry.counter(
+            "controller_pushes_refused_total",
+            "Responses that a proxy has refused, by kind; it keeps what it had.",
+            &["kind"],
+        );
+        Self {
+            delays: delays.with(&[]),
+            refused: Kind::ALL.map(|kind| (kind, refused.with(&[&kind.to_string()]))),
+        }
+    }
+
+    /// See [`maglor_ads::Policy::answered`].
+    pub(crate) fn answered(&self, delays: &[Duration], refused: Option<Kind>) {
+        for delay in delays {
+            self.delays.observe_shared(*delay);
+        }
+        let of_kind = |(kind, _): &&(Kind, Counter)| Some(*kind) == refused;
+        for (_, counter) in self.refused.iter().filter(of_kind) {
+            counter.add_shared(1);
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct OnCall {
+    pub(crate) expiries: Expiries,
+    pub(crate) answered: Answered,
+    pub(crate) pushes: PushMetrics,
+}
+
+impl OnCall {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let (expiries, answered) = (Expiries::default(), Answered::default());
+        let certificates = expiries.clone();
+        registry.sampled_gauge(
+            "controller_expiry_seconds",
+            "When the first certificate of its sort expires, in seconds since 1970; without those that do not exist.",
+            &["certificate"],
+            move |out| {
+                for (what, expires) in certificates.all() {
+                    let since = expires.duration_since(UNIX_EPOCH).unwrap_or_default();
+                    out.push(&[what], since.as_secs_f64().floor());
+                }
+            },
+        );
+        let watches = answered.clone();
+        registry.sampled_gauge(
+            "controller_watch_age_seconds",
+            "Time since the API server has last answered a list or a watch, by kind; a watch is renewed every 20 s.",
+            &["kind"],
+            move |out| {
+                for (kind, age) in watches.ages(Instant::now()) {
+                    out.push(&[kind], age.as_secs_f64());
+                }
+            },
+        );
+        Self {
+            expiries,
+            answered,
+            pushes: PushMetrics::new(registry),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_certificate_of_the_members_counts_while_they_are_connected() {
+        let registry = Registry::new(1);
+        let on_call = OnCall::new(&registry);
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let shown = || registry.encode();
+        assert!(
+            !shown().contains("controller_expiry_seconds{"),
+            "none is known"
+        );
+        let late = on_call.expiries.of_member(at(200));
+        let twice = [100, 100].map(|seconds| on_call.expiries.of_member(at(seconds)));
+        let line = |seconds| {
+            format!("maglor_controller_expiry_seconds{{certificate=\"member\"}} {seconds}\n")
+        };
+        assert!(shown().contains(&line(100)));
+        let [one, other] = twice;
+        drop(one);
+        assert!(shown().contains(&line(100)));
+        drop(other);
+        assert!(shown().contains(&line(200)));
+        drop(late);
+        assert!(!shown().contains("certificate=\"member\""));
+        on_call.expiries.of_webhook(at(300));
+        assert!(shown().contains("{certificate=\"webhook\"} 300\n"));
+    }
+
+    #[test]
+    fn a_watch_ages_from_the_last_answer() {
+        let answered = Answered::default();
+        answered.now("Pod");
+        let start = Instant::now();
+        let later = start + Duration::from_secs(90);
+        let ages = answered.ages(later);
+        assert!(matches!(&ages[..], [("Pod", age)] if *age >= Duration::from_secs(90)));
+        answered.now("Pod");
+        let [(_, age)] = answered.ages(Instant::now())[..] else {
+            panic!("one kind");
+        };
+        assert!(age < Duration::from_secs(90));
+    }
+
+    #[test]
+    fn refusals_and_delays_are_counted() {
+        let registry = Registry::new(1);
+        let pushes = PushMetrics::new(&registry);
+        pushes.answered(&[Duration::from_millis(3); 2], Some(Kind::Cluster));
+        pushes.answered(&[], None);
+        let shown = registry.encode();
+        assert!(
+            shown.contains("maglor_controller_push_seconds_count 2\n"),
+            "{shown}"
+        );
+        assert!(shown.contains("maglor_controller_pushes_refused_total{kind=\"cluster\"} 1\n"));
+    }
+}

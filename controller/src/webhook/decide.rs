@@ -24,7 +24,7 @@ pub type Word = &'static str;
 
 /// Each webhook with each word that it can have.
 pub(crate) fn asked() -> impl Iterator<Item = (&'static str, Word)> {
-    let inject = ["failed", "injected", "refused"].into_iter();
+    let inject = ["failed", "injected", "refused", "repaired"].into_iter();
     let inject = inject.chain(maglor_inject::Skip::ALL.map(maglor_inject::Skip::word));
     let keys = ["accepted", "refused", "warned"].map(|word| ("keys", word));
     let validate = ["accepted", "refused"].map(|word| ("validate", word));
@@ -85,15 +85,17 @@ pub fn inject(
         }
         patch(&review.object, &pod)
     };
+    let with = |injected: maglor_inject::Injected, word| Decision {
+        verdict: Verdict::Allowed {
+            patch: placed(injected.pod),
+            warnings: injected.notes,
+        },
+        word,
+    };
     match maglor_inject::inject(&review.object, namespace, settings) {
         Err(refusal) => denied(format!("no sidecar can be injected: {refusal}")),
-        Ok(Outcome::Injected(injected)) => Decision {
-            verdict: Verdict::Allowed {
-                patch: placed(injected.pod),
-                warnings: injected.notes,
-            },
-            word: "injected",
-        },
+        Ok(Outcome::Injected(injected)) => with(injected, "injected"),
+        Ok(Outcome::Repaired(injected)) => with(injected, "repaired"),
         Ok(Outcome::Skipped(why)) => Decision {
             verdict: Verdict::Allowed {
                 patch: match why {

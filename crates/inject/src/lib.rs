@@ -16,7 +16,8 @@
 //! ```
 //!
 //! - [`Settings`]: what holds for all; `annotations`: what a namespace or a pod says otherwise.
-//! - `decision`: why a pod gets no sidecar, or is refused; `pod`: how it gets one; `container`: what is added.
+//! - `decision`: why a pod gets no sidecar, or is refused; `pod`: how it gets one; `container`: what is added;
+//!   `repair`: what other webhooks have changed since.
 //! - [`keys`]: all labels and annotations of the mesh; those that are misspelt, or stand where nobody reads them.
 //! - `probe`: the kubelet's questions, which have no mutual TLS.
 //! - [`patch`]: the difference, for the API server; [`review`]: its questions; [`manifest`]: files with pods in them, in
@@ -31,6 +32,7 @@ mod patch;
 mod pod;
 mod probe;
 mod quantity;
+mod repair;
 pub mod review;
 mod settings;
 pub mod yaml;

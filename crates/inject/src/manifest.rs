@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::keys::{self, Fault};
-use crate::{Namespace, Outcome, Refusal, Settings, inject, yaml};
+use crate::{Injected, Namespace, Outcome, Refusal, Settings, inject, yaml};
 
 /// Why a file cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -136,13 +136,17 @@ fn inject_one(
     };
     let line = match inject(pod, &namespace, settings)? {
         Outcome::Skipped(why) => format!("{name}: skipped: {why}"),
-        Outcome::Injected(injected) => {
-            *pod = injected.pod;
-            let notes = injected.notes.iter().map(|note| format!("; {note}"));
-            format!("{name}: injected{}", notes.collect::<String>())
-        }
+        Outcome::Injected(injected) => put(&name, "injected", pod, injected),
+        Outcome::Repaired(injected) => put(&name, "repaired", pod, injected),
     };
     Ok(Some(line))
+}
+
+/// Puts a pod in place of another one; the line that says so.
+fn put(name: &str, done: &str, pod: &mut Value, injected: Injected) -> String {
+    *pod = injected.pod;
+    let notes = injected.notes.iter().map(|note| format!("; {note}"));
+    format!("{name}: {done}{}", notes.collect::<String>())
 }
 
 /// The pod, or its template, of an object.

@@ -8,6 +8,7 @@ use crate::annotations::{self, Namespace, texts};
 use crate::container::{self, CACHE_VOLUME, IDENTITY_VOLUME};
 use crate::decision::{Refusal, Skip};
 use crate::probe;
+use crate::repair::repair;
 use crate::settings::{
     ADMIN_PORT, Form, INBOUND_PORT, NAMESPACE, OUTBOUND_PORT, PROXY_UID, Redirect, Settings,
     TRUST_DOMAIN,
@@ -19,6 +20,8 @@ use crate::{INIT, INJECT, INJECTED, PROXY, SKIP_INBOUND_PORTS};
 pub enum Outcome {
     /// It has a sidecar.
     Injected(Injected),
+    /// It had one, and what others have changed since is as it has to be with one.
+    Repaired(Injected),
     /// It stays as it is.
     Skipped(Skip),
 }
@@ -34,7 +37,7 @@ pub struct Injected {
 
 /// Gives a pod, or a template of pods, a sidecar.
 ///
-/// Doing it twice is doing it once: a pod with a container `maglor-proxy` stays as it is.
+/// Doing it twice is doing it once: a pod that has its sidecar stays as it is, but for what others have added since.
 ///
 /// # Errors
 /// What the pod has that a sidecar cannot live with, or what is said about sidecars that cannot be read.
@@ -55,7 +58,9 @@ pub fn inject(pod: &Value, namespace: &Namespace, settings: &Settings) -> Result
     }
     let spec = &pod["spec"];
     if containers(spec).any(|(_, one)| one["name"] == PROXY) {
-        return Ok(Outcome::Skipped(Skip::AlreadyInjected));
+        let repaired = repair(pod, namespace, settings, &annotations)?;
+        let skipped = Outcome::Skipped(Skip::AlreadyInjected);
+        return Ok(repaired.map_or(skipped, Outcome::Repaired));
     }
     if spec["hostNetwork"] == true {
         return Ok(Outcome::Skipped(Skip::HostNetwork));
@@ -65,7 +70,7 @@ pub fn inject(pod: &Value, namespace: &Namespace, settings: &Settings) -> Result
     if system.is_some_and(|system| system != "linux") {
         return Ok(Outcome::Skipped(Skip::OtherSystem));
     }
-    check(spec)?;
+    check(spec, |_, _| false)?;
     let mut settings = annotations::apply(settings, &namespace.annotations, &annotations)?;
     settings.complete(NAMESPACE, TRUST_DOMAIN);
     add(pod.clone(), &settings, &annotations).map(Outcome::Injected)
@@ -84,11 +89,19 @@ fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
         })
 }
 
-/// Looks for what a sidecar cannot live with.
-fn check(spec: &Value) -> Result<(), Refusal> {
+/// Looks for what a sidecar cannot live with; `is_own`: which container of which list is the sidecar's.
+pub(crate) fn check(
+    spec: &Value,
+    is_own: impl Fn(&'static str, &str) -> bool,
+) -> Result<(), Refusal> {
     let whole_pod = spec["securityContext"]["runAsUser"].as_u64();
+    let mut has_own = false;
     for (field, container) in containers(spec) {
         let name = container["name"].as_str().unwrap_or_default().to_owned();
+        if is_own(field, &name) {
+            has_own = true;
+            continue;
+        }
         if name == INIT {
             let field = match field {
                 "containers" => "spec.containers",
@@ -115,7 +128,7 @@ fn check(spec: &Value) -> Result<(), Refusal> {
     }
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     let mut names = volumes.filter_map(|volume| volume["name"].as_str());
-    match names.find(|name| [IDENTITY_VOLUME, CACHE_VOLUME].contains(name)) {
+    match names.find(|name| !has_own && [IDENTITY_VOLUME, CACHE_VOLUME].contains(name)) {
         Some(name) => Err(Refusal::Name {
             field: "spec.volumes",
             name: name.to_owned(),
@@ -220,7 +233,7 @@ fn mark(
 }
 
 /// Tells an application of a proxy by its environment, unless it has been told of one.
-fn tell(
+pub(crate) fn tell(
     container: &mut Map<String, Value>,
     variables: [(&'static str, String); 2],
     path: &str,
@@ -249,7 +262,7 @@ fn tell(
 }
 
 /// A field that has to be an object.
-fn object<'a>(
+pub(crate) fn object<'a>(
     value: Option<&'a mut Value>,
     field: &str,
 ) -> Result<&'a mut Map<String, Value>, Refusal> {
@@ -264,7 +277,10 @@ fn object<'a>(
 }
 
 /// A list of the spec; an empty one where there is none.
-fn list<'a>(spec: &'a mut Map<String, Value>, field: &str) -> Result<&'a mut Vec<Value>, Refusal> {
+pub(crate) fn list<'a>(
+    spec: &'a mut Map<String, Value>,
+    field: &str,
+) -> Result<&'a mut Vec<Value>, Refusal> {
     let list = spec.entry(field).or_insert(Value::Null);
     if list.is_null() && field != "containers" {
         *list = json!([]);

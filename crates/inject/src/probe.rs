@@ -32,6 +32,12 @@ pub(crate) fn rewrite(
     let skipped = ports(&settings.skip_inbound_ports).unwrap_or_default();
     let mut arguments = Vec::new();
     let mut ask = |holder: Option<&mut Value>, word: &str| {
+        if holder
+            .as_deref()
+            .is_some_and(|handler| is_rewritten(handler, &name, word))
+        {
+            return;
+        }
         let handler = holder.and_then(Value::as_object_mut);
         let Some((handler, target)) = handler.and_then(|handler| {
             let target = target(handler, &declared)?;
@@ -50,7 +56,7 @@ pub(crate) fn rewrite(
             ));
         }
         arguments.push(format!("{name}/{word}={}", target.text));
-        let mut get = json!({"path": format!("/probe/{name}/{word}"), "port": ADMIN_PORT});
+        let mut get = json!({"path": path(&name, word), "port": ADMIN_PORT});
         if let (Some(headers), Some(get)) = (target.headers, get.as_object_mut()) {
             get.insert("httpHeaders".to_owned(), headers);
         }
@@ -70,6 +76,25 @@ pub(crate) fn rewrite(
         );
     }
     arguments
+}
+
+/// What the sidecar is asked for a container, `CONTAINER/KIND` each.
+pub(crate) fn rewritten(container: &Value) -> Vec<String> {
+    let name = container["name"].as_str().unwrap_or_default();
+    let probes = PROBES.map(|(field, word)| (&container[field], word));
+    let hooks = HOOKS.map(|(field, word)| (&container["lifecycle"][field], word));
+    let all = probes.into_iter().chain(hooks);
+    let ours = all.filter(|(handler, word)| is_rewritten(handler, name, word));
+    ours.map(|(_, word)| format!("{name}/{word}")).collect()
+}
+
+fn is_rewritten(handler: &Value, container: &str, word: &str) -> bool {
+    let get = &handler["httpGet"];
+    get["port"] == ADMIN_PORT && get["path"] == path(container, word)
+}
+
+fn path(container: &str, word: &str) -> String {
+    format!("/probe/{container}/{word}")
 }
 
 /// Whom a question is for.

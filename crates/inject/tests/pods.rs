@@ -17,13 +17,16 @@ fn shop() -> Namespace {
 fn with(pod: &Value, namespace: &Namespace) -> Injected {
     match inject(pod, namespace, &Settings::default()).unwrap() {
         Outcome::Injected(injected) => injected,
+        Outcome::Repaired(injected) => panic!("repaired: {injected:?}"),
         Outcome::Skipped(why) => panic!("skipped: {why}"),
     }
 }
 
 fn skipped(pod: &Value, namespace: &Namespace) -> Skip {
     match inject(pod, namespace, &Settings::default()).unwrap() {
-        Outcome::Injected(injected) => panic!("injected: {injected:?}"),
+        Outcome::Injected(injected) | Outcome::Repaired(injected) => {
+            panic!("injected: {injected:?}")
+        }
         Outcome::Skipped(why) => why,
     }
 }
@@ -267,4 +270,147 @@ fn what_a_sidecar_cannot_live_with_is_refused_by_name() {
     let own = pod(&json!({"securityContext": {"runAsUser": 2102},
         "containers": [{"name": "web", "securityContext": {"runAsUser": 1}}]}));
     with(&own, &shop());
+}
+
+/// What becomes of a pod that has its sidecar, and that another webhook has changed; the same once more is nothing.
+fn repaired(pod: &Value) -> Value {
+    let repaired = match inject(pod, &shop(), &Settings::default()).unwrap() {
+        Outcome::Repaired(repaired) => repaired.pod,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(skipped(&repaired, &shop()), Skip::AlreadyInjected);
+    repaired
+}
+
+fn arguments<'a>(proxy: &'a Value, start: &str) -> Vec<&'a str> {
+    let all = proxy["args"].as_array().unwrap().iter();
+    let all = all.map(|one| one.as_str().unwrap());
+    all.filter_map(|one| one.strip_prefix(start)).collect()
+}
+
+fn later(pod: &mut Value, list: &str, at: usize, container: Value) {
+    let list = pod["spec"][list].as_array_mut().unwrap();
+    list.insert(at, container);
+}
+
+#[test]
+fn what_a_later_webhook_adds_is_told_of_the_sidecar() {
+    let own = json!({"name": "web", "livenessProbe": {"httpGet": {"port": 8080}}});
+    let injected = with(&pod(&json!({"containers": [own]})), &shop()).pod;
+    let mut changed = injected.clone();
+    // An agent before everything else, and one beside the application, whose readiness is asked.
+    later(
+        &mut changed,
+        "initContainers",
+        0,
+        json!({"name": "agent-init"}),
+    );
+    let agent = json!({"name": "agent", "readinessProbe": {"tcpSocket": {"port": 9000}},
+        "lifecycle": {"preStop": {"httpGet": {"path": "/bye", "port": 9000}}}});
+    later(&mut changed, "containers", 0, agent);
+    // What another one wants of the sidecar stays.
+    changed["spec"]["initContainers"][2]["image"] = json!("mirror/maglor-proxy");
+    let repaired = repaired(&changed);
+    let spec = &repaired["spec"];
+    assert_eq!(
+        names(&spec["initContainers"]),
+        ["maglor-init", "maglor-proxy", "agent-init"]
+    );
+    assert_eq!(names(&spec["containers"]), ["agent", "web"]);
+    let proxy = &spec["initContainers"][1];
+    assert_eq!(proxy["image"], "mirror/maglor-proxy");
+    assert_eq!(
+        arguments(proxy, "--probe="),
+        [
+            "web/liveness=http:8080/",
+            "agent/readiness=tcp:9000",
+            "agent/pre-stop=http:9000/bye",
+        ]
+    );
+    let asked = json!({"path": "/probe/agent/readiness", "port": 15020});
+    assert_eq!(spec["containers"][0]["readinessProbe"]["httpGet"], asked);
+    assert!(spec["containers"][0]["readinessProbe"]["tcpSocket"].is_null());
+}
+
+#[test]
+fn a_probe_that_a_later_webhook_writes_anew_is_asked_anew() {
+    let own = json!({"name": "web", "livenessProbe": {"httpGet": {"port": 8080}},
+        "readinessProbe": {"httpGet": {"port": 8080}}});
+    let mut changed = with(&pod(&json!({"containers": [own]})), &shop()).pod;
+    changed["spec"]["containers"][0]["livenessProbe"] =
+        json!({"httpGet": {"port": 8081, "path": "/l"}});
+    changed["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["true"]}});
+    let repaired = repaired(&changed);
+    let proxy = &repaired["spec"]["initContainers"][1];
+    assert_eq!(arguments(proxy, "--probe="), ["web/liveness=http:8081/l"]);
+    assert_eq!(
+        repaired["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"],
+        "/probe/web/liveness"
+    );
+}
+
+#[test]
+fn a_plain_sidecar_is_first_again_and_redirection_last() {
+    let settings = json!({"maglor.dev/sidecar": "container"});
+    let mut changed = with(&annotated(&settings), &shop()).pod;
+    assert_eq!(
+        names(&changed["spec"]["containers"]),
+        ["maglor-proxy", "web"]
+    );
+    later(&mut changed, "containers", 0, json!({"name": "agent"}));
+    later(
+        &mut changed,
+        "initContainers",
+        1,
+        json!({"name": "agent-init"}),
+    );
+    let repaired = repaired(&changed);
+    assert_eq!(
+        names(&repaired["spec"]["containers"]),
+        ["maglor-proxy", "agent", "web"]
+    );
+    assert_eq!(
+        names(&repaired["spec"]["initContainers"]),
+        ["agent-init", "maglor-init"]
+    );
+}
+
+#[test]
+fn without_redirection_a_later_container_is_told_of_the_proxy() {
+    let mut changed = with(&annotated(&json!({"maglor.dev/redirect": "none"})), &shop()).pod;
+    later(&mut changed, "containers", 1, json!({"name": "agent"}));
+    let repaired = repaired(&changed);
+    let agent = &repaired["spec"]["containers"][1];
+    assert_eq!(names(&agent["env"]), ["http_proxy", "no_proxy"]);
+    assert_eq!(names(&repaired["spec"]["initContainers"]), ["maglor-proxy"]);
+}
+
+#[test]
+fn a_later_container_that_takes_what_is_the_sidecars_is_refused() {
+    let injected = with(&web(), &shop()).pod;
+    for container in [
+        json!({"name": "agent", "ports": [{"containerPort": 15001}]}),
+        json!({"name": "agent", "securityContext": {"runAsUser": 2102}}),
+    ] {
+        let mut changed = injected.clone();
+        later(&mut changed, "containers", 1, container);
+        assert!(refused(&changed).to_string().starts_with("agent: "));
+    }
+    // The volumes of the sidecar are back where somebody has put others in their place.
+    let mut changed = injected;
+    changed["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    assert_eq!(
+        names(&repaired(&changed)["spec"]["volumes"]),
+        ["data", "maglor-identity", "maglor-cache"]
+    );
+}
+
+/// A container of that name alone is no sidecar of ours, and stays.
+#[test]
+fn what_was_not_injected_is_not_repaired() {
+    let probe = json!({"httpGet": {"port": 8080}});
+    let own = pod(&json!({"containers": [
+        {"name": "maglor-proxy"}, {"name": "web", "livenessProbe": probe},
+    ]}));
+    assert_eq!(skipped(&own, &shop()), Skip::AlreadyInjected);
 }

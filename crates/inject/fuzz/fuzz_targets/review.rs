@@ -25,6 +25,10 @@ fuzz_target!(|body: &[u8]| {
                 warnings: injected.notes,
             }
         }
+        Ok(Outcome::Repaired(injected)) => Verdict::Allowed {
+            patch: patch(&review.object, &injected.pod),
+            warnings: injected.notes,
+        },
         Ok(Outcome::Skipped(why)) => Verdict::Denied {
             reason: why.to_string(),
         },

@@ -6,12 +6,16 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "index/borders.rs"]
+mod borders;
 #[path = "index/closed.rs"]
 mod closed;
 #[path = "index/endpoints.rs"]
 mod endpoints;
 #[path = "index/external.rs"]
 mod external;
+#[path = "index/foreign.rs"]
+mod foreign;
 #[path = "index/levels.rs"]
 mod levels;
 mod support;

@@ -16,6 +16,7 @@ mod confirm;
 mod effective;
 mod external;
 pub mod facts;
+mod foreign;
 mod gateways;
 mod give;
 mod istio;
@@ -65,6 +66,7 @@ pub struct Index {
     workloads: BTreeMap<Key, Workload>,
     istio: istio::Istio,
     externals: external::Externals,
+    addresses: foreign::Addresses,
     gateways: Gateways,
     links: Links,
     dirty: Dirty,
@@ -163,6 +165,8 @@ impl Index {
             Facts::Service(service) => {
                 let before = self.services.insert(key.clone(), service.clone());
                 self.note_external(&key, before.as_ref(), Some(&service));
+                let had = before.as_ref().map_or(&[][..], |before| &before.addresses);
+                self.note_addresses(&key, had, &service.addresses);
                 if before.as_ref() != Some(&service) {
                     self.touch_service(&key);
                     self.touch_front(&key, [Some(&service), before.as_ref()]);
@@ -230,12 +234,16 @@ impl Index {
                 self.touch_node(&key.name);
             }
             Kind::Pod => {
+                let before = self.addresses_of_pod(key);
                 self.workloads.remove(key);
                 self.touch_workload(key);
+                self.note_addresses(key, &before, &[]);
             }
             Kind::Service => {
                 let before = self.services.remove(key);
                 self.note_external(key, before.as_ref(), None);
+                let had = before.as_ref().map_or(&[][..], |before| &before.addresses);
+                self.note_addresses(key, had, &[]);
                 self.touch_service(key);
                 self.touch_front(key, [None, before.as_ref()]);
             }

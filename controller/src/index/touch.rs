@@ -56,6 +56,7 @@ impl Index {
     }
 
     pub(super) fn apply_workload(&mut self, key: &Key, workload: Workload) {
+        let before = self.addresses_of_pod(key);
         let differs = match workload.has_ended {
             // What is left of it is for people to read: a Job may leave thousands.
             true => self.workloads.remove(key).is_some(),
@@ -63,6 +64,8 @@ impl Index {
         };
         if differs {
             self.touch_workload(key);
+            let now = self.addresses_of_pod(key);
+            self.note_addresses(key, &before, &now);
         }
     }
 
@@ -72,6 +75,7 @@ impl Index {
         }
         self.remove_slice(key);
         self.links.add_slice(key, &slice);
+        self.note_slice(key, &slice, true);
         self.touch_slice(key, &slice);
         self.slices.insert(key.clone(), slice);
     }
@@ -79,17 +83,23 @@ impl Index {
     pub(super) fn remove_slice(&mut self, key: &Key) {
         if let Some(slice) = self.slices.remove(key) {
             self.links.remove_slice(key, &slice);
+            self.note_slice(key, &slice, false);
             self.touch_slice(key, &slice);
         }
     }
 
     fn touch_slice(&mut self, key: &Key, slice: &Slice) {
-        self.dirty.services.extend(slice.service.clone());
         self.dirty.workloads.extend(pods(key, slice));
         if let Some(service) = &slice.service {
-            self.touch_gateway_of(service);
-            self.touch_proxied(service);
+            self.touch_members(service);
         }
+    }
+
+    /// Other endpoints may serve behind a Service.
+    pub(super) fn touch_members(&mut self, service: &Key) {
+        self.dirty.services.insert(service.clone());
+        self.touch_gateway_of(service);
+        self.touch_proxied(service);
     }
 
     /// A Service, who sends to it, who is behind it, and who speaks about it.

@@ -55,6 +55,9 @@ fn member<'a>(
     {
         return None;
     }
+    if index.is_foreign(key, slice, endpoint, pod) {
+        return None;
+    }
     let said = pod.filter(|_| slice.of_pods && service.of_ready_pods);
     let serving = said.and_then(|pod| pod.serving).unwrap_or(endpoint.serving);
     Some(Member {

@@ -28,6 +28,8 @@ pub struct Workload {
     pub uid: Option<Box<str>>,
     /// Its own addresses; none: it says nothing of them, as in a file.
     pub addresses: Box<[IpAddr]>,
+    /// It is in the network of its node, whose addresses it has.
+    pub host_network: bool,
     /// Its containers have ended for good (`Succeeded`, `Failed`), and its addresses may be others'.
     pub has_ended: bool,
     /// What it says of itself; `None`: nothing, as in a file.
@@ -111,6 +113,7 @@ impl Amounts {
 struct Spec {
     service_account_name: Option<String>,
     node_name: Option<String>,
+    host_network: bool,
     containers: Vec<Container>,
     init_containers: Vec<Container>,
     /// What the runtime itself takes, by its RuntimeClass.
@@ -253,6 +256,7 @@ impl Workload {
                 .service_account_name
                 .unwrap_or_else(|| "default".to_owned()),
             node: spec.node_name,
+            host_network: spec.host_network,
         })
     }
 }

@@ -1,0 +1,126 @@
+//! Addresses that a slice may not name: those of pods and Services of other namespaces, and of the API server.
+//!
+//! Whoever may write an EndpointSlice in a namespace says where requests to a Service of it go. Followed anywhere, it would
+//! carry them by the address and the identity of a Gateway or of callers' proxies to where its writer may not refer to, and
+//! past the NetworkPolicies there (CVE-2021-25740). So an endpoint is left out whose address is known to be somebody else's;
+//! one outside of the cluster counts as it is written. To send requests to a Service of another namespace, a route names it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Index;
+use super::facts::{Key, Slice, SliceEndpoint, Workload};
+
+/// The Service of the API server, by its namespace and its name.
+const API_SERVER: (&str, &str) = ("default", "kubernetes");
+
+/// Who has which address, and which slices name it.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    /// Of pods and Services.
+    held: BTreeSet<(IpAddr, Key)>,
+    /// By slices.
+    named: BTreeSet<(IpAddr, Key)>,
+}
+
+/// The keys of an address, in whichever form it is written.
+fn of(all: &BTreeSet<(IpAddr, Key)>, address: IpAddr) -> impl Iterator<Item = &Key> {
+    let address = address.to_canonical();
+    let from = (address, Key::new("", ""));
+    let here = all
+        .range(from..)
+        .take_while(move |(one, _)| *one == address);
+    here.map(|(_, key)| key)
+}
+
+impl Index {
+    /// Whether an endpoint of a slice is not its writer's to name; `pod` is the one that it names.
+    pub(super) fn is_foreign(
+        &self,
+        key: &Key,
+        slice: &Slice,
+        endpoint: &SliceEndpoint,
+        pod: Option<&Workload>,
+    ) -> bool {
+        let address = endpoint.address;
+        if pod.is_some_and(|pod| pod.addresses.contains(&address)) {
+            return false;
+        }
+        self.is_held_elsewhere(&key.namespace, address) || self.is_api_server(key, slice, address)
+    }
+
+    fn is_held_elsewhere(&self, namespace: &str, address: IpAddr) -> bool {
+        let (mut own, mut others) = (false, false);
+        for holder in of(&self.addresses.held, address) {
+            own |= holder.namespace == namespace;
+            others |= holder.namespace != namespace;
+        }
+        others && !own
+    }
+
+    /// A node has one address for all that runs there: only the API server's ports are its own.
+    fn is_api_server(&self, key: &Key, slice: &Slice, address: IpAddr) -> bool {
+        let (namespace, name) = API_SERVER;
+        if key.namespace == namespace {
+            return false;
+        }
+        let service = Key::new(namespace, name);
+        let slices = self.links.slices_of_service(&service);
+        let mut slices = slices.filter_map(|key| self.slices.get(key));
+        slices.any(|own| {
+            let ports = || own.ports.iter().map(|(_, port)| port);
+            let mut endpoints = own.endpoints.iter();
+            endpoints.any(|one| one.address.to_canonical() == address.to_canonical())
+                && slice
+                    .ports
+                    .iter()
+                    .any(|(_, port)| ports().any(|own| own == port))
+        })
+    }
+
+    /// The addresses that are a pod's own: in the network of its node it has none.
+    pub(super) fn addresses_of_pod(&self, key: &Key) -> Vec<IpAddr> {
+        let pod = self.workloads.get(key).filter(|pod| !pod.host_network);
+        pod.map(|pod| pod.addresses.to_vec()).unwrap_or_default()
+    }
+
+    /// A pod or a Service has other addresses than before: what names them is looked at again.
+    pub(super) fn note_addresses(&mut self, key: &Key, before: &[IpAddr], now: &[IpAddr]) {
+        for address in before.iter().filter(|one| !now.contains(one)) {
+            let held = (address.to_canonical(), key.clone());
+            self.addresses.held.remove(&held);
+            self.touch_named(*address);
+        }
+        for address in now.iter().filter(|one| !before.contains(one)) {
+            let held = (address.to_canonical(), key.clone());
+            self.addresses.held.insert(held);
+            self.touch_named(*address);
+        }
+    }
+
+    /// A slice is there now, or is not any more.
+    pub(super) fn note_slice(&mut self, key: &Key, slice: &Slice, is_there: bool) {
+        for endpoint in &slice.endpoints {
+            let named = (endpoint.address.to_canonical(), key.clone());
+            match is_there {
+                true => drop(self.addresses.named.insert(named)),
+                false => drop(self.addresses.named.remove(&named)),
+            }
+        }
+        let (namespace, name) = API_SERVER;
+        let of_api_server = |service: &Key| service.namespace == namespace && service.name == name;
+        if slice.service.as_ref().is_some_and(of_api_server) {
+            for endpoint in &slice.endpoints {
+                self.touch_named(endpoint.address);
+            }
+        }
+    }
+
+    fn touch_named(&mut self, address: IpAddr) {
+        let slices = of(&self.addresses.named, address).filter_map(|key| self.slices.get(key));
+        let services: Vec<Key> = slices.filter_map(|slice| slice.service.clone()).collect();
+        for service in services {
+            self.touch_members(&service);
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! the controller hears the proxies that are connected to it; who wants all of it asks all replicas for
 //! their parts and puts them together ([`parts`]).
 
+mod belief;
 pub(crate) mod called;
 mod callers;
 pub mod delays;
@@ -27,6 +28,7 @@ use maglor_mcg::{Averaging, Counters, LiveEdge, LiveEdges, Times, Traffic};
 use maglor_xds::load::{ClusterLoad, LoadReport};
 use tokio::time::Instant;
 
+use self::belief::Belief;
 use self::called::Calls;
 use self::callers::Callers;
 use self::delays::{Delay, Delays};
@@ -39,6 +41,8 @@ use crate::index::topology::Topology;
 
 /// Clusters of a report that are taken: as many as a proxy of ours follows.
 const MAX_CLUSTERS: usize = 1024;
+/// Calls of a service a second that are believed of a proxy: several times what one of ours can send.
+const MOST_CALLS: f64 = 100_000.0;
 /// How the cluster of a sidecar's own application ends.
 const APPLICATION: &str = "/application";
 /// How often a snapshot is kept.
@@ -251,14 +255,18 @@ impl Graphs {
             (true, Some(heard)) => now.saturating_since(heard),
             (true, None) => self.settings.interval.unwrap_or_default(),
         };
+        let most = (MOST_CALLS * length.as_secs_f64().max(1.0)) as u64;
         let calls = called
             .iter()
-            .map(|(to, counted)| (&*from, &**to, counted.clone()));
+            .map(|(to, counted)| (&*from, &**to, bounded(counted.clone(), most)));
         state.edges.interval(node, now, length, calls);
         let versions = versions.into_iter();
-        let versions = versions.map(|(cluster, counted)| (&*from, cluster, counted));
+        let versions = versions.map(|(cluster, counted)| (&*from, cluster, bounded(counted, most)));
         state.versions.interval(node, now, length, versions);
-        let taken = own.iter().map(|load| (&*from, &*from, counters(load)));
+        let taken = own.iter().map(|load| {
+            let counted = bounded(counters(load), most);
+            (&*from, &*from, counted)
+        });
         state.taken.interval(node, now, length, taken);
     }
 
@@ -266,7 +274,8 @@ impl Graphs {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let (topology, state, now) = (self.topology(), self.state(), self.now());
-        state.snapshot(&topology, Timestamp::now(), now)
+        let snapshot = state.snapshot(&topology, Timestamp::now(), now);
+        snapshot.with_parts(&[State::parts(&state, now)])
     }
 
     /// How far nodes are from each other, as far as this replica has heard.
@@ -280,8 +289,21 @@ impl Graphs {
     #[must_use]
     pub fn callers(&self) -> Option<BTreeMap<Key, BTreeMap<String, u32>>> {
         let (topology, mut state, now) = (self.topology(), self.state(), self.now());
-        let State { edges, callers, .. } = &mut *state;
-        callers.follow(&topology, edges.parts(now))
+        let State {
+            edges,
+            taken,
+            callers,
+            ..
+        } = &mut *state;
+        let vertices = topology.vertices.iter();
+        let takes = vertices.filter(|(name, _)| topology.takes(name));
+        let takes = takes.map(|(name, vertex)| (&**name, vertex.replicas));
+        let confirmed = taken.parts(now).map(|part| (part.to, part.traffic.rps));
+        let belief = Belief::new(takes, confirmed);
+        let doubted = belief.factors(edges.parts(now).map(|part| (part.to, part.traffic)));
+        let believed = edges.parts(now);
+        let believed = believed.filter(|part| !doubted.contains_key(part.to));
+        callers.follow(&topology, believed)
     }
 
     /// What is called by the pods of whom, where that is different from the last time.
@@ -365,6 +387,22 @@ impl Graphs {
                 .heard
                 .retain(|_, at| now.saturating_since(*at) < window);
         }
+    }
+}
+
+/// No more than so many calls.
+fn bounded(counted: Counters, most: u64) -> Counters {
+    if counted.requests.max(counted.in_flight).max(counted.opened) <= most {
+        return counted;
+    }
+    let factor = most as f64 / counted.requests.max(most) as f64;
+    Counters {
+        requests: counted.requests.min(most),
+        failures: (counted.failures as f64 * factor) as u64,
+        latency_ms: counted.latency_ms * factor,
+        opened: counted.opened.min(most),
+        in_flight: counted.in_flight.min(most),
+        ..counted
     }
 }
 

@@ -9,6 +9,7 @@ use maglor_balance::Time;
 use maglor_mcg::{self as mcg, Spread, Times, Traffic};
 use serde::{Deserialize, Serialize};
 
+use super::belief::{Belief, scaled};
 use super::snapshot::MOST;
 use super::{Edge, Snapshot};
 
@@ -142,6 +143,14 @@ impl Snapshot {
         self.edges.sort_by(ends);
     }
 
+    /// What is confirmed of calls to its services.
+    fn belief(&self, replicas: &[Vec<Part>]) -> Belief {
+        let takes = self.services.iter().filter(|service| service.takes);
+        let takes = takes.map(|service| (&*service.name, service.replicas));
+        let taken = current(replicas).filter(|part| part.taken);
+        Belief::new(takes, taken.map(|part| (&*part.edge.to, part.edge.rps)))
+    }
+
     /// This replica's snapshot with what all replicas have heard in place of what it has heard itself.
     #[must_use]
     pub fn with_parts(mut self, replicas: &[Vec<Part>]) -> Self {
@@ -174,6 +183,13 @@ impl Snapshot {
                 });
             }
         }
+        let all = || edges.iter().map(|((_, to), sum)| (*to, sum.0));
+        let factors = self.belief(replicas).factors(all());
+        for ((_, to), sum) in &mut edges {
+            if let Some(factor) = factors.get(*to) {
+                sum.0 = scaled(sum.0, *factor);
+            }
+        }
         let alive = edges.into_iter().filter(|(_, sum)| sum.0.is_some());
         let alive = alive.map(|((from, to), (traffic, times, spread))| {
             Edge::new(from.to_owned(), to.to_owned(), traffic).with_times(&times, &spread)
@@ -200,6 +216,7 @@ impl Snapshot {
             (*rps, *pending) = (*rps + edge.rps, *pending + edge.in_flight);
         }
         for service in &mut self.services {
+            service.contradicted = factors.contains_key(&service.name);
             let called = called.get(&*service.name).copied().unwrap_or_default();
             let taken = taken.get(&*service.name);
             let (rps, pending) = taken.map_or(called, |one| (one.rps, one.in_flight));

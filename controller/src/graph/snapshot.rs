@@ -68,6 +68,12 @@ pub struct Service {
     /// Whether calls to it stay on their node where they can (`localFirst`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub local_first: bool,
+    /// Each of them says what it takes, so that what callers say can be compared with that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes: bool,
+    /// Callers say that they call it more often than it says that it is called: their words are not followed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contradicted: bool,
     /// Where they run; of those without a sidecar nothing is said, because nothing is planned for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
@@ -263,6 +269,7 @@ impl Builder<'_> {
             cpu_limit_millis: vertex.limits.cpu_millis,
             memory_limit_mib: vertex.limits.memory_mib,
             local_first: vertex.local_first,
+            takes: self.topology.takes(name),
             nodes: match vertex.meshed {
                 true => vertex.nodes.clone(),
                 false => BTreeMap::new(),

@@ -29,6 +29,8 @@ pub struct Topology {
     pub headless: BTreeMap<IpAddr, String>,
     /// What has made a pod with a sidecar.
     pub makers: BTreeMap<Key, Key>,
+    /// The service account of a pod.
+    pub accounts: BTreeMap<Key, String>,
     /// The vertex of a Service.
     pub services: BTreeMap<Key, String>,
     /// Who serves behind a Service, where anybody does.
@@ -145,6 +147,9 @@ impl Index {
         let meshed = self.workloads.iter().filter(|(_, one)| one.has_sidecar);
         let made = meshed.map(|(pod, one)| (pod.clone(), Key::new(&pod.namespace, &one.owner)));
         topology.makers = made.collect();
+        let accounts = self.workloads.iter();
+        let accounts = accounts.map(|(pod, one)| (pod.clone(), one.service_account.clone()));
+        topology.accounts = accounts.collect();
         let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
         let placed = endpoints.filter_map(|one| Some((one.address, one.node.clone()?)));
         topology.addresses = placed.collect();
@@ -303,6 +308,15 @@ impl Index {
 }
 
 impl Topology {
+    /// Whether each pod of a vertex has a sidecar that lets its requests in, and so says what it takes.
+    #[must_use]
+    pub fn takes(&self, vertex: &str) -> bool {
+        let (namespace, name) = vertex.split_once('/').unwrap_or_default();
+        let key = Key::new(namespace, name);
+        let own = self.services.get(&key).is_some_and(|of| of == vertex);
+        own && self.servers.get(&key).is_some_and(|servers| servers.meshed)
+    }
+
     /// The vertex of a cluster of ours, `NAME.NAMESPACE.svc.DOMAIN:PORT`, or of a part of one, or of an endpoint of a
     /// headless Service, `ADDRESS:PORT`; `None` where it is no Service's.
     #[must_use]
@@ -313,6 +327,14 @@ impl Topology {
         let (service, _) = service_of_cluster(cluster)?;
         let known = self.services.get(&service).cloned();
         Some(known.unwrap_or_else(|| service.to_string()))
+    }
+
+    /// The service account of a proxy that calls itself so: `NAMESPACE/POD`.
+    #[must_use]
+    pub fn account_of(&self, proxy: &str) -> Option<&str> {
+        let (namespace, pod) = proxy.split_once('/')?;
+        let account = self.accounts.get(&Key::new(namespace, pod));
+        account.map(String::as_str)
     }
 
     /// What has made the pod of a proxy that calls itself so: `NAMESPACE/POD`.

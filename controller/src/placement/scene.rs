@@ -231,7 +231,12 @@ fn select(given: &Given<'_>, name: &str, pods: &[&Pod]) -> Option<Selected> {
     let deployments = pods.iter().filter_map(|pod| pod.deployment());
     let taken = given.taken.get(name);
     let taken = taken.map(|policy| format!("the older PlacementPolicy {policy} has it"));
-    let fixed = taken.or_else(|| {
+    let mut services = given.snapshot.services.iter();
+    let doubted = services.any(|one| one.name == name && one.contradicted);
+    let doubted = doubted.then(|| {
+        "callers say that they call it more often than its own sidecars confirm".to_owned()
+    });
+    let fixed = taken.or(doubted).or_else(|| {
         pods.iter()
             .filter_map(|pod| fixed(pod))
             .min()

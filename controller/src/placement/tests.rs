@@ -12,7 +12,7 @@ use super::scene::{Given, Scene, SceneError, params, scene};
 use super::status::{Done, Told, reasons, records, refreshed, status};
 use crate::crd::{PlacementMode, PlacementPolicySpec, PlacementPolicyStatus};
 use crate::graph::delays::Delay;
-use crate::graph::{Edge, Snapshot};
+use crate::graph::{Edge, Service, Snapshot};
 use crate::index::facts::{Amounts, Key};
 use crate::index::topology::{Room, Topology, Vertex};
 
@@ -204,6 +204,21 @@ fn who_cannot_move_stays_and_is_told_why() {
     let mut shop = Shop::new(&json!({}));
     shop.nodes[0].closed = true;
     assert_eq!(shop.free(), ["shop/cart n2", "shop/web n2"]);
+}
+
+/// One caller that lies moves nothing of others.
+#[test]
+fn what_callers_say_against_a_services_own_sidecars_moves_it_nowhere() {
+    let mut shop = Shop::new(&json!({}));
+    shop.snapshot.services.push(Service {
+        name: "shop/cart".to_owned(),
+        contradicted: true,
+        ..Service::default()
+    });
+    assert_eq!(shop.free(), ["shop/web n1", "shop/web n2"]);
+    assert!(shop.fixed("shop/cart").unwrap().contains("confirm"));
+    shop.snapshot.services[0].contradicted = false;
+    assert_eq!(shop.free().len(), 4, "they agree again");
 }
 
 #[test]

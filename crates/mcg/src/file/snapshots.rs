@@ -175,7 +175,14 @@ fn service(path: &str, item: Node) -> Result<ServiceUse, FileError> {
         rps: fields.weight("rps")?,
         autoscaled: fields.flag("autoscaled")?,
     };
-    fields.pass_over(&["local_first", "max_per_node", "nodes", "pinned"]);
+    fields.pass_over(&[
+        "contradicted",
+        "local_first",
+        "max_per_node",
+        "nodes",
+        "pinned",
+        "takes",
+    ]);
     fields.finish()?;
     Ok(service)
 }

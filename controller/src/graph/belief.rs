@@ -1,0 +1,147 @@
+//! How much of what callers report is believed: no more than those who are called confirm.
+//!
+//! A proxy knows what it sends itself, and what its own application takes. So what callers say of their calls to a service
+//! is compared with what the sidecars of that service have let in: the calls that succeeded are no more than those, and not
+//! more fail as long as any arrive. Where callers together say more, somebody is wrong, and nobody else's reports show who:
+//! what they say is scaled down to what is confirmed, and the service is marked. It is not moved by it, and its calls are not
+//! kept local, until the reports agree again. Of services without sidecars nothing confirms what is said of them; nothing is
+//! moved or scaled for these.
+
+use std::collections::BTreeMap;
+
+use maglor_mcg::Traffic;
+
+/// Callers and those who are called count at different times, and averages lag behind.
+const TOLERANCE: f64 = 1.5;
+/// Calls a second that are too few to tell.
+const FEW: f64 = 1.0;
+
+/// What the sidecars of a service say that they have let in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    rps: f64,
+    /// How many have said something.
+    proxies: u32,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Belief {
+    /// By the name of a service.
+    limits: BTreeMap<String, Limit>,
+}
+
+/// What callers may say of a service.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// Calls a second that succeed.
+    most: f64,
+    /// Any arrive: where none does, all may fail.
+    any: bool,
+}
+
+impl Belief {
+    /// Of services all of whose replicas say what they take, with their number; and of what they have said.
+    pub(super) fn new<'a>(
+        services: impl Iterator<Item = (&'a str, u32)>,
+        taken: impl Iterator<Item = (&'a str, f64)>,
+    ) -> Self {
+        let mut heard: BTreeMap<&str, Taken> = BTreeMap::new();
+        for (service, rps) in taken {
+            let sum = heard.entry(service).or_default();
+            sum.rps += rps;
+            sum.proxies += 1;
+        }
+        let limits = services.map(|(service, replicas)| {
+            let taken = heard.get(service).copied().unwrap_or_default();
+            // Those that have not said anything so far take as much as the others.
+            let all = f64::from(replicas.max(1)) / f64::from(taken.proxies.max(1));
+            let limit = Limit {
+                most: TOLERANCE * taken.rps * all.max(1.0) + FEW,
+                any: taken.rps > 0.0,
+            };
+            (service.to_owned(), limit)
+        });
+        Self {
+            limits: limits.collect(),
+        }
+    }
+
+    /// By which factor calls to a service count, of those of which callers say more than is confirmed.
+    pub(super) fn factors<'a>(
+        &self,
+        calls: impl Iterator<Item = (&'a str, Traffic)>,
+    ) -> BTreeMap<String, f64> {
+        let mut said: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for (service, traffic) in calls {
+            let (good, failed) = said.entry(service).or_default();
+            *good += (traffic.rps - traffic.failures).max(0.0);
+            *failed += traffic.failures;
+        }
+        let more = said.into_iter().filter_map(|(service, (good, failed))| {
+            let limit = *self.limits.get(service)?;
+            // What has failed may never have arrived.
+            let said = good.max(if limit.any { failed } else { 0.0 });
+            (said > limit.most).then(|| (service.to_owned(), limit.most / said))
+        });
+        more.collect()
+    }
+}
+
+/// A part of traffic.
+pub(super) fn scaled(traffic: Traffic, factor: f64) -> Traffic {
+    Traffic {
+        rps: traffic.rps * factor,
+        failures: traffic.failures * factor,
+        bytes_per_second: traffic.bytes_per_second * factor,
+        connections: traffic.connections * factor,
+        in_flight: traffic.in_flight * factor,
+        latency_ms: traffic.latency_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(rps: f64, failures: f64) -> Traffic {
+        Traffic {
+            rps,
+            failures,
+            ..Traffic::default()
+        }
+    }
+
+    fn factor(taken: &[f64], replicas: u32, said: &[(f64, f64)]) -> Option<f64> {
+        let services = [("shop/cart", replicas)].into_iter();
+        let taken = taken.iter().map(|rps| ("shop/cart", *rps));
+        let said = said.iter();
+        let said = said.map(|(rps, failures)| ("shop/cart", calls(*rps, *failures)));
+        let factors = Belief::new(services, taken).factors(said);
+        factors.get("shop/cart").copied()
+    }
+
+    #[test]
+    fn callers_say_no_more_than_is_confirmed() {
+        assert_eq!(factor(&[50.0, 50.0], 2, &[(60.0, 0.0), (40.0, 0.0)]), None);
+        // Callers outside of the mesh are in what is taken.
+        assert_eq!(factor(&[500.0], 1, &[(60.0, 0.0)]), None);
+        let lied = factor(&[50.0, 50.0], 2, &[(60.0, 0.0), (1e15, 0.0)]).unwrap();
+        assert!(lied * 1e15 <= TOLERANCE * 100.0 + FEW, "{lied}");
+        // Of four replicas two have said something so far.
+        assert_eq!(factor(&[50.0, 50.0], 4, &[(200.0, 0.0)]), None);
+        assert!(factor(&[50.0, 50.0], 2, &[(200.0, 0.0)]).is_some());
+        // Nothing is taken.
+        assert!(factor(&[], 2, &[(5.0, 0.0)]).is_some());
+        assert_eq!(factor(&[], 2, &[(0.5, 0.0)]), None);
+    }
+
+    #[test]
+    fn what_has_failed_need_not_have_arrived() {
+        assert_eq!(factor(&[100.0], 1, &[(200.0, 110.0)]), None);
+        assert!(factor(&[100.0], 1, &[(200.0, 10.0)]).is_some());
+        // All of them fail, and none arrives; but not where others arrive.
+        assert_eq!(factor(&[0.0], 1, &[(100.0, 100.0)]), None);
+        assert!(factor(&[10.0], 1, &[(1e9, 1e9), (10.0, 0.0)]).is_some());
+    }
+}

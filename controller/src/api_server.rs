@@ -16,6 +16,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long a watch lasts, in seconds. Its end costs a request, where kube's own default, 290 s, is the time for
 /// which proxies would go by what has long changed.
 const WATCH: u32 = 20;
+/// After a failure to learn the version.
+const REST: Duration = Duration::from_secs(1);
 /// Any answer begins after so long; a watch waits for its end at most.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -72,9 +74,41 @@ pub(crate) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+/// The minor version of Kubernetes 1 that the API server is; `None` where it is not told. It is asked until it answers: what
+/// was guessed would hold until the next start, and an older server takes pods with native sidecars, whose applications then
+/// never begin.
+pub(crate) async fn minor_version(client: &Client) -> Option<u32> {
+    loop {
+        let error = match client.apiserver_version().await {
+            Ok(version) => return minor(&version.minor),
+            Err(error) => error,
+        };
+        // Some clusters tell it to few; that stays so.
+        let kept = is(&error, 401) || is(&error, 403);
+        tracing::warn!(%error, asked_again = !kept, "the API server does not tell its version");
+        if kept {
+            return None;
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+/// Of `30+`, too.
+fn minor(text: &str) -> Option<u32> {
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_is_read_with_what_providers_append() {
+        assert_eq!(minor("29"), Some(29));
+        assert_eq!(minor("35+"), Some(35));
+        assert_eq!(minor("x"), None);
+    }
 
     #[test]
     fn a_watch_ends_in_order_before_it_is_taken_for_dead() {

@@ -33,6 +33,7 @@ use crate::graph::{self, Graphs};
 use crate::https;
 use crate::lease::{self, Term};
 use crate::metrics::Metrics;
+use crate::panics;
 use crate::pipeline::Pipeline;
 use crate::placement;
 use crate::proxy_service;
@@ -139,11 +140,18 @@ pub enum RunError {
 /// # Errors
 /// When it cannot be started, or its folder cannot be watched any more.
 pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    panics::count();
     let listener = bind(options.listen).await?;
     let metrics = Arc::new(Metrics::new());
     let whole = Arc::new(AtomicBool::new(false));
     let mut threads = Threads::start().map_err(RunError::Threads)?;
-    let mut kubernetes = Kubernetes::of(&options.source, options.auto, &listener, &threads).await?;
+    let mut kubernetes = Kubernetes::of(
+        &options.source,
+        options.auto,
+        &listener,
+        (&threads, &metrics),
+    )
+    .await?;
     let service = secure(&options, kubernetes.as_mut(), &metrics, &mut threads)?;
     let table = match &service {
         Some(service) => service.table.clone(),
@@ -192,16 +200,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
             .as_ref()
             .map(|settings| settings.trust_domain.clone()),
         warned: false,
-        port: Port::new(
-            listener,
-            table.clone(),
-            peers,
-            tls,
-            (
-                metrics.clients("discovery"),
-                metrics.on_call.expiries.clone(),
-            ),
-        ),
+        port: Port::new(listener, table.clone(), peers, tls, &metrics),
         metrics,
         whole,
         statuses: source.statuses.take(),
@@ -330,6 +329,7 @@ fn secure(
     };
     let replica = kubernetes.as_mut().map(|kubernetes| Replica {
         client: kubernetes.clients.discovery.clone(),
+        writer: kubernetes.clients.identity.clone(),
         name: kubernetes.replica.clone(),
         term: kubernetes.term.subscribe(),
     });
@@ -427,5 +427,36 @@ async fn show_term(mut term: watch::Receiver<Term>, metrics: Arc<Metrics>) {
             changed = term.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(LEADS) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a partition nothing tells that the term is over.
+    #[tokio::test]
+    async fn the_metric_of_the_leader_is_true_in_a_partition() {
+        let metrics = Arc::new(Metrics::new());
+        let table = Table::new(false);
+        let leads = || {
+            let shown = metrics.encode(&table);
+            shown.contains("\nmaglor_controller_leader 1\n")
+        };
+        let (term, seen) = watch::channel(Term::of_seconds(2));
+        let shown = show_term(seen, Arc::clone(&metrics));
+        let turns = async {
+            for expected in [true, false] {
+                while leads() != expected {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = turns => {}
+            () = shown => panic!("it is shown as long as there is a term"),
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("it leads for ever"),
+        }
+        drop(term);
     }
 }

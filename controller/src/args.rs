@@ -279,6 +279,8 @@ impl Proxies {
             .and_then(|policy| Some(policy.as_str()?.to_owned()));
         proxy_service::Settings {
             trust_domain,
+            // Until the cluster says what it knows.
+            sleeps: true,
             image: or(self.proxy_image, &sidecar.image),
             pull_policy: self.proxy_pull_policy.or(policy),
             control_plane: or(self.proxy_control_plane, &sidecar.control_plane),

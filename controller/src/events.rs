@@ -6,8 +6,10 @@
 //! its own answers, since no other knows them.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -23,6 +25,8 @@ const REMEMBERED: usize = 1024;
 /// Kubernetes refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
 
+type Told = mpsc::Receiver<(ObjectReference, Event)>;
+
 /// Where events are told; clones tell the same.
 #[derive(Clone, Debug)]
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
@@ -37,7 +41,7 @@ impl Events {
             instance: Some(replica.to_owned()),
         };
         let (sender, told) = mpsc::channel(QUEUE);
-        tokio::spawn(write(Recorder::new(client, reporter), told));
+        tokio::spawn(kept_up(Recorder::new(client, reporter), told));
         Self(sender)
     }
 
@@ -75,7 +79,16 @@ fn shortened(note: &str) -> String {
     note[..end.unwrap_or(0)].to_owned()
 }
 
-async fn write(recorder: Recorder, mut told: mpsc::Receiver<(ObjectReference, Event)>) {
+/// Writes until nobody tells any more; after a panic, which the log and the metrics have, without the event in question.
+async fn kept_up(recorder: Recorder, mut told: Told) {
+    while AssertUnwindSafe(write(&recorder, &mut told))
+        .catch_unwind()
+        .await
+        .is_err()
+    {}
+}
+
+async fn write(recorder: &Recorder, told: &mut Told) {
     let mut pauses = Pauses::default();
     while let Some((about, event)) = told.recv().await {
         if !pauses.admit(&about, &event.reason, Instant::now()) {

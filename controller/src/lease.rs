@@ -6,7 +6,7 @@
 //! the holder stops writing well before, by its own clock, if it cannot renew. Replacing the object
 //! under its `resourceVersion` lets only one of several win.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -23,13 +23,35 @@ const DURATION: Duration = Duration::from_secs(15);
 const WRITES: Duration = Duration::from_secs(10);
 /// How often it is renewed, or looked at.
 const PERIOD: Duration = Duration::from_secs(2);
-/// No request about it takes longer.
-const REQUEST: Duration = Duration::from_secs(4);
+/// No request about it takes longer, nor any write of its holder.
+pub(crate) const REQUEST: Duration = Duration::from_secs(4);
+
+/// When a term ends, by two clocks: the one that never jumps stands still while a machine is suspended, and others may hold
+/// the lease when it goes on. The system's clock has gone on meanwhile; where it is set forward the term ends early.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Until {
+    steady: Instant,
+    system: SystemTime,
+}
+
+impl Until {
+    /// After a time from a moment, and whether it is past by then.
+    fn after(asked: (Instant, SystemTime), time: Duration) -> Self {
+        Self {
+            steady: asked.0 + time,
+            system: asked.1 + time,
+        }
+    }
+
+    fn is_to_come(&self, now: Instant, system: SystemTime) -> bool {
+        now < self.steady && system < self.system
+    }
+}
 
 /// Whether this replica may write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Term {
-    until: Option<Instant>,
+    until: Option<Until>,
     /// How often the lease has changed hands: terms differ by it.
     transitions: i32,
 }
@@ -38,16 +60,28 @@ impl Term {
     /// Whether a write may be begun at a time.
     #[must_use]
     pub fn holds(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
+        self.holds_at(now, SystemTime::now())
     }
 
-    /// One that holds for a day, for tests of those who write.
+    fn holds_at(&self, now: Instant, system: SystemTime) -> bool {
+        self.until
+            .is_some_and(|until| until.is_to_come(now, system))
+    }
+
+    /// One that holds for a while, for tests of those who write.
     #[cfg(test)]
-    pub(crate) fn held() -> Self {
+    pub(crate) fn of_seconds(seconds: u64) -> Self {
+        let now = (Instant::now(), SystemTime::now());
         Self {
-            until: Some(Instant::now() + Duration::from_secs(86_400)),
+            until: Some(Until::after(now, Duration::from_secs(seconds))),
             transitions: 1,
         }
+    }
+
+    /// One that holds for a day.
+    #[cfg(test)]
+    pub(crate) fn held() -> Self {
+        Self::of_seconds(86_400)
     }
 
     /// The number of the term, larger than that of any before it.
@@ -115,7 +149,7 @@ pub async fn hold(
     let api: Api<Lease> = Api::namespaced(client, namespace);
     let mut observed = Observed::default();
     loop {
-        let asked = Instant::now();
+        let asked = (Instant::now(), SystemTime::now());
         let outcome = tokio::time::timeout(REQUEST, step(&api, name, me, &mut observed)).await;
         let outcome = outcome.map_err(|_| "no answer in time".to_owned());
         match outcome.and_then(|done| done.map_err(|error| error.to_string())) {
@@ -140,7 +174,7 @@ async fn give_back(api: &Api<Lease>, name: &str, me: &str) {
 }
 
 /// Says what has come of a look at the lease that was begun at `asked`.
-fn account(lease: Option<Lease>, asked: Instant, term: &watch::Sender<Term>) {
+fn account(lease: Option<Lease>, asked: (Instant, SystemTime), term: &watch::Sender<Term>) {
     let before = *term.borrow();
     let Some(lease) = lease else {
         if before.until.is_some() {
@@ -151,10 +185,10 @@ fn account(lease: Option<Lease>, asked: Instant, term: &watch::Sender<Term>) {
     };
     let transitions = lease.spec.and_then(|spec| spec.lease_transitions);
     let held = Term {
-        until: Some(asked + WRITES),
+        until: Some(Until::after(asked, WRITES)),
         transitions: transitions.unwrap_or(0),
     };
-    if !before.holds(asked) {
+    if !before.holds(asked.0) {
         tracing::info!(term = held.transitions, "this replica writes");
     }
     term.send_replace(held);
@@ -266,13 +300,19 @@ mod tests {
 
     #[test]
     fn writing_ends_before_the_lease() {
-        let now = Instant::now();
+        let (now, system) = (Instant::now(), SystemTime::now());
         let term = Term {
-            until: Some(now + WRITES),
+            until: Some(Until::after((now, system), WRITES)),
             transitions: 1,
         };
         assert!(term.holds(now));
         assert!(!term.holds(now + WRITES));
+        // The machine was suspended: only the system's clock has gone on.
+        let passed = WRITES / 2;
+        assert!(term.holds_at(now + passed, system + passed));
+        assert!(!term.holds_at(now + passed, system + WRITES));
+        // The clock was set back: the other one has not.
+        assert!(!term.holds_at(now + WRITES, system - WRITES));
         assert!(WRITES + REQUEST < DURATION);
         assert!(!Term::default().holds(now));
     }

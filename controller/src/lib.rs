@@ -19,7 +19,7 @@
 //! | `wire` | whether what is accepted can be encoded, and is read back as it was meant |
 //! | [`identity`] | who is certified, and by which authority |
 //! | [`events`] | what was refused, told at the resources of those whom it concerns |
-//! | [`status`], [`lease`] | what is written back, and by which replica |
+//! | [`status`], [`lease`], [`writes`] | what is written back, by which replica, and under which precondition |
 //! | [`graph`] | who calls whom, from proxies' reports: the communication graph |
 //! | [`webhook`] | what the API server asks before it stores something: sidecars, checks |
 //! | `external_metrics` | what the API server asks of proxies' load, for their autoscalers |
@@ -48,6 +48,7 @@ pub mod lease;
 mod metrics;
 mod names;
 mod operate;
+mod panics;
 pub mod pipeline;
 pub mod placement;
 mod port;
@@ -61,3 +62,4 @@ pub mod status;
 pub mod tuning;
 pub mod webhook;
 mod wire;
+pub mod writes;

@@ -15,6 +15,7 @@ use crate::index::{Change, ResourceKind};
 use crate::serve::Table;
 use crate::source::Event;
 use crate::webhook;
+use crate::writes::WriteMetrics;
 use on_call::OnCall;
 
 /// Every family of the controller.
@@ -32,7 +33,7 @@ pub(crate) struct Metrics {
     authority_refused: Gauge,
     pub(crate) certificates: CertifyMetrics,
     pub(crate) on_call: OnCall,
-    pending: Gauge,
+    pub(crate) writes: WriteMetrics,
     clients: [(&'static str, ClientMetrics); PORTS.len()],
     pub(crate) placement: PlacementMetrics,
     pub(crate) tuning: TuningMetrics,
@@ -52,7 +53,7 @@ pub(crate) struct PlacementMetrics {
 }
 
 impl PlacementMetrics {
-    fn new(registry: &Registry) -> Self {
+    pub(crate) fn new(registry: &Registry) -> Self {
         let moves = registry.counter(
             "controller_placement_moves_total",
             "Pods that were to move, by what has become of it.",
@@ -234,13 +235,7 @@ impl Metrics {
             },
             certificates: CertifyMetrics::new(&registry),
             on_call: OnCall::new(&registry),
-            pending: registry
-                .gauge(
-                    "controller_push_pending_seconds",
-                    "How long the proxy that has left a response without an answer for longest has done so.",
-                    &[],
-                )
-                .with(&[]),
+            writes: WriteMetrics::new(&registry),
             clients: ClientMetrics::of_ports(&registry),
             placement: PlacementMetrics::new(&registry),
             tuning: TuningMetrics::new(&registry),
@@ -307,8 +302,7 @@ impl Metrics {
                 gauge.set(count);
             }
         }
-        let pending = table.longest_unanswered().as_secs();
-        self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        self.on_call.refresh(table);
         self.registry.encode()
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::api_server::is;
 use crate::lease::Term;
 use crate::status::{FIELD_MANAGER, patch_of};
+use crate::writes::{Manager, Seen};
 
 /// How often it is looked whether anything is to be done.
 const TICK: Duration = Duration::from_secs(2);
@@ -103,12 +104,11 @@ where
     let meta = policy.meta();
     let name = meta.name.clone().unwrap_or_default();
     let before = json!(before.cloned().unwrap_or_default());
-    let id = (name.as_str(), meta.uid.as_deref());
-    let Some(patch) = patch_of(&K::kind(&()), id, &before, json!(status)) else {
+    let Some(patch) = patch_of(&K::kind(&()), &name, &before, json!(status)) else {
         return Ok(());
     };
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    match api.patch_status(&name, &params, &Patch::Apply(patch)).await {
+    let (by, seen) = (Manager(FIELD_MANAGER), Seen::of(meta));
+    match by.apply_status(api, &name, patch, &seen).await {
         Err(error) if is(&error, 404) || is(&error, 409) => Ok(()),
         written => written.map(|_| ()),
     }

@@ -15,9 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::server::TlsStream;
 
-use crate::clients::{ClientMetrics, Clients};
+use crate::clients::Clients;
 use crate::graph::peers::Peers;
 use crate::identity::own::{self, REPLICA_ALPN};
+use crate::metrics::Metrics;
 use crate::metrics::on_call::Expiries;
 use crate::serve::Table;
 
@@ -71,15 +72,15 @@ impl Port {
         table: Table,
         peers: Peers,
         tls: Option<Tls>,
-        (metrics, expiries): (ClientMetrics, Expiries),
+        metrics: &Metrics,
     ) -> Self {
         let served = Served {
             table,
             peers,
-            arriving: Clients::new(ARRIVING, metrics),
+            arriving: Clients::new(ARRIVING, metrics.clients("discovery")),
             enrolling: Arc::new(Connections::new(ENROLLING)),
             members: Arc::new(Connections::new(MEMBERS)),
-            expiries,
+            expiries: metrics.on_call.expiries.clone(),
         };
         Self {
             listener,

@@ -1,7 +1,10 @@
 //! What pods of standalone proxies have in common, whomever they serve: a Proxy-Service or a Gateway.
 
+use kube::Client;
 use maglor_inject::{ADMIN_PORT, PROXY};
 use serde_json::{Value, json};
+
+use crate::api_server;
 
 /// A proxy that is to end goes on taking connections for so long: every node knows by then that it is
 /// not to be sent to any more.
@@ -27,6 +30,22 @@ pub struct Settings {
     pub cluster_domain: String,
     /// The trust domain whose members this control plane certifies; `None` = nobody, all is plain text.
     pub trust_domain: Option<String>,
+    /// The cluster knows `preStop.sleep`: without, requests of nodes that have not heard yet that a proxy ends are refused.
+    pub sleeps: bool,
+}
+
+/// The minor version of Kubernetes 1 that knows `preStop.sleep` without being told to (KEP-3960); older ones refuse it.
+const SLEEP: u32 = 30;
+
+impl Settings {
+    /// As the cluster understands them.
+    pub(crate) async fn for_cluster(self, client: &Client) -> Self {
+        let minor = api_server::minor_version(client).await;
+        Self {
+            sleeps: minor.is_none_or(|minor| minor >= SLEEP),
+            ..self
+        }
+    }
 }
 
 /// The proxy's arguments for a role (`maglor-proxy ROLE`), as far as roles have them in common; `drain` as for [`pod`].
@@ -70,9 +89,11 @@ pub(crate) fn container(arguments: &[String], resources: &Value, settings: &Sett
         "resources": resources,
         "readinessProbe": probe("/ready", 1, 2),
         "livenessProbe": probe("/live", 10, 3),
-        "lifecycle": {"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}},
         "securityContext": maglor_inject::security_context(),
     });
+    if settings.sleeps {
+        container["lifecycle"] = json!({"preStop": {"sleep": {"seconds": FAREWELL_SECONDS}}});
+    }
     if let Some(policy) = &settings.pull_policy {
         container["imagePullPolicy"] = json!(policy);
     }
@@ -107,4 +128,23 @@ pub(crate) fn rollout(own: &Value, metadata: &Value, pod: &Value) -> Value {
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "template": {"metadata": metadata, "spec": pod},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An API server that does not know `sleep` refuses a hook that does nothing else.
+    #[test]
+    fn a_proxy_waits_before_it_ends_only_where_the_cluster_can() {
+        let hook = |sleeps| {
+            let settings = Settings {
+                sleeps,
+                ..Settings::default()
+            };
+            container(&[], &json!({}), &settings)["lifecycle"].clone()
+        };
+        assert_eq!(hook(true)["preStop"]["sleep"]["seconds"], FAREWELL_SECONDS);
+        assert!(hook(false).is_null());
+    }
 }

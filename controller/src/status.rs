@@ -2,13 +2,13 @@
 //!
 //! What a resource says already is not written again; a condition keeps its time of transition as long
 //! as its status is the same. The mesh's own kinds are written by server-side apply; a route's status is
-//! shared with other controllers in one list, so it is replaced under its `resourceVersion`.
+//! shared with other controllers in one list, so it is replaced. Either as the version that was seen ([`crate::writes`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -20,6 +20,7 @@ use crate::index::facts::{Key, Kind};
 use crate::index::{CONTROLLER, Status};
 use crate::lease::Term;
 use crate::source::kubernetes::api_resource;
+use crate::writes::{Manager, Seen};
 
 /// The owner of what is applied.
 pub const FIELD_MANAGER: &str = "maglor-controller";
@@ -113,6 +114,7 @@ impl Queue {
                 Ok(Written::There) => {
                     self.refused.remove(&id);
                 }
+                Ok(Written::Changed) => drop(again.insert(id)),
                 Err(error) => {
                     let kind = id.0.names().1;
                     if self.refused.insert(id.clone()) {
@@ -129,6 +131,8 @@ impl Queue {
 }
 
 enum Written {
+    /// It was changed between two requests: it is looked at again.
+    Changed,
     /// There is no such resource any more.
     Gone,
     /// The resource says it.
@@ -158,27 +162,23 @@ async fn write_one(
         return Ok(Written::There);
     }
     let (api_version, name, _) = kind.names();
-    let mut patch = json!({
+    let patch = json!({
         "apiVersion": api_version,
         "kind": name,
         "metadata": {"name": key.name},
         "status": next,
     });
+    let (by, seen) = (Manager(FIELD_MANAGER), Seen::of(&current.metadata));
     let written = match status {
         Status::Kept(..) | Status::Policy(_) | Status::Whole(_) => {
-            let parameters = PatchParams::apply(FIELD_MANAGER).force();
-            api.patch_status(&key.name, &parameters, &Patch::Apply(&patch))
-                .await
+            by.apply_status(&api, &key.name, patch, &seen).await
         }
-        Status::Route(_) => {
-            patch["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
-            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch))
-                .await
-        }
+        Status::Route(_) => by.merge_status(&api, &key.name, patch, &seen).await,
     };
     match written {
         // It has gone meanwhile, or its kind has no statuses.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Written::Gone),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Written::Changed),
         other => other.map(|_| Written::There),
     }
 }
@@ -223,14 +223,8 @@ fn merged(before: &Value, status: &Status, now: &str) -> Value {
     wanted
 }
 
-/// What to apply to a resource of the mesh's own so that it has a status; `None` where that is as it was `before`. With
-/// the resource's id, so that nothing is made where it has gone.
-pub(crate) fn patch_of(
-    kind: &str,
-    (name, uid): (&str, Option<&str>),
-    before: &Value,
-    mut status: Value,
-) -> Option<Value> {
+/// What to apply to a resource of the mesh's own so that it has a status; `None` where that is as it was `before`.
+pub(crate) fn patch_of(kind: &str, name: &str, before: &Value, mut status: Value) -> Option<Value> {
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
     keep_times(
         &before["conditions"],
@@ -241,7 +235,7 @@ pub(crate) fn patch_of(
         json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": kind,
-            "metadata": {"name": name, "uid": uid},
+            "metadata": {"name": name},
             "status": status,
         })
     })

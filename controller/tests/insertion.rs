@@ -305,6 +305,7 @@ async fn steps(kubeconfig: &Path, most: usize) -> String {
         control_plane: CONTROLLER.into(),
         cluster_domain: "cluster.local".into(),
         trust_domain: None,
+        sleeps: true,
     };
     let (mut taken, deadline) = (Vec::new(), Instant::now() + LIMIT);
     while taken.len() < most {

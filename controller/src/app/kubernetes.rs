@@ -24,23 +24,45 @@ use crate::placement;
 use crate::proxy_service;
 use crate::tuning;
 use crate::webhook::{self, Webhook};
+use crate::writes::fenced;
 
-/// A client of the API server for each thread.
+/// Clients of the API server for each thread. What is written by the replica that writes alone is written by those that are
+/// [`fenced`].
 pub(super) struct Clients {
     pub(super) discovery: kube::Client,
+    /// Fenced.
+    pub(super) identity: kube::Client,
     pub(super) lease: kube::Client,
+    /// Fenced.
     pub(super) operators: kube::Client,
     pub(super) webhook: kube::Client,
+    /// Fenced.
+    pub(super) certificate: kube::Client,
 }
 
 impl Clients {
-    async fn of(threads: &Threads) -> Result<Self, kube::Error> {
+    async fn of(
+        threads: &Threads,
+        term: &watch::Sender<Term>,
+        metrics: &Metrics,
+    ) -> Result<Self, kube::Error> {
         let client = async |thread| threads.make(thread, api_server::client()).await;
+        let fenced = async |thread, client: &kube::Client| {
+            let (client, term) = (client.clone(), term.subscribe());
+            let metrics = metrics.writes.clone();
+            let made = async move { fenced(&client, term, metrics) };
+            threads.make(thread, made).await
+        };
+        let discovery = client(Thread::Discovery).await?;
+        let operators = client(Thread::Operators).await?;
+        let webhook = client(Thread::Webhook).await?;
         Ok(Self {
-            discovery: client(Thread::Discovery).await?,
+            identity: fenced(Thread::Discovery, &discovery).await,
+            discovery,
             lease: client(Thread::Lease).await?,
-            operators: client(Thread::Operators).await?,
-            webhook: client(Thread::Webhook).await?,
+            operators: fenced(Thread::Operators, &operators).await,
+            certificate: fenced(Thread::Webhook, &webhook).await,
+            webhook,
         })
     }
 }
@@ -66,7 +88,7 @@ impl Kubernetes {
         source: &Source,
         auto: Limits,
         listener: &TcpListener,
-        threads: &Threads,
+        (threads, metrics): (&Threads, &Metrics),
     ) -> Result<Option<Self>, RunError> {
         let Source::Kubernetes {
             namespace,
@@ -81,8 +103,9 @@ impl Kubernetes {
             return Ok(None);
         };
         let port = listener.local_addr().map_or(0, |address| address.port());
+        let term = watch::Sender::new(Term::default());
         Ok(Some(Self {
-            clients: Clients::of(threads).await?,
+            clients: Clients::of(threads, &term, metrics).await?,
             namespace: namespace.clone(),
             replica: replica.clone(),
             proxies: proxies.clone(),
@@ -91,7 +114,7 @@ impl Kubernetes {
             moves: *moves,
             tunes: *tunes,
             gateways: gateways.clone(),
-            term: watch::Sender::new(Term::default()),
+            term,
             way: Way { port, tls: None },
         }))
     }
@@ -169,6 +192,7 @@ impl Kubernetes {
     ) -> Webhook {
         Webhook {
             client: self.clients.webhook.clone(),
+            writer: self.clients.certificate.clone(),
             namespace: self.namespace.clone(),
             events: Events::new(
                 self.clients.webhook.clone(),

@@ -155,6 +155,8 @@ impl Serving {
         self.metrics
             .gave(&changes.resources, unserved, begun.elapsed());
         for (kind, key, status) in changes.statuses {
+            let unusable = &self.metrics.on_call.unusable;
+            unusable.judged(kind, &key, status.as_ref());
             match &self.statuses {
                 Some(statuses) => {
                     // Without its writer the process is about to end.

@@ -208,6 +208,16 @@ impl Threads {
     }
 }
 
+/// Waits for the end of all of them. A panic of one is that of the task that waits: what it did would be missing without a
+/// sign of it.
+pub(crate) async fn all_end(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(Ok(panic)) = ended.map_err(tokio::task::JoinError::try_into_panic) {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,6 +251,20 @@ mod tests {
             let noticed = tokio::time::timeout(Duration::from_secs(20), threads.panicked());
             assert_eq!(noticed.await.unwrap(), "falls");
         }
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_part_is_that_of_the_whole() {
+        let mut threads = Threads::start().unwrap();
+        threads.spawn(Thread::Operators, "watches", async {
+            let mut parts = JoinSet::new();
+            parts.spawn(async {});
+            parts.spawn(async { assert_eq!(1, 2, "as a fault of ours would") });
+            parts.spawn(std::future::pending());
+            all_end(&mut parts).await;
+        });
+        let noticed = tokio::time::timeout(Duration::from_secs(20), threads.panicked());
+        assert_eq!(noticed.await.unwrap(), "watches");
     }
 
     #[test]

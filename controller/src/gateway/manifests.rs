@@ -9,6 +9,7 @@ use super::SERVICE_TYPE;
 use crate::index::facts::gateway::GATEWAY_NAME;
 use crate::index::made_name;
 use crate::proxy_pod::{self, DRAIN_SECONDS, Settings};
+use crate::proxy_service::manifests::marked;
 
 /// The label by which what is ours is told from what other controllers make for their Gateways.
 pub(super) const PART_OF: &str = "app.kubernetes.io/part-of";
@@ -25,6 +26,7 @@ pub fn manifests(gateway: &Value, settings: &Settings, service_type: &str) -> [V
         deployment(&meta, settings),
         service(gateway, &meta, service_type),
     ]
+    .map(marked)
 }
 
 /// What the resources of a Gateway have in common.
@@ -161,6 +163,7 @@ mod tests {
             control_plane: "maglor-controller.maglor.svc:15010".into(),
             cluster_domain: "cluster.local".into(),
             trust_domain: Some("cluster.local".into()),
+            sleeps: true,
         };
         manifests(&gateway, &settings, "LoadBalancer")
     }

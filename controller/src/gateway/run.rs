@@ -8,9 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServiceAccount};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -26,7 +24,9 @@ use crate::index::facts::Kind;
 use crate::index::facts::gateway::{GATEWAY_CONTROLLER, GATEWAY_NAME};
 use crate::lease::Term;
 use crate::proxy_pod::Settings;
+use crate::proxy_service::manifests::is_as_applied;
 use crate::source::kubernetes::api_resource;
+use crate::writes::{self, Manager, Seen};
 
 /// Changes that come together are looked at once.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -85,6 +85,10 @@ pub async fn run(
         )
     };
     let work = async {
+        let options = Options {
+            settings: options.settings.for_cluster(&client).await,
+            ..options
+        };
         let mut round = interval(ROUND);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let operator = Operator {
@@ -225,9 +229,10 @@ impl Operator {
                     name,
                     "gateways: removed, of a former class"
                 );
-                match api.delete(&name, &DeleteParams::background()).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    other => drop(other?),
+                match writes::delete(&api, &name, &Seen::of_value(&one)).await {
+                    // What has changed is looked at again.
+                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                    other => other?,
                 }
             }
         }
@@ -252,7 +257,7 @@ impl Operator {
         let class = DynamicObject::new(CLASS, &resource).data(json!({
             "spec": {"controllerName": GATEWAY_CONTROLLER},
         }));
-        match api.create(&PostParams::default(), &class).await {
+        match Manager(FIELD_MANAGER).create(&api, &class).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             other => other.map(drop),
         }
@@ -286,17 +291,25 @@ impl Operator {
         let (namespace, name) = left_over::name(wanted);
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &namespace, resource);
-        if let Some(there) = api.get_opt(&name).await? {
-            let labels = there.metadata.labels.unwrap_or_default();
-            let of = labels.get(GATEWAY_NAME).map(String::as_str);
-            if of != gateway["metadata"]["name"].as_str() {
+        let there = api.get_opt(&name).await?;
+        let there = there.and_then(|there| serde_json::to_value(there).ok());
+        if let Some(there) = &there {
+            if there["metadata"]["labels"][GATEWAY_NAME] != gateway["metadata"]["name"] {
                 self.refuse(gateway, kind, &name);
                 return Ok(());
             }
+            if is_as_applied(there, wanted) {
+                return Ok(());
+            }
         }
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        match api.patch(&name, &parameters, &Patch::Apply(wanted)).await {
+        let seen = there.as_ref().map(Seen::of_value);
+        let applied = Manager(FIELD_MANAGER).apply(&api, &name, wanted.clone(), seen.as_ref());
+        match applied.await {
             Ok(_) => Ok(()),
+            // It has changed between the two requests.
+            Err(kube::Error::Api(status)) if status.code == 409 && seen.is_some() => {
+                Err(kube::Error::Api(status))
+            }
             // The namespace ends, a quota is used up, or it cannot be as the Gateway wants it, whose name need not be one of a
             // Service: nothing that another try soon would change.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409 | 422) => {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,6 +17,7 @@ use crate::crd::{
 };
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
+use crate::writes::{Manager, Seen};
 
 /// How often.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -56,14 +56,12 @@ impl Publisher {
 
     async fn write(&self) -> Result<(), kube::Error> {
         let api: Api<CommunicationGraph> = Api::all(self.replicas.client.clone());
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        let spec = match api.get_opt(GRAPH_NAME).await? {
-            Some(there) => there.spec,
+        let by = Manager(FIELD_MANAGER);
+        let there = match api.get_opt(GRAPH_NAME).await? {
+            Some(there) => there,
             None => {
                 let new = CommunicationGraph::new(GRAPH_NAME, CommunicationGraphSpec::default());
-                api.patch(GRAPH_NAME, &params, &Patch::Apply(new))
-                    .await?
-                    .spec
+                by.apply(&api, GRAPH_NAME, json!(new), None).await?
             }
         };
         let parts = self.replicas.parts(&self.graphs).await?;
@@ -71,16 +69,16 @@ impl Publisher {
         if parts.all.len() > 1 {
             snapshot = snapshot.with_parts(&parts.all);
         }
-        let status = status(&snapshot, spec.edges(), parts.missing);
+        let status = status(&snapshot, there.spec.edges(), parts.missing);
         let patch = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": "CommunicationGraph",
             "metadata": {"name": GRAPH_NAME},
             "status": status,
         });
-        let patch = Patch::Apply(patch);
-        api.patch_status(GRAPH_NAME, &params, &patch).await?;
-        Ok(())
+        let seen = Seen::of(&there.metadata);
+        let written = by.apply_status(&api, GRAPH_NAME, patch, &seen);
+        written.await.map(drop)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use maglor_identity::TrustBundle;
 use maglor_xds::encode;
@@ -23,6 +23,7 @@ use super::rotation::Spread;
 use super::secret::{CONTROLLER, MANAGED_BY, PART_OF};
 use crate::serve::Table;
 use crate::status::FIELD_MANAGER;
+use crate::writes::{self, Seen};
 
 /// How often a replica says what it knows.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -144,15 +145,15 @@ impl Replicas {
             let name = lease.metadata.name.clone().unwrap_or_default();
             let age = self.age(lease, &name, now);
             if age > FORGOTTEN {
-                forgotten.push(name);
+                forgotten.push((name, Seen::of(&lease.metadata)));
             } else if age <= GONE {
                 any = true;
                 missing.extend(said(&name, &lease.metadata.annotations, &wanted));
             }
         }
-        for name in forgotten {
-            // Whoever fails at it tries again the next time.
-            let _ = self.api.delete(&name, &DeleteParams::default()).await;
+        for (name, seen) in forgotten {
+            // Whoever fails at it tries again the next time; one that is renewed by now stays.
+            let _ = writes::delete(&self.api, &name, &seen).await;
         }
         if !any {
             missing.push("no replica has said anything yet".to_owned());

@@ -16,7 +16,6 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use maglor_identity::TrustDomain;
@@ -29,6 +28,8 @@ use super::rotation::{Circumstances, Phase, RotationError, Spread, Stored};
 use super::succession::{Signer, Succession, SuccessionError};
 use crate::api_server;
 use crate::lease::Term;
+use crate::status::FIELD_MANAGER;
+use crate::writes::Manager;
 
 /// The label of what the controller has made itself.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -285,7 +286,7 @@ impl Keeper {
             None => Stored::create(&self.settings.trust_domain, Timestamp::now())?,
         };
         let secret = with(Secret::default(), stored, &self.settings.name);
-        let created = self.api.create(&PostParams::default(), &secret).await;
+        let created = Manager(FIELD_MANAGER).create(&self.api, &secret).await;
         self.written(created, "the authority was written")
     }
 
@@ -324,11 +325,8 @@ impl Keeper {
             );
         }
         let secret = with(secret, next, &self.settings.name);
-        let params = PostParams::default();
-        let replaced = self
-            .api
-            .replace(&self.settings.name, &params, &secret)
-            .await;
+        let by = Manager(FIELD_MANAGER);
+        let replaced = by.replace(&self.api, &self.settings.name, &secret).await;
         self.written(replaced, "the rotation of the root goes on")
     }
 

@@ -81,6 +81,8 @@ pub enum StartError {
 pub struct Replica {
     /// The API server.
     pub client: Client,
+    /// The same, for what only the replica that writes does.
+    pub writer: Client,
     /// Different from every other.
     pub name: String,
     /// Whether this one writes.
@@ -166,13 +168,13 @@ pub(crate) fn start(
                 ttl: settings.ttl,
                 deadline: settings.deadline,
             };
-            let (client, term) = (replica.client.clone(), replica.term.clone());
+            let (client, term) = (replica.writer.clone(), replica.term.clone());
             let keeper = Keeper::new(client, secret, term, sender, progressing);
             spawn("authority", Box::pin(keeper.keep()));
         }
     }
     if let Some(replica) = replica {
-        let (client, term) = (replica.client.clone(), replica.term.clone());
+        let (client, term) = (replica.writer.clone(), replica.term.clone());
         let kept = trust_bundles::keep(client, ca.clone(), term);
         spawn("trust bundles", Box::pin(kept));
     }

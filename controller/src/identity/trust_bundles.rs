@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde_json::json;
@@ -19,6 +18,7 @@ use super::secret::{CONTROLLER, MANAGED_BY, PART_OF};
 use crate::api_server;
 use crate::lease::Term;
 use crate::status::FIELD_MANAGER;
+use crate::writes::{Manager, Seen};
 
 /// Its name, the same everywhere.
 pub const NAME: &str = "maglor-trust-bundle";
@@ -34,8 +34,8 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Known {
     namespaces: BTreeSet<String>,
-    /// What each namespace's ConfigMap says; none where there is no such ConfigMap.
-    written: BTreeMap<String, String>,
+    /// What each namespace's ConfigMap says, and which version of it that is; none where there is no such ConfigMap.
+    written: BTreeMap<String, (String, Seen)>,
     /// Both have been listed.
     listed: (bool, bool),
 }
@@ -47,8 +47,11 @@ impl Known {
 
     /// Namespaces whose ConfigMap does not say this.
     fn wrong(&self, wanted: &str) -> Vec<String> {
-        let says =
-            |namespace: &&String| self.written.get(*namespace).is_some_and(|is| is == wanted);
+        let says = |namespace: &&String| {
+            self.written
+                .get(*namespace)
+                .is_some_and(|(is, _)| is == wanted)
+        };
         self.namespaces
             .iter()
             .filter(|namespace| !says(namespace))
@@ -79,8 +82,8 @@ impl Known {
             Event::InitDone => self.listed.1 = true,
             Event::Apply(one) | Event::InitApply(one) => {
                 let text = one.data.as_ref().and_then(|data| data.get(KEY)).cloned();
-                self.written
-                    .insert(namespace(&one), text.unwrap_or_default());
+                let says = (text.unwrap_or_default(), Seen::of(one.meta()));
+                self.written.insert(namespace(&one), says);
             }
             Event::Delete(one) => drop(self.written.remove(&namespace(&one))),
         }
@@ -119,9 +122,10 @@ pub async fn keep(client: Client, mut ca: Watched, term: watch::Receiver<Term>) 
             if !term.borrow().holds(Instant::now()) {
                 break;
             }
-            match write(&client, &namespace, &text).await {
+            let there = known.written.get(&namespace).map(|(_, seen)| seen);
+            match write(&client, &namespace, &text, there).await {
                 // The watch says the same a little later.
-                Ok(()) => drop(known.written.insert(namespace, text.clone())),
+                Ok(seen) => drop(known.written.insert(namespace, (text.clone(), seen))),
                 Err(error) => {
                     tracing::warn!(namespace, %error, "the trust bundle cannot be written, it is tried again");
                     failed = true;
@@ -141,7 +145,13 @@ async fn rest(failed: Option<Option<watcher::Error>>) {
     tokio::time::sleep(REST).await;
 }
 
-async fn write(client: &Client, namespace: &str, text: &str) -> Result<(), kube::Error> {
+/// The version that is there then.
+async fn write(
+    client: &Client,
+    namespace: &str,
+    text: &str,
+    there: Option<&Seen>,
+) -> Result<Seen, kube::Error> {
     let map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -152,13 +162,12 @@ async fn write(client: &Client, namespace: &str, text: &str) -> Result<(), kube:
         "data": {KEY: text},
     });
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    match api.patch(NAME, &params, &Patch::Apply(map)).await {
-        Ok(_) => Ok(()),
+    match Manager(FIELD_MANAGER).apply(&api, NAME, map, there).await {
+        Ok(written) => Ok(Seen::of(written.meta())),
         // The namespace has gone, or is about to.
         Err(kube::Error::Api(status)) if status.code == 404 || ends(&status.message) => {
             tracing::debug!(namespace, status.message, "no trust bundle");
-            Ok(())
+            Ok(Seen::default())
         }
         Err(error) => Err(error),
     }

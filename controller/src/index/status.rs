@@ -56,6 +56,17 @@ pub struct ParentStatus {
 }
 
 impl Status {
+    /// Whether it says that a policy cannot be used as it is stored.
+    #[must_use]
+    pub fn is_unusable(&self) -> bool {
+        let (Self::Kept(conditions, _) | Self::Policy(conditions)) = self else {
+            return false;
+        };
+        let reasons = ["DefinitionOutdated", "Invalid", "UnsupportedValue"];
+        let mut said = conditions.iter();
+        said.any(|one| one.status == "False" && reasons.contains(&one.reason.as_str()))
+    }
+
     /// As it stands in the resource.
     #[must_use]
     pub fn to_json(&self) -> Value {

@@ -1,16 +1,20 @@
 //! What those on call look at: when certificates expire, how old what is known of the cluster is, and how long changes take
 //! to be confirmed by proxies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use maglor_identity::x509;
-use maglor_telemetry::{Buckets, Counter, Histogram, Registry};
+use maglor_telemetry::{Buckets, Counter, Gauge, Histogram, Registry};
 use maglor_xds::Kind;
 use tokio::time::Instant;
 
 use crate::identity::authority::{Ca, Watched};
+use crate::index::Status;
+use crate::index::facts::{Key, Kind as Facet};
+use crate::panics;
+use crate::serve::Table;
 
 /// When certificates expire. A clone is the same.
 #[derive(Clone, Debug, Default)]
@@ -120,6 +124,41 @@ impl Answered {
     }
 }
 
+/// Policies that are stored and cannot be used. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unusable(Arc<Mutex<BTreeSet<(Facet, Key)>>>);
+
+impl Unusable {
+    /// A policy has this status now; `None` = it has none any more.
+    pub(crate) fn judged(&self, kind: Facet, key: &Key, status: Option<&Status>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = (kind, key.clone());
+        match status.is_some_and(Status::is_unusable) {
+            true => all.insert(id),
+            false => all.remove(&id),
+        };
+    }
+
+    fn counts(&self) -> BTreeMap<&'static str, u32> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = BTreeMap::from(POLICIES.map(|kind| (kind.label(), 0)));
+        for (kind, _) in all.iter() {
+            *counts.entry(kind.label()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// Kinds of policies, which are shown also where all of them can be used.
+const POLICIES: [Facet; 6] = [
+    Facet::AuthorizationPolicy,
+    Facet::DestinationRule,
+    Facet::IstioAuthorizationPolicy,
+    Facet::MeshConfig,
+    Facet::PeerAuthentication,
+    Facet::TrafficPolicy,
+];
+
 /// What proxies have said of what they were sent.
 #[derive(Clone, Debug)]
 pub struct PushMetrics {
@@ -164,10 +203,23 @@ pub(crate) struct OnCall {
     pub(crate) expiries: Expiries,
     pub(crate) answered: Answered,
     pub(crate) pushes: PushMetrics,
+    pub(crate) unusable: Unusable,
+    pending: Gauge,
+    panics: Counter,
 }
 
 impl OnCall {
     pub(super) fn new(registry: &Registry) -> Self {
+        let pending = registry.gauge(
+            "controller_push_pending_seconds",
+            "How long the proxy that has left a response without an answer for longest has done so.",
+            &[],
+        );
+        let panics = registry.counter(
+            "controller_panics_total",
+            "Panics of tasks; one that lasts ends the process, one of a connection only that.",
+            &[],
+        );
         let (expiries, answered) = (Expiries::default(), Answered::default());
         let certificates = expiries.clone();
         registry.sampled_gauge(
@@ -192,17 +244,41 @@ impl OnCall {
                 }
             },
         );
+        let unusable = Unusable::default();
+        let policies = unusable.clone();
+        registry.sampled_gauge(
+            "controller_unusable_policies",
+            "Policies that are stored and cannot be used as they are, by kind.",
+            &["kind"],
+            move |out| {
+                for (kind, count) in policies.counts() {
+                    out.push(&[kind], f64::from(count));
+                }
+            },
+        );
         Self {
             expiries,
             answered,
             pushes: PushMetrics::new(registry),
+            unusable,
+            pending: pending.with(&[]),
+            panics: panics.with(&[]),
         }
+    }
+
+    /// Takes over what is counted elsewhere.
+    pub(super) fn refresh(&self, table: &Table) {
+        let pending = table.longest_unanswered().as_secs();
+        self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        let counted = panics::counted().saturating_sub(self.panics.value());
+        self.panics.add_shared(counted);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crd::Condition;
 
     #[test]
     fn the_first_certificate_of_the_members_counts_while_they_are_connected() {
@@ -244,6 +320,30 @@ mod tests {
             panic!("one kind");
         };
         assert!(age < Duration::from_secs(90));
+    }
+
+    #[test]
+    fn policies_count_as_long_as_they_cannot_be_used() {
+        let registry = Registry::new(1);
+        let unusable = OnCall::new(&registry).unusable;
+        let key = Key::new("shop", "web");
+        let judged = |holds, reason| {
+            let condition = Condition::new("Accepted", holds, reason, "why", None);
+            let status = Status::Kept(vec![condition], None);
+            unusable.judged(Facet::AuthorizationPolicy, &key, Some(&status));
+            let shown = registry.encode();
+            let line = "unusable_policies{kind=\"AuthorizationPolicy\"} 1\n";
+            shown.contains(line)
+        };
+        assert!(judged(false, "Invalid"));
+        assert!(!judged(true, "Accepted"));
+        assert!(judged(false, "DefinitionOutdated"));
+        unusable.judged(Facet::AuthorizationPolicy, &key, None);
+        assert!(
+            registry
+                .encode()
+                .contains("{kind=\"AuthorizationPolicy\"} 0\n")
+        );
     }
 
     #[test]

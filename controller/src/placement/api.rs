@@ -1,10 +1,7 @@
 //! Looks at an API server, and writes to it: pods on their way, what keeps pods where they are, statuses.
 
 use k8s_openapi::api::core::v1 as core;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams,
-    Preconditions,
-};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -14,9 +11,9 @@ use super::pod::{Node, Pod, ReplicaSet};
 use super::{HASH, MOVING};
 use crate::api_server::is;
 use crate::crd::{PlacementPolicy, PlacementPolicyStatus};
-use crate::index::facts::Key;
 use crate::operate;
 use crate::status::FIELD_MANAGER;
+use crate::writes::{self, Manager, Seen as Version};
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -210,42 +207,29 @@ impl Server {
     ) -> Result<Written, kube::Error> {
         let pod = &seen.pod;
         match step {
-            Step::Clear => self.patch(&pod.key, moving::clear(pod)).await,
+            Step::Clear => self.patch(pod, moving::clear()).await,
             Step::Evict => self.evict(pod).await,
-            Step::GiveBack(_) => self.patch(&pod.key, moving::give_back(pod, ticket)).await,
-            Step::Mark(other) => self.patch(&other.key, moving::mark(other)).await,
+            Step::GiveBack(_) => self.patch(pod, moving::give_back(ticket)).await,
+            Step::Mark(other) => self.patch(other, moving::mark()).await,
             Step::Wait => Ok(Written::Done),
         }
     }
 
     /// Takes a pod out of its ReplicaSet.
     pub(super) async fn begin(&self, pod: &Pod, ticket: &Ticket) -> Result<Written, kube::Error> {
-        self.patch(&pod.key, moving::begin(pod, ticket)).await
+        self.patch(pod, moving::begin(ticket)).await
     }
 
-    async fn patch(&self, key: &Key, patch: Value) -> Result<Written, kube::Error> {
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let api = self.pods(&key.namespace);
-        written(api.patch(&key.name, &params, &Patch::Merge(patch)).await)
+    async fn patch(&self, pod: &Pod, patch: Value) -> Result<Written, kube::Error> {
+        let api = self.pods(&pod.key.namespace);
+        let (by, seen) = (Manager(FIELD_MANAGER), version(pod));
+        written(by.merge(&api, &pod.key.name, patch, &seen).await)
     }
 
     /// By the Eviction API, so that a PodDisruptionBudget is kept.
     async fn evict(&self, pod: &Pod) -> Result<Written, kube::Error> {
         let api: Api<core::Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
-        let params = EvictParams {
-            delete_options: Some(DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(pod.uid.clone()),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            }),
-            ..EvictParams::default()
-        };
-        written(api.evict(&pod.key.name, &params).await)
+        written(writes::evict(&api, &pod.key.name, &version(pod)).await)
     }
 
     /// Writes a policy's status, where it is different; its generation is the one that was seen.
@@ -257,6 +241,10 @@ impl Server {
         let api: Api<PlacementPolicy> = Api::all(self.client.clone());
         operate::tell(&api, policy, policy.status.as_ref(), status).await
     }
+}
+
+fn version(pod: &Pod) -> Version {
+    Version::new(&pod.uid, &pod.version)
 }
 
 fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {

@@ -80,11 +80,9 @@ pub enum Step {
 
 /// The patch that takes a pod out of its ReplicaSet.
 #[must_use]
-pub fn begin(pod: &Pod, ticket: &Ticket) -> Value {
+pub fn begin(ticket: &Ticket) -> Value {
     let text = serde_json::to_string(ticket).unwrap_or_default();
     json!({"metadata": {
-        "resourceVersion": pod.version,
-        "uid": pod.uid,
         "labels": {HASH: format!("{}{APART}", ticket.hash), MOVING: "true"},
         "annotations": {MOVING: text},
     }})
@@ -92,15 +90,13 @@ pub fn begin(pod: &Pod, ticket: &Ticket) -> Value {
 
 /// The patch that gives it back.
 #[must_use]
-pub fn give_back(pod: &Pod, ticket: &Ticket) -> Value {
+pub fn give_back(ticket: &Ticket) -> Value {
     let ticket = Ticket {
         returned: true,
         ..ticket.clone()
     };
     let text = serde_json::to_string(&ticket).unwrap_or_default();
     json!({"metadata": {
-        "resourceVersion": pod.version,
-        "uid": pod.uid,
         "labels": {HASH: ticket.hash},
         "annotations": {MOVING: text},
     }})
@@ -108,10 +104,8 @@ pub fn give_back(pod: &Pod, ticket: &Ticket) -> Value {
 
 /// The patch after which it is as it was.
 #[must_use]
-pub fn clear(pod: &Pod) -> Value {
+pub fn clear() -> Value {
     json!({"metadata": {
-        "resourceVersion": pod.version,
-        "uid": pod.uid,
         "labels": {MOVING: null},
         "annotations": {MOVING: null},
     }})
@@ -119,10 +113,8 @@ pub fn clear(pod: &Pod) -> Value {
 
 /// The patch that marks a pod as the first to be removed.
 #[must_use]
-pub fn mark(pod: &Pod) -> Value {
+pub fn mark() -> Value {
     json!({"metadata": {
-        "resourceVersion": pod.version,
-        "uid": pod.uid,
         "annotations": {DELETION_COST: CHEAPEST},
     }})
 }
@@ -296,10 +288,8 @@ mod tests {
     #[test]
     fn begun_and_given_back_it_is_as_it_was() {
         let mut pod = pod("a", Some("n1"), true);
-        pod.version = "7".to_owned();
-        let begun = begin(&pod, &ticket());
+        let begun = begin(&ticket());
         assert_eq!(begun["metadata"]["labels"][HASH], "5d4-moving");
-        assert_eq!(begun["metadata"]["resourceVersion"], "7");
         let text = begun["metadata"]["annotations"][MOVING]
             .as_str()
             .unwrap()
@@ -307,7 +297,7 @@ mod tests {
         pod.labels.insert(MOVING.to_owned(), "true".to_owned());
         pod.annotations.insert(MOVING.to_owned(), text);
         assert_eq!(pod.ticket(), Some(ticket()));
-        let back = give_back(&pod, &ticket());
+        let back = give_back(&ticket());
         assert_eq!(back["metadata"]["labels"], json!({HASH: "5d4"}));
         // It is written down until its ReplicaSet has it: else nobody would care for it if that were to go now.
         let text = back["metadata"]["annotations"][MOVING]
@@ -325,7 +315,7 @@ mod tests {
         assert_eq!(next(&back, &returned, 500), Step::Evict);
         back.pod = pod;
         assert_eq!(next(&back, &returned, 500), Step::Clear);
-        let cleared = clear(&back.pod);
+        let cleared = clear();
         assert_eq!(cleared["metadata"]["labels"], json!({MOVING: null}));
     }
 }

@@ -380,3 +380,6 @@ fn pod_reference(pod: &Pod) -> ObjectReference {
         ..ObjectReference::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

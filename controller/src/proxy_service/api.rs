@@ -7,12 +7,8 @@ mod write;
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-    Preconditions,
-};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
-use kube::core::params::PropagationPolicy;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -27,6 +23,7 @@ use crate::api_server::is;
 use crate::index::facts::Key;
 use crate::index::target_name;
 use crate::status::patch_of;
+use crate::writes::{self, Manager, Seen};
 use write::{is_stale, released};
 
 /// The kinds that are read or written.
@@ -241,13 +238,17 @@ impl Server {
         Ok(found)
     }
 
-    /// Takes a step.
-    pub(super) async fn take(&self, namespace: &str, step: &Step) -> Result<Written, kube::Error> {
+    /// Takes a step for a Service, as long as what it changes is as it was seen.
+    pub(super) async fn take(&self, seen: &Observed, step: &Step) -> Result<Written, kube::Error> {
+        let namespace = seen.namespace.as_str();
         let outcome = match step {
-            Step::Apply(resource) | Step::Switch(resource) => self.apply(namespace, resource).await,
+            Step::Apply(resource) | Step::Switch(resource) => {
+                let there = seen.there(resource).map(Seen::of_value);
+                self.apply(namespace, resource, there.as_ref()).await
+            }
             Step::Delete(resource) => self.delete(namespace, resource).await,
             Step::Hold(claim) => self.hold(claim).await,
-            Step::Release(claim) => self.release(claim).await,
+            Step::Release(claim) => return self.release(claim).await,
             Step::Restore(service) => self.replace(namespace, service).await,
         };
         match outcome {
@@ -257,36 +258,27 @@ impl Server {
         }
     }
 
-    async fn apply(&self, namespace: &str, resource: &Value) -> Result<(), kube::Error> {
+    async fn apply(
+        &self,
+        namespace: &str,
+        resource: &Value,
+        there: Option<&Seen>,
+    ) -> Result<(), kube::Error> {
         let Some(kind) = Kind::of(resource) else {
             return Ok(());
         };
         let name = text(&resource["metadata"]["name"]);
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(resource);
-        self.api(kind, namespace)
-            .patch(name, &parameters, &patch)
-            .await?;
-        Ok(())
+        let api = self.api(kind, namespace);
+        let applied = Manager(FIELD_MANAGER).apply(&api, name, resource.clone(), there);
+        applied.await.map(drop)
     }
 
     async fn delete(&self, namespace: &str, resource: &Value) -> Result<(), kube::Error> {
         let Some(kind) = Kind::of(resource) else {
             return Ok(());
         };
-        let meta = &resource["metadata"];
-        let parameters = DeleteParams {
-            propagation_policy: Some(PropagationPolicy::Background),
-            preconditions: Some(Preconditions {
-                uid: meta["uid"].as_str().map(ToOwned::to_owned),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        self.api(kind, namespace)
-            .delete(text(&meta["name"]), &parameters)
-            .await?;
-        Ok(())
+        let name = text(&resource["metadata"]["name"]);
+        writes::delete(&self.api(kind, namespace), name, &Seen::of_value(resource)).await
     }
 
     /// Our finalizer of a `ProxyService`; those of others stay.
@@ -295,48 +287,45 @@ impl Server {
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
             return Ok(());
         };
-        let uid = &there["metadata"]["uid"];
         let patch = json!({
             "apiVersion": "maglor.dev/v1alpha1",
             "kind": "ProxyService",
-            // With its id, so that nothing is made where it has gone.
-            "metadata": {"name": name, "uid": uid, "finalizers": [FINALIZER]},
+            "metadata": {"name": name, "finalizers": [FINALIZER]},
         });
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let api = self.api(Kind::ProxyService, namespace);
-        api.patch(name, &parameters, &Patch::Apply(&patch)).await?;
-        Ok(())
+        let (api, seen) = (
+            self.api(Kind::ProxyService, namespace),
+            Seen::of_value(&there),
+        );
+        let applied = Manager(FIELD_MANAGER).apply(&api, name, patch, Some(&seen));
+        applied.await.map(drop)
     }
 
     /// Without our finalizer, whoever else counts as its owner: a backup that was restored, or a manifest that was read from
     /// a cluster, brings it along.
-    async fn release(&self, claim: &Key) -> Result<(), kube::Error> {
+    pub(super) async fn release(&self, claim: &Key) -> Result<Written, kube::Error> {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         let Some(there) = self.get(Kind::ProxyService, namespace, name).await? else {
-            return Ok(());
+            return Ok(Written::Done);
         };
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let api = self.api(Kind::ProxyService, namespace);
-        api.patch(name, &parameters, &Patch::Merge(&released(&there)))
-            .await?;
-        Ok(())
+        let (api, seen) = (
+            self.api(Kind::ProxyService, namespace),
+            Seen::of_value(&there),
+        );
+        let merged = Manager(FIELD_MANAGER).merge(&api, name, released(&there), &seen);
+        match merged.await {
+            Ok(_) => Ok(Written::Done),
+            Err(error) if is(&error, 404) || is(&error, 409) => Ok(Written::Stale),
+            Err(error) => Err(error),
+        }
     }
 
     async fn replace(&self, namespace: &str, service: &Value) -> Result<(), kube::Error> {
         let name = text(&service["metadata"]["name"]);
         let object: DynamicObject =
             serde_json::from_value(service.clone()).map_err(kube::Error::SerdeError)?;
-        let parameters = PostParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        self.api(Kind::Service, namespace)
-            .replace(name, &parameters, &object)
-            .await?;
-        Ok(())
+        let api = self.api(Kind::Service, namespace);
+        let replaced = Manager(FIELD_MANAGER).replace(&api, name, &object);
+        replaced.await.map(drop)
     }
 
     /// Writes the statuses of all that name a Service, where they are different.
@@ -373,16 +362,17 @@ impl Server {
         let Some(there) = api.get_opt(name).await? else {
             return Ok(());
         };
+        // Another one of its name has another status.
+        if there.metadata.uid.as_deref() != Some(claim.uid.as_str()) {
+            return Ok(());
+        }
         let before = there.data.get("status").cloned().unwrap_or_default();
-        let id = (name.as_str(), Some(claim.uid.as_str()));
-        let Some(patch) = patch_of("ProxyService", id, &before, status) else {
+        let Some(patch) = patch_of("ProxyService", name, &before, status) else {
             return Ok(());
         };
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        match api
-            .patch_status(name, &parameters, &Patch::Apply(&patch))
-            .await
-        {
+        let seen = Seen::of(&there.metadata);
+        let written = Manager(FIELD_MANAGER).apply_status(&api, name, patch, &seen);
+        match written.await {
             Err(error) if is(&error, 409) || is(&error, 404) => Ok(()),
             other => other.map(drop),
         }

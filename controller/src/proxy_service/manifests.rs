@@ -243,6 +243,12 @@ pub(super) fn is_current(there: &Value, wanted: &Value) -> bool {
     applied(there) == applied(wanted) && selects && DECIDING.into_iter().all(same)
 }
 
+/// Whether a resource is as it was made in every field, so that to apply it again would change nothing.
+pub(crate) fn is_as_applied(there: &Value, wanted: &Value) -> bool {
+    let applied = |value: &Value| value["metadata"]["annotations"][APPLIED].clone();
+    applied(there) == applied(wanted) && has(there, wanted)
+}
+
 /// Whether all of `wanted` is there. An API server adds what has a default, and others what is theirs.
 fn has(there: &Value, wanted: &Value) -> bool {
     match (there, wanted) {
@@ -290,7 +296,7 @@ pub(super) fn of_service(
 }
 
 /// With what it is, so that a difference is seen.
-pub(super) fn marked(mut resource: Value) -> Value {
+pub(crate) fn marked(mut resource: Value) -> Value {
     let hash = format!("{:016x}", hash_bytes(resource.to_string().as_bytes()));
     resource["metadata"]["annotations"][APPLIED] = json!(hash);
     resource
@@ -319,6 +325,7 @@ mod tests {
             control_plane: "maglor-controller.maglor.svc:15010".into(),
             cluster_domain: "cluster.local".into(),
             trust_domain: trust_domain.map(str::to_owned),
+            sleeps: true,
         }
     }
 

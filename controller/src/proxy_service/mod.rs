@@ -29,7 +29,7 @@ mod container;
 mod front;
 mod leaving;
 mod listening;
-mod manifests;
+pub(crate) mod manifests;
 mod observed;
 mod ports;
 mod progress;

@@ -120,6 +120,23 @@ impl Claim {
 }
 
 impl Observed {
+    /// The resource of this kind and name, as it was seen.
+    pub(super) fn there(&self, wanted: &Value) -> Option<&Value> {
+        let all = [
+            &self.service,
+            &self.target,
+            &self.policy,
+            &self.sidecar_policy,
+            &self.account,
+            &self.autoscaler,
+            &self.deployment,
+        ];
+        let is_it = |one: &&Value| {
+            one["kind"] == wanted["kind"] && one["metadata"]["name"] == wanted["metadata"]["name"]
+        };
+        all.into_iter().flatten().find(is_it)
+    }
+
     /// The selector of the Service; `None` = there is no Service.
     #[must_use]
     pub fn selected(&self) -> Option<Selected> {

@@ -25,6 +25,7 @@ use super::sharing::Sharing;
 use super::steps::{Next, Step, next};
 use super::{LABEL, RECORD, Settings};
 use crate::api_server;
+use crate::app::threads::all_end;
 use crate::graph::Graphs;
 use crate::graph::replicas::Replicas;
 use crate::index::facts::Key;
@@ -66,6 +67,7 @@ pub(crate) async fn run(
     limits: Limits,
     term: watch::Receiver<Term>,
 ) {
+    let settings = settings.for_cluster(&replicas.client).await;
     let server = Server::new(replicas.client.clone(), settings, &replicas.namespace);
     let (hints, heard) = mpsc::unbounded_channel();
     let mut watches = tokio::task::JoinSet::new();
@@ -91,7 +93,10 @@ pub(crate) async fn run(
         rejected: BTreeMap::new(),
         rounds: Rounds::new(),
     };
-    operator.work(heard).await;
+    tokio::select! {
+        () = operator.work(heard) => {}
+        () = all_end(&mut watches) => {}
+    }
 }
 
 /// Takes the next step for a Service, if there is one; the Lease is the caller's matter. `root` is the namespace whose
@@ -111,7 +116,7 @@ pub async fn step(
     let Some(step) = next(&seen).step else {
         return Ok(None);
     };
-    let written = server.take(&key.namespace, &step).await?;
+    let written = server.take(&seen, &step).await?;
     Ok(Some(step).filter(|_| written == Written::Done))
 }
 
@@ -302,7 +307,7 @@ impl Operator {
                 return Ok(None);
             }
             tracing::debug!(service = %key, ?step, "proxies");
-            let taken = self.server.take(&key.namespace, step).await;
+            let taken = self.server.take(&seen, step).await;
             if let Err(error) = &taken
                 && let Some(why) = rejection(step, error)
             {

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::{Event, definition};
 use crate::api_server;
+use crate::app::threads::all_end;
 use crate::index::facts::{Key, Kind, Object};
 use crate::metrics::on_call::Answered;
 
@@ -83,7 +84,7 @@ pub async fn watch(
     }
     tokio::select! {
         () = events.closed() => {}
-        () = async { while watches.join_next().await.is_some() {} } => {}
+        () = all_end(&mut watches) => {}
     }
 }
 

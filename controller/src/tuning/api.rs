@@ -1,6 +1,6 @@
 //! Looks at an API server, and writes to it: Deployments, who else decides about them, generated policies, statuses.
 
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::api_server::is;
 use crate::crd::{GROUP, TuningPolicy, TuningPolicyStatus, VERSION};
 use crate::index::facts::Key;
 use crate::operate;
+use crate::writes::{self, Manager, Seen};
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -89,34 +90,39 @@ impl Server {
     }
 
     /// Changes a Deployment, if it is still the one that was seen.
-    pub(super) async fn patch(&self, key: &Key, patch: Value) -> Result<Written, kube::Error> {
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+    pub(super) async fn patch(
+        &self,
+        key: &Key,
+        patch: Value,
+        seen: &Seen,
+    ) -> Result<Written, kube::Error> {
         let api = self.api(Kind::Deployment, &key.namespace);
-        written(
-            api.patch(&key.name, &params, &Patch::Strategic(patch))
-                .await,
-        )
+        let merged = Manager(FIELD_MANAGER).merge_strategic(&api, &key.name, patch, seen);
+        written(merged.await)
     }
 
     /// Writes a generated policy, unless somebody else has changed what it says.
     pub(super) async fn apply(
         &self,
         namespace: &str,
-        policy: &Value,
+        policy: Value,
+        seen: Option<&Seen>,
     ) -> Result<Written, kube::Error> {
-        let params = PatchParams::apply(FIELD_MANAGER);
         let api = self.api(Kind::TrafficPolicy, namespace);
-        let name = text(&policy["metadata"]["name"]);
-        written(api.patch(name, &params, &Patch::Apply(policy)).await)
+        let name = text(&policy["metadata"]["name"]).to_owned();
+        let applied = Manager(FIELD_MANAGER).apply_beside(&api, &name, policy, seen);
+        written(applied.await)
     }
 
-    /// Takes a generated policy away.
-    pub(super) async fn delete(&self, namespace: &str, name: &str) -> Result<Written, kube::Error> {
+    /// Takes a generated policy away, if it is still the one that was seen.
+    pub(super) async fn delete(
+        &self,
+        namespace: &str,
+        name: &str,
+        seen: &Seen,
+    ) -> Result<Written, kube::Error> {
         let api = self.api(Kind::TrafficPolicy, namespace);
-        written(api.delete(name, &DeleteParams::default()).await)
+        written(writes::delete(&api, name, seen).await)
     }
 
     /// Writes a policy's status, where it is different; its generation is the one that was seen.

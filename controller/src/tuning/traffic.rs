@@ -11,10 +11,13 @@ use super::{FIELD_MANAGER, FORMER, text};
 use crate::crd::{GROUP, TrafficPolicySpec, TuningPolicy, VERSION};
 use crate::generated;
 use crate::index::facts::policy::TUNED_BY;
+use crate::writes::Seen;
 
 /// A `TrafficPolicy` that is ours.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generated {
+    /// Which version of it was seen.
+    pub seen: Seen,
     /// What it says.
     pub spec: TrafficPolicySpec,
     /// What it said before the last change.
@@ -81,6 +84,7 @@ impl Policies {
                     let former = meta["annotations"][FORMER].as_str();
                     let former = former.and_then(|text| serde_json::from_str(text).ok());
                     let generated = Generated {
+                        seen: Seen::of_value(one),
                         spec: spec(&one["spec"]),
                         former: former.map(|former: Value| spec(&former)),
                     };

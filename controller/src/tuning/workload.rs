@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::containers::Share;
 use super::{TUNED, TUNING, text};
 use crate::index::facts::Key;
+use crate::writes::Seen;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -90,7 +91,7 @@ pub struct Workload {
     /// Namespace and name.
     pub key: Key,
     /// As it was seen: a write on any other fails.
-    pub version: String,
+    pub seen: Seen,
     /// How many replicas it is to have.
     pub replicas: u32,
     /// How far they are.
@@ -193,7 +194,7 @@ impl Workload {
         let written = meta["annotations"][TUNED].as_str();
         Some(Self {
             key: Key::new(text(&meta["namespace"]), text(&meta["name"])),
-            version: text(&meta["resourceVersion"]).to_owned(),
+            seen: Seen::of_value(value),
             replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
             rollout: Rollout {
                 updated: known && counts.into_iter().all(all),
@@ -346,7 +347,7 @@ impl Workload {
     fn patch(&self, ticket: &Ticket, spec: &Value) -> Value {
         let ticket = serde_json::to_string(ticket).unwrap_or_default();
         json!({
-            "metadata": {"resourceVersion": self.version, "annotations": {TUNED: ticket}},
+            "metadata": {"annotations": {TUNED: ticket}},
             "spec": spec,
         })
     }

@@ -18,7 +18,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
 use rustls::ServerConfig;
@@ -33,6 +33,8 @@ use crate::api_server;
 use crate::external_metrics::API_SERVICE;
 use crate::lease::Term;
 use crate::metrics::on_call::Expiries;
+use crate::status::FIELD_MANAGER;
+use crate::writes::Manager;
 
 /// How often everything is looked at, whether or not anything has changed.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -181,11 +183,10 @@ impl Keeper {
             type_: Some("kubernetes.io/tls".to_owned()),
             ..Secret::default()
         };
-        let parameters = PostParams::default();
+        let by = Manager(FIELD_MANAGER);
         let written = match old {
-            // Under its resourceVersion.
-            Some(_) => self.secrets.replace(SECRET, &parameters, &secret).await,
-            None => self.secrets.create(&parameters, &secret).await,
+            Some(_) => by.replace(&self.secrets, SECRET, &secret).await,
+            None => by.create(&self.secrets, &secret).await,
         };
         match written {
             Ok(_) => Ok(true),
@@ -241,8 +242,12 @@ impl Keeper {
         if !differs(places(&mut one), &ByteString(bundle.as_bytes().to_vec())) {
             return Ok(true);
         }
-        let parameters = PostParams::default();
-        Ok(self.writes() && written(api.replace(name, &parameters, &one).await)?)
+        if !self.writes() {
+            return Ok(false);
+        }
+        Ok(written(
+            Manager(FIELD_MANAGER).replace(api, name, &one).await,
+        )?)
     }
 }
 

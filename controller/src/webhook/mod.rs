@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Client;
 use maglor_inject::{Form, Settings};
 use rustls::ServerConfig;
@@ -62,6 +61,8 @@ pub struct Options {
 /// A webhook that runs until it is dropped.
 pub(crate) struct Webhook {
     pub(crate) client: Client,
+    /// For what only the replica that writes does.
+    pub(crate) writer: Client,
     /// The controller's.
     pub(crate) namespace: String,
     pub(crate) events: Events,
@@ -84,7 +85,7 @@ impl Webhook {
         }
         let names = certificate::names(SERVICE, &self.namespace, &self.settings.cluster_domain);
         let certificates = self.serving.subscribe();
-        let keeper = keep::Keeper::new(&self.client, &self.namespace, names, self.term.clone());
+        let keeper = keep::Keeper::new(&self.writer, &self.namespace, names, self.term.clone());
         let expiries = self.metrics.on_call.expiries.clone();
         let wishes = Wishes::default();
         let following = wishes.clone().follow(self.client.clone());
@@ -110,42 +111,13 @@ impl Webhook {
 
 /// Which form the API server's version knows.
 async fn form(client: &Client) -> Form {
-    let Some(version) = version(client).await else {
-        return Form::Native;
-    };
-    let digits: String = version
-        .minor
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
-    let form = match digits.parse::<u32>() {
-        Ok(minor) if minor < NATIVE => Form::Container,
+    let minor = api_server::minor_version(client).await;
+    let form = match minor {
+        Some(minor) if minor < NATIVE => Form::Container,
         _ => Form::Native,
     };
-    tracing::info!(
-        version = version.git_version,
-        ?form,
-        "how sidecars stand in pods"
-    );
+    tracing::info!(minor, ?form, "how sidecars stand in pods");
     form
-}
-
-/// The API server's version; `None` where it is not told. It is asked until it answers: what was guessed would hold until the
-/// next start, and an older server takes pods with native sidecars, whose applications then never begin.
-async fn version(client: &Client) -> Option<Info> {
-    loop {
-        let error = match client.apiserver_version().await {
-            Ok(version) => return Some(version),
-            Err(error) => error,
-        };
-        // Some clusters tell it to few; that stays so.
-        let kept = api_server::is(&error, 401) || api_server::is(&error, 403);
-        tracing::warn!(%error, asked_again = !kept, "the API server does not tell its version");
-        if kept {
-            return None;
-        }
-        tokio::time::sleep(REST).await;
-    }
 }
 
 #[cfg(test)]

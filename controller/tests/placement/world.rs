@@ -233,16 +233,16 @@ impl World {
             deadline: self.now + PATIENCE,
             ..Ticket::default()
         };
-        self.patch(&pod.key.name, &moving::begin(pod, &ticket));
+        self.patch(pod, &moving::begin(&ticket));
     }
 
     /// A patch with the version that was seen; false where it is another one by now.
-    fn patch(&mut self, name: &str, patch: &Value) -> bool {
-        let named = |pod: &Value| pod["metadata"]["name"] == name;
+    fn patch(&mut self, seen: &Pod, patch: &Value) -> bool {
+        let named = |pod: &Value| pod["metadata"]["name"] == seen.key.name.as_str();
         let Some(at) = self.pods.iter().position(named) else {
             return false;
         };
-        if self.pods[at]["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"] {
+        if self.pods[at]["metadata"]["resourceVersion"] != seen.version.as_str() {
             return false;
         }
         self.change(at, |pod| merge(pod, patch));
@@ -303,22 +303,23 @@ impl World {
             Step::Evict => {
                 let same = |one: &Value| one["metadata"]["uid"] == pod.uid.as_str();
                 let at = self.pods.iter().position(same)?;
-                if self.blocked {
+                let version = &self.pods[at]["metadata"]["resourceVersion"];
+                if self.blocked || *version != pod.version.as_str() {
                     return None;
                 }
                 self.delete(at);
                 Some("evict")
             }
             Step::Clear => {
-                let done = self.patch(&pod.key.name, &moving::clear(pod));
+                let done = self.patch(pod, &moving::clear());
                 done.then_some("clear")
             }
             Step::GiveBack(_) => {
-                let done = self.patch(&pod.key.name, &moving::give_back(pod, &ticket));
+                let done = self.patch(pod, &moving::give_back(&ticket));
                 done.then_some("give back")
             }
             Step::Mark(other) => {
-                let done = self.patch(&other.key.name, &moving::mark(&other));
+                let done = self.patch(&other, &moving::mark());
                 done.then_some("mark")
             }
             Step::Wait => None,

@@ -1,12 +1,12 @@
 //! The operator beside as much of an API server as it asks.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Paths that were applied, and were not refused.
-type Applied = Arc<Mutex<BTreeSet<String>>>;
+/// What was applied, and was not refused, by path, and how often.
+type Applied = Arc<Mutex<BTreeMap<String, (Value, u32)>>>;
 
 fn listed(path: &str) -> Value {
     let gateway = |name: &str| {
@@ -36,7 +36,7 @@ fn listed(path: &str) -> Value {
 }
 
 /// Refuses the Service of one Gateway for its name, and fails at all that is another's.
-fn answer(method: &Method, path: &str, applied: &Applied) -> (StatusCode, Value) {
+fn answer(method: &Method, path: &str, body: Value, applied: &Applied) -> (StatusCode, Value) {
     let (collection, name) = path.rsplit_once('/').unwrap_or_default();
     let refusal = match name {
         "a.web-maglor" if collection.ends_with("/services") => {
@@ -46,20 +46,37 @@ fn answer(method: &Method, path: &str, applied: &Applied) -> (StatusCode, Value)
         _ => None,
     };
     match (method, refusal) {
-        (&Method::GET, _) if name.ends_with("-maglor") => (StatusCode::NOT_FOUND, json!({})),
+        (&Method::GET, _) if name.ends_with("-maglor") => match applied.lock().unwrap().get(path) {
+            Some((there, _)) => (StatusCode::OK, there.clone()),
+            None => (StatusCode::NOT_FOUND, json!({})),
+        },
         (&Method::GET, _) => (StatusCode::OK, listed(path)),
         (&Method::PATCH, Some(status)) => (status, json!({})),
         (&Method::PATCH, None) => {
-            applied.lock().unwrap().insert(path.to_owned());
-            let object = json!({"metadata": {"name": name}});
+            let mut applied = applied.lock().unwrap();
+            let entry = applied.entry(path.to_owned()).or_default();
+            let seen = &body["metadata"]["resourceVersion"];
+            let there = json!(entry.1.to_string());
+            if !seen.is_null() && *seen != there {
+                return (StatusCode::CONFLICT, json!({}));
+            }
+            let count = entry.1 + 1;
+            let mut object = body;
+            object["metadata"]["resourceVersion"] = json!(count.to_string());
+            // As an API server does: fields with defaults.
+            object["spec"]["sessionAffinity"] = json!("None");
+            *entry = (object.clone(), count);
             (StatusCode::OK, object)
         }
         _ => (StatusCode::CREATED, json!({})),
     }
 }
 
-fn response(request: &Request<Incoming>, applied: &Applied) -> Response<Full<Bytes>> {
-    let (status, mut body) = answer(request.method(), request.uri().path(), applied);
+async fn response(request: Request<Incoming>, applied: Applied) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    let (status, mut body) = answer(&head.method, head.uri.path(), body, &applied);
     if !status.is_success() {
         let reason = match status {
             StatusCode::NOT_FOUND => "NotFound",
@@ -82,8 +99,8 @@ async fn start(applied: &Applied) -> Client {
         while let Ok((stream, _)) = listener.accept().await {
             let applied = Arc::clone(&applied);
             let service = service_fn(move |request| {
-                let response = response(&request, &applied);
-                async move { Ok::<_, Infallible>(response) }
+                let response = response(request, Arc::clone(&applied));
+                async move { Ok::<_, Infallible>(response.await) }
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service);
@@ -95,15 +112,19 @@ async fn start(applied: &Applied) -> Client {
     Client::try_from(config).unwrap()
 }
 
-#[tokio::test]
-async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
-    let applied = Applied::default();
-    let client = start(&applied).await;
-    let operator = Operator {
+async fn operator(applied: &Applied) -> Operator {
+    let client = start(applied).await;
+    Operator {
         client: client.clone(),
         options: Options::default(),
         events: Events::new(client, "maglor.dev/gateway", "test"),
-    };
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
+    let applied = Applied::default();
+    let operator = operator(&applied).await;
     let (_held, term) = watch::channel(Term::held());
     let failed = operator.apply_all(&term).await;
     let error = failed.unwrap_err().to_string();
@@ -113,7 +134,7 @@ async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
     );
     let applied = applied.lock().unwrap().clone();
     let names: Vec<&str> = applied
-        .iter()
+        .keys()
         .map(|path| path.rsplit('/').next().unwrap_or_default())
         .collect();
     assert_eq!(
@@ -127,4 +148,38 @@ async fn what_is_wrong_with_one_gateway_keeps_no_other_from_its_proxies() {
         ],
         "{applied:?}"
     );
+}
+
+/// Every watch that begins anew tells of all, and every half minute all are looked at.
+#[tokio::test]
+async fn what_is_as_it_was_applied_is_not_written_again() {
+    let applied = Applied::default();
+    let operator = operator(&applied).await;
+    let (_held, term) = watch::channel(Term::held());
+    let counts = || {
+        let applied = applied.lock().unwrap();
+        applied
+            .values()
+            .map(|(_, count)| *count)
+            .collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        let _ = operator.apply_all(&term).await;
+        assert_eq!(counts(), [1; 5]);
+    }
+    // What somebody else has changed is as it was a round later, once.
+    for (there, _) in applied.lock().unwrap().values_mut() {
+        if there["kind"] == "Service" {
+            there["spec"]["ports"] = json!([]);
+        }
+    }
+    for _ in 0..2 {
+        let _ = operator.apply_all(&term).await;
+        let written = counts();
+        assert_eq!(
+            written.iter().filter(|count| **count == 2).count(),
+            1,
+            "{written:?}"
+        );
+    }
 }

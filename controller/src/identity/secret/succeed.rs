@@ -6,12 +6,13 @@ use std::sync::Arc;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
 
 use super::{KeepError, Keeper, with};
 use crate::api_server;
 use crate::identity::rotation::{Circumstances, Phase, Spread, Stored};
 use crate::identity::succession::Succession;
+use crate::status::FIELD_MANAGER;
+use crate::writes::Manager;
 
 /// What a name has behind it of the Secret with what is in force.
 const IN_FORCE: &str = "-in-force";
@@ -132,12 +133,12 @@ impl Keeper {
             &name,
         );
         secret.data = Some(BTreeMap::from([(SUCCESSION.to_owned(), text)]));
-        let params = PostParams::default();
+        let by = Manager(FIELD_MANAGER);
         let written = match &self.kept {
-            Some(_) => self.api.replace(&name, &params, &secret).await,
+            Some(_) => by.replace(&self.api, &name, &secret).await,
             None => {
                 secret.type_ = Some("Opaque".to_owned());
-                self.api.create(&params, &secret).await
+                by.create(&self.api, &secret).await
             }
         };
         match written {

@@ -20,10 +20,8 @@ const READY_SECONDS: u32 = 180;
 impl Operator {
     /// Takes the next step of each pod that is on its way, whatever has become of its policy.
     pub(super) async fn advance(&mut self) -> Result<(), kube::Error> {
-        // Nothing of ours is under way where nothing may be.
-        if !self.options.moves {
-            return Ok(());
-        }
+        // Also where no pod may be moved any more: what is under way is brought to its end, and no pod stays apart from its
+        // ReplicaSet.
         let mut under_way = self.server.moving().await?;
         under_way.retain(|pod| !pod.ends);
         self.options.metrics.moving(under_way.len());

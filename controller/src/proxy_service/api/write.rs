@@ -13,16 +13,14 @@ pub(super) fn is_stale(step: &Step, error: &kube::Error) -> bool {
     gone || is(error, 409)
 }
 
-/// What takes our finalizer from a `ProxyService`, as long as it is the version that was seen.
+/// What takes our finalizer from a `ProxyService`.
 pub(super) fn released(there: &Value) -> Value {
-    let meta = &there["metadata"];
-    let finalizers = meta["finalizers"].as_array().into_iter().flatten();
+    let finalizers = there["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let others: Vec<&Value> = finalizers.filter(|one| **one != FINALIZER).collect();
-    json!({"metadata": {
-        "uid": meta["uid"],
-        "resourceVersion": meta["resourceVersion"],
-        "finalizers": others,
-    }})
+    json!({"metadata": {"finalizers": others}})
 }
 
 #[cfg(test)]
@@ -46,10 +44,8 @@ mod tests {
             "name": "web", "uid": "u1", "resourceVersion": "7",
             "finalizers": ["example.org/first", FINALIZER, "example.org/last"],
         });
-        let expected = json!({"metadata": {
-            "uid": "u1", "resourceVersion": "7",
-            "finalizers": ["example.org/first", "example.org/last"],
-        }});
+        let expected =
+            json!({"metadata": {"finalizers": ["example.org/first", "example.org/last"]}});
         assert_eq!(released(&json!({"metadata": meta})), expected);
         let gone = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
         assert_eq!(released(&gone)["metadata"]["finalizers"], json!([]));

@@ -12,7 +12,6 @@ use crate::index::facts::Key;
 use crate::proxy_service::auto::Calls;
 use crate::proxy_service::observed::Claim;
 use crate::proxy_service::scope::{Candidate, Land};
-use crate::proxy_service::steps::Step;
 use crate::proxy_service::survey::{Entry, status, urgent};
 
 /// What is seen is told for so many looks, so that noise in it writes no status: a minute by default.
@@ -56,8 +55,7 @@ impl Operator {
         }
         for claim in land.finished() {
             if self.writes() {
-                let step = Step::Release(claim.key.clone());
-                self.server.take(&claim.key.namespace, &step).await?;
+                self.server.release(&claim.key).await?;
             }
         }
         let candidates = land.candidates();

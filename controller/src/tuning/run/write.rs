@@ -86,7 +86,9 @@ impl Operator {
                     return Ok(Written::Stale);
                 }
                 let patch = workload.scale(&policy, to);
-                self.server.patch(&workload.key, patch).await
+                self.server
+                    .patch(&workload.key, patch, &workload.seen)
+                    .await
             }
             (
                 Change::Requests {
@@ -103,7 +105,9 @@ impl Operator {
                     return Ok(Written::Stale);
                 }
                 let patch = workload.request(&policy, &shares);
-                self.server.patch(&workload.key, patch).await
+                self.server
+                    .patch(&workload.key, patch, &workload.seen)
+                    .await
             }
             (Change::Traffic, _) => {
                 let advice = stage.advice.get(&begun.service);
@@ -147,7 +151,8 @@ impl Operator {
     ) -> Result<Written, kube::Error> {
         let (namespace, ..) = id(stage.policy);
         let document = document(stage.policy, service, spec, former);
-        self.server.apply(&namespace, &document).await
+        let there = stage.policies.own.get(service).map(|own| &own.seen);
+        self.server.apply(&namespace, document, there).await
     }
 
     /// Puts back what was there before.
@@ -156,10 +161,10 @@ impl Operator {
             return Ok(Written::Done);
         };
         let workload = subject.workload.as_ref();
-        let patch = workload.and_then(|one| Some((&one.key, one.put_back(undone.part)?)));
+        let patch = workload.and_then(|one| Some((one, one.put_back(undone.part)?)));
         let written = match (undone.part, patch, &subject.service) {
-            (Part::Replicas | Part::Requests, Some((key, patch)), _) => {
-                self.server.patch(key, patch).await?
+            (Part::Replicas | Part::Requests, Some((one, patch)), _) => {
+                self.server.patch(&one.key, patch, &one.seen).await?
             }
             (Part::Traffic, _, Some(service)) => {
                 let own = stage.policies.own.get(&service.name);
@@ -199,7 +204,10 @@ impl Operator {
         let (namespace, ..) = id(stage.policy);
         for (service, own) in &stage.policies.own {
             if !wanted(service, &own.spec) && self.options.tunes && self.writes() {
-                self.server.delete(&namespace, &name(service)).await?;
+                let name = name(service);
+                if self.server.delete(&namespace, &name, &own.seen).await? == Written::Stale {
+                    continue;
+                }
                 tracing::info!(
                     namespace,
                     service,

@@ -121,6 +121,11 @@ impl Objects {
         else {
             return (StatusCode::NOT_FOUND, json!({}));
         };
+        let seen = &patch["metadata"]["resourceVersion"];
+        let stale = !seen.is_null() && *seen != object["metadata"]["resourceVersion"];
+        if stale {
+            return (StatusCode::CONFLICT, json!({}));
+        }
         if of_status.is_some() {
             object["status"] = patch["status"].clone();
         } else if applied && !declares(&patch["spec"]) {
@@ -128,12 +133,18 @@ impl Objects {
             return (StatusCode::INTERNAL_SERVER_ERROR, json!({}));
         } else if applied {
             // Nobody else owns a field here.
-            object["metadata"] = patch["metadata"].clone();
+            for (name, value) in patch["metadata"].as_object().into_iter().flatten() {
+                object["metadata"][name] = value.clone();
+            }
+            if patch["metadata"]["annotations"].is_null() {
+                object["metadata"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("annotations");
+            }
             object["spec"] = patch["spec"].clone();
         } else {
-            let seen = &patch["metadata"]["resourceVersion"];
-            let stale = *seen != object["metadata"]["resourceVersion"];
-            if stale || self.conflicts > 0 {
+            if seen.is_null() || self.conflicts > 0 {
                 self.conflicts = self.conflicts.saturating_sub(1);
                 return (StatusCode::CONFLICT, json!({}));
             }

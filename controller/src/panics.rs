@@ -1,0 +1,44 @@
+//! Counts panics of the process, wherever they are caught.
+//!
+//! A task that lasts ends the process where it panics ([`crate::app::threads`]) or is begun again; one that serves a
+//! connection ends that alone. None goes unseen: the metric counts all.
+
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+static COUNTING: Once = Once::new();
+
+/// Counts from now on.
+pub(crate) fn count() {
+    COUNTING.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            // Relaxed: nothing else is read because of it.
+            COUNT.fetch_add(1, Ordering::Relaxed);
+            before(info);
+        }));
+    });
+}
+
+/// How many there were.
+pub(crate) fn counted() -> u64 {
+    COUNT.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_task_that_nobody_waits_for_is_counted() {
+        count();
+        count();
+        let before = counted();
+        let task = tokio::spawn(async { assert_eq!(1, 2, "as a fault of ours would") });
+        assert!(task.await.unwrap_err().is_panic());
+        // Other tests may panic meanwhile.
+        assert!(counted() > before);
+    }
+}

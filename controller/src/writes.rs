@@ -1,0 +1,375 @@
+//! Writes to an API server, each under a precondition.
+//!
+//! A write that was decided by what an object was is done to that object as it was then, or not at all: the API server
+//! compares its id and version. So a request of a replica that has lost the Lease meanwhile (it was suspended, or the request
+//! was on its way for long) undoes nothing of what the next one has written. What is made new goes by a field manager: where
+//! somebody else has made it otherwise, it is a conflict. Every write of the controller is here, except those to Leases of
+//! its own, TokenReviews and events, and a test finds others.
+//!
+//! [`fenced`] is the client for all of them: it sends nothing once the term of this replica is over, and no request lasts
+//! longer than the Lease has left then.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use http::{Method, Request, StatusCode, Uri};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::client::Body;
+use kube::{Api, Client};
+use maglor_telemetry::{Counter, Registry};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::lease::{self, Term};
+
+/// Which object, in which version, a decision was made by; `None` of a part = any.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Seen {
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+impl Seen {
+    /// Of an object that was read.
+    #[must_use]
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            uid: meta.uid.clone(),
+            version: meta.resource_version.clone(),
+        }
+    }
+
+    /// The same, of an object that was read as JSON.
+    #[must_use]
+    pub fn of_value(object: &Value) -> Self {
+        let text = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
+        Self {
+            uid: text("uid"),
+            version: text("resourceVersion"),
+        }
+    }
+
+    /// By its parts, of an object that is kept otherwise.
+    #[must_use]
+    pub fn new(uid: &str, version: &str) -> Self {
+        Self {
+            uid: Some(uid.to_owned()),
+            version: Some(version.to_owned()),
+        }
+    }
+
+    fn preconditions(&self) -> Preconditions {
+        Preconditions {
+            uid: self.uid.clone(),
+            resource_version: self.version.clone(),
+        }
+    }
+}
+
+/// Who writes, as `managedFields` say.
+#[derive(Clone, Copy, Debug)]
+pub struct Manager(pub &'static str);
+
+impl Manager {
+    /// Applies an object that was seen, whatever others say of its fields; or makes one that was not there.
+    ///
+    /// # Errors
+    /// 409 where it is not what was seen any more, or was made by somebody else meanwhile.
+    pub async fn apply<K>(
+        self,
+        api: &Api<K>,
+        name: &str,
+        wanted: Value,
+        seen: Option<&Seen>,
+    ) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let params = match seen {
+            Some(_) => PatchParams::apply(self.0).force(),
+            None => PatchParams::apply(self.0),
+        };
+        let wanted = stamped(wanted, seen);
+        api.patch(name, &params, &Patch::Apply(wanted)).await
+    }
+
+    /// The same, but what somebody else says of a field is a conflict also where the object was seen.
+    ///
+    /// # Errors
+    /// As [`Manager::apply`].
+    pub async fn apply_beside<K>(
+        self,
+        api: &Api<K>,
+        name: &str,
+        wanted: Value,
+        seen: Option<&Seen>,
+    ) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let wanted = stamped(wanted, seen);
+        api.patch(name, &PatchParams::apply(self.0), &Patch::Apply(wanted))
+            .await
+    }
+
+    /// Applies the status of an object that was seen.
+    ///
+    /// # Errors
+    /// 409 where it is not what was seen any more.
+    pub async fn apply_status<K>(
+        self,
+        api: &Api<K>,
+        name: &str,
+        wanted: Value,
+        seen: &Seen,
+    ) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let params = PatchParams::apply(self.0).force();
+        let wanted = stamped(wanted, Some(seen));
+        api.patch_status(name, &params, &Patch::Apply(wanted)).await
+    }
+
+    /// Merges a status into that of an object that was seen: where several controllers share a list.
+    ///
+    /// # Errors
+    /// As [`Manager::apply_status`].
+    pub async fn merge_status<K>(
+        self,
+        api: &Api<K>,
+        name: &str,
+        patch: Value,
+        seen: &Seen,
+    ) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let patch = Patch::Merge(stamped(patch, Some(seen)));
+        api.patch_status(name, &self.patches(), &patch).await
+    }
+
+    /// Merges fields into an object that was seen.
+    ///
+    /// # Errors
+    /// As [`Manager::apply_status`].
+    pub async fn merge<K>(
+        self,
+        api: &Api<K>,
+        name: &str,
+        patch: Value,
+        seen: &Seen,
+    ) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let patch = Patch::Merge(stamped(patch, Some(seen)));
+        api.patch(name, &self.patches(), &patch).await
+    }
+
+    /// The same, with lists merged by the names of their items.
+    ///
+    /// # Errors
+    /// As [`Manager::apply_status`].
+    pub async fn merge_strategic<K>(
+        self,
+        api: &Api<K>,
+        name: &str,
+        patch: Value,
+        seen: &Seen,
+    ) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let patch = Patch::Strategic(stamped(patch, Some(seen)));
+        api.patch(name, &self.patches(), &patch).await
+    }
+
+    /// Puts an object in place of the one that was seen, by the version that it has in itself.
+    ///
+    /// # Errors
+    /// 409 where that is not what is there any more.
+    pub async fn replace<K>(self, api: &Api<K>, name: &str, object: &K) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug + Serialize,
+    {
+        api.replace(name, &self.posts(), object).await
+    }
+
+    /// Makes an object.
+    ///
+    /// # Errors
+    /// 409 where there is one of its name.
+    pub async fn create<K>(self, api: &Api<K>, object: &K) -> Result<K, kube::Error>
+    where
+        K: Clone + DeserializeOwned + Debug + Serialize,
+    {
+        api.create(&self.posts(), object).await
+    }
+
+    fn patches(self) -> PatchParams {
+        PatchParams {
+            field_manager: Some(self.0.to_owned()),
+            ..PatchParams::default()
+        }
+    }
+
+    fn posts(self) -> PostParams {
+        PostParams {
+            field_manager: Some(self.0.to_owned()),
+            ..PostParams::default()
+        }
+    }
+}
+
+/// With the id and the version of what was seen.
+fn stamped(mut patch: Value, seen: Option<&Seen>) -> Value {
+    let parts = seen.map(|seen| [("uid", &seen.uid), ("resourceVersion", &seen.version)]);
+    for (name, part) in parts.into_iter().flatten() {
+        if let Some(part) = part {
+            patch["metadata"][name] = Value::from(part.as_str());
+        }
+    }
+    patch
+}
+
+/// Deletes an object that was seen; what belongs to it goes in the background.
+///
+/// # Errors
+/// 409 where it is not what was seen any more.
+pub async fn delete<K>(api: &Api<K>, name: &str, seen: &Seen) -> Result<(), kube::Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(seen.preconditions()),
+        ..DeleteParams::default()
+    };
+    api.delete(name, &params).await.map(drop)
+}
+
+/// Takes a pod that was seen away, where its PodDisruptionBudget allows it.
+///
+/// # Errors
+/// 409 where it is not what was seen any more, 429 where the budget does not allow it now.
+pub async fn evict(api: &Api<Pod>, name: &str, seen: &Seen) -> Result<(), kube::Error> {
+    // kube itself writes `delete_options` (5.0.0), which no API server reads: nothing would be compared.
+    let eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name},
+        "deleteOptions": {"preconditions": seen.preconditions()},
+    });
+    let params = PostParams::default();
+    let evicted = api.create_subresource::<_, Value>("eviction", name, &params, &eviction);
+    evicted.await.map(drop)
+}
+
+/// Why a write was not sent, or nothing is known of it.
+#[derive(Debug, thiserror::Error)]
+enum FenceError {
+    #[error("this replica writes no more: its term is over")]
+    Over,
+    #[error("no answer within {0:?}")]
+    Slow(Duration),
+    #[error("the request has no usable path")]
+    Path(#[from] http::Error),
+}
+
+/// What became of requests to write.
+#[derive(Clone, Debug)]
+pub struct WriteMetrics {
+    conflict: Counter,
+    done: Counter,
+    failed: Counter,
+    late: Counter,
+}
+
+impl WriteMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let family = registry.counter(
+            "controller_writes_total",
+            "Requests to write of the replica that writes, by what became of them.",
+            &["result"],
+        );
+        let with = |result| family.with(&[result]);
+        Self {
+            conflict: with("conflict"),
+            done: with("done"),
+            failed: with("failed"),
+            late: with("late"),
+        }
+    }
+
+    fn count(&self, sent: &Result<Sent, FenceError>) {
+        let counter = match sent {
+            Ok(Ok(response)) if response.status().is_success() => &self.done,
+            Ok(Ok(response)) if response.status() == StatusCode::CONFLICT => &self.conflict,
+            Err(FenceError::Over) => &self.late,
+            _ => &self.failed,
+        };
+        counter.add_shared(1);
+    }
+}
+
+/// A client of the same API server whose writes do not outlive the term.
+pub(crate) fn fenced(
+    client: &Client,
+    term: watch::Receiver<Term>,
+    metrics: WriteMetrics,
+) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let client = client.clone();
+    let send = move |request: Request<Body>| {
+        let (client, term, metrics) = (client.clone(), term.clone(), metrics.clone());
+        async move {
+            if matches!(*request.method(), Method::GET | Method::HEAD) {
+                return Ok(client.send(request).await?);
+            }
+            let sent = send_in_term(&client, request, &term).await;
+            metrics.count(&sent);
+            Ok::<_, BoxError>(sent??)
+        }
+    };
+    Client::new(tower::service_fn(send), namespace)
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Sent = Result<http::Response<Body>, kube::Error>;
+
+async fn send_in_term(
+    client: &Client,
+    request: Request<Body>,
+    term: &watch::Receiver<Term>,
+) -> Result<Sent, FenceError> {
+    if !term.borrow().holds(Instant::now()) {
+        return Err(FenceError::Over);
+    }
+    let (mut parts, body) = request.into_parts();
+    parts.uri = limited(&parts.uri)?;
+    let request = Request::from_parts(parts, body);
+    let sent = timeout(lease::REQUEST, client.send(request)).await;
+    sent.map_err(|_| FenceError::Slow(lease::REQUEST))
+}
+
+/// With a limit for the API server, too: it gives up what it has begun by then.
+fn limited(uri: &Uri) -> Result<Uri, http::Error> {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let path = path.trim_end_matches(['?', '&']);
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let limit = lease::REQUEST.as_secs();
+    let mut parts = uri.clone().into_parts();
+    let path = format!("{path}{separator}timeout={limit}s");
+    parts.path_and_query = Some(path.parse::<PathAndQuery>()?);
+    Ok(Uri::from_parts(parts)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use std::convert::Infallible;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Config;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// What an API server was asked: method, path with its query, body.
+type Asked = Arc<Mutex<Vec<(Method, String, Value)>>>;
+
+/// Answers 200 with an object; nothing at all to what is about a ConfigMap `silent`.
+async fn answer(request: Request<Incoming>, asked: Asked) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    asked
+        .lock()
+        .unwrap()
+        .push((head.method, head.uri.to_string(), body));
+    if head.uri.path().ends_with("/silent") {
+        std::future::pending::<()>().await;
+    }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    Response::new(Full::from(object.to_string()))
+}
+
+async fn start() -> (Client, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Asked::default();
+    let seen = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let seen = Arc::clone(&seen);
+            let service = service_fn(move |request| {
+                let answer = answer(request, Arc::clone(&seen));
+                async move { Ok::<_, Infallible>(answer.await) }
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection);
+        }
+    });
+    let mut config = Config::new(format!("http://{address}").parse().unwrap());
+    config.default_retry = false;
+    (Client::try_from(config).unwrap(), asked)
+}
+
+const BY: Manager = Manager("tester");
+
+fn seen() -> Seen {
+    Seen::of_value(&json!({"metadata": {"uid": "u1", "resourceVersion": "7"}}))
+}
+
+/// Every way to change what was seen says which object in which version that was.
+#[tokio::test]
+async fn every_write_has_its_precondition() {
+    let (client, asked) = start().await;
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "n");
+    let pods: Api<Pod> = Api::namespaced(client, "n");
+    let change = || json!({"metadata": {"name": "a"}});
+    let seen = seen();
+    BY.apply(&api, "a", change(), Some(&seen)).await.unwrap();
+    BY.apply_beside(&api, "a", change(), Some(&seen))
+        .await
+        .unwrap();
+    BY.apply_status(&api, "a", change(), &seen).await.unwrap();
+    BY.merge(&api, "a", change(), &seen).await.unwrap();
+    BY.merge_status(&api, "a", change(), &seen).await.unwrap();
+    BY.merge_strategic(&api, "a", change(), &seen)
+        .await
+        .unwrap();
+    let patches = std::mem::take(&mut *asked.lock().unwrap());
+    assert_eq!(patches.len(), 6);
+    for (method, path, body) in &patches {
+        assert_eq!(method, Method::PATCH, "{path}");
+        assert!(path.contains("fieldManager=tester"), "{path}");
+        let meta = &body["metadata"];
+        assert_eq!(
+            (&meta["uid"], &meta["resourceVersion"]),
+            (&json!("u1"), &json!("7")),
+            "{path}"
+        );
+    }
+    delete(&api, "a", &seen).await.unwrap();
+    evict(&pods, "a", &seen).await.unwrap();
+    let deletions = std::mem::take(&mut *asked.lock().unwrap());
+    let [(_, _, deletion), (_, path, eviction)] = &deletions[..] else {
+        panic!("{deletions:?}");
+    };
+    let expected = json!({"uid": "u1", "resourceVersion": "7"});
+    assert_eq!(deletion["preconditions"], expected);
+    assert!(path.contains("/pods/a/eviction"), "{path}");
+    assert_eq!(eviction["deleteOptions"]["preconditions"], expected);
+}
+
+/// What is made takes nothing from somebody who was faster.
+#[tokio::test]
+async fn what_was_not_there_is_not_taken_by_force() {
+    let (client, asked) = start().await;
+    let api: Api<ConfigMap> = Api::namespaced(client, "n");
+    BY.apply(&api, "a", json!({}), None).await.unwrap();
+    BY.apply(&api, "a", json!({}), Some(&seen())).await.unwrap();
+    BY.apply_beside(&api, "a", json!({}), Some(&seen()))
+        .await
+        .unwrap();
+    let asked = asked.lock().unwrap();
+    let forced: Vec<bool> = asked
+        .iter()
+        .map(|(_, path, _)| path.contains("force=true"))
+        .collect();
+    assert_eq!(forced, [false, true, false]);
+}
+
+#[tokio::test]
+async fn writes_do_not_outlive_the_term() {
+    let (client, asked) = start().await;
+    let (sender, term) = watch::channel(Term::held());
+    let registry = Registry::new(1);
+    let fenced = fenced(&client, term, WriteMetrics::new(&registry));
+    let api: Api<ConfigMap> = Api::namespaced(fenced, "n");
+    BY.merge(&api, "a", json!({}), &seen()).await.unwrap();
+    sender.send_replace(Term::of_seconds(0));
+    let refused = BY.merge(&api, "a", json!({}), &seen()).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("its term is over"),
+        "{refused}"
+    );
+    let refused = delete(&api, "a", &seen()).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("its term is over"),
+        "{refused}"
+    );
+    // What is only read needs none.
+    api.get("a").await.unwrap();
+    let asked = asked.lock().unwrap();
+    let methods: Vec<&Method> = asked.iter().map(|(method, ..)| method).collect();
+    assert_eq!(methods, [Method::PATCH, Method::GET]);
+    let path = &asked[0].1;
+    assert!(
+        path.ends_with("&timeout=4s"),
+        "the API server has a limit, too: {path}"
+    );
+    let counted = registry.encode();
+    assert!(
+        counted.contains("writes_total{result=\"done\"} 1\n"),
+        "{counted}"
+    );
+    assert!(
+        counted.contains("writes_total{result=\"late\"} 2\n"),
+        "{counted}"
+    );
+}
+
+/// Of a write without an answer nothing is known; it is given up before another replica may write.
+#[tokio::test]
+async fn a_write_without_an_answer_is_given_up() {
+    let (client, _asked) = start().await;
+    let (_sender, term) = watch::channel(Term::held());
+    let fenced = fenced(&client, term, WriteMetrics::new(&Registry::new(1)));
+    let api: Api<ConfigMap> = Api::namespaced(fenced, "n");
+    let begun = Instant::now();
+    let failed = BY.merge(&api, "silent", json!({}), &seen()).await;
+    let error = failed.unwrap_err().to_string();
+    assert!(error.contains("no answer within"), "{error}");
+    assert!(begun.elapsed() >= lease::REQUEST);
+}
+
+/// Files that may write otherwise: Leases of the replica's own, and questions that change nothing.
+const OTHERS: [&str; 3] = ["lease.rs", "identity/replicas.rs", "identity/review.rs"];
+/// Words of a write.
+const WORDS: [&str; 4] = ["DeleteParams", "EvictParams", "PatchParams", "PostParams"];
+
+#[test]
+fn every_write_is_one_of_these() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut folders, mut found) = (vec![folder.clone()], Vec::new());
+    while let Some(one) = folders.pop() {
+        for entry in fs::read_dir(one).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&folder).unwrap().display().to_string();
+            let tests = name.contains("tests");
+            if tests || name == "writes.rs" || OTHERS.contains(&name.as_str()) {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            if WORDS.iter().any(|word| text.contains(word)) {
+                found.push(name);
+            }
+        }
+    }
+    assert!(found.is_empty(), "by `crate::writes` instead: {found:?}");
+}

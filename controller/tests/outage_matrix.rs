@@ -2,8 +2,8 @@
 //! alone and together, in each order of return.
 //!
 //! While identities live, calls between members do not fail; after the last return everything is back within 30 s, and no
-//! process is restarted for it. Days are jumps of the clock ([`support::clock`]).
-//! `MAGLOR_OUTAGES=all` tries every order; without it those that are alone,
+//! process is restarted for it. Days are jumps of the clock ([`support::clock`]). The API server's outages are in
+//! `kubernetes_outages.rs`. `MAGLOR_OUTAGES=all` tries every order; without it those that are alone,
 //! and each of them returning first and last.
 //!
 //! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.

@@ -162,12 +162,11 @@ impl Simulated {
             stream.want(kind, &names);
         }
         let all = kinds.len() * names.len();
-        stream
-            .until("all that is asked for", |seen| {
-                seen.values().filter(|one| one.is_some()).count() == all
-            })
-            .await;
-        let _ = reports.send(Report::Served);
+        let served =
+            stream.waits_until(|seen| seen.values().filter(|one| one.is_some()).count() == all);
+        if !served.await || reports.send(Report::Served).is_err() {
+            return;
+        }
         let key = (Kind::Cluster, name(0));
         loop {
             let known = stream.seen.get(&key).cloned();
@@ -260,7 +259,10 @@ async fn all_proxies_of_a_replica_return_at_once() {
     let listens = killed.elapsed();
     all.all_served().await;
     let served = killed.elapsed() - listens;
-    println!("restarted after {listens:?}, all served {served:?} later");
+    let cpu = world.controller.cpu();
+    println!(
+        "restarted after {listens:?}, all served {served:?} later; the controller has used {cpu:?} of a processor"
+    );
 
     let mut took = Vec::new();
     for change in 2..2 + CHANGES {
@@ -269,8 +271,9 @@ async fn all_proxies_of_a_replica_return_at_once() {
     took.sort_unstable();
     let at = |share: usize| took[(took.len() * share / 100).min(took.len() - 1)];
     let (now, peak) = (world.controller.memory(), world.controller.peak_memory());
+    let pushes = world.controller.cpu() - cpu;
     println!(
-        "{CHANGES} changes: p50 {:?}, p99 {:?}, slowest {:?}; memory {} MB, at most {} MB",
+        "{CHANGES} changes, {pushes:?} of a processor: p50 {:?}, p99 {:?}, slowest {:?}; memory {} MB, at most {} MB",
         at(50),
         at(99),
         at(100),

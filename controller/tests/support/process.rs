@@ -92,6 +92,17 @@ impl Controller {
         self.status("VmHWM:")
     }
 
+    /// The time of processors that it has used: user and system, in ticks of 10 ms (proc_pid_stat(5), fields 14 and 15).
+    #[allow(dead_code, reason = "only one of the tests asks for it")]
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The name of the program, in brackets, may have spaces.
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let fields = fields.split_whitespace().skip(11).take(2);
+        let ticks: u32 = fields.map(|ticks| ticks.parse::<u32>().unwrap()).sum();
+        Duration::from_millis(10) * ticks
+    }
+
     /// A line of its status (proc_pid_status(5)), in bytes.
     fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());

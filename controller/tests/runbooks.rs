@@ -1,0 +1,91 @@
+//! What docs/runbooks.md says of authorities, done as it says, with real processes over a folder.
+//!
+//! Skipped, with a line that says so, where the proxy is not built: `cargo build -p maglor-proxy`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use maglor_identity::Authority;
+use maglor_testkit::eventually;
+
+use support::members::{Load, Mesh, certified, ready};
+use support::process::put;
+use support::world::domain;
+
+/// Everything is back so long after the roots are where proxies read them.
+const BACK: Duration = Duration::from_secs(30);
+
+fn another() -> Authority {
+    Authority::create(&domain(), SystemTime::now()).unwrap()
+}
+
+/// Until both members have new certificates, and new connections between them succeed.
+fn both_are_certified_anew(mesh: &Mesh, before: [f64; 2]) {
+    let began = Instant::now();
+    eventually(BACK, "both have certificates of the authority", || {
+        let now = [&mesh.cart, &mesh.web].map(certified);
+        let good = [&mesh.cart, &mesh.web].map(|proxy| ready(proxy).0 == 200);
+        (0..2).all(|at| now[at] > before[at] && good[at]) && (0..6).all(|_| mesh.call() == 200)
+    });
+    println!("back after {:.1} s", began.elapsed().as_secs_f64());
+}
+
+/// Neither a replica nor a backup is left: the controller begins with another authority, and the platform replaces the file
+/// of roots. Identities still live, which does not help them: nobody is left who vouches for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_authority_is_lost() {
+    let Some(mut mesh) = Mesh::start("24h").await else {
+        return;
+    };
+    mesh.reaches();
+    let before = [&mesh.cart, &mesh.web].map(certified);
+    mesh.world.kill();
+    let next = another();
+    let roots = next.bundle().unwrap();
+    mesh.world.rotate(&next, &roots, None);
+    // What was in force is lost with the rest.
+    let _ = std::fs::remove_file(mesh.world.path("ca/succession.json"));
+    mesh.world.start_again().await;
+    put(&mesh.world.path("trust.pem"), &roots.to_pem());
+    both_are_certified_anew(&mesh, before);
+}
+
+/// A root was replaced after the backup that is restored: both are trusted, and no call fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_authority_is_restored() {
+    let Some(mesh) = Mesh::start("10s").await else {
+        return;
+    };
+    mesh.reaches();
+    let load = Load::with_pauses(mesh.web.listener("outbound"), Duration::from_millis(10));
+    let (old, newer) = (mesh.world.bundle(), another());
+    for (authority, roots) in [
+        (&newer, newer.bundle().unwrap()),
+        (&mesh.world.authority, old),
+    ] {
+        let before = [&mesh.cart, &mesh.web].map(certified);
+        mesh.world.rotate(authority, &roots, None);
+        mesh.world
+            .controller
+            .until("the written authority signs", "/trust", |trust| {
+                trust["rotation"]["phase"] == "retiring"
+            })
+            .await;
+        both_are_certified_anew(&mesh, before);
+        mesh.world
+            .controller
+            .until("only its root is left", "/trust", |trust| {
+                trust["rotation"]["phase"] == "steady" && trust["roots"] == 1
+            })
+            .await;
+    }
+    let (answered, failed) = load.end();
+    assert!(failed.is_empty(), "{failed:?}");
+    println!("{answered} calls, none failed");
+}
